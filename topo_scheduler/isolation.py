@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar, cast
 
-from topo_scheduler.scheduling.extensions.extension import PluginError, told
+from topo_scheduler.scheduling.extensions.extension import PluginError, error_text
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -229,7 +229,7 @@ class Isolated:
             case PluginError() as error:
                 raise self._failed(error)
             case error:
-                failure = PluginError(plugin, point, "raised", told(error))
+                failure = PluginError(plugin, point, "raised", error_text(error))
                 raise self._failed(failure, error) from error
 
     def _set_aside(self, plugin: str, point: str) -> PluginError:

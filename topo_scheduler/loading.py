@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from topo_scheduler.api.config import ConfigError
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.scheduling.extensions.extension import GROUP, Plugin, PluginGuard, told
+from topo_scheduler.scheduling.extensions.extension import GROUP, Plugin, PluginGuard, error_text
 from topo_scheduler.scheduling.extensions.registry import Extensions
 
 log = logging.getLogger(__name__)
@@ -53,13 +53,13 @@ def _register(extensions: Extensions, point: EntryPoint, arguments: dict[str, ob
     try:
         factory = point.load()
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"{where}: {point.value} can't be imported: {told(error)}") from error
+        raise ConfigError(f"{where}: {point.value} can't be imported: {error_text(error)}") from error
     if not callable(factory):
         raise ConfigError(f"{where}: {point.value} is not a function that takes arguments and returns a Plugin")
     try:
         plugin = factory(arguments)
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"{where}: it does not take its arguments {arguments}: {told(error)}") from error
+        raise ConfigError(f"{where}: it does not take its arguments {arguments}: {error_text(error)}") from error
     if not isinstance(plugin, Plugin):
         raise ConfigError(f"{where}: {point.value} returned {type(plugin).__name__}; a Plugin is expected")
     if plugin.name and plugin.name != point.name:

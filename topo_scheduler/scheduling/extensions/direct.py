@@ -1,27 +1,27 @@
-"""The guard that guards nothing, for tests and one-shot commands."""
+"""A plugin guard without isolation, for tests and one-shot commands."""
 
 from collections.abc import Callable
 from typing import TypeVar
 
-from topo_scheduler.scheduling.extensions.extension import PluginError, told
+from topo_scheduler.scheduling.extensions.extension import PluginError, error_text
 
 T = TypeVar("T")
 
 
 class Direct:
-    """Calls plugins as they are: what raises is told, what loops is waited for. For tests and one-shot commands."""
+    """Calls plugins directly: it reports exceptions, but has no time limit. For tests and one-shot commands."""
 
     def call(self, plugin: str, point: str, work: Callable[[], T]) -> T:
-        """Call it here and now."""
+        """Call the function in this thread."""
         try:
             return work()
         except PluginError:
             raise
         except Exception as error:
-            raise PluginError(plugin, point, "raised", told(error)) from error
+            raise PluginError(plugin, point, "raised", error_text(error)) from error
 
     def begin(self) -> None:
-        """Nothing is measured."""
+        """Do nothing: there is no time limit."""
 
     def pardon(self) -> None:
-        """Nothing is remembered."""
+        """Do nothing: there is no record of failures."""

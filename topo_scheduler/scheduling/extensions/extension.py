@@ -1,7 +1,7 @@
-"""What plugins are made of, the built-in one included: batch-shaped functions, arrays in, arrays out.
+"""The interface of plugins, which the built-in plugin uses too: functions over batches, with arrays as in- and output.
 
-Plugins import these names from `topo_scheduler.plugins`. N rows of nodes (used or not), L leaves in the order of the
-fabric, D levels. Arrays that are handed to a plugin can't be written to. CPU is in milli-CPU, memory in bytes, GPUs and
+Plugins import these names from `topo_scheduler.plugins`. Shapes: N rows of nodes (used or not), L leaves in the order
+of the fabric, D levels. Arrays that a plugin gets are read-only. Units: CPU in milli-CPU, memory in bytes, GPUs and
 pods in whole numbers, scores in thousandths.
 """
 
@@ -27,13 +27,13 @@ T = TypeVar("T")
 GROUP: Final = "topo_scheduler.plugins"
 """Entry points of this group are plugins; the entry point's name is the plugin's."""
 VERSION: Final = 1
-"""Of what is in this module. It is raised when a plugin must be changed to go on working."""
+"""Version of this interface. It increases when existing plugins must change."""
 WHOLE: Final = 1000
 """The best score, in thousandths; the worst is 0."""
 
 
 class PluginError(Exception):
-    """A plugin did not do its part. ``reason`` is one of raised, answer, slow, set_aside, dropped."""
+    """A plugin failed. ``reason`` is one of raised, answer, slow, set_aside, dropped."""
 
     def __init__(self, plugin: str, point: str, reason: str, why: str) -> None:
         super().__init__(f"plugin {plugin} failed: {point}: {why}")
@@ -60,22 +60,22 @@ class Nodes(Protocol):
 
     @property
     def allocatable(self) -> Int64:
-        """int64[N, resources]: what it has; ``column`` tells the column of a resource."""
+        """int64[N, resources]: allocatable amount; ``column`` returns the column of a resource."""
         ...
 
     @property
     def requested(self) -> Int64:
-        """int64[N, resources]: what its pods ask for, those that are assumed included."""
+        """int64[N, resources]: sum of the requests of its pods, including assumed pods."""
         ...
 
     @property
     def model(self) -> Int64:
-        """int64[N]: index of its GPU model in ``models``, -1 where no label tells."""
+        """int64[N]: index of its GPU model in ``models``, -1 without a label."""
         ...
 
     @property
     def bandwidth(self) -> Int64:
-        """int64[N]: Mbit/s, -1 where neither a label nor the configuration tells."""
+        """int64[N]: Mbit/s, -1 if neither a label nor the configuration sets it."""
         ...
 
     @property
@@ -85,12 +85,12 @@ class Nodes(Protocol):
 
     @property
     def spare(self) -> Bool:
-        """bool[N]: whether it is kept free for recovery."""
+        """bool[N]: whether it is a spare node for recovery."""
         ...
 
     @property
     def gpu_sharing(self) -> Bool:
-        """bool[N]: whether its GPUs may be shared by pods."""
+        """bool[N]: whether pods may share its GPUs."""
         ...
 
     @property
@@ -105,7 +105,7 @@ class Nodes(Protocol):
 
     @property
     def taint_sets(self) -> Sequence[tuple[Taint, ...]]:
-        """Every set of taints there is."""
+        """All distinct sets of taints of nodes."""
         ...
 
     @property
@@ -120,7 +120,7 @@ class Nodes(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """By row: the node's name, empty where there is none."""
+        """By row: the node's name, empty for an unused row."""
         ...
 
     @property
@@ -134,23 +134,23 @@ class Nodes(Protocol):
         ...
 
     def column(self, resource: str) -> int:
-        """Return the column of a resource, -1 when neither a node nor a pod has named it; ``gpu`` is all GPUs."""
+        """Return the column of a resource, -1 if neither a node nor a pod has it. ``gpu`` stands for all GPUs."""
         ...
 
     def labels_of(self, row: int) -> Mapping[str, str]:
-        """Return all labels of one node; `label_column` is a thousand times faster for many."""
+        """Return all labels of one node. For many nodes, `label_column` is a thousand times faster."""
         ...
 
     def label_column(self, key: str) -> Int64:
-        """Return int64[N]: ids of the values of a label, -1 where it is absent; see ``values`` and ``value_id``."""
+        """Return int64[N]: IDs of the values of a label, -1 where it is absent; see ``values`` and ``value_id``."""
         ...
 
     def value_id(self, value: str) -> int:
-        """Return the id of a label value: equal strings, equal ids, and one that no row has when no node has it."""
+        """Return the ID of a label value. Equal strings have equal IDs. A value of no node has an ID of no row."""
         ...
 
     def known_value(self, value: str) -> int:
-        """Return the id of a label value, -1 when it is none of any node."""
+        """Return the ID of a label value, -1 if no node has the value."""
         ...
 
     def model_id(self, name: str) -> int:
@@ -159,11 +159,11 @@ class Nodes(Protocol):
 
 
 class Request(NamedTuple):
-    """What is to be placed: ``members`` pods of one class, in a gang or one alone.
+    """The pods to place: ``members`` pods of one class, in a gang or a single one.
 
-    ``aligned`` what a labelled leaf is worth in thousandths: 1000 within the size rule, less beyond. ``preferred``
-    leaves of the preferred domain as (first, last + 1). ``typical`` the pods that the cluster usually sees, for scores
-    of pods placed alone only.
+    ``aligned``: value of a labelled leaf in thousandths, 1000 within the size rule and less beyond. ``preferred``:
+    leaves of the preferred domain as (first, last + 1). ``typical``: the usual pods of the cluster, only for scores of
+    single pods.
     """
 
     cls: PodClass
@@ -176,11 +176,12 @@ class Request(NamedTuple):
 
 
 class Leaves(NamedTuple):
-    """The fabric's innermost domains. ``capacity`` and ``used`` of the resource placements are judged by.
+    """The innermost domains of the fabric.
 
-    ``rows`` int64[nodes] in the order of the fabric, ``offsets`` int64[L + 1] each leaf's range of it. ``fit``
-    int64[N], members each row holds now. ``aligned`` int64[L], 1 where every level is labelled. ``record`` int64[L],
-    how placements there went lately. The others int64[L] as well.
+    ``rows`` int64[nodes]: rows in the order of the fabric. ``offsets`` int64[L + 1]: range of each leaf in ``rows``.
+    ``fit`` int64[N]: members that each row takes now. ``capacity`` and ``used`` int64[L]: amounts of the resource by
+    which placements are rated. ``aligned`` int64[L]: 1 if every level is labelled. ``record`` int64[L]: recent success
+    of placements there, in thousandths.
     """
 
     paths: Sequence[Path]
@@ -194,12 +195,12 @@ class Leaves(NamedTuple):
 
 
 class LeafSeats(NamedTuple):
-    """Members to be seated in one leaf.
+    """Members to assign to the nodes of one leaf.
 
-    ``rows`` int64[n], the leaf's rows in order. By row of the node table, int64[N] each: ``fit`` members it holds,
-    ``free`` of the scarce resource, ``preference`` how much the pod prefers it, ``siblings`` how many of the same
-    workload it has (empty unless the strategy keeps apart). ``ask`` what one member takes of the scarce resource,
-    ``members`` how many, ``most_nodes`` how many rows may be used, 0 for any number.
+    ``rows`` int64[n]: the leaf's rows in order. By row of the node table, int64[N] each: ``fit`` members that it takes,
+    ``free`` amount of the scarce resource, ``preference`` of the pod for it, ``siblings`` pods of the same workload
+    there (empty unless the strategy has ``apart``). ``ask``: amount of the scarce resource for one member. ``members``:
+    number of members. ``most_nodes``: rows that may be used at most, 0 for no limit.
     """
 
     rows: Int64
@@ -214,10 +215,10 @@ class LeafSeats(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A rule and the reason it gives for the nodes it rejects, such as ``node(s) were too hot``.
+    """A rule, and its reason for the nodes that it rejects, such as ``node(s) were too hot``.
 
-    ``accepts`` (nodes, class, rows int64[n]) -> bool[n]. It is asked once per class and node, and again when facts of
-    the node change (labels, taints, readiness, allocatable): it must depend on nothing else.
+    ``accepts`` (nodes, class, rows int64[n]) -> bool[n]. The engine calls it once per class and node, and again when
+    facts of the node change (labels, taints, readiness, allocatable). The result must depend on nothing else.
     """
 
     reason: str
@@ -226,11 +227,11 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A part of the score, in thousandths, with its weight unless ``scoringWeights.plugins`` gives another.
+    """A part of the score, in thousandths, with its weight unless ``scoringWeights.plugins`` sets another.
 
-    Either ``nodes`` (nodes, request, rows int64[n]) -> int64[n], for nodes that can take a member now: a leaf then has
-    the mean of its nodes, and among nodes that the pod itself prefers alike the better comes first. Or ``leaves``
-    (leaves, request) -> int64[L]. Asked anew for every decision.
+    Either ``nodes`` (nodes, request, rows int64[n]) -> int64[n], for nodes that can take a member now. A leaf then has
+    the mean score of its nodes. Among nodes that the pod prefers equally, the higher score comes first. Or ``leaves``
+    (leaves, request) -> int64[L]. The engine calls it for every decision.
     """
 
     name: str
@@ -240,21 +241,21 @@ class Score:
 
 
 class Prefers(IntEnum):
-    """Which leaves a strategy likes, by the share of them that is in use."""
+    """Which leaves a strategy prefers, by their utilisation."""
 
     FULL = 0
     EMPTY = 1
     EVEN = 2
-    """Near the mean of the whole cluster."""
+    """Leaves near the mean utilisation of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """How members are dealt to the leaves that were chosen, and to the nodes of each. Pods name it in an annotation.
+    """How to distribute members over the chosen leaves, and over the nodes of each. Pods name it in an annotation.
 
-    ``leaves`` (limits int64[k], members) -> int64[k], at most the limits; they may sum to less than ``members`` only if
-    the limits do. ``nodes`` (seating) -> int64[n], members on each of ``seating.rows``, or None when it can't.
-    ``apart``: pods placed alone keep away from the leaves of their siblings, and are told of them.
+    ``leaves`` (limits int64[k], members) -> int64[k], at most the limits. The result may sum to less than ``members``
+    only if the limits do. ``nodes`` (`LeafSeats`) -> int64[n], members on each of its ``rows``, or None if impossible.
+    ``apart``: single pods avoid the leaves of their siblings, and `LeafSeats` has the siblings.
     """
 
     name: str
@@ -266,10 +267,11 @@ class Strategy:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a rule asks of a gang's leaves.
+    """The demand of a rule on the leaves of a gang.
 
-    ``nodes`` from how many nodes on; ``leaves`` at most so many, 0 for any number; ``level`` all of them within one
-    domain of it, empty for any; ``required``: the gang waits for it, otherwise it is tried first and then done without.
+    ``nodes``: applies to gangs of at least so many nodes. ``leaves``: leaves at most, 0 for no limit. ``level``: all
+    leaves must be in one domain of this level, empty for none. ``required``: the gang stays pending until the demand
+    can be met; otherwise the planner first tries with the demand, then without.
     """
 
     name: str
@@ -281,9 +283,10 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A gang of ``members`` pods, those that run included, most of them of one class.
+    """A gang of ``members`` pods, including running ones. ``cls`` is the class of most of them.
 
-    ``nodes`` it needs at least; ``leaves`` the fewest that could hold it; ``levels`` of the fabric, outermost first.
+    ``nodes``: nodes that it needs at least. ``leaves``: the fewest leaves that could hold it. ``levels``: levels of the
+    fabric, the outermost first.
     """
 
     cls: PodClass
@@ -295,9 +298,9 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A placement before it is written, or after it was. ``annotations`` and ``labels`` are those of the pod.
+    """A Binding before or after the scheduler writes it. ``annotations`` and ``labels`` are those of the pod.
 
-    ``written`` is what the scheduler itself writes on the Binding.
+    ``written``: annotations that the scheduler itself sets on the Binding.
     """
 
     namespace: str
@@ -311,7 +314,10 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a plugin adds to a Binding, or why it must not be written (then the pod is placed anew, after a pause)."""
+    """The additions of a plugin to a Binding, or its ``refusal``. A refused pod is placed again after a pause.
+
+    ``refusal``: reason why the Binding must not be written; empty for none.
+    """
 
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -320,14 +326,15 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """Everything a plugin adds. Its name is that of its entry point; leave it empty.
+    """All functions of a plugin. Leave ``name`` empty: the plugin has the name of its entry point.
 
-    ``annotations`` and ``labels`` of pods that it reads: pods that differ in them are of different classes, and only
-    these can be asked of a `PodClass` (annotations also stand on owners, labels on the pod alone). ``node_labels`` that
-    it asks `Nodes.label_column` for. ``opt_in``: it concerns only pods that carry one of those annotations or labels;
-    for others it is not called, so its failures don't touch them. ``alone`` scores of nodes for pods placed alone: the
-    one decides that ``smallPods.scoring`` names. They are kept for each class of pods and asked again only for nodes
-    that changed, so they must depend on the node, the class and ``Request.typical`` alone.
+    ``annotations`` and ``labels``: those of pods that the plugin reads. Pods that differ in them are of different
+    classes, and a `PodClass` has only these (annotations also of owners, labels only of the pod). ``node_labels``:
+    labels that the plugin may pass to `Nodes.label_column`. ``opt_in``: the plugin concerns only pods with one of its
+    annotations or labels. The engine does not call it for other pods, so its failures do not affect them. ``alone``:
+    scores of nodes for single pods, of which the one that ``smallPods.scoring`` names applies. The engine caches them
+    for each class and calls them again only for changed nodes. So they must depend only on the node, the class and
+    ``Request.typical``.
     """
 
     name: str = ""
@@ -345,18 +352,18 @@ class Plugin:
     post_bind: Callable[[Binding], None] | None = None
 
     def named(self, name: str) -> "Plugin":
-        """Return the same under another name."""
+        """Return a copy of the plugin with another name."""
         return replace(self, name=name)
 
     def concerns(self, cls: PodClass) -> bool:
-        """Return whether the plugin is asked about pods of a class."""
+        """Return whether the engine calls the plugin for pods of a class."""
         return not self.opt_in or bool(
             {f"annotation:{name}" for name in self.annotations} & cls.extra.keys()
             or {f"label:{name}" for name in self.labels} & cls.extra.keys()
         )
 
     def problem(self) -> str:
-        """Return what is wrong with it, or an empty string."""
+        """Return why the plugin is invalid, or an empty string."""
         if self.version != VERSION:
             return f"it is written for version {self.version} of the plugin interface; this scheduler has {VERSION}"
         for name in self.annotations:
@@ -364,40 +371,42 @@ class Plugin:
                 return f"it reads annotation {name}, but names under {PREFIX} are this scheduler's own"
         if self.opt_in and not self.annotations and not self.labels:
             return "it is opt_in, but reads no annotation and no label that pods could carry"
-        if lame := next((score.name for score in self.scores if (score.nodes is None) == (score.leaves is None)), None):
-            return f"score {lame} must have either nodes or leaves"
-        if lame := next((score.name for score in self.alone if score.nodes is None), None):
-            return f"score {lame} is for pods placed alone and must have nodes"
-        if wrong := next((score.name for score in self.scores if not 0 <= score.weight <= 1), None):
-            return f"the weight of score {wrong} is not between 0 and 1"
+        if invalid := next(
+            (score.name for score in self.scores if (score.nodes is None) == (score.leaves is None)), None
+        ):
+            return f"score {invalid} must have either nodes or leaves"
+        if invalid := next((score.name for score in self.alone if score.nodes is None), None):
+            return f"score {invalid} is for pods placed alone and must have nodes"
+        if invalid_weight := next((score.name for score in self.scores if not 0 <= score.weight <= 1), None):
+            return f"the weight of score {invalid_weight} is not between 0 and 1"
         return ""
 
 
 Factory = Callable[[Mapping[str, Any]], Plugin]
-"""What an entry point names: made with the arguments of the configuration. May raise ValueError for bad ones."""
+"""Type of an entry point: it gets the arguments of the configuration. It may raise ValueError for invalid ones."""
 
 
 class PluginGuard(Protocol):
-    """Calls what is not ours, so that it can do no harm."""
+    """Calls functions of plugins, and limits the damage that they can do."""
 
     def call(self, plugin: str, point: str, work: Callable[[], T]) -> T:
-        """Return what the work returns.
+        """Return the result of ``work``.
 
         Raises:
-            PluginError: it raised, or took too long.
+            PluginError: the function raised, or took too long.
         """
         ...
 
     def begin(self) -> None:
-        """A decision begins: what plugins may take together counts from here."""
+        """Start a decision: the common time limit of plugins counts from here."""
         ...
 
     def pardon(self) -> None:
-        """Forget what plugins did: the configuration changed."""
+        """Forget the failures of plugins, because the configuration changed."""
         ...
 
 
-def told(error: BaseException) -> str:
-    """Return an exception in one line of bounded length."""
+def error_text(error: BaseException) -> str:
+    """Return an exception as one line of limited length."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__

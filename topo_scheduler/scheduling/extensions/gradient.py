@@ -1,6 +1,6 @@
-"""The built-in scores for pods placed alone: where they leave the most for typical pods. Ours, and FGD to compare with.
+"""The built-in scores for single pods: our own, which leaves most room for typical pods, and FGD for comparison.
 
-Kernels are imported when the first pod is scored: who only filters need not wait until they are compiled.
+The first scored pod imports the kernels: a process that only filters need not wait until they are compiled.
 """
 
 from functools import cache
@@ -17,7 +17,7 @@ from topo_scheduler.state.resources import CPU, GPU
 from topo_scheduler.state.typical import THRESHOLDS, Typical
 
 HUNDREDTHS: Final = WHOLE // 100
-"""The published score is in hundredths."""
+"""Converts the published score, which is in hundredths, to thousandths."""
 
 
 @cache
@@ -58,7 +58,7 @@ def scored(name: str, nodes: Nodes, cls: PodClass, typical: Typical, rows: Int64
 
 
 def fragmentation(nodes: Nodes, request: Request, rows: Int64) -> Int64:
-    """Return how little the pod leaves unusable on each row (int64[n]): 500 where that changes nothing."""
+    """Return how little the pod leaves unusable on each row (int64[n]): 500 if it makes no difference."""
     assert request.typical is not None
     return scored(FRAGMENTATION, nodes, request.cls, request.typical, rows)[:, 0] * HUNDREDTHS
 
@@ -70,4 +70,4 @@ def fgd(nodes: Nodes, request: Request, rows: Int64) -> Int64:
 
 
 ALONE: Final = (Score(FRAGMENTATION, nodes=fragmentation), Score(FGD, nodes=fgd))
-"""Scores for pods placed alone."""
+"""Scores for single pods."""

@@ -1,4 +1,4 @@
-"""What plugins are handed: the same arrays, not to be written to."""
+"""The arguments of plugins: the arrays of the engine as read-only views."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -13,27 +13,29 @@ if TYPE_CHECKING:
     from topo_scheduler.api.objects import Taint
 
 NOWHERE: Final = -2
-"""Stands for a label value that no node has; -1 stands for an absent label."""
+"""ID for a label value that no node has; -1 is the ID of an absent label."""
 
 D = TypeVar("D", Leaves, LeafSeats)
 
 
 def frozen(array: Any) -> Any:
-    """Return a view of an array that can't be written to."""
+    """Return a read-only view of an array."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def read_only(given: D) -> D:
-    """Return the same with every array read-only."""
-    return given._replace(**{name: frozen(one) for name, one in given._asdict().items() if isinstance(one, np.ndarray)})
+    """Return a copy of the tuple in which every array is a read-only view."""
+    return given._replace(
+        **{name: frozen(value) for name, value in given._asdict().items() if isinstance(value, np.ndarray)}
+    )
 
 
 class ReadOnlyNodes:
-    """The node table as a plugin sees it. Nothing here changes the table, not even a cache of it.
+    """The node table as a plugin sees it. No method changes the table, not even a cache of it.
 
-    A plugin that was given up may still be running somewhere: whatever it does to this object must not matter.
+    A plugin that exceeded its time may still be running in a thread, and its use of this object must have no effect.
     """
 
     def __init__(self, nodes: Nodes, plugin: Plugin) -> None:
@@ -142,7 +144,7 @@ class ReadOnlyNodes:
         """Return int64[N]: ids of the values of a label that the plugin declared to read.
 
         Raises:
-            LookupError: it did not.
+            LookupError: the plugin did not declare the label.
         """
         if key not in self._plugin.node_labels:
             raise LookupError(f"label {key} is not among the node_labels that plugin {self._plugin.name} declares")

@@ -1,6 +1,6 @@
-"""The parts of the built-in score that are told per leaf.
+"""The parts of the built-in score that have a value per leaf.
 
-The other two (availability and utilisation) are of a whole window of leaves: the kernel that weighs all parts,
+The other two parts (availability and utilisation) belong to a whole window of leaves. The kernel that weighs all parts,
 `kernels.windows.score_sets`, computes them itself.
 """
 
@@ -12,7 +12,7 @@ from topo_scheduler.state.nodes import Int64
 
 
 def alignment(leaves: Leaves, request: Request) -> Int64:
-    """Return what each leaf is worth by its place: nothing when unlabelled, or outside of the preferred domain."""
+    """Return the alignment of each leaf: 0 if it is unlabelled or outside of the preferred domain."""
     aligned = request.aligned * leaves.aligned
     if request.preferred is not None:
         low, high = request.preferred
@@ -22,7 +22,7 @@ def alignment(leaves: Leaves, request: Request) -> Int64:
 
 
 def history(leaves: Leaves, _: Request) -> Int64:
-    """Return how placements in each leaf went lately."""
+    """Return the recent success of placements in each leaf."""
     return leaves.record
 
 

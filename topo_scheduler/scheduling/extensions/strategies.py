@@ -1,6 +1,6 @@
-"""The strategies of the built-in plugin: how members are dealt to leaves, and to the nodes of each.
+"""The strategies of the built-in plugin: how they distribute members over leaves, and over the nodes of each leaf.
 
-Kernels are imported when the first is called: who only filters need not wait until they are compiled.
+The first call imports the kernels: a process that only filters need not wait until they are compiled.
 """
 
 from collections.abc import Sequence
@@ -23,44 +23,51 @@ def _kernels() -> ModuleType:
 
 
 def deal_packed(limits: Int64, members: int) -> Int64:
-    """Fill the leaf that holds least first, so that what stays free stays together."""
+    """Fill the leaf with least room first, so that free nodes stay together."""
     dealt = np.zeros(len(limits), np.int64)
     _kernels().deal(limits, dealt, members, 0)
     return dealt
 
 
 def deal_spread(limits: Int64, members: int) -> Int64:
-    """Deal one at a time to the leaf that has got fewest."""
+    """Assign one member at a time to the leaf with the fewest."""
     dealt = np.zeros(len(limits), np.int64)
     _kernels().deal(limits, dealt, members, 1)
     return dealt
 
 
-def seat_packed(here: LeafSeats) -> Int64 | None:
-    """Use the fewest nodes, and strand the least."""
-    counts = np.zeros(len(here.rows), np.int64)
+def seat_packed(leaf_seats: LeafSeats) -> Int64 | None:
+    """Use the fewest nodes, and leave the fewest resources stranded."""
+    counts = np.zeros(len(leaf_seats.rows), np.int64)
     if _kernels().pack_nodes(
-        here.rows, here.fit, here.free, here.preference, here.ask, here.members, here.most_nodes, counts
+        leaf_seats.rows,
+        leaf_seats.fit,
+        leaf_seats.free,
+        leaf_seats.preference,
+        leaf_seats.ask,
+        leaf_seats.members,
+        leaf_seats.most_nodes,
+        counts,
     ):
         return None
     return counts
 
 
-def seat_spread(here: LeafSeats) -> Int64 | None:
-    """Put members one at a time on the node with the fewest of them; packed where a limit of nodes is in the way."""
-    counts = np.zeros(len(here.rows), np.int64)
+def seat_spread(leaf_seats: LeafSeats) -> Int64 | None:
+    """Assign one member at a time to the node with the fewest. Pack if the limit of nodes does not allow that."""
+    counts = np.zeros(len(leaf_seats.rows), np.int64)
     if _kernels().spread_nodes(
-        here.rows,
-        here.fit,
-        here.free,
-        here.preference,
-        here.siblings,
-        here.ask,
-        here.members,
-        here.most_nodes,
+        leaf_seats.rows,
+        leaf_seats.fit,
+        leaf_seats.free,
+        leaf_seats.preference,
+        leaf_seats.siblings,
+        leaf_seats.ask,
+        leaf_seats.members,
+        leaf_seats.most_nodes,
         counts,
     ):
-        return seat_packed(here)
+        return seat_packed(leaf_seats)
     return counts
 
 

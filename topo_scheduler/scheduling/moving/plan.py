@@ -1,15 +1,15 @@
-"""The fewest pods whose move makes room for a workload, each with a node to go to.
+"""The fewest pods whose move makes room for a workload, each with a target node.
 
-A set of pods is a plan if the ordinary planner finds a place for the workload once they are gone, and then, with the
-workload there, a place for each of them. Sets of fewer pods come first. How they are found:
+A set of pods is a plan if the ordinary planner finds a place for the workload once the pods are gone, and then, with
+the workload placed, a place for each of the pods. Sets of fewer pods come first. The search for sets:
 
-- Among at most `EXACT` pods that might have to move every set is tried, in order of its size. For pods that don't look
-  at other pods all ways to seat those of a set are tried as well, up to a number of steps: the fewest are found.
-- Among more, domain by domain: for each the fewest pods whose going makes room there (`clearing`), of which the sets
-  that are fewest over all domains are tried first. For workloads of different pods, and where it depends on other pods
-  who may go where, sets are found as for preemption (`reprieve`). Both may miss a plan, or one of fewer pods.
+- With at most `EXACT` candidates it tries every set, in order of size. For pods without inter-pod rules it also tries
+  all assignments of a set to nodes, up to a number of steps. So it finds the fewest pods.
+- With more candidates it searches domain by domain for the fewest pods that would make room there (`clearing`), and
+  tries the smallest sets over all domains first. For workloads of several classes, or with inter-pod rules, it finds
+  sets as preemption does (`reprieve`). Both may miss a plan, or a smaller one.
 
-A gang may lose what it has beyond its minimum; if more of it must go, all of it does, and is placed as a gang.
+A gang may lose the members beyond its minimum. If more members must go, all of them move, and are placed as a gang.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -34,23 +34,23 @@ from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.resources import GPU
 
 EXACT: Final = 10
-"""Pods that might have to move up to which every set of them is tried."""
+"""Candidates up to which the search tries every set of them."""
 MOST_SETS: Final = 300
-"""Sets that are tried at most, of those that make room."""
+"""Sets that make room and that the search tries at most."""
 MOST_STEPS: Final = 2000
-"""Steps in which the pods of one set are seated."""
+"""Steps at most to assign the pods of one set to nodes."""
 SEATED_AT_ONCE: Final = 8
-"""Pods of a set that are looked at in one part."""
+"""Pods of a set that one part of the work covers."""
 MOST_REGIONS: Final = 48
-"""Domains that are looked at, those that lack room for fewest members first."""
+"""Domains that the search covers at most, those that lack room for fewest members first."""
 
 Again = Callable[[Sequence[Candidate]], PlacementQuery]
-"""Returns what is asked for pods of one workload that are to be placed again, without those rows."""
+"""Returns the query that places pods of one workload again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """A pod that would go from one row to another."""
+    """A pod that would move to the row ``to``."""
 
     pod: Candidate
     to: int
@@ -58,21 +58,21 @@ class PlannedMove:
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """Where the workload goes once the pods have moved."""
+    """The placement of the workload, once the pods of ``moves`` have moved."""
 
     placement: Placement
     moves: tuple[PlannedMove, ...]
 
 
 def unbroken(candidates: Candidates, running: Callable[[str], int]) -> Candidates:
-    """Return candidates of which a gang goes whole, or loses no more than it can spare.
+    """Return the candidates with a rule for each gang: all of it moves, or no more members than it can spare.
 
-    ``running`` how many members of a gang run, by its id.
+    ``running`` returns how many members of a gang run, by the ID of the gang.
     """
     gangs: list[VictimGang] = []
     for gang in candidates.gangs:
         whole = len(gang.members) == running(gang.id)
-        # One that is below its minimum already can spare nobody.
+        # A gang below its minimum can spare no member.
         slack = gang.slack if gang.slack < running(gang.id) else 0
         gangs.append(replace(gang, rule=WHOLE if whole else SHUT, slack=slack))
     table = candidates.whole.copy()
@@ -87,26 +87,26 @@ def plan_moves(
     candidates: Candidates,
     again: Again,
     now: float,
-    most: int,
+    max_moves: int,
     profiles: Sequence[Sequence[Profile | None]] = (),
 ) -> Generator[None, None, MovePlan | None]:
-    """Choose the pods to move. Yields after each part of the work; the first makes the copy on which all is tried.
+    """Choose the pods to move. Yields after each part of the work. The first part makes a copy of the state.
 
     Args:
-        planner: on the state as it is. Nothing of it is changed.
-        ask: what can't be placed.
+        planner: on the state as it is. The search does not change it.
+        ask: the query that has no placement.
         layout: the fabric.
-        candidates: who may move, with GPU-time of 0, as `unbroken` returns them.
-        again: what is asked for pods of one workload, or one pod, once they are gone.
-        now: seconds.
-        most: pods that may move at most.
-        profiles: what others see of each member of each group of the ask, where that matters to who moves.
+        candidates: pods that may move, with a GPU-time of 0, as `unbroken` returns them.
+        again: returns the query that places pods of one workload again.
+        now: time in seconds.
+        max_moves: pods that may move at most.
+        profiles: profile of each member of each group of the query, if they matter to pods that move; else empty.
 
     Returns:
-        None when there is no such set, or none was found.
+        None if there is no such set, or the search found none.
 
     Raises:
-        PluginError: a plugin failed, so that nothing can be said.
+        PluginError: a plugin failed, so there is no result.
     """
     if not len(candidates.pods) or not _enough(planner, ask):
         return None
@@ -114,14 +114,14 @@ def plan_moves(
     trial = Trial(planner, layout, now, neighbours=neighbours)
     yield
     sets = _every_set if len(candidates.pods) <= EXACT else by_domain
-    tried = 0
-    for chosen in sets(trial, ask, layout, candidates, most):
+    tried_sets = 0
+    for chosen in sets(trial, ask, layout, candidates, max_moves):
         if chosen is None:
             yield
             continue
-        if tried >= MOST_SETS:
+        if tried_sets >= MOST_SETS:
             break
-        tried += 1
+        tried_sets += 1
         pods = [candidates.pods[number] for number in chosen]
         trial.remove(pods)
         try:
@@ -129,12 +129,12 @@ def plan_moves(
             yield
             if placement is None:
                 continue
-            there = as_candidates(ask, placement, profiles)
-            trial.restore(there)
+            member_candidates = as_candidates(ask, placement, profiles)
+            trial.restore(member_candidates)
             try:
                 rows = yield from seat_again(trial, candidates, chosen, again)
             finally:
-                trial.remove(there)
+                trial.remove(member_candidates)
             if rows is not None:
                 moves = (PlannedMove(pod, row) for pod, row in zip(pods, rows, strict=True) if row != pod.row)
                 return MovePlan(placement, tuple(moves))
@@ -147,7 +147,7 @@ def plan_moves(
 
 
 def _enough(planner: Planner, ask: PlacementQuery) -> bool:
-    """Whether so many GPUs are free at all: who moves takes as many elsewhere."""
+    """Whether enough GPUs are free in the cluster: a pod that moves takes as many on its new node."""
     nodes = planner.nodes
     usable = nodes.exists & nodes.ready & ~nodes.unschedulable
     free = int(np.maximum(0, nodes.allocatable[usable, GPU] - nodes.requested[usable, GPU]).sum())
@@ -155,11 +155,11 @@ def _enough(planner: Planner, ask: PlacementQuery) -> bool:
 
 
 def _every_set(
-    trial: Trial, ask: PlacementQuery, layout: Layout, candidates: Candidates, most: int
+    trial: Trial, ask: PlacementQuery, layout: Layout, candidates: Candidates, max_moves: int
 ) -> Iterator[Sequence[int] | None]:
     """Yield sets, and None after each part of the work."""
     room = makes_room(trial, ask, layout, candidates)
-    for size in range(1, min(most, len(candidates.pods)) + 1):
+    for size in range(1, min(max_moves, len(candidates.pods)) + 1):
         for number, chosen in enumerate(combinations(range(len(candidates.pods)), size), 1):
             if number % 32 == 0:
                 yield None
@@ -170,7 +170,7 @@ def _every_set(
 def makes_room(
     trial: Trial, ask: PlacementQuery, layout: Layout, candidates: Candidates
 ) -> Callable[[Sequence[int]], bool]:
-    """Return a quick test that every set passes which makes room."""
+    """Return a quick test that passes every set that makes room, and possibly others."""
     if len(ask.groups) > 1 or any(looks_around(cls) for cls, _ in ask.groups):
         return lambda _: True
     nodes, (cls, members) = trial.planner.nodes, ask.groups[0]
@@ -179,22 +179,22 @@ def makes_room(
     free: Int64 = nodes.allocatable[:, view.columns] - nodes.requested[:, view.columns]
 
     def room(chosen: Sequence[int]) -> bool:
-        left = free.copy()
-        np.add.at(left, candidates.row[list(chosen)], amounts[list(chosen)])
-        fit = np.where(view.eligible, (np.maximum(left, 0) // view.amounts).min(axis=1), 0)
+        freed = free.copy()
+        np.add.at(freed, candidates.row[list(chosen)], amounts[list(chosen)])
+        fit = np.where(view.eligible, (np.maximum(freed, 0) // view.amounts).min(axis=1), 0)
         return int(fit.sum()) >= members
 
     return room
 
 
 def by_domain(
-    trial: Trial, ask: PlacementQuery, layout: Layout, candidates: Candidates, most: int
+    trial: Trial, ask: PlacementQuery, layout: Layout, candidates: Candidates, max_moves: int
 ) -> Iterator[Sequence[int] | None]:
     """Yield sets, and None after each part of the work."""
     level = max(candidates.levels)
-    found: set[tuple[int, ...]] = set()
+    sets: set[tuple[int, ...]] = set()
     if len(ask.groups) > 1 or ask.in_segments or any(looks_around(cls) for cls, _ in ask.groups):
-        found = {option.victims for option in by_trial(trial, ask, layout, candidates, level)}
+        sets = {option.victims for option in by_trial(trial, ask, layout, candidates, level)}
     else:
         views = trial.planner.views_for(ask)
         yield None
@@ -203,15 +203,15 @@ def by_domain(
             yield None
             fit = np.minimum(view.fit, ask.members)
             held = [int(fit[region.rows].sum()) for region in clearing.regions]
-            for at in sorted(range(len(held)), key=lambda at: -held[at])[:MOST_REGIONS]:
-                for option in clearing.options([clearing.regions[at]]):
-                    found.add(option.victims)
+            for index in sorted(range(len(held)), key=lambda index: -held[index])[:MOST_REGIONS]:
+                for option in clearing.options([clearing.regions[index]]):
+                    sets.add(option.victims)
                     yield None
                 yield None
-    yield from sorted((chosen for chosen in found if len(chosen) <= most), key=lambda chosen: (len(chosen), chosen))
+    yield from sorted((chosen for chosen in sets if len(chosen) <= max_moves), key=lambda chosen: (len(chosen), chosen))
 
 
-# ---------------------------------------------------------------- where they go
+# ---------------------------------------------------------------- targets of the moves
 
 
 _NOBODY: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
@@ -220,11 +220,11 @@ _NOBODY: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True
 def as_candidates(
     ask: PlacementQuery, placement: Placement, profiles: Sequence[Sequence[Profile | None]]
 ) -> list[Candidate]:
-    """Return the members of the workload as if they ran."""
-    seen = profiles or [[None] * count for _, count in ask.groups]
+    """Return the members of the workload as if they were running."""
+    group_profiles = profiles or [[None] * count for _, count in ask.groups]
     return [
         Candidate(_NOBODY, row, cls.amounts, profile, 0, NO_GANG, -1)
-        for (cls, _), rows, group in zip(ask.groups, placement.rows, seen, strict=True)
+        for (cls, _), rows, group in zip(ask.groups, placement.rows, group_profiles, strict=True)
         for row, profile in zip(rows, group, strict=True)
     ]
 
@@ -232,7 +232,7 @@ def as_candidates(
 def seat_again(
     trial: Trial, candidates: Candidates, chosen: Sequence[int], again: Again
 ) -> Generator[None, None, list[int] | None]:
-    """Return a row for each pod of a set, the workload having its place; None where one has none.
+    """Return a row for each pod of a set while the workload has its place, or None if a pod has no row.
 
     Yields after each part of the work.
     """
@@ -260,10 +260,10 @@ def seat_again(
                 if not _seat_together(trial, candidates, [number], again, seated, rows):
                     return None
                 yield
-            ok = True
+            all_seated = True
         else:
-            ok = yield from _seat_singles(trial, list(zip(singles, classes, strict=True)), rows)
-        return [rows[number] for number in chosen] if ok else None
+            all_seated = yield from _seat_singles(trial, list(zip(singles, classes, strict=True)), rows)
+        return [rows[number] for number in chosen] if all_seated else None
     finally:
         trial.remove(replace(pod, row=row) for pod, row in seated)
 
@@ -278,60 +278,62 @@ def _seat_together(
 ) -> bool:
     pods = [candidates.pods[number] for number in numbers]
     ask = again(pods)
-    found = trial.place(ask)
-    if found is None:
+    placement = trial.place(ask)
+    if placement is None:
         return False
-    # The pods of a class are alike: which of them goes where does not matter, those that can stay do.
-    left = list(zip(numbers, pods, strict=True))
-    for (cls, _), there in zip(ask.groups, found.rows, strict=True):
-        mine = [one for one in left if again([one[1]]).groups[0][0] == cls] if len(ask.groups) > 1 else left
-        free = list(there)
-        for one in sorted(mine, key=lambda one: one[1].row not in free)[: len(there)]:
-            row = one[1].row if one[1].row in free else free[0]
+    # Pods of a class are interchangeable: those that can stay on their node do.
+    remaining = list(zip(numbers, pods, strict=True))
+    for (cls, _), class_rows in zip(ask.groups, placement.rows, strict=True):
+        of_class = (
+            [item for item in remaining if again([item[1]]).groups[0][0] == cls] if len(ask.groups) > 1 else remaining
+        )
+        free = list(class_rows)
+        for item in sorted(of_class, key=lambda item: item[1].row not in free)[: len(class_rows)]:
+            row = item[1].row if item[1].row in free else free[0]
             free.remove(row)
-            rows[one[0]] = row
-            seated.append((one[1], row))
-            trial.restore([replace(one[1], row=row)])
-            left.remove(one)
-    return not left
+            rows[item[0]] = row
+            seated.append((item[1], row))
+            trial.restore([replace(item[1], row=row)])
+            remaining.remove(item)
+    return not remaining
 
 
 def _seat_singles(
-    trial: Trial, wanted: Sequence[tuple[int, PodClass]], rows: dict[int, int]
+    trial: Trial, singles: Sequence[tuple[int, PodClass]], rows: dict[int, int]
 ) -> Generator[None, None, bool]:
-    """Seat pods that don't look at others, most demanding first, where least is left; choices are taken back.
+    """Assign pods without inter-pod rules to nodes, with backtracking: the most demanding first, best fit.
 
     Yields after some steps.
     """
     nodes = trial.planner.nodes
     free: Int64 = nodes.allocatable - nodes.requested
-    order = sorted(wanted, key=lambda one: (-one[1].gpus, -one[1].amount(0), one[0]))
+    order = sorted(singles, key=lambda item: (-item[1].gpus, -item[1].amount(0), item[0]))
     steps = MOST_STEPS
 
-    def seat(at: int) -> Generator[None, None, bool]:
+    def seat(position: int) -> Generator[None, None, bool]:
         nonlocal steps
-        if at == len(order):
+        if position == len(order):
             return True
         if steps % SEATED_AT_ONCE == 0:
             yield
-        number, cls = order[at]
+        number, cls = order[position]
         view = trial.planner.views.get(cls)
         fits = view.open & (free[:, view.columns] >= view.amounts).all(axis=1)
-        found = np.flatnonzero(fits)
-        found = found[np.lexsort((found, free[found, GPU]))]
-        looked: set[bytes] = set()
-        for row in found.tolist():
-            # Nodes on which as much is left are as good, unless others may use only one of them.
-            key = free[row].tobytes() + bytes(bool(one.open[row]) for one in views)
-            if key in looked:
+        rows_that_fit = np.flatnonzero(fits)
+        rows_that_fit = rows_that_fit[np.lexsort((rows_that_fit, free[rows_that_fit, GPU]))]
+        seen_keys: set[bytes] = set()
+        for row in rows_that_fit.tolist():
+            # Nodes with the same free resources are equivalent, unless another pod may use only one of them.
+            key = free[row].tobytes() + bytes(bool(item.open[row]) for item in views)
+            if key in seen_keys:
                 continue
-            looked.add(key)
+            seen_keys.add(key)
             steps -= 1
             if steps < 0:
                 return False
             free[row, view.columns] -= view.amounts
             rows[number] = row
-            if (yield from seat(at + 1)):
+            if (yield from seat(position + 1)):
                 return True
             free[row, view.columns] += view.amounts
         return False

@@ -1,12 +1,12 @@
 """Fragmentation: the largest gang that would fit now, by level of the fabric and GPU model, and stranded GPUs.
 
-Two sizes of member are looked at. A *whole node* takes all GPUs of a node of which none is used. The *typical member*
-has as many GPUs as the pods have that hold most of the cluster's GPUs together, at most a node of the model; where
-nothing runs, it is a whole node. A GPU is *stranded* when it is free, and neither a whole node nor a typical member can
-have it: what is left over on a node, and all that is free where there is no CPU, memory or place for a pod any more.
+The survey considers members of two sizes. A *whole node* takes all GPUs of a node of which none is used. The *typical
+member* has the GPU count of the pods that together hold most GPUs of the cluster, but at most a node of the model.
+Without running pods it is a whole node. A GPU is *stranded* if it is free, but neither a whole node nor a typical
+member can use it. These are remainders on a node, and all free GPUs of a node without free CPU, memory or pod slots.
 
-What a level holds is the most that one of its domains has free, without the configured limits per leaf. GPUs of nodes
-that are not ready, or cordoned, are neither free nor stranded.
+The value of a level is the most that one of its domains has free, without the configured limits per leaf. GPUs of nodes
+that are not ready or cordoned are neither free nor stranded.
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,18 @@ from topo_scheduler.state.resources import CPU, GPU, MEMORY, PODS
 
 @dataclass(frozen=True, slots=True)
 class LargestGang:
-    """The most that one domain of a level takes of one GPU model.
+    """The largest gang on nodes of one GPU model that fits into one domain of a level.
 
-    ``model`` empty for nodes that tell none; ``whole_nodes`` and ``whole_gpus`` as members of whole nodes, in domain
-    ``whole_path``; ``members`` and ``gpus`` as typical ones of ``typical`` GPUs each, in domain ``path``.
+    Attributes:
+        level: the level.
+        model: GPU model; empty for nodes without a model label.
+        whole_nodes: members of the largest gang of whole nodes.
+        whole_gpus: GPUs of that gang.
+        whole_path: domain of that gang.
+        typical: GPUs of a typical member.
+        members: members of the largest gang of typical members.
+        gpus: GPUs of that gang.
+        path: domain of that gang.
     """
 
     level: str
@@ -43,7 +51,13 @@ class LargestGang:
 
 @dataclass(frozen=True, slots=True)
 class Fragmentation:
-    """Of the whole cluster. ``gangs`` the outermost level first; ``free`` and ``stranded`` GPUs by model."""
+    """Fragmentation of the whole cluster.
+
+    Attributes:
+        gangs: largest gangs by level and model, the outermost level first.
+        free: free GPUs by model.
+        stranded: stranded GPUs by model.
+    """
 
     gangs: tuple[LargestGang, ...]
     free: Mapping[str, int]
@@ -51,7 +65,7 @@ class Fragmentation:
 
 
 def fragmentation(world: World) -> Fragmentation:
-    """Measure the fragmentation of a cluster as it is."""
+    """Measure the current fragmentation of the cluster."""
     layout, nodes = world.layout, world.nodes
     order = layout.order
     capacity = nodes.allocatable[order, GPU]
@@ -60,57 +74,57 @@ def fragmentation(world: World) -> Fragmentation:
     spare = nodes.allocatable[order] - held
     usable = nodes.ready[order] & ~nodes.unschedulable[order]
     free = np.where(usable, np.maximum(0, capacity - used), 0)
-    open_ = (spare[:, CPU] > 0) & (spare[:, MEMORY] > 0) & (spare[:, PODS] > 0)
-    takes = np.where(open_, free, 0)
-    whole = (used == 0) & (takes > 0)
+    has_other_resources = (spare[:, CPU] > 0) & (spare[:, MEMORY] > 0) & (spare[:, PODS] > 0)
+    usable_gpus = np.where(has_other_resources, free, 0)
+    whole = (used == 0) & (usable_gpus > 0)
     gangs: list[LargestGang] = []
     free_of: dict[str, int] = {}
     stranded: dict[str, int] = {}
     models = nodes.model[order]
     for model in np.unique(models[capacity > 0]).tolist():
-        here = models == model
+        of_model = models == model
         name = "" if model == UNKNOWN else nodes.models[model]
-        typical = typical_member(world, int(capacity[here].max()))
-        members = np.where(here, takes // typical, 0)
-        taken = np.where(whole, takes, members * typical)
-        free_of[name] = int(free[here].sum())
-        stranded[name] = int((free - taken)[here].sum())
-        gangs += _by_level(layout, name, typical, np.where(here & whole, takes, 0), here & whole, members)
+        typical = typical_member(world, int(capacity[of_model].max()))
+        members = np.where(of_model, usable_gpus // typical, 0)
+        allocated = np.where(whole, usable_gpus, members * typical)
+        free_of[name] = int(free[of_model].sum())
+        stranded[name] = int((free - allocated)[of_model].sum())
+        gangs += _by_level(layout, name, typical, np.where(of_model & whole, usable_gpus, 0), of_model & whole, members)
         if (tree := layout.accelerators) is not None:
-            taking = np.where(here & whole, takes, 0), here & whole, members
-            gangs += [_in_second_tree(layout, tree, level, name, typical, *taking) for level in tree.levels]
+            level_values = np.where(of_model & whole, usable_gpus, 0), of_model & whole, members
+            gangs += [_in_second_tree(layout, tree, level, name, typical, *level_values) for level in tree.levels]
     return Fragmentation(tuple(gangs), free_of, stranded)
 
 
-def typical_member(world: World, most: int) -> int:
-    """Return the GPUs of a typical member on nodes that have so many at most."""
+def typical_member(world: World, max_gpus: int) -> int:
+    """Return the GPUs of a typical member on nodes with at most ``max_gpus`` GPUs."""
     sizes = {gpus: gpus * pods for gpus, pods in world.ledger.sizes.items() if gpus > 0 and pods > 0}
-    return min(most, max(sizes, key=lambda gpus: (sizes[gpus], gpus))) if sizes else most
+    return min(max_gpus, max(sizes, key=lambda gpus: (sizes[gpus], gpus))) if sizes else max_gpus
 
 
 def _by_level(
     layout: Layout, model: str, typical: int, whole: Int64, nodes: npt.NDArray[np.bool_], members: Int64
 ) -> list[LargestGang]:
-    found = []
+    gangs = []
     for depth in range(layout.depth + 1):
         starts = layout.offsets[layout.domains[depth][:-1]]
-        gpus, count = np.add.reduceat(whole, starts), np.add.reduceat(nodes.astype(np.int64), starts)
-        typicals = np.add.reduceat(members, starts)
-        at, best = int(gpus.argmax()), int(typicals.argmax())
-        found.append(
+        gpus, node_counts = np.add.reduceat(whole, starts), np.add.reduceat(nodes.astype(np.int64), starts)
+        typical_members = np.add.reduceat(members, starts)
+        fullest, best = int(gpus.argmax()), int(typical_members.argmax())
+        gangs.append(
             LargestGang(
                 level=layout.levels[depth - 1] if depth else "cluster",
                 model=model,
-                whole_nodes=int(count[at]),
-                whole_gpus=int(gpus[at]),
-                whole_path=layout.domain_path(depth, at),
+                whole_nodes=int(node_counts[fullest]),
+                whole_gpus=int(gpus[fullest]),
+                whole_path=layout.domain_path(depth, fullest),
                 typical=typical,
-                members=int(typicals[best]),
-                gpus=int(typicals[best]) * typical,
+                members=int(typical_members[best]),
+                gpus=int(typical_members[best]) * typical,
                 path=layout.domain_path(depth, best),
             )
         )
-    return found
+    return gangs
 
 
 def _in_second_tree(
@@ -124,22 +138,22 @@ def _in_second_tree(
     members: Int64,
 ) -> LargestGang:
     of_row = tree.of_row(level)[layout.order]
-    told = of_row >= 0
+    labelled = of_row >= 0
 
     def sums(values: npt.NDArray[np.generic]) -> Int64:
-        counted = np.bincount(of_row[told], weights=values[told], minlength=len(tree.paths(level)))
+        counted = np.bincount(of_row[labelled], weights=values[labelled], minlength=len(tree.paths(level)))
         return counted.astype(np.int64)
 
-    gpus, count, typicals = sums(whole), sums(nodes), sums(members)
-    at, best = int(gpus.argmax()), int(typicals.argmax())
+    gpus, node_counts, typical_members = sums(whole), sums(nodes), sums(members)
+    fullest, best = int(gpus.argmax()), int(typical_members.argmax())
     return LargestGang(
         level=level,
         model=model,
-        whole_nodes=int(count[at]),
-        whole_gpus=int(gpus[at]),
-        whole_path=tree.paths(level)[at],
+        whole_nodes=int(node_counts[fullest]),
+        whole_gpus=int(gpus[fullest]),
+        whole_path=tree.paths(level)[fullest],
         typical=typical,
-        members=int(typicals[best]),
-        gpus=int(typicals[best]) * typical,
+        members=int(typical_members[best]),
+        gpus=int(typical_members[best]) * typical,
         path=tree.paths(level)[best],
     )

@@ -1,4 +1,4 @@
-"""Links as people and metrics see them: what each carries, and how much of it is reserved."""
+"""Links for the CLI and metrics: capacity and reserved bandwidth of each."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ from topo_scheduler.state.nodes import UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class LinkState:
-    """Mbit/s in each direction of the uplink of a domain; ``capacity`` None where it is not known.
+    """The uplink of a domain, in Mbit/s in each direction. ``capacity`` is None where unknown.
 
-    With level ``node`` the networks of a leaf's nodes together, as far as their capacity is known.
+    Level ``node`` sums the network interfaces of a leaf's nodes, as far as their capacity is known.
     """
 
     level: str
@@ -25,15 +25,15 @@ class LinkState:
 
 
 def survey_links(world: World) -> Iterator[LinkState]:
-    """Yield the uplink of each domain, level by level from the outside, then the networks of the nodes of each leaf."""
+    """Yield the uplink of each domain, the outermost level first, then the networks of the nodes of each leaf."""
     layout, links = world.layout, world.links
     links.settle(layout)
     for depth, level in enumerate(layout.levels, 1):
         uplinks = links.wiring.uplinks(depth)
-        both = zip(links.capacity[uplinks].tolist(), links.reserved[uplinks].tolist(), strict=True)
-        for index, (capacity, reserved) in enumerate(both):
-            told = None if capacity == UNKNOWN else capacity
-            yield LinkState(level, layout.domain_path(depth, index), told, reserved)
+        uplink_values = zip(links.capacity[uplinks].tolist(), links.reserved[uplinks].tolist(), strict=True)
+        for index, (capacity, reserved) in enumerate(uplink_values):
+            known_capacity = None if capacity == UNKNOWN else capacity
+            yield LinkState(level, layout.domain_path(depth, index), known_capacity, reserved)
     if not len(layout.order):
         return
     known = links.capacity[layout.order] != UNKNOWN

@@ -1,4 +1,4 @@
-"""The fabric as people and metrics see it: every domain with what it has and what is free."""
+"""The fabric for the CLI and metrics: every domain with its GPUs and the free ones."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,12 +13,17 @@ from topo_scheduler.state.resources import GPU
 
 @dataclass(frozen=True, slots=True)
 class SurveyedDomain:
-    """One domain. GPUs: ``capacity``, ``used``, ``free`` and ``whole``, the free ones of nodes where none is used.
+    """One domain. GPUs of a node that is not ready or cordoned are not free.
 
-    Nothing of a node that is not ready, or cordoned, is free.
-
-    ``level`` its type (``cluster`` for the whole), ``nodes`` their names in order, ``connected`` the paths of the
-    domains next to it under the same parent.
+    Attributes:
+        level: level of the domain; ``cluster`` for the whole cluster.
+        path: names of the domains from the outermost level down to this one.
+        capacity: allocatable GPUs.
+        used: GPUs that pods hold.
+        free: free GPUs.
+        whole: free GPUs on nodes of which no GPU is used.
+        nodes: names of the nodes in order.
+        connected: paths of the adjacent domains under the same parent.
     """
 
     level: str
@@ -32,7 +37,7 @@ class SurveyedDomain:
 
     @property
     def name(self) -> str:
-        """Last part of the path."""
+        """Last part of the path; ``cluster`` for the whole cluster."""
         return self.path[-1] if self.path else "cluster"
 
     @property
@@ -42,7 +47,7 @@ class SurveyedDomain:
 
     @property
     def fragmentation(self) -> float:
-        """1 - largest gang of whole nodes that fits / free GPUs; 0 when nothing is free."""
+        """1 - GPUs of the largest gang of whole nodes that fits / free GPUs; 0 without free GPUs."""
         return 1 - self.whole / self.free if self.free else 0.0
 
 
@@ -73,9 +78,9 @@ def survey(world: World) -> Iterator[SurveyedDomain]:
 
 
 def survey_accelerators(world: World) -> Iterator[SurveyedDomain]:
-    """Yield every accelerator domain, level by level in order; none where no node tells any.
+    """Yield every accelerator domain, level by level in order; none if no node has a label of one.
 
-    Paths are those of the second tree. ``nodes`` in the order of the network.
+    Paths are those of the second tree. ``nodes`` are in the order of the network.
     """
     layout, nodes = world.layout, world.nodes
     tree = layout.accelerators
@@ -113,6 +118,6 @@ def _neighbours(layout: Layout, depth: int, index: int) -> Iterator[Path]:
     path = layout.domain_path(depth, index)
     for other in (index - 1, index + 1):
         if 0 <= other < len(layout.domains[depth]) - 1:
-            beside = layout.domain_path(depth, other)
-            if beside[:-1] == path[:-1]:
-                yield beside
+            adjacent = layout.domain_path(depth, other)
+            if adjacent[:-1] == path[:-1]:
+                yield adjacent

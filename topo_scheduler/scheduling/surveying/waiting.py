@@ -1,4 +1,4 @@
-"""Who waits, for how long, and who has how much: what metrics show of an engine."""
+"""Metrics of an engine: pending pods, how long they have been pending, and the share of each namespace."""
 
 from typing import TYPE_CHECKING
 
@@ -11,28 +11,30 @@ if TYPE_CHECKING:  # with it come the kernels
 
 
 def pending_pods(engine: "Engine") -> dict[str, int]:
-    """Return how many pods wait, by the place of their workload in the queue."""
+    """Return the number of pending pods by the place of their workload in the queue."""
     counts = dict.fromkeys((place.value for place in Place), 0)
     for workload in engine.workloads:
         place = engine.queue.place(workload.id)
         if place is not None:
-            counts[place.value] += sum(m.stage is Stage.PENDING for m in workload.members.values())
+            counts[place.value] += sum(member.stage is Stage.PENDING for member in workload.members.values())
     counts["outside"] = len(engine.arrivals.outside)
     return counts
 
 
 def longest_waits(engine: "Engine", now: float) -> dict[str, float]:
-    """Return how long the pod has waited that has waited longest, in seconds by place in the queue."""
+    """Return how long the oldest pending pod has been pending, in seconds by place in the queue."""
     waits = dict.fromkeys((place.value for place in Place), 0.0)
     for workload in engine.workloads:
         place = engine.queue.place(workload.id)
         if place is not None:
-            waiting = (now - m.enqueued for m in workload.members.values() if m.stage is Stage.PENDING)
-            waits[place.value] = max(waits[place.value], *waiting, 0.0)
+            waits_of_pods = (
+                now - member.enqueued for member in workload.members.values() if member.stage is Stage.PENDING
+            )
+            waits[place.value] = max(waits[place.value], *waits_of_pods, 0.0)
     return waits
 
 
 def shares(engine: "Engine") -> dict[str, float]:
-    """Return the dominant share of each namespace that has pods of ours, from 0 to 1."""
+    """Return the dominant share of each namespace with pods of this scheduler, from 0 to 1."""
     namespaces = sorted({workload.namespace for workload in engine.workloads})
     return {namespace: engine.world.accounts.share(namespace) / WHOLE for namespace in namespaces}
