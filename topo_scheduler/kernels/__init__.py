@@ -1,13 +1,13 @@
 """Numba functions: arrays in, arrays out. No objects, no strings, no clock.
 
-Rules: int64 everywhere, explicit tie-breaks, results written into arrays that were handed in, one signature each, so
-that a wrong dtype or a strided array is refused at the door instead of compiled in the hot path. With
-``NUMBA_DISABLE_JIT=1`` the same functions run as plain Python: they are their own oracle.
+Rules: int64 everywhere; explicit tie-breaking; results go into arrays of the caller; one signature per function. So a
+call with a wrong dtype or a strided array fails at once, instead of a compilation in the hot path. With
+``NUMBA_DISABLE_JIT=1`` the same functions run as plain Python, which serves as the test oracle.
 
-Importing this package chooses the folder for compiled code, which must happen before Numba is imported.
+The import of this package chooses the folder for compiled code. That must happen before the import of Numba.
 """
 
 from topo_scheduler.kernels.cache import CacheState, prepare
 
 CACHE: CacheState = prepare()
-"""Where compiled kernels are kept in this process."""
+"""The cache folder of compiled kernels in this process."""

@@ -1,4 +1,4 @@
-"""Scores of plugins, added to those of sets of leaves."""
+"""Addition of the scores of plugins to the scores of sets of leaves."""
 
 # Numba types these functions; to mypy an int and a np.int64 are strangers.
 # mypy: disable-error-code="assignment,call-overload,return-value"
@@ -27,12 +27,12 @@ def weigh_added(
 
     Args:
         sets: int64[>= count, k], the leaves of each set ascending.
-        sizes: int64[>= count], how many they are, at least 1.
-        count: how many sets.
-        added: int64[p, leaves], a part in thousandths of each leaf; a set has the mean of its leaves.
-        weights: int64[4 + p], in thousandths: the four parts of `score_sets`, then these.
+        sizes: int64[>= count], number of leaves in each set, at least 1.
+        count: number of sets.
+        added: int64[p, leaves], parts of each leaf in thousandths; a set gets the mean of its leaves.
+        weights: int64[4 + p], in thousandths: the four parts of `score_sets`, then those of plugins.
         latency: 1 when link load comes before the score.
-        parts: int64[>= count, 6], as `score_sets` wrote it; the score is written anew.
+        parts: int64[>= count, 6], as `score_sets` wrote it; the score is overwritten.
         out_added: int64[>= count, p], the parts of each set.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Pods that are placed alone: scores in steps, and the best row by score and by what decides between equals."""
+"""Single pods: quantised scores, and the best row by score and tie-breaking criteria."""
 
 # Numba types these functions; to mypy an int and a np.int64 are strangers.
 # mypy: disable-error-code="assignment,call-overload,return-value"
@@ -13,10 +13,10 @@ Int64 = npt.NDArray[np.int64]
 
 @kernel("int64(int64, int64[::1])")
 def quantised(gain: int, thresholds: Int64) -> int:
-    """Return the number of thresholds that are reached: int(100 * sigmoid(gain / 10**9)) for those of FGD.
+    """Return the number of thresholds that ``gain`` reaches: int(100 * sigmoid(gain / 10**9)) for those of FGD.
 
     Args:
-        gain: by how much less is stranded.
+        gain: reduction of stranded resources.
         thresholds: int64[n], ascending.
     """
     low, high = 0, thresholds.shape[0]
@@ -40,62 +40,62 @@ def choose_row(
     liking: Int64,
     preference: Int64,
     aligned: Int64,
-    low: int,
-    high: int,
+    first_preferred: int,
+    end_preferred: int,
     load: Int64,
     score: Int64,
-    left: Int64,
-    around: Int64,
+    free: Int64,
+    leaf_free: Int64,
 ) -> int:
-    """Return the best row for a pod that is placed alone, -1 where none has room.
+    """Return the best row for a single pod, -1 if no row has room.
 
-    Compared by the first difference: what it likes; labelled leaves; the preferred domain; the lower load; the higher
-    score; what it prefers otherwise; the least that is left free on the row, then in its leaf; the first in order.
+    The first difference decides: higher liking; labelled leaf; preferred domain; lower load; higher score; higher
+    preference; less free on the row, then in its leaf; earlier in order.
 
     Args:
         order: int64[n], rows in order of the fabric.
         leaf_of_row: int64[rows].
-        fit: int64[rows], 0 where there is no room.
-        liking: int64[rows].
-        preference: int64[rows].
-        aligned: int64[leaves], 1 where every level is labelled.
-        low: first leaf of the preferred domain.
-        high: the leaf after its last.
-        load: int64[leaves], or empty where it does not matter.
+        fit: int64[rows], 0 for rows without room.
+        liking: int64[rows], score by the preferences of the pod.
+        preference: int64[rows], like ``liking``, with further criteria.
+        aligned: int64[leaves], 1 for leaves with the labels of all levels.
+        first_preferred: first leaf of the preferred domain.
+        end_preferred: the leaf after its last leaf.
+        load: int64[leaves], or empty if load does not matter.
         score: int64[rows].
-        left: int64[rows], what is free now.
-        around: int64[leaves], what is free now in each leaf, or empty where it does not matter.
+        free: int64[rows], free amount now.
+        leaf_free: int64[leaves], free amount of each leaf now, or empty if it does not matter.
     """
     best = np.int64(-1)
-    likes, labelled, near, loaded = np.int64(0), np.int64(0), False, np.int64(0)
-    scored, prefers, least = np.int64(0), np.int64(0), np.int64(0)
+    best_liking, best_aligned, best_inside, best_load = np.int64(0), np.int64(0), False, np.int64(0)
+    best_score, best_preference, best_free = np.int64(0), np.int64(0), np.int64(0)
     for i in range(order.shape[0]):
         row = order[i]
-        if fit[row] == 0 or (best >= 0 and liking[row] < likes):
+        if fit[row] == 0 or (best >= 0 and liking[row] < best_liking):
             continue
         leaf = leaf_of_row[row]
-        inside = low <= leaf < high
-        here = load[leaf] if load.shape[0] > 0 else np.int64(0)
+        inside = first_preferred <= leaf < end_preferred
+        leaf_load = load[leaf] if load.shape[0] > 0 else np.int64(0)
         better = True
-        if best >= 0 and liking[row] == likes:
-            if aligned[leaf] != labelled:
-                better = aligned[leaf] > labelled
-            elif inside != near:
+        if best >= 0 and liking[row] == best_liking:
+            if aligned[leaf] != best_aligned:
+                better = aligned[leaf] > best_aligned
+            elif inside != best_inside:
                 better = inside
-            elif here != loaded:
-                better = here < loaded
-            elif score[row] != scored:
-                better = score[row] > scored
-            elif preference[row] != prefers:
-                better = preference[row] > prefers
-            elif left[row] != least:
-                better = left[row] < least
+            elif leaf_load != best_load:
+                better = leaf_load < best_load
+            elif score[row] != best_score:
+                better = score[row] > best_score
+            elif preference[row] != best_preference:
+                better = preference[row] > best_preference
+            elif free[row] != best_free:
+                better = free[row] < best_free
             else:
-                better = around.shape[0] > 0 and around[leaf] < around[leaf_of_row[best]]
+                better = leaf_free.shape[0] > 0 and leaf_free[leaf] < leaf_free[leaf_of_row[best]]
         if better:
             best = row
-            likes, labelled, near, loaded = liking[row], aligned[leaf], inside, here
-            scored, prefers, least = score[row], preference[row], left[row]
+            best_liking, best_aligned, best_inside, best_load = liking[row], aligned[leaf], inside, leaf_load
+            best_score, best_preference, best_free = score[row], preference[row], free[row]
     return best
 
 
@@ -103,14 +103,14 @@ def choose_row(
 def left_free(
     allocatable: Int64, requested: Int64, cpu_column: int, gpu_column: int, free: Int64, rows: Int64, out: Int64
 ) -> None:
-    """Write what is free on some rows as one number: GPU-thousandths, and among equals milli-CPU.
+    """Write the free resources of rows as one number each: GPU-thousandths, then milli-CPU.
 
     Args:
         allocatable: int64[rows, resources].
         requested: int64[rows, resources].
         cpu_column: column of milli-CPU.
         gpu_column: column of whole GPUs.
-        free: int64[rows, d], free thousandths of each GPU where they are told apart, 0 elsewhere.
+        free: int64[rows, d], free thousandths of each GPU on nodes with GPU indexes, 0 elsewhere.
         rows: int64[n], rows to compute.
         out: int64[rows], written at ``rows``.
     """

@@ -1,10 +1,11 @@
-"""Where compiled kernels are kept.
+"""The cache folder of compiled kernels.
 
-Numba raises at import when a function is to be cached and no folder is writable, as in a container with a read-only
-root; it also probes a folder by writing to it, so a warm but read-only cache is refused. And it notices a change of
-the source file only by its timestamp. So: the folder is chosen here, named after the content of the kernels, filled
-from a warm copy when the image carries one, and where nothing can be written the kernels are compiled without a
-cache instead of not at all.
+Numba raises an error at import if it has to cache a function and no folder is writable, as in a container with a
+read-only root. It also tests a folder by writing to it, so it rejects a warm read-only cache. It detects a change of a
+source file only by its timestamp.
+
+This module chooses the folder. Its name depends on the content of the kernels. If the image has a warm copy, the module
+copies it to the folder. If no folder is writable, the kernels are compiled without a cache.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CacheState:
-    """The folder in use (None: no cache), and whether compiled kernels were found there: some, all that are needed."""
+    """The folder in use (None: no cache). ``warm``: it has some compiled kernels; ``whole``: it has all needed ones."""
 
     folder: Path | None
     warm: bool
@@ -41,7 +42,7 @@ class CacheState:
 
 
 def fingerprint() -> str:
-    """Return a name for this set of kernels: their sources' content, Numba's version and the chosen CPU."""
+    """Return a name for this set of kernels, from their source code, the version of Numba and the chosen CPU."""
     digest = hashlib.sha256(version("numba").encode())
     digest.update(os.environ.get("NUMBA_CPU_NAME", "").encode())
     digest.update(os.environ.get("NUMBA_BOUNDSCHECK", "").encode())
@@ -51,22 +52,22 @@ def fingerprint() -> str:
 
 
 def whole_mark() -> str:
-    """Return the name of a file that is there once all kernels are that every decision needs.
+    """Return the name of the marker file that exists once all kernels for every decision are compiled.
 
-    It names what Numba goes by when it looks for a compiled kernel: the Python, and where each source lies and when it
-    was written. The same package in another place, or installed again, finds nothing of what lies here.
+    The name depends on the criteria by which Numba finds a compiled kernel: the Python version, and the path and time
+    of each source file. A package in another place, or a new installation, can't use the kernels here.
     """
     digest = hashlib.sha256(str(sys.implementation.cache_tag).encode())
     for source in sorted(Path(__file__).resolve().parent.glob("*.py")):
-        found = source.stat()
-        digest.update(f"{source} {found.st_mtime_ns} {found.st_size}\n".encode())
+        status = source.stat()
+        digest.update(f"{source} {status.st_mtime_ns} {status.st_size}\n".encode())
     return f"whole-{digest.hexdigest()[:16]}"
 
 
 def _candidates() -> Iterator[Path]:
     for variable in (OWN_VARIABLE, "NUMBA_CACHE_DIR"):
-        if named := os.environ.get(variable):
-            yield Path(named)
+        if folder := os.environ.get(variable):
+            yield Path(folder)
     if home := os.environ.get("XDG_CACHE_HOME"):
         yield Path(home) / "topo-scheduler" / "kernels"
     elif home := os.environ.get("HOME"):
@@ -74,20 +75,20 @@ def _candidates() -> Iterator[Path]:
     try:
         shared = Path(tempfile.gettempdir())
     except FileNotFoundError:
-        return  # a read-only root without any place for temporary files
-    # Everybody may make folders there: what lies around it has to be ours as well.
-    if _private(own := shared / f"topo-scheduler-{os.getuid()}"):
-        yield own
+        return  # a read-only root without a folder for temporary files
+    # Any user may create folders there, so check the owner of this one.
+    if _private(private_folder := shared / f"topo-scheduler-{os.getuid()}"):
+        yield private_folder
 
 
 def _private(folder: Path) -> bool:
-    """Make a folder if need be, and tell whether only this user can write to it: index files are pickles."""
+    """Create a folder if needed; return whether only this user can write to it, as index files are pickles."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
 def _usable(folder: Path) -> bool:
@@ -108,14 +109,14 @@ def _copy_warm(name: str, folder: Path) -> None:
         log.warning(
             "the warm kernel cache could not be copied; kernels are compiled instead", extra={"error": str(error)}
         )
-    # The copies took over the modes of the image's folders, which may be read-only: Numba would refuse them.
-    for place in (folder, *folder.rglob("*")):
-        if place.is_dir():
-            place.chmod(0o700)
+    # The copies have the modes of the folders in the image. These may be read-only, which Numba rejects.
+    for path in (folder, *folder.rglob("*")):
+        if path.is_dir():
+            path.chmod(0o700)
 
 
 def prepare() -> CacheState:
-    """Choose and create the folder, and fill it from the image's warm copy."""
+    """Choose and create the folder, and fill it from the warm copy of the image."""
     name = fingerprint()
     for candidate in _candidates():
         folder = candidate / name

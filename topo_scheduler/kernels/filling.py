@@ -1,4 +1,4 @@
-"""Putting members of several classes on nodes."""
+"""Packing of members of several classes on nodes."""
 
 # Numba types these functions; to mypy an int and a np.int64 are strangers.
 # mypy: disable-error-code="assignment,call-overload,return-value"
@@ -23,23 +23,23 @@ def fill_nodes(
     max_nodes: int,
     out: Int64,
 ) -> int:
-    """Put members of several classes on nodes, each class on the nodes that hold most of it, the fullest first.
+    """Place members of several classes on nodes, each class on the nodes that hold most of its members.
 
-    Classes are taken in the order given (largest first), each node filled before the next is opened; nodes that already
-    hold members of this gang come first, so that few nodes are used. A heuristic: it may miss a packing that exists.
+    The function handles classes in the given order (largest first). It fills each node before it opens the next. Nodes
+    that already hold members of the gang come first, to use few nodes. It is a heuristic: it may miss a packing.
 
     Args:
         rows: int64[n], rows that may be used, in order.
         allocatable: int64[rows, resources].
         used: int64[rows, resources].
-        requests: int64[classes, resources], what one member asks.
+        requests: int64[classes, resources], request of one member.
         eligible: bool[classes, rows].
         counts: int64[classes], members of each class.
-        max_nodes: most nodes to use; 0 means no limit.
-        out: int64[classes, n], members of each class on each of ``rows``, zero before.
+        max_nodes: the most nodes to use; 0 means no limit.
+        out: int64[classes, n], members of each class on each of ``rows``; zero on entry.
 
     Returns:
-        How many could not be placed.
+        The number of members that could not be placed.
     """
     n = rows.shape[0]
     resources = requests.shape[1]
@@ -58,15 +58,15 @@ def fill_nodes(
             for i in range(n):
                 if not eligible[c, rows[i]] or (not opened[i] and max_nodes > 0 and number_opened >= max_nodes):
                     continue
-                many = left
+                members = left
                 for r in range(resources):
                     if requests[c, r] > 0:
-                        many = min(many, max(np.int64(0), free[i, r]) // requests[c, r])
-                if many == 0:
+                        members = min(members, max(np.int64(0), free[i, r]) // requests[c, r])
+                if members == 0:
                     continue
-                if best < 0 or (opened[i] and not opened[best]) or (opened[i] == opened[best] and many > best_fit):
+                if best < 0 or (opened[i] and not opened[best]) or (opened[i] == opened[best] and members > best_fit):
                     best = i
-                    best_fit = many
+                    best_fit = members
             if best < 0:
                 break
             if not opened[best]:

@@ -1,4 +1,4 @@
-"""How many more members fit on each node, and on each leaf."""
+"""Number of additional members that fit on each node and in each leaf."""
 
 # Numba types these functions; to mypy an int and a np.int64 are strangers.
 # mypy: disable-error-code="assignment,call-overload,return-value"
@@ -16,14 +16,14 @@ Bool = npt.NDArray[np.bool_]
 def fit_rows(
     allocatable: Int64, used: Int64, columns: Int64, amounts: Int64, eligible: Bool, rows: Int64, out: Int64
 ) -> None:
-    """Write how many more members fit on each of ``rows``.
+    """Write the number of additional members that fit on each of ``rows``.
 
     Args:
         allocatable: int64[rows, resources].
-        used: int64[rows, resources], what is taken already.
-        columns: int64[c], resources a member asks for (at least one).
-        amounts: int64[c], how much of each, above 0.
-        eligible: bool[rows], whether the node may be used at all.
+        used: int64[rows, resources], amounts in use.
+        columns: int64[c], resources that a member requests (at least one).
+        amounts: int64[c], request for each, above 0.
+        eligible: bool[rows], whether the node may be used.
         rows: int64[n], rows to compute.
         out: int64[rows], written at ``rows``.
     """
@@ -38,9 +38,9 @@ def fit_rows(
             if free < amounts[c]:
                 fit = np.int64(0)
                 break
-            many = free // amounts[c]
-            if many < fit:
-                fit = many
+            copies = free // amounts[c]
+            if copies < fit:
+                fit = copies
         out[row] = fit
 
 
@@ -77,35 +77,35 @@ def sum_again(
     capacity: Int64,
     used: Int64,
 ) -> None:
-    """Bring sums of one resource by leaf up to date where some rows changed.
+    """Update the sums of one resource by leaf for rows that changed.
 
     Args:
         allocatable: int64[rows, resources].
         requested: int64[rows, resources].
         column: of the resource.
-        rows: int64[n], those that changed.
+        rows: int64[n], changed rows.
         leaf_of_row: int64[rows], -1 where there is no node.
-        row_capacity: int64[rows], as it was summed; written at ``rows``.
+        row_capacity: int64[rows], values already in the sums; written at ``rows``.
         row_used: int64[rows], likewise.
         row_free: int64[rows], likewise.
-        capacity: int64[leaves], sums, brought up to date.
+        capacity: int64[leaves], sums to update.
         used: int64[leaves], likewise.
     """
     for i in range(rows.shape[0]):
         row = rows[i]
-        has, holds = allocatable[row, column], requested[row, column]
+        new_capacity, new_used = allocatable[row, column], requested[row, column]
         leaf = leaf_of_row[row]
         if leaf >= 0:
-            capacity[leaf] += has - row_capacity[row]
-            used[leaf] += holds - row_used[row]
-        row_capacity[row] = has
-        row_used[row] = holds
-        row_free[row] = has - holds
+            capacity[leaf] += new_capacity - row_capacity[row]
+            used[leaf] += new_used - row_used[row]
+        row_capacity[row] = new_capacity
+        row_used[row] = new_used
+        row_free[row] = new_capacity - new_used
 
 
 @kernel("void(int64[::1], int64[::1], int64[::1])")
 def sum_domains(values: Int64, domains: Int64, out: Int64) -> None:
-    """Write for each leaf the sum over the domain it lies in.
+    """Write for each leaf the sum over its domain.
 
     Args:
         values: int64[leaves].
@@ -125,15 +125,15 @@ def sum_domains(values: Int64, domains: Int64, out: Int64) -> None:
 def fit_leaves(
     fit: Int64, order: Int64, offsets: Int64, leaves: Int64, max_nodes: int, max_members: int, out: Int64
 ) -> None:
-    """Write how many members some leaves hold, within the limits a gang has in one leaf.
+    """Write the members that leaves hold, within the limits of a gang in one leaf.
 
     Args:
-        fit: int64[rows], members a node holds.
+        fit: int64[rows], members that a node holds.
         order: int64[n], rows in order.
         offsets: int64[leaves + 1].
-        leaves: int64[n], which to count.
-        max_nodes: most nodes of one leaf a gang may use; 0 means no limit.
-        max_members: most members in one leaf; 0 means no limit.
+        leaves: int64[n], leaves to count.
+        max_nodes: the most nodes of one leaf that a gang may use; 0 means no limit.
+        max_members: the most members in one leaf; 0 means no limit.
         out: int64[leaves], written at ``leaves``.
     """
     best = np.zeros(max(max_nodes, np.int64(1)), np.int64)
@@ -145,18 +145,18 @@ def fit_leaves(
             for p in range(low, high):
                 total += fit[order[p]]
         else:
-            # The largest max_nodes values, kept ascending.
+            # Keep the largest max_nodes values, ascending.
             for i in range(max_nodes):
                 best[i] = 0
             for p in range(low, high):
                 value = fit[order[p]]
                 if value <= best[0]:
                     continue
-                at = 0
-                while at + 1 < max_nodes and best[at + 1] < value:
-                    best[at] = best[at + 1]
-                    at += 1
-                best[at] = value
+                index = 0
+                while index + 1 < max_nodes and best[index + 1] < value:
+                    best[index] = best[index + 1]
+                    index += 1
+                best[index] = value
             for i in range(max_nodes):
                 total += best[i]
         if max_members > 0 and total > max_members:
@@ -166,7 +166,7 @@ def fit_leaves(
 
 @kernel("void(int64[::1])")
 def sort_ascending(values: Int64) -> None:
-    """Sort in place (Shell's method: it compiles in a tenth of the time of NumPy's sort).
+    """Sort in place, with Shell's method: it compiles in a tenth of the time of NumPy's sort.
 
     Args:
         values: int64[n].
@@ -175,22 +175,22 @@ def sort_ascending(values: Int64) -> None:
     while gap > 0:
         for i in range(gap, values.shape[0]):
             value = values[i]
-            at = i
-            while at >= gap and values[at - gap] > value:
-                values[at] = values[at - gap]
-                at -= gap
-            values[at] = value
+            index = i
+            while index >= gap and values[index - gap] > value:
+                values[index] = values[index - gap]
+                index -= gap
+            values[index] = value
         gap = 1 if gap == 2 else gap * 5 // 11
 
 
 @kernel("void(int64[::1], int64[::1], int64, int64[::1])")
 def fewest_leaves(leaf_fit: Int64, domains: Int64, members: int, out: Int64) -> None:
-    """Write the fewest leaves that hold ``members`` in each domain, 0 where even all of them do not.
+    """Write the fewest leaves that hold ``members`` in each domain, 0 if all its leaves together don't.
 
     Args:
         leaf_fit: int64[leaves].
         domains: int64[d + 1], ranges of leaves.
-        members: how many to place, above 0.
+        members: number to place, above 0.
         out: int64[d].
     """
     for domain in range(domains.shape[0] - 1):

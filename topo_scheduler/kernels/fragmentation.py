@@ -1,4 +1,4 @@
-"""The fragmentation gradient: how many GPUs a pod would leave that typical pods can't use.
+"""The fragmentation gradient: the amount of free GPUs that a pod makes unusable for typical pods.
 
 Source: Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent",
 USENIX ATC 2023. All in integers: popularity in millionths, GPUs in thousandths. The quantised score and the order among
@@ -24,18 +24,18 @@ def stranded(
 ) -> int:
     """Return the GPU-thousandths of one node that typical pods can't use, weighted by popularity.
 
-    A typical pod without GPUs, or one that can't run on the node at all (its CPU, GPU model or number of GPUs), can use
-    none of what is free; any other can't use the GPUs that have less free than it asks of one.
+    A typical pod without GPUs can use no free GPU. The same holds for a pod that can't run on the node because of its
+    CPU, GPU model or number of GPUs. Any other pod can't use GPUs with less free than it requests of one GPU.
 
     Args:
         cpu: free milli-CPU.
-        whole: GPUs of which everything is free.
+        whole: number of entirely free GPUs.
         parts: int64[d], free thousandths of GPUs that are in use by shares.
-        number: how many entries of ``parts`` count.
+        number: number of valid entries in ``parts``.
         sharing: whether shares may be placed on the node.
-        model: its GPU model, -1 when it is not known.
+        model: its GPU model, -1 if unknown.
         typical: int64[t, 4], each typical pod's milli-CPU, whole GPUs, thousandths of one GPU, and popularity.
-        access: bool[t, models + 1], on which models each can run; the first column for unknown ones.
+        access: bool[t, models + 1], whether each pod can run on a model; the first column is for unknown models.
     """
     idle = 1000 * whole
     for i in range(number):
@@ -45,16 +45,16 @@ def stranded(
     total = np.int64(0)
     for t in range(typical.shape[0]):
         gpus, share = typical[t, 1], typical[t, 2]
-        lost = idle
+        unusable = idle
         if cpu >= typical[t, 0] and access[t, model + 1]:
             if share > 0 and sharing:
-                lost = np.int64(0)
+                unusable = np.int64(0)
                 for i in range(number):
                     if parts[i] < share:
-                        lost += parts[i]
+                        unusable += parts[i]
             elif gpus > 0 and whole >= gpus:
-                lost = idle - 1000 * whole
-        total += typical[t, 3] * lost
+                unusable = idle - 1000 * whole
+        total += typical[t, 3] * unusable
     return total
 
 
@@ -71,34 +71,34 @@ def fragmentation(
     sharing: Bool,
     model: Int64,
     rows: Int64,
-    ask_cpu: int,
-    ask_gpus: int,
-    ask_share: int,
+    request_cpu: int,
+    request_gpus: int,
+    request_share: int,
     typical: Int64,
     access: Bool,
     thresholds: Int64,
     out: Int64,
 ) -> None:
-    """Write the score of a pod on some rows, and which GPU a share takes there.
+    """Write the score of a pod on each row, and the GPU that a share takes there.
 
-    Of several GPUs that score alike a share takes the lowest. Where it has no room the score is 0 and the GPU -1; what
-    else keeps it from the row is not looked at.
+    Of several GPUs with equal scores a share takes the lowest. On a row without room the score is 0 and the GPU -1. The
+    function checks no other condition of the row.
 
     Args:
         allocatable: int64[rows, resources].
-        requested: int64[rows, resources]; GPUs of which any part is held count as held.
+        requested: int64[rows, resources]; a GPU counts as used if any part of it is used.
         cpu_column: column of milli-CPU.
         gpu_column: column of whole GPUs.
-        free: int64[rows, d], free thousandths of each GPU where they are told apart, 0 elsewhere.
-        sharing: bool[rows], where shares may be placed.
-        model: int64[rows], GPU model, -1 when not known.
+        free: int64[rows, d], free thousandths of each GPU on nodes with GPU indexes, 0 elsewhere.
+        sharing: bool[rows], whether shares may be placed on a row.
+        model: int64[rows], GPU model, -1 if unknown.
         rows: int64[n], rows to compute.
-        ask_cpu: milli-CPU of the pod.
-        ask_gpus: whole GPUs of the pod.
-        ask_share: thousandths of one GPU, 0 where it asks for none.
-        typical: as of `stranded`.
-        access: as of `stranded`.
-        thresholds: as of `quantised`.
+        request_cpu: milli-CPU that the pod requests.
+        request_gpus: whole GPUs that the pod requests.
+        request_share: thousandths of one GPU, 0 for none.
+        typical: as for `stranded`.
+        access: as for `stranded`.
+        thresholds: as for `quantised`.
         out: int64[n, 2], score and GPU.
     """
     parts, index = np.empty(free.shape[1] + 1, np.int64), np.empty(free.shape[1] + 1, np.int64)
@@ -114,26 +114,26 @@ def fragmentation(
             if 0 < free[row, d] < 1000:
                 parts[number], index[number] = free[row, d], d
                 number += 1
-        if cpu < ask_cpu or whole < ask_gpus:
+        if cpu < request_cpu or whole < request_gpus:
             continue
         node = (sharing[row], model[row])
         before = stranded(cpu, whole, parts, number, node[0], node[1], typical, access)
-        if ask_share == 0:
-            after = stranded(cpu - ask_cpu, whole - ask_gpus, parts, number, node[0], node[1], typical, access)
+        if request_share == 0:
+            after = stranded(cpu - request_cpu, whole - request_gpus, parts, number, node[0], node[1], typical, access)
             out[i, 0] = quantised(before - after, thresholds)
             continue
-        best, lowest = np.int64(-1), np.int64(0)
+        best, best_gpu = np.int64(-1), np.int64(0)
         for p in range(number + 1):
-            had = parts[p] if p < number else np.int64(1000)
-            if had < ask_share or (p == number and (untouched < 0 or whole == 0)):
+            free_before = parts[p] if p < number else np.int64(1000)
+            if free_before < request_share or (p == number and (untouched < 0 or whole == 0)):
                 continue
-            parts[p] = had - ask_share
+            parts[p] = free_before - request_share
             after = stranded(
-                cpu - ask_cpu, whole - (p == number), parts, max(number, p + 1), node[0], node[1], typical, access
+                cpu - request_cpu, whole - (p == number), parts, max(number, p + 1), node[0], node[1], typical, access
             )
-            parts[p] = had
+            parts[p] = free_before
             score = quantised(before - after, thresholds)
-            at = index[p] if p < number else np.int64(untouched)
-            if score > best or (score == best and at < lowest):
-                best, lowest = score, at
-                out[i, 0], out[i, 1] = score, at
+            gpu = index[p] if p < number else np.int64(untouched)
+            if score > best or (score == best and gpu < best_gpu):
+                best, best_gpu = score, gpu
+                out[i, 0], out[i, 1] = score, gpu

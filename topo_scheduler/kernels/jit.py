@@ -1,4 +1,4 @@
-"""The one way a kernel is declared."""
+"""The decorator for kernels."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -14,10 +14,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(signature: str) -> Callable[[F], F]:
-    """Compile a function for one signature, without the GIL, cached on disk where there is a place for it.
+    """Compile a function for one signature, without the GIL, cached on disk if there is a writable folder.
 
     No ``parallel`` and no ``fastmath``: the same input must give the same decision on every machine.
     """
-    # Nobody calls kernels from C: without the wrappers for it they compile faster.
+    # No C code calls kernels. Without wrappers for C they compile faster.
     compiled: Callable[[F], F] = numba.njit(signature, nogil=True, cache=CACHE.enabled, no_cfunc_wrapper=True)
     return compiled

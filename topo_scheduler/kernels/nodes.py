@@ -1,4 +1,4 @@
-"""Choosing nodes inside the chosen leaves."""
+"""Choice of nodes in the chosen leaves."""
 
 # Numba types these functions; to mypy an int and a np.int64 are strangers.
 # mypy: disable-error-code="assignment,call-overload,return-value"
@@ -13,19 +13,19 @@ Int64 = npt.NDArray[np.int64]
 
 @kernel("int64(int64[::1], int64[::1], int64, int64)")
 def deal(limits: Int64, out: Int64, members: int, spread: int) -> int:
-    """Deal members to leaves.
+    """Distribute members over leaves.
 
-    Packed: the leaf that holds least is filled first, so that what stays free stays together. Spread: one at a time
-    to the leaf that has got fewest, the first of them on a tie.
+    To pack, the function fills the leaf with least room first, so that free resources stay together. To spread, it adds
+    one member at a time to the leaf with the fewest members, on a tie the first one.
 
     Args:
-        limits: int64[n], most members of each leaf.
-        out: int64[n], members of each leaf; read as what each has already.
-        members: how many to deal.
+        limits: int64[n], the most members of each leaf.
+        out: int64[n], members of each leaf; on entry, the members that it has already.
+        members: number to distribute.
         spread: 1 to spread, 0 to pack.
 
     Returns:
-        How many could not be dealt.
+        The number of members that could not be distributed.
     """
     n = limits.shape[0]
     left = members
@@ -52,58 +52,57 @@ def deal(limits: Int64, out: Int64, members: int, spread: int) -> int:
 
 @kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])")
 def pack_nodes(
-    rows: Int64, fit: Int64, free: Int64, preference: Int64, ask: int, members: int, max_nodes: int, out: Int64
+    rows: Int64, fit: Int64, free: Int64, preference: Int64, request: int, members: int, max_nodes: int, out: Int64
 ) -> int:
-    """Put members on the fewest nodes of a leaf, leaving the least stranded.
+    """Place members on the fewest nodes of a leaf, with the least stranded resources.
 
-    The last node is the one that is left with the least free; a node that takes part of the gang only is the one
-    that holds most. Ties: higher preference, then less left free, then the earlier node. Where one node suffices,
-    preference comes first.
+    If a node can take all remaining members, the function takes one, with the highest preference, then the least free.
+    Otherwise it fills the node that holds most. Ties: higher preference, then less free, then the earlier node.
 
     Args:
         rows: int64[n], the leaf's rows in order.
-        fit: int64[rows], members a node holds.
-        free: int64[rows], what is free of the scarce resource.
-        preference: int64[rows], how much the workload prefers a node.
-        ask: what one member asks of the scarce resource.
-        members: how many to place.
-        max_nodes: most nodes to use; 0 means no limit.
-        out: int64[n], members on each of ``rows``, zero before.
+        fit: int64[rows], members that a node holds.
+        free: int64[rows], free amount of the scarce resource.
+        preference: int64[rows], preference of the workload for a node.
+        request: request of one member for the scarce resource.
+        members: number to place.
+        max_nodes: the most nodes to use; 0 means no limit.
+        out: int64[n], members on each of ``rows``; zero on entry.
 
     Returns:
-        How many could not be placed.
+        The number of members that could not be placed.
     """
     left = members
     used = 0
     while left > 0 and (max_nodes == 0 or used < max_nodes):
-        last = -1
-        most = -1
+        takes_all = -1
+        roomiest = -1
         for i in range(rows.shape[0]):
             row = rows[i]
             if out[i] > 0 or fit[row] == 0:
                 continue
             if fit[row] >= left:
-                if last < 0:
-                    last = i
+                if takes_all < 0:
+                    takes_all = i
                     continue
-                held = rows[last]
-                if preference[row] > preference[held] or (
-                    preference[row] == preference[held] and free[row] < free[held]
+                best_row = rows[takes_all]
+                if preference[row] > preference[best_row] or (
+                    preference[row] == preference[best_row] and free[row] < free[best_row]
                 ):
-                    last = i
-            elif most < 0 or fit[row] > fit[rows[most]]:
-                most = i
-            elif fit[row] == fit[rows[most]]:
-                held = rows[most]
-                if preference[row] > preference[held] or (
-                    preference[row] == preference[held] and free[row] < free[held]
+                    takes_all = i
+            elif roomiest < 0 or fit[row] > fit[rows[roomiest]]:
+                roomiest = i
+            elif fit[row] == fit[rows[roomiest]]:
+                best_row = rows[roomiest]
+                if preference[row] > preference[best_row] or (
+                    preference[row] == preference[best_row] and free[row] < free[best_row]
                 ):
-                    most = i
-        pick = last if last >= 0 else most
-        if pick < 0:
+                    roomiest = i
+        chosen = takes_all if takes_all >= 0 else roomiest
+        if chosen < 0:
             break
-        out[pick] = min(left, fit[rows[pick]])
-        left -= out[pick]
+        out[chosen] = min(left, fit[rows[chosen]])
+        left -= out[chosen]
         used += 1
     return left
 
@@ -115,29 +114,29 @@ def spread_nodes(
     free: Int64,
     preference: Int64,
     siblings: Int64,
-    ask: int,
+    request: int,
     members: int,
     max_nodes: int,
     out: Int64,
 ) -> int:
     """Spread members over the nodes of a leaf, one at a time.
 
-    Each goes to the node with the fewest of this workload, then highest preference, then most free, then the earlier
-    node.
+    Each member goes to the node with the fewest pods of the workload, then the highest preference, then the most free,
+    then the earlier node.
 
     Args:
         rows: int64[n], the leaf's rows in order.
-        fit: int64[rows], members a node holds.
-        free: int64[rows], what is free of the scarce resource.
-        preference: int64[rows], how much the workload prefers a node.
-        siblings: int64[rows], pods of this workload that a node runs already.
-        ask: what one member asks of the scarce resource.
-        members: how many to place.
-        max_nodes: most nodes to use; 0 means no limit.
-        out: int64[n], members on each of ``rows``, zero before.
+        fit: int64[rows], members that a node holds.
+        free: int64[rows], free amount of the scarce resource.
+        preference: int64[rows], preference of the workload for a node.
+        siblings: int64[rows], pods of the workload that a node runs already.
+        request: request of one member for the scarce resource.
+        members: number to place.
+        max_nodes: the most nodes to use; 0 means no limit.
+        out: int64[n], members on each of ``rows``; zero on entry.
 
     Returns:
-        How many could not be placed.
+        The number of members that could not be placed.
     """
     left = members
     used = 0
@@ -150,15 +149,15 @@ def spread_nodes(
             if best < 0:
                 best = i
                 continue
-            held = rows[best]
-            mine, theirs = siblings[row] + out[i], siblings[held] + out[best]
-            if mine != theirs:
-                if mine < theirs:
+            best_row = rows[best]
+            pods_here, pods_on_best = siblings[row] + out[i], siblings[best_row] + out[best]
+            if pods_here != pods_on_best:
+                if pods_here < pods_on_best:
                     best = i
-            elif preference[row] != preference[held]:
-                if preference[row] > preference[held]:
+            elif preference[row] != preference[best_row]:
+                if preference[row] > preference[best_row]:
                     best = i
-            elif free[row] - out[i] * ask > free[held] - out[best] * ask:
+            elif free[row] - out[i] * request > free[best_row] - out[best] * request:
                 best = i
         if best < 0:
             break

@@ -1,4 +1,4 @@
-"""Every other set of leaves that a window wider than what is used leaves to choose from."""
+"""Enumeration of further sets of leaves, in windows with more leaves than a set uses."""
 
 # Numba types these functions; to mypy an int and a np.int64 are strangers.
 # mypy: disable-error-code="assignment,call-overload,return-value"
@@ -13,62 +13,62 @@ Int64 = npt.NDArray[np.int64]
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[:,::1], int64[::1])")
 def other_sets(leaf_fit: Int64, count: int, width: int, members: int, looks: int, sets: Int64, sizes: Int64) -> int:
-    """Append the sets of leaves that hold the gang in the windows of some sets, as many leaves each, those excepted.
+    """Append all other sets of leaves that hold the gang, in the windows of the given sets and of the same size.
 
-    The first and the last leaf of a window are in each set of it. Sets of a window come in the order of their leaves.
+    Each set of a window contains its first and its last leaf. Sets of a window come in the order of their leaves.
 
     Args:
-        leaf_fit: int64[leaves], members each leaf holds now.
-        count: how many sets there are: one a window, all of one size of at least 2.
-        width: leaves of a window, more than such a set has.
-        members: how many to place.
-        looks: sets that are looked at, at most, whether they hold the gang or not.
-        sets: int64[n, k], n above ``count``; written from ``count`` on, as far as there is room.
+        leaf_fit: int64[leaves], members that each leaf holds now.
+        count: number of given sets: one per window, all of the same size of at least 2.
+        width: number of leaves in a window, more than a set has.
+        members: number to place.
+        looks: the most sets to examine, whether they hold the gang or not.
+        sets: int64[n, k], n above ``count``; written from ``count`` on, up to n.
         sizes: int64[n], likewise.
 
     Returns:
-        How many sets there are then.
+        The number of sets, including the given ones.
     """
-    found = count
+    set_count = count
     size = sizes[0]
     free = size - 2
     inner = np.zeros(width, np.int64)
     pick = np.zeros(max(free, np.int64(1)), np.int64)
     for w in range(count):
         first, last = sets[w, 0], sets[w, size - 1]
-        some = np.int64(0)
+        usable = np.int64(0)
         for leaf in range(first + 1, last):
             if leaf_fit[leaf] > 0:
-                inner[some] = leaf
-                some += 1
-        if some <= free:
+                inner[usable] = leaf
+                usable += 1
+        if usable <= free:
             continue
         for i in range(free):
             pick[i] = i
-        more = True
-        while more:
-            if looks == 0 or found == sets.shape[0]:
-                return found
+        has_next = True
+        while has_next:
+            if looks == 0 or set_count == sets.shape[0]:
+                return set_count
             looks -= 1
             total = leaf_fit[first] + leaf_fit[last]
-            same = True
+            is_given = True
             for i in range(free):
                 total += leaf_fit[inner[pick[i]]]
-                same = same and inner[pick[i]] == sets[w, i + 1]
-            if total >= members and not same:
-                sets[found, 0] = first
+                is_given = is_given and inner[pick[i]] == sets[w, i + 1]
+            if total >= members and not is_given:
+                sets[set_count, 0] = first
                 for i in range(free):
-                    sets[found, i + 1] = inner[pick[i]]
-                sets[found, size - 1] = last
-                sizes[found] = size
-                found += 1
-            # The next choice in order: the last place that can move on does, those behind it follow.
-            at = free - 1
-            while at >= 0 and pick[at] == some - free + at:
-                at -= 1
-            more = at >= 0
-            if more:
-                pick[at] += 1
-                for i in range(at + 1, free):
+                    sets[set_count, i + 1] = inner[pick[i]]
+                sets[set_count, size - 1] = last
+                sizes[set_count] = size
+                set_count += 1
+            # The next combination: advance the last place that can advance, and reset the places after it.
+            place = free - 1
+            while place >= 0 and pick[place] == usable - free + place:
+                place -= 1
+            has_next = place >= 0
+            if has_next:
+                pick[place] += 1
+                for i in range(place + 1, free):
                     pick[i] = pick[i - 1] + 1
-    return found
+    return set_count

@@ -1,8 +1,9 @@
-"""The score of pods that are placed alone: what they leave unusable for typical pods, and how well a share fits.
+"""The score of single pods: the GPU resources that become unusable for typical pods, and how well a share fits.
 
-It grew out of the fragmentation gradient (see `fragmentation`), and all of it is in integers as well. What differs is
-told in docs/explanation/bin-packing.md. The worth of what is left of a GPU comes from the prices of the cutting stock
-problem: Gilmore and Gomory, "A Linear Programming Approach to the Cutting-Stock Problem", Operations Research, 1961.
+The score is derived from the fragmentation gradient (see `fragmentation`) and uses integers only as well. For the
+differences see docs/explanation/bin-packing.md. The worth of the rest of a GPU comes from the prices of the cutting
+stock problem: Gilmore and Gomory, "A Linear Programming Approach to the Cutting-Stock Problem", Operations Research,
+1961.
 """
 
 # Numba types these functions; to mypy an int and a np.int64 are strangers.
@@ -22,21 +23,21 @@ Bool = npt.NDArray[np.bool_]
 def unusable(
     cpu: int, whole: int, parts: Int64, number: int, sharing: bool, model: int, typical: Int64, access: Bool
 ) -> int:
-    """Return the GPU-thousandths of one node that typical pods can't use, weighted by popularity for each GPU asked.
+    """Return the GPU-thousandths of one node that typical pods can't use, weighted by popularity per requested GPU.
 
-    As `fragmentation.stranded`, with two differences. Shares use no more than the CPU is enough for: as many of a kind
-    as the GPUs hold need three quarters of their CPU, and with less of it they use a part. A pod of several whole GPUs
+    Like `fragmentation.stranded`, with two differences. First, CPU limits shares. As many shares of a kind as the GPUs
+    hold need three quarters of their CPU; with less CPU they use only a part. Second, a pod with several whole GPUs
     weighs its popularity divided by their number.
 
     Args:
         cpu: free milli-CPU.
-        whole: GPUs of which everything is free.
+        whole: number of entirely free GPUs.
         parts: int64[d], free thousandths of GPUs that are in use by shares.
-        number: how many entries of ``parts`` count.
+        number: number of valid entries in ``parts``.
         sharing: whether shares may be placed on the node.
-        model: its GPU model, -1 when it is not known.
+        model: its GPU model, -1 if unknown.
         typical: int64[t, 4], each typical pod's milli-CPU, whole GPUs, thousandths of one GPU, and popularity.
-        access: bool[t, models + 1], on which models each can run; the first column for unknown ones.
+        access: bool[t, models + 1], whether each pod can run on a model; the first column is for unknown models.
     """
     idle = 1000 * whole
     for i in range(number):
@@ -63,16 +64,16 @@ def unusable(
 
 
 @kernel("int64(int64, int64, int64[::1], int64[::1])")
-def misfit(share: int, had: int, worth: Int64, price: Int64) -> int:
-    """Return by how much a GPU loses more than a share is worth, in millionths of a GPU: 0 where it fits well.
+def misfit(share: int, free_before: int, worth: Int64, price: Int64) -> int:
+    """Return the worth that a GPU loses beyond the price of a share, in millionths of a GPU; 0 for a good fit.
 
     Args:
-        share: thousandths that the share asks for, at most ``had``.
-        had: thousandths that are free of the GPU.
-        worth: int64[1001], what so many free thousandths of one GPU are worth.
-        price: int64[1001], what a share of so many thousandths is worth.
+        share: thousandths that the share requests, at most ``free_before``.
+        free_before: free thousandths of the GPU.
+        worth: int64[1001], worth of one GPU by its free thousandths.
+        price: int64[1001], price of a share by its thousandths.
     """
-    lost: int = worth[had] - worth[had - share] - price[share]
+    lost: int = worth[free_before] - worth[free_before - share] - price[share]
     return max(np.int64(0), lost)
 
 
@@ -89,9 +90,9 @@ def small_pod_scores(
     sharing: Bool,
     model: Int64,
     rows: Int64,
-    ask_cpu: int,
-    ask_gpus: int,
-    ask_share: int,
+    request_cpu: int,
+    request_gpus: int,
+    request_share: int,
     typical: Int64,
     access: Bool,
     worth: Int64,
@@ -99,29 +100,29 @@ def small_pod_scores(
     thresholds: Int64,
     out: Int64,
 ) -> None:
-    """Write the score of a pod on some rows, and which GPU a share takes there.
+    """Write the score of a pod on each row, and the GPU that a share takes there.
 
-    The score is `alone.quantised` of how much less is unusable with it, less eight times the misfit. Of several
-    GPUs that score alike a share takes the one with least free, then the lowest. Where it has no room the score is 0
-    and the GPU -1; what else keeps it from the row is not looked at.
+    The score is `alone.quantised` of the decrease of unusable resources, minus eight times the misfit. Of several GPUs
+    with equal scores a share takes the GPU with least free, then the lowest. On a row without room the score is 0 and
+    the GPU -1. The function checks no other condition of the row.
 
     Args:
         allocatable: int64[rows, resources].
-        requested: int64[rows, resources]; GPUs of which any part is held count as held.
+        requested: int64[rows, resources]; a GPU counts as used if any part of it is used.
         cpu_column: column of milli-CPU.
         gpu_column: column of whole GPUs.
-        free: int64[rows, d], free thousandths of each GPU where they are told apart, 0 elsewhere.
-        sharing: bool[rows], where shares may be placed.
-        model: int64[rows], GPU model, -1 when not known.
+        free: int64[rows, d], free thousandths of each GPU on nodes with GPU indexes, 0 elsewhere.
+        sharing: bool[rows], whether shares may be placed on a row.
+        model: int64[rows], GPU model, -1 if unknown.
         rows: int64[n], rows to compute.
-        ask_cpu: milli-CPU of the pod.
-        ask_gpus: whole GPUs of the pod.
-        ask_share: thousandths of one GPU, 0 where it asks for none.
-        typical: as of `unusable`.
-        access: as of `unusable`.
-        worth: as of `misfit`.
-        price: as of `misfit`.
-        thresholds: as of `alone.quantised`.
+        request_cpu: milli-CPU that the pod requests.
+        request_gpus: whole GPUs that the pod requests.
+        request_share: thousandths of one GPU, 0 for none.
+        typical: as for `unusable`.
+        access: as for `unusable`.
+        worth: as for `misfit`.
+        price: as for `misfit`.
+        thresholds: as for `alone.quantised`.
         out: int64[n, 2], score and GPU.
     """
     parts, index = np.empty(free.shape[1] + 1, np.int64), np.empty(free.shape[1] + 1, np.int64)
@@ -137,39 +138,39 @@ def small_pod_scores(
             if 0 < free[row, d] < 1000:
                 parts[number], index[number] = free[row, d], d
                 number += 1
-        if cpu < ask_cpu or whole < ask_gpus:
+        if cpu < request_cpu or whole < request_gpus:
             continue
-        left, shares, kind = cpu - ask_cpu, sharing[row], model[row]
+        cpu_after, shares, kind = cpu - request_cpu, sharing[row], model[row]
         before = unusable(cpu, whole, parts, number, shares, kind, typical, access)
-        if ask_share == 0:
-            after = unusable(left, whole - ask_gpus, parts, number, shares, kind, typical, access)
+        if request_share == 0:
+            after = unusable(cpu_after, whole - request_gpus, parts, number, shares, kind, typical, access)
             out[i, 0] = quantised(before - after, thresholds)
             continue
-        best, least = np.int64(-1), np.int64(0)
+        best, best_free = np.int64(-1), np.int64(0)
         for p in range(number + 1):
-            had = parts[p] if p < number else np.int64(1000)
-            if had < ask_share or (p == number and (untouched < 0 or whole == 0)):
+            free_before = parts[p] if p < number else np.int64(1000)
+            if free_before < request_share or (p == number and (untouched < 0 or whole == 0)):
                 continue
-            parts[p] = had - ask_share
-            after = unusable(left, whole - (p == number), parts, max(number, p + 1), shares, kind, typical, access)
-            parts[p] = had
-            lost = misfit(ask_share, int(had), worth, price)
-            score = quantised(before - after - 8000 * lost, thresholds)
-            if score > best or (score == best and had < least):
-                best, least = score, had
+            parts[p] = free_before - request_share
+            after = unusable(cpu_after, whole - (p == number), parts, max(number, p + 1), shares, kind, typical, access)
+            parts[p] = free_before
+            worth_lost = misfit(request_share, int(free_before), worth, price)
+            score = quantised(before - after - 8000 * worth_lost, thresholds)
+            if score > best or (score == best and free_before < best_free):
+                best, best_free = score, free_before
                 out[i, 0], out[i, 1] = score, index[p] if p < number else untouched
 
 
 @kernel("void(int64[::1], int64[::1], int64[::1], int64[::1])")
 def best_fill(sizes: Int64, values: Int64, worth: Int64, last: Int64) -> None:
-    """Write the most that items are worth which fit a room together, each as often as it likes, for every room.
+    """Write, for every room, the highest worth of items that fit it together; each item may occur any number of times.
 
     Args:
         sizes: int64[n], at least 1.
         values: int64[n], at least 0.
         worth: int64[room + 1], written.
-        last: int64[room + 1], written: an item of the best filling, -1 where one less of room does as well. Of equals
-            the first item.
+        last: int64[room + 1], written: an item of the best filling, the first of equal ones; -1 if a room smaller by 1
+            has the same worth.
     """
     worth[0], last[0] = 0, -1
     for room in range(1, worth.shape[0]):

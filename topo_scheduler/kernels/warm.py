@@ -1,7 +1,7 @@
-"""Compile every kernel, or fill a folder with compiled ones for an image.
+"""Compile every kernel, or fill a folder with compiled kernels for an image.
 
-``python -m topo_scheduler.kernels.warm DIR`` fills DIR; ``--check`` tells where kernels would be kept and whether
-they work; ``--only MODULE...`` compiles some, for another process that waits for them.
+``python -m topo_scheduler.kernels.warm DIR`` fills DIR. ``--check`` compiles all kernels and prints the cache folder.
+``--only MODULE...`` compiles some modules, for another process that waits for them.
 """
 
 import contextlib
@@ -17,25 +17,25 @@ from topo_scheduler import kernels
 from topo_scheduler.kernels.cache import OWN_VARIABLE, prepare, whole_mark
 
 MODULES: Final = ("fit", "windows", "nodes", "alone", "small_pods")
-"""What every decision needs: ready before the first."""
+"""Modules that every decision needs: compiled before the first decision."""
 OF_PREEMPTION: Final = ("victims",)
-"""What only preemption needs: compiled when the first workload would preempt, where no cache has it."""
+"""Modules for preemption: compiled before the first preemption, if they are not cached."""
 OF_WIDE: Final = ("sets",)
-"""What only gangs of three leaves and more need, where leaves between them are full."""
+"""Modules for gangs on three or more leaves with full leaves between them."""
 OF_PLUGINS: Final = ("added",)
-"""What only plugins with scores need: compiled with them."""
+"""Modules for plugins with scores: compiled together with their kernels."""
 OF_LINKS: Final = ("links",)
-"""What only gangs that ask for bandwidth need."""
+"""Modules for gangs that ask for bandwidth."""
 OF_MIXED: Final = ("filling",)
-"""What only gangs of different pods need."""
+"""Modules for gangs of several classes."""
 OF_FGD: Final = ("fragmentation",)
-"""What only the published score of pods alone needs, which ours is compared with."""
+"""Modules for FGD, the published score of single pods, with which the built-in score is compared."""
 ALL: Final = MODULES + OF_PREEMPTION + OF_WIDE + OF_LINKS + OF_MIXED + OF_FGD + OF_PLUGINS
 
 
 @dataclass(frozen=True, slots=True)
 class Warmth:
-    """Seconds it took to have every kernel ready, and whether they came from a cache."""
+    """Seconds to load or compile the kernels, and whether they came from a cache."""
 
     seconds: float
     cached: bool
@@ -43,33 +43,33 @@ class Warmth:
 
 
 BESIDE: Final = ("nodes", "alone", "small_pods")
-"""What another process compiles meanwhile, where there are two CPUs and nothing is in the cache."""
+"""Modules that another process compiles in parallel, if there are two CPUs and the cache is empty."""
 _MOST_BESIDE: Final = 60
-"""Seconds that are waited for it."""
+"""Seconds to wait for that process."""
 _beside: list[subprocess.Popen[bytes]] = []
 
 
 def warm_beside() -> None:
-    """Have another process compile a part of what every decision needs, while this one imports the rest.
+    """Start another process that compiles some modules for every decision, while this process imports the others.
 
-    Where that is no use, or fails, `warm` compiles it.
+    If that is not useful, or fails, `warm` compiles these modules.
     """
-    cache, jit = kernels.CACHE, os.environ.get("NUMBA_DISABLE_JIT") != "1"
-    if cache.folder is None or cache.whole or not jit or _beside or _cpus() < 2:
+    cache, jit_enabled = kernels.CACHE, os.environ.get("NUMBA_DISABLE_JIT") != "1"
+    if cache.folder is None or cache.whole or not jit_enabled or _beside or _cpus() < 2:
         return
     command = [sys.executable, "-m", __name__, "--only", *BESIDE]
-    env = os.environ | {OWN_VARIABLE: str(cache.folder.parent)}
+    environment = os.environ | {OWN_VARIABLE: str(cache.folder.parent)}
     try:
-        _beside.append(subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        _beside.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
     except OSError:
         return
 
 
 def interpret_unless_compiled() -> bool:
-    """Run kernels as plain Python in this process where no cache has them; return whether it is so.
+    """Run kernels as plain Python in this process if they are not cached; return whether they run that way.
 
-    They decide the same, thousands of times slower: enough for a process that ends after a few decisions on a small
-    cluster, and sooner than they would be compiled. Without effect once Numba is imported.
+    The decisions are the same, but thousands of times slower. For a process that ends after a few decisions on a small
+    cluster, this is faster than compilation. The function has no effect once Numba is imported.
     """
     if kernels.CACHE.whole or "numba" in sys.modules:
         return False
@@ -85,16 +85,16 @@ def _cpus() -> int:
 
 def _wait_beside() -> None:
     while _beside:
-        other = _beside.pop()
+        process = _beside.pop()
         try:
-            other.wait(_MOST_BESIDE)
+            process.wait(_MOST_BESIDE)
         except subprocess.TimeoutExpired:
-            other.kill()
-            other.wait()
+            process.kill()
+            process.wait()
 
 
 def warm(modules: tuple[str, ...] = MODULES) -> Warmth:
-    """Import modules of kernels, which compiles their kernels or loads them from the cache."""
+    """Import kernel modules. The import compiles their kernels, or loads them from the cache."""
     started = time.perf_counter()
     for module in modules:
         if module in BESIDE:
@@ -106,7 +106,7 @@ def warm(modules: tuple[str, ...] = MODULES) -> Warmth:
 
 
 def _note_whole() -> None:
-    """Note for later processes that nothing needs to be compiled before the first decision."""
+    """Create the marker file: later processes need no compilation before the first decision."""
     import numba
 
     folder = kernels.CACHE.folder
@@ -124,7 +124,7 @@ def main(arguments: list[str]) -> int:
             warm(tuple(modules))
             return 0
         case [folder] if not folder.startswith("-"):
-            # The package chose a folder when it was imported; no kernel is declared yet, so choose again.
+            # The package chose a folder at import. No kernel module is imported yet, so choose again.
             os.environ[OWN_VARIABLE] = folder
             kernels.CACHE = prepare()
         case _:

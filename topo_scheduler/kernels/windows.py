@@ -1,4 +1,4 @@
-"""Choosing leaves: every window of neighbouring leaves that holds a gang, and which of their sets scores best."""
+"""Choice of leaves: all windows of neighbouring leaves that hold a gang, and the best score among sets of leaves."""
 
 # Numba types these functions; to mypy an int and a np.int64 are strangers.
 # mypy: disable-error-code="assignment,call-overload,return-value"
@@ -16,74 +16,74 @@ Int64 = npt.NDArray[np.int64]
 def narrowest_windows(
     leaf_fit: Int64, domains: Int64, leaves: int, members: int, out_first: Int64, out_last: Int64
 ) -> int:
-    """List the narrowest windows of leaves within one domain of which some ``leaves`` leaves hold the gang.
+    """List the narrowest windows within one domain in which ``leaves`` leaves hold the gang.
 
-    A window runs from its first to its last leaf, both used. It is as wide as ``leaves`` when they are all neighbours,
-    wider when leaves between them are full. Among windows of one start only the narrowest is listed; of all starts,
-    only those of least width.
+    A window runs from its first to its last leaf, both used. Its width is ``leaves`` if all used leaves are neighbours,
+    and more if leaves between them are full. For each first leaf the function lists only the narrowest window, and of
+    all windows only those of minimal width.
 
     Args:
-        leaf_fit: int64[leaves], members each leaf holds now.
-        domains: int64[d + 1], ranges of leaves that must not be left.
-        leaves: how many leaves the gang may use, at least 1.
-        members: how many to place, above 0.
+        leaf_fit: int64[leaves], members that each leaf holds now.
+        domains: int64[d + 1], ranges of leaves; a window lies inside one of them.
+        leaves: number of leaves that the gang may use, at least 1.
+        members: number to place, above 0.
         out_first: int64[leaves], first leaf of each window found.
-        out_last: int64[leaves], last leaf of each.
+        out_last: int64[leaves], last leaf of each window found.
 
     Returns:
-        The number of windows; 0 when there is none.
+        The number of windows, 0 for none.
     """
-    found = 0
+    window_count = 0
     width = np.int64(2**62)
-    chosen = np.zeros(leaves, np.int64)
+    largest = np.zeros(leaves, np.int64)
     for domain in range(domains.shape[0] - 1):
         high = domains[domain + 1]
         for first in range(domains[domain], high):
             if leaf_fit[first] == 0:
                 continue
-            # The largest fits of the window, ascending; the first leaf is always among them.
+            # The largest fits of the window without its first leaf, which is always used; ascending.
             for i in range(leaves):
-                chosen[i] = 0
+                largest[i] = 0
             total = leaf_fit[first]
-            others = leaves - 1
+            further_leaves = leaves - 1
             stop = min(high, first + width)
             last = first
-            while total < members and last + 1 < stop and others > 0:
+            while total < members and last + 1 < stop and further_leaves > 0:
                 last += 1
                 value = leaf_fit[last]
-                if value <= chosen[0]:
+                if value <= largest[0]:
                     continue
-                total += value - chosen[0]
-                at = 0
-                while at + 1 < others and chosen[at + 1] < value:
-                    chosen[at] = chosen[at + 1]
-                    at += 1
-                chosen[at] = value
+                total += value - largest[0]
+                index = 0
+                while index + 1 < further_leaves and largest[index + 1] < value:
+                    largest[index] = largest[index + 1]
+                    index += 1
+                largest[index] = value
             if total < members:
                 continue
             if last - first + 1 < width:
                 width = last - first + 1
-                found = 0
-            out_first[found] = first
-            out_last[found] = last
-            found += 1
-    return found
+                window_count = 0
+            out_first[window_count] = first
+            out_last[window_count] = last
+            window_count += 1
+    return window_count
 
 
 @kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1])")
 def choose_leaves(leaf_fit: Int64, first: int, last: int, leaves: int, members: int, out: Int64) -> int:
-    """Write which leaves of a window are used: first and last, then the largest fits, the lower leaf on a tie.
+    """Write the leaves of a window to use: first and last, then those with the largest fit, on a tie the lower leaf.
 
     Args:
         leaf_fit: int64[leaves].
         first: first leaf of the window.
         last: last leaf of the window.
-        leaves: how many may be used.
-        members: how many to place.
+        leaves: number of leaves that may be used.
+        members: number to place.
         out: int64[>= leaves], the chosen leaves ascending.
 
     Returns:
-        How many were chosen.
+        The number of chosen leaves.
     """
     out[0] = first
     count = 1
@@ -113,74 +113,78 @@ def choose_leaves(leaf_fit: Int64, first: int, last: int, leaves: int, members: 
 def choose_sets(
     leaf_fit: Int64, first: Int64, last: Int64, count: int, leaves: int, members: int, out: Int64, out_sizes: Int64
 ) -> None:
-    """Write which leaves of each window are used, as `choose_leaves` does.
+    """Write the leaves of each window to use, as `choose_leaves` does.
 
     Args:
         leaf_fit: int64[leaves].
         first: int64[>= count], first leaf of each window.
         last: int64[>= count], last leaf of each window.
-        count: how many windows.
-        leaves: how many leaves may be used.
-        members: how many to place.
+        count: number of windows.
+        leaves: number of leaves that may be used.
+        members: number to place.
         out: int64[>= count, >= leaves], the leaves of each window ascending.
-        out_sizes: int64[>= count], how many they are.
+        out_sizes: int64[>= count], number of leaves in each set.
     """
     for w in range(count):
         out_sizes[w] = choose_leaves(leaf_fit, first[w], last[w], leaves, members, out[w])
 
 
 @kernel("boolean(int64[:,::1], int64, int64, int64)")
-def better(parts: Int64, one: int, other: int, latency: int) -> bool:
-    """Return whether one scored set is better than another: less link load where that comes first, then the score.
+def better(parts: Int64, candidate: int, best: int, latency: int) -> bool:
+    """Return whether one scored set is better than another: lower link load if that comes first, then higher score.
 
     Args:
         parts: int64[sets, 6], as `score_sets` writes it.
-        one: index of a set.
-        other: index of the one it is compared with.
-        latency: 1 when link load comes before the score.
+        candidate: index of the set.
+        best: index of the set with which it is compared.
+        latency: 1 if link load comes before the score, else 0.
     """
-    if latency == 1 and parts[one, 5] != parts[other, 5]:
-        return bool(parts[one, 5] < parts[other, 5])
-    if parts[one, 4] != parts[other, 4]:
-        return bool(parts[one, 4] > parts[other, 4])
-    return bool(parts[one, 5] < parts[other, 5])
+    if latency == 1 and parts[candidate, 5] != parts[best, 5]:
+        return bool(parts[candidate, 5] < parts[best, 5])
+    if parts[candidate, 4] != parts[best, 4]:
+        return bool(parts[candidate, 4] > parts[best, 4])
+    return bool(parts[candidate, 5] < parts[best, 5])
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])")
 def least_lost(
-    leaves: Int64, asked: int, sizes: Int64, weights: Int64, capacity: Int64, used: Int64, outside: Int64
+    leaves: Int64, requested: int, sizes: Int64, weights: Int64, capacity: Int64, used: Int64, outside: Int64
 ) -> int:
-    """Return which of some leaves, were a gang to take so much of it, loses room for fewest of the usual gangs.
+    """Return the leaf in which a gang takes the least room from gangs of usual sizes, of equal leaves the first.
 
-    Of each size it is counted how many fewer fit in what is free: in the leaf where it could hold one, else in the
-    domain around it. The first of equals.
+    For each usual size, the function counts how many fewer gangs fit the free resources. It counts in the leaf if the
+    leaf could hold such a gang, otherwise in the domain around it.
 
     Args:
         leaves: int64[n], n at least 1.
-        asked: what is taken.
-        sizes: int64[s], what usual gangs ask, above 0.
-        weights: int64[s], how usual they are.
+        requested: amount that the gang takes.
+        sizes: int64[s], requests of usual gangs, above 0.
+        weights: int64[s], frequency of each size.
         capacity: int64[leaves of the fabric].
         used: int64[leaves of the fabric].
-        outside: int64[leaves of the fabric], what is free in the domain around each leaf.
+        outside: int64[leaves of the fabric], free amount of the domain around each leaf.
 
     Returns:
         An index of ``leaves``.
     """
-    best, least = np.int64(0), np.int64(2**62)
+    best, least_loss = np.int64(0), np.int64(2**62)
     for i in range(leaves.shape[0]):
         leaf = leaves[i]
         if i > 0:
-            last = leaves[i - 1]
-            if capacity[leaf] == capacity[last] and used[leaf] == used[last] and outside[leaf] == outside[last]:
-                continue  # as much is lost
-        lost = np.int64(0)
+            previous = leaves[i - 1]
+            if (
+                capacity[leaf] == capacity[previous]
+                and used[leaf] == used[previous]
+                and outside[leaf] == outside[previous]
+            ):
+                continue  # an equal leaf loses the same amount
+        loss = np.int64(0)
         for s in range(sizes.shape[0]):
             size = sizes[s]
             free = capacity[leaf] - used[leaf] if capacity[leaf] >= size else outside[leaf]
-            lost += weights[s] * (max(free, np.int64(0)) // size - max(free - asked, np.int64(0)) // size)
-        if lost < least:
-            best, least = np.int64(i), lost
+            loss += weights[s] * (max(free, np.int64(0)) // size - max(free - requested, np.int64(0)) // size)
+        if loss < least_loss:
+            best, least_loss = np.int64(i), loss
     return best
 
 
@@ -193,7 +197,7 @@ def score_sets(
     sizes: Int64,
     count: int,
     members: int,
-    ask: int,
+    request: int,
     leaf_facts: Int64,
     parent_capacity: Int64,
     parent_used: Int64,
@@ -204,24 +208,26 @@ def score_sets(
 ) -> int:
     """Score each set of leaves and return the best one.
 
-    All parts are thousandths. Availability: free share of the common domain after the placement. Alignment: given per
-    leaf, averaged over the leaves used. Utilisation: share of the leaves that is used; as it is when consolidated, its
-    complement when distributed, and one minus its distance after placement from the mean of all leaves when balanced.
-    History: given per leaf, averaged. The best is the one of highest score, then lowest link load, then the first; when
-    latency counts, lowest load comes before the score.
+    All parts are in thousandths. Availability: free share of the common domain after the placement. Alignment: mean
+    over the leaves used. Utilisation: used share of the leaves. Consolidated placement takes it as it is, distributed
+    placement takes its complement. Balanced placement takes one minus its distance, after the placement, from the mean
+    of all leaves. History: mean over the leaves used.
+
+    The best set has the highest score, then the lowest link load, then comes first. If latency counts, the lowest load
+    comes before the score.
 
     Args:
         sets: int64[>= count, k], the leaves of each set ascending.
-        sizes: int64[>= count], how many they are, at least 1.
-        count: how many sets.
-        members: how many to place.
-        ask: what one member asks of the scarce resource (GPUs, or milli-CPU).
+        sizes: int64[>= count], number of leaves in each set, at least 1.
+        count: number of sets.
+        members: number to place.
+        request: request of one member for the scarce resource (GPUs, or milli-CPU).
         leaf_facts: int64[5, leaves]: capacity and use of the scarce resource, alignment, history, link load.
-        parent_capacity: int64[leaves], capacity of the common domain each leaf lies in.
+        parent_capacity: int64[leaves], capacity of the common domain around each leaf.
         parent_used: int64[leaves], use of that domain.
         weights: int64[4], in thousandths: availability, alignment, utilisation, history.
         strategy: 0 consolidated, 1 distributed, 2 balanced.
-        latency: 1 when link load comes before the score.
+        latency: 1 if link load comes before the score, else 0.
         out_parts: int64[>= count, 6]: the four parts, the score, the load.
 
     Returns:
@@ -240,29 +246,29 @@ def score_sets(
     best = 0
     for w in range(count):
         chosen = sets[w]
-        used = sizes[w]
+        leaf_count = sizes[w]
         capacity = np.int64(0)
-        taken = np.int64(0)
+        used_amount = np.int64(0)
         alignment = np.int64(0)
         history = np.int64(0)
         load = np.int64(0)
-        for i in range(used):
+        for i in range(leaf_count):
             capacity += leaf_facts[0, chosen[i]]
-            taken += leaf_facts[1, chosen[i]]
+            used_amount += leaf_facts[1, chosen[i]]
             alignment += leaf_facts[2, chosen[i]]
             history += leaf_facts[3, chosen[i]]
             load = max(load, leaf_facts[4, chosen[i]])
-        whole = max(parent_capacity[chosen[0]], np.int64(1))
-        free = whole - parent_used[chosen[0]] - members * ask
-        out_parts[w, 0] = max(np.int64(0), 1000 * free // whole)
-        out_parts[w, 1] = alignment // used
-        share = 1000 * taken // max(capacity, np.int64(1))
+        domain_capacity = max(parent_capacity[chosen[0]], np.int64(1))
+        free = domain_capacity - parent_used[chosen[0]] - members * request
+        out_parts[w, 0] = max(np.int64(0), 1000 * free // domain_capacity)
+        out_parts[w, 1] = alignment // leaf_count
+        share = 1000 * used_amount // max(capacity, np.int64(1))
         if strategy == 1:
             share = 1000 - share
         elif strategy == 2:
-            share = 1000 - abs(1000 * (taken + members * ask) // max(capacity, np.int64(1)) - mean)
+            share = 1000 - abs(1000 * (used_amount + members * request) // max(capacity, np.int64(1)) - mean)
         out_parts[w, 2] = min(np.int64(1000), max(np.int64(0), share))
-        out_parts[w, 3] = history // used
+        out_parts[w, 3] = history // leaf_count
         score = np.int64(0)
         for part in range(4):
             score += weights[part] * out_parts[w, part]

@@ -193,7 +193,7 @@ class Seating:
         home: set[int],
         spots: Spots = NO_SPOTS,
     ) -> None:
-        """Prepare to seat members in at most ``max_leaves`` leaves of a domain, from the leaf ``start`` or ``home`` on."""
+        """Prepare to seat members in at most ``max_leaves`` leaves of a domain, from ``start`` or ``home`` on."""
         first, end = domain
         nodes = context.nodes
         self.looks = 0
