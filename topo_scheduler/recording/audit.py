@@ -1,7 +1,7 @@
-"""The audit log: who asked, what was decided, bound, refused and taken back, one JSON line each.
+"""The audit log: requests, decisions, binds, refusals and rollbacks, one JSON line each.
 
-It says what this scheduler saw and did. Who wrote a pod is not told to schedulers: the API server keeps that in its
-own audit log. What is told is the pod's ServiceAccount and the chain of objects that made it.
+It records what this scheduler saw and did. Schedulers do not learn which user created a pod: the API server has that in
+its own audit log. This log has the pod's ServiceAccount and the chain of its owners.
 """
 
 import time
@@ -37,7 +37,7 @@ SCHEMA: Final = 1
 
 
 class AuditObject(msgspec.Struct, omit_defaults=True):
-    """An object."""
+    """Reference to an object."""
 
     kind: str = ""
     namespace: str = ""
@@ -46,7 +46,7 @@ class AuditObject(msgspec.Struct, omit_defaults=True):
 
 
 class Seated(msgspec.Struct, omit_defaults=True):
-    """A pod, and where it is to run. ``domain`` its place in the fabric."""
+    """A pod with its target node. ``domain``: path of the node in the fabric."""
 
     name: str
     uid: str
@@ -56,16 +56,17 @@ class Seated(msgspec.Struct, omit_defaults=True):
 
 
 class By(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """Who asked: the chain of owners, nearest first, and the ServiceAccount the pod runs as."""
+    """Origin of a pod: its chain of owners, the nearest first, and its ServiceAccount."""
 
     owners: list[AuditObject] = []
     service_account: str = ""
 
 
 class AuditEntry(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """A line. ``workload`` its name, ``id`` its identity: the uid of its owner, or its namespace and name.
+    """A line of the audit log.
 
-    ``by`` who asked for it; where a pod is to give way, for the ``preemptor``.
+    ``workload``: its name. ``id``: its ID, that is the UID of its owner, or namespace and name. ``by``: origin of the
+    pod; in a line about a victim, origin of the ``preemptor``.
     """
 
     schema: int
@@ -95,17 +96,17 @@ class Audit:
         self._clock = clock
         self._engine: Engine | None = None
         self._asked: dict[str, By] = {}
-        """Who asked for each pod that is not gone. Pods of one owner share what is said of it."""
+        """Origin of each existing pod. Pods of one owner share the object."""
         self._shared: dict[object, By] = {}
         self._flight: dict[str, Bind] = {}
         self._victims: dict[str, Preempt] = {}
         self._said: dict[str, str] = {}
-        """By workload the reason it was told last: a decision that says the same again is no news."""
+        """Last logged reason by workload: a decision with the same reason is not logged again."""
 
     # ------------------------------------------------------------ as a listener
 
     def begins(self, engine: Engine) -> None:
-        """A term begins: what was asked before is asked again of this engine."""
+        """Start a term: the new engine gets all pods again."""
         self._engine = engine
         self._asked.clear()
         self._shared.clear()
@@ -115,10 +116,10 @@ class Audit:
         self._write("began", spec=engine.config.topology.spec)
 
     def hears(self, name: str, arguments: Sequence[Any]) -> None:
-        """Nothing is known yet."""
+        """Do nothing: the result of the call is not known yet."""
 
     def heard(self, heard: Heard) -> None:
-        """Write what a call brought."""
+        """Write the lines for a call."""
         for pod, lineage in heard.owners:
             if pod.metadata.uid not in self._asked:
                 self._asks(pod, lineage)
@@ -140,11 +141,11 @@ class Audit:
             self._instruction(instruction)
 
     def broke(self, error: Exception) -> None:
-        """It failed, and hears nothing more."""
+        """Write that this listener failed and gets no further calls."""
         self._write("broke", reason=f"{type(error).__name__}: {error}; nothing more is written in this term")
 
     def ends(self) -> None:
-        """The term is over."""
+        """Write that the term is over."""
         self._write("ended")
         self._engine = None
 
@@ -154,10 +155,10 @@ class Audit:
         namespace, controller = pod.metadata.namespace, pod.metadata.controller
         owners: list[AuditObject] = []
         if lineage is not None:
-            owners = [AuditObject(one.kind, one.namespace, one.name, one.uid) for one in lineage.owners]
-        elif controller is not None:  # those above are not known yet
+            owners = [AuditObject(owner.kind, owner.namespace, owner.name, owner.uid) for owner in lineage.owners]
+        elif controller is not None:  # its owners are not known yet
             owners = [AuditObject(controller.kind, namespace, controller.name, controller.uid)]
-        key = (*(one.uid or one.name for one in owners), pod.spec.service_account_name)
+        key = (*(owner.uid or owner.name for owner in owners), pod.spec.service_account_name)
         if len(self._shared) > 10_000:
             self._shared.clear()
         by = self._shared.setdefault(key, By(owners, pod.spec.service_account_name))
@@ -169,7 +170,7 @@ class Audit:
             uid = pod.metadata.uid
             bind = self._flight.get(uid)
             if bind is not None and pod.spec.node_name:
-                # The watch may be ahead of the answer, or tell what no answer told.
+                # The watch may arrive before the answer, or the answer may be lost.
                 self._bind_ended(uid, BindOutcome.BOUND if pod.spec.node_name == bind.node else BindOutcome.TAKEN, "")
             if pod.finished:
                 self._forget(uid)
@@ -182,7 +183,7 @@ class Audit:
         bind = self._flight.get(uid)
         if bind is None:
             return
-        if outcome is not BindOutcome.UNKNOWN:  # what may yet be bound
+        if outcome is not BindOutcome.UNKNOWN:  # such a pod may still be bound
             del self._flight[uid]
         annotations = bind.annotations
         score = annotations.get(SCORE)
@@ -199,8 +200,10 @@ class Audit:
     def _eviction_ended(self, uid: str, outcome: EvictionOutcome, message: str) -> None:
         kind = "preempted" if outcome is EvictionOutcome.GOING else "not-preempted"
         if (preempt := self._victims.pop(uid, None)) is not None:
-            told = self._gives_way(preempt)
-            self._of_pod(kind, preempt.pod, node=preempt.node, outcome=outcome.value, reason=message, **told)
+            preemptor_fields = self._gives_way(preempt)
+            self._of_pod(
+                kind, preempt.pod, node=preempt.node, outcome=outcome.value, reason=message, **preemptor_fields
+            )
 
     def _moved(self, migration: str, pod: str, by: PodRef, origin: str, node: str) -> None:
         reason = f"Migration {migration}: in place of the pod {pod} on node {origin}"
@@ -227,13 +230,13 @@ class Audit:
                 self._of_pod("refused", pod, reason=message)
 
     def _gives_way(self, preempt: Preempt) -> dict[str, Any]:
-        """Return for whom a pod is to give way, and who asked for that one."""
+        """Return the preemptor of a victim, and the origin of the preemptor."""
         pod = preempt.preemptor
         return {"preemptor": AuditObject("Pod", pod.namespace, pod.name, pod.uid), "by": self._asked.get(pod.uid)}
 
     def _is_refused(self, pod: PodRef) -> bool:
-        found = self._engine.workloads.of_pod(pod.uid) if self._engine is not None else None
-        return found is not None and bool(found[0].problem)
+        owner = self._engine.workloads.of_pod(pod.uid) if self._engine is not None else None
+        return owner is not None and bool(owner[0].problem)
 
     def _decided(self, decision: Decision) -> None:
         namespace, _, name = decision.name.partition("/")
@@ -261,18 +264,18 @@ class Audit:
         )
 
     def _speaker(self, decision: Decision) -> str:
-        """Return a pod of a workload that was decided on: the first of those placed, else the one that speaks."""
+        """Return the UID of a pod of the decision: the first placed one, else the pod with the workload's events."""
         if decision.seats:
             return decision.seats[0].uid
-        found = self._engine.workloads.get(decision.workload) if self._engine is not None else None
-        return found.speaker if found is not None else ""
+        workload = self._engine.workloads.get(decision.workload) if self._engine is not None else None
+        return workload.speaker if workload is not None else ""
 
     # ------------------------------------------------------------ lines
 
     def _of_pod(self, kind: str, pod: PodRef, *, domain: str = "", **fields: Any) -> None:
-        found = self._engine.workloads.of_pod(pod.uid) if self._engine is not None else None
-        if found is not None:
-            fields |= {"workload": found[0].name, "id": found[0].id}
+        owner = self._engine.workloads.of_pod(pod.uid) if self._engine is not None else None
+        if owner is not None:
+            fields |= {"workload": owner[0].name, "id": owner[0].id}
         fields.setdefault("by", self._asked.get(pod.uid))
         seated = Seated(pod.name, pod.uid, fields.get("node", ""), domain)
         self._write(kind, namespace=pod.namespace, pods=[seated], **fields)

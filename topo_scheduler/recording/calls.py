@@ -1,7 +1,7 @@
-"""The calls by which facts reach an engine, and how their arguments are written down.
+"""The calls that carry facts to an engine, and the encoding of their arguments.
 
-They are read from the signatures of the engine itself: a method that is added is recorded without anybody thinking of
-it. Arguments are JSON, as the objects in them came; a clock is no argument, what it said is kept beside the call.
+This module reads the signatures of the engine itself, so it also records methods that are added later. Arguments are
+JSON, with the objects as the API server sent them. A clock is not an argument: the record has its readings instead.
 """
 
 import inspect
@@ -28,21 +28,27 @@ from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.state.storage import ReserveVolume, SelectNode, VolumeWrite
 
 QUERIES: Final = frozenset(("next_due", "explain", "may_evict", "goes_first"))
-"""Methods of an engine that change nothing: they are not recorded."""
+"""Methods of an engine that change no state. They are not recorded."""
 STORED: Final[Mapping[str, Resource[Any]]] = {
     kind.plural: kind
     for kind in (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES, CSI_DRIVERS, CSI_CAPACITIES, ATTACHMENTS)
 }
-"""Kinds of storage, which reach the engine's storage past its methods, by plural."""
+"""Kinds of storage by plural. They reach the engine's storage directly, not through methods of the engine."""
 STORAGE_CALLS: Final = ("storage_applied", "storage_deleted", "storage_synced")
 _WRITES: Final = {kind.__name__: kind for kind in (ReserveVolume, SelectNode)}
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """A method. ``names`` of its arguments and their ``types`` on the wire; ``clock`` the position of a clock or -1.
+    """A method of the engine.
 
-    ``lists`` positions of arguments that may be read only once, and are made lists first.
+    Attributes:
+        method: the function.
+        names: names of its arguments.
+        types: types of the encoded arguments, without the clock.
+        defaults: default of each argument, or None.
+        clock: position of the clock, or -1.
+        lists: positions of arguments that may be iterators; they are converted to lists.
     """
 
     method: Callable[..., Any]
@@ -54,35 +60,35 @@ class Signature:
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The names of what is written down: all but the clock."""
-        return tuple(name for at, name in enumerate(self.names) if at != self.clock)
+        """Names of the recorded arguments: all but the clock."""
+        return tuple(name for position, name in enumerate(self.names) if position != self.clock)
 
     def positional(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Return all arguments by position, defaults and the clock included."""
-        rest = range(len(args), len(self.names))
-        whole = [*args, *(kwargs.get(self.names[at], self.defaults[at]) for at in rest)]
-        for at in self.lists:
-            whole[at] = list(whole[at])
-        return whole
+        """Return all arguments by position, including defaults and the clock."""
+        missing = range(len(args), len(self.names))
+        values = [*args, *(kwargs.get(self.names[position], self.defaults[position]) for position in missing)]
+        for position in self.lists:
+            values[position] = list(values[position])
+        return values
 
 
 def _signature(method: Callable[..., Any]) -> Signature:
     parameters = list(inspect.signature(method).parameters.values())[1:]
     hints = get_type_hints(method)
-    origins = [get_origin(hints[one.name]) for one in parameters]
-    clock = next((at for at, origin in enumerate(origins) if origin is Callable), -1)
+    origins = [get_origin(hints[parameter.name]) for parameter in parameters]
+    clock = next((position for position, origin in enumerate(origins) if origin is Callable), -1)
     return Signature(
         method,
-        tuple(one.name for one in parameters),
-        tuple(_wire(hints[one.name]) for at, one in enumerate(parameters) if at != clock),
-        tuple(None if one.default is inspect.Parameter.empty else one.default for one in parameters),
+        tuple(parameter.name for parameter in parameters),
+        tuple(_wire(hints[parameter.name]) for position, parameter in enumerate(parameters) if position != clock),
+        tuple(None if parameter.default is inspect.Parameter.empty else parameter.default for parameter in parameters),
         clock,
-        tuple(at for at, origin in enumerate(origins) if origin in (Iterable, Collection, Sequence)),
+        tuple(position for position, origin in enumerate(origins) if origin in (Iterable, Collection, Sequence)),
     )
 
 
 def _wire(hint: Any) -> Any:
-    """Return the type an argument is read back as."""
+    """Return the type as which an argument is decoded."""
     if get_origin(hint) in (Iterable, Collection, Sequence):
         (inner,) = get_args(hint)
         return list[_wire(inner)]  # type: ignore[misc]
@@ -96,7 +102,7 @@ SIGNATURES: Final[Mapping[str, Signature]] = {
     for name, method in vars(Engine).items()
     if inspect.isfunction(method) and not name.startswith("_") and name not in QUERIES
 }
-"""Every method of the engine by which it is told something, the step included."""
+"""Every method of the engine that changes its state, including the step."""
 
 
 def encode_arguments(name: str, arguments: Sequence[Any]) -> bytes:
@@ -108,34 +114,36 @@ def encode_arguments(name: str, arguments: Sequence[Any]) -> bytes:
 
 
 def decode_arguments(name: str, raw: msgspec.Raw | bytes) -> list[Any]:
-    """Return what `encode_arguments` was given.
+    """Return the arguments that `encode_arguments` encoded.
 
     Raises:
-        msgspec.MsgspecError: it is something else.
+        msgspec.MsgspecError: the data does not match the signature.
         KeyError: there is no such call.
     """
     if name in STORAGE_CALLS:
         (plural, *_) = msgspec.json.decode(raw)
         items = {"storage_applied": STORED[plural].type, "storage_deleted": Deleted}.get(name)
-        wanted: Any = tuple[str, list[items]] if items is not None else tuple[str]  # type: ignore[valid-type]
-        return list(msgspec.json.decode(raw, type=wanted))
-    found = list(_decoder(name).decode(raw))
+        expected: Any = tuple[str, list[items]] if items is not None else tuple[str]  # type: ignore[valid-type]
+        return list(msgspec.json.decode(raw, type=expected))
+    arguments = list(_decoder(name).decode(raw))
     if name == "volumes_written":
-        found[1] = [(msgspec.json.decode(write, type=_WRITES[kind]), version) for (kind, write), version in found[1]]
-    return found
+        arguments[1] = [
+            (msgspec.json.decode(write, type=_WRITES[kind]), version) for (kind, write), version in arguments[1]
+        ]
+    return arguments
 
 
 def call(engine: Engine, name: str, arguments: Sequence[Any], clock: Callable[[], float]) -> Any:
-    """Make a call of an engine that was written down; those of storage are not its own."""
+    """Make a recorded call of a method of the engine; calls of storage are not among these."""
     signature = SIGNATURES[name]
-    whole = list(arguments)
+    values = list(arguments)
     if signature.clock >= 0:
-        whole.insert(signature.clock, clock)
-    return signature.method(engine, *whole)
+        values.insert(signature.clock, clock)
+    return signature.method(engine, *values)
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON can say of values that msgspec does not know: every field of a model exactly as it is."""
+    """Return a JSON form of a value that msgspec does not know, with every field of a model exactly as it is."""
     if isinstance(value, BaseModel):
         return {info.alias or name: getattr(value, name) for name, info in type(value).model_fields.items()}
     if isinstance(value, Mapping):
@@ -145,15 +153,15 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} can't be recorded")
 
 
-def _model(wanted: type, value: Any) -> Any:
-    if issubclass(wanted, BaseModel):
-        return wanted.model_validate(value)
-    raise TypeError(f"{wanted.__name__} can't be read from a record")
+def _model(expected: type, value: Any) -> Any:
+    if issubclass(expected, BaseModel):
+        return expected.model_validate(value)
+    raise TypeError(f"{expected.__name__} can't be read from a record")
 
 
-def decoder_of(wanted: Any) -> msgspec.json.Decoder[Any]:
-    """Return a decoder that knows our models too."""
-    return msgspec.json.Decoder(wanted, dec_hook=_model)
+def decoder_of(expected: Any) -> msgspec.json.Decoder[Any]:
+    """Return a decoder that also supports pydantic models."""
+    return msgspec.json.Decoder(expected, dec_hook=_model)
 
 
 encoder: Final = msgspec.json.Encoder(enc_hook=plain)
@@ -162,6 +170,6 @@ _DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {}
 
 def _decoder(name: str) -> msgspec.json.Decoder[Any]:
     if name not in _DECODERS:
-        wanted: Any = tuple.__class_getitem__(SIGNATURES[name].types)
-        _DECODERS[name] = decoder_of(wanted)
+        expected: Any = tuple.__class_getitem__(SIGNATURES[name].types)
+        _DECODERS[name] = decoder_of(expected)
     return _DECODERS[name]

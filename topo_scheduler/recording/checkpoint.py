@@ -1,7 +1,7 @@
-"""An engine's whole state as bytes, so that a replay can begin in the middle of a term.
+"""The whole state of an engine as bytes, so that a replay can begin in the middle of a term.
 
-It is a pickle: exact, and readable only by the very build that wrote it. What is read back may name nothing but the
-engine's own classes and a few of Python and numpy, so that a directory from elsewhere can't run code here.
+The format is a pickle: exact, and readable only by the build that wrote it. The reader accepts only the engine's own
+classes and a few of Python and numpy, so that a directory from an untrusted source can't run code here.
 """
 
 import gc
@@ -56,18 +56,18 @@ _OTHERS: Final = frozenset(
     )
 )
 _COUNTERS: Final[tuple[Any, ...]] = (views, residents)
-"""Modules with a ``_numbers``, which must go on above the numbers in use."""
+"""Modules with a ``_numbers`` counter, which must continue above the numbers in use."""
 _EXTENSIONS: Final = "extensions"
 _RESOLVE: Final = "resolve"
 
 
 class CheckpointError(Exception):
-    """The state can't be written or read."""
+    """The state can't be encoded or decoded."""
 
 
 @cache
 def build() -> str:
-    """Return what tells the code that decides from any other: a hash of its sources."""
+    """Return a hash of the sources that affect decisions, as the ID of this build."""
     root, digest = Path(topo_scheduler.__file__).parent, blake2b(digest_size=8)
     for folder in ("api", "kernels", "scheduling", "state"):
         for file in sorted((root / folder).rglob("*.py")):
@@ -76,9 +76,9 @@ def build() -> str:
 
 
 class _Pickler(pickle.Pickler):
-    def __init__(self, file: io.BytesIO, known: Mapping[int, str]) -> None:
+    def __init__(self, file: io.BytesIO, persistent: Mapping[int, str]) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self._known = known
+        self._known = persistent
 
     def persistent_id(self, obj: Any) -> str | None:
         return self._known.get(id(obj))
@@ -87,14 +87,14 @@ class _Pickler(pickle.Pickler):
         if isinstance(obj, WeakKeyDictionary | WeakValueDictionary):
             return type(obj), (dict(obj),)
         if isinstance(obj, Enum):
-            return type(obj), (obj.value,)  # some releases of Python 3.11 would name getattr, which is not read back
+            return type(obj), (obj.value,)  # some releases of Python 3.11 would use getattr, which the reader rejects
         return NotImplemented
 
 
 class _Unpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, known: Mapping[str, object]) -> None:
+    def __init__(self, file: io.BytesIO, persistent: Mapping[str, object]) -> None:
         super().__init__(file)
-        self._known = known
+        self._known = persistent
 
     def persistent_load(self, pid: Any) -> Any:
         return self._known[pid]
@@ -103,9 +103,9 @@ class _Unpickler(pickle.Unpickler):
         if (module_name, global_name) in _OTHERS:
             return super().find_class(module_name, global_name)
         if module_name.startswith(_OURS):
-            found = super().find_class(module_name, global_name)
-            if isinstance(found, type) and found.__module__.startswith(_OURS):
-                return found
+            value = super().find_class(module_name, global_name)
+            if isinstance(value, type) and value.__module__.startswith(_OURS):
+                return value
         raise CheckpointError(f"it names {module_name}.{global_name}, which is no part of an engine")
 
 
@@ -113,21 +113,21 @@ def dump(engine: Engine, resolve: Resolve, leave_out: str) -> bytes:
     """Return an engine's state.
 
     Args:
-        engine: which; nothing of it changes.
-        resolve: what it was given, which is not part of its state.
-        leave_out: an attribute of it that is not either.
+        engine: the engine; it does not change.
+        resolve: the function that the engine got, which is not part of its state.
+        leave_out: name of an attribute that is not part of its state.
 
     Raises:
-        CheckpointError: something in it can't be written.
+        CheckpointError: an object of the state can't be encoded.
     """
     state = {name: value for name, value in vars(engine).items() if name != leave_out}
     numbers = {module.__name__: module._numbers.first_free for module in _COUNTERS}
     file = io.BytesIO()
-    known = {id(engine.extensions): _EXTENSIONS, id(resolve): _RESOLVE}
+    persistent = {id(engine.extensions): _EXTENSIONS, id(resolve): _RESOLVE}
     collecting = gc.isenabled()
-    gc.disable()  # it would look through all that is made here, again and again, and find nothing
+    gc.disable()  # it would scan all new objects again and again, and find no garbage
     try:
-        _Pickler(file, known).dump((state, numbers))
+        _Pickler(file, persistent).dump((state, numbers))
     except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(str(error)) from error
     finally:
@@ -140,13 +140,13 @@ def load(data: bytes, resolve: Resolve, extensions: Extensions) -> Engine:
     """Return the engine of a state.
 
     Raises:
-        CheckpointError: it is not one of this build.
+        CheckpointError: the data is not a state of this build.
     """
     try:
         state, numbers = _Unpickler(io.BytesIO(data), {_EXTENSIONS: extensions, _RESOLVE: resolve}).load()
     except CheckpointError:
         raise
-    except Exception as error:  # of a pickle that is damaged anything may come
+    except Exception as error:  # a damaged pickle may raise anything
         raise CheckpointError(f"{type(error).__name__}: {error}") from error
     engine = Engine.__new__(Engine)
     vars(engine).update(state)

@@ -1,4 +1,4 @@
-"""Where two lists of instructions first differ, in words."""
+"""The first difference between two lists of instructions, as text."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,28 +9,33 @@ Out = Sequence[tuple[str, msgspec.Raw]]
 
 
 def first_difference(recorded: Out, replayed: Out) -> tuple[str, str, str, str] | None:
-    """Return workload or object, path of the field, recorded and replayed value; None where they are equal."""
-    for at in range(max(len(recorded), len(replayed))):
-        if at >= len(recorded) or at >= len(replayed):
-            extra, values = (replayed, recorded) if at >= len(recorded) else (recorded, replayed)
-            kind, fields = extra[at][0], msgspec.json.decode(extra[at][1])
-            told = f"{kind} {_short(fields)}"
-            pair = ("nothing", told) if values is recorded else (told, "nothing")
-            return subject(fields), f"instruction {at + 1}", *pair
-        (kind, raw), (other_kind, other_raw) = recorded[at], replayed[at]
+    """Return workload or object, path of the field, recorded and replayed value. None where the lists are equal."""
+    for index in range(max(len(recorded), len(replayed))):
+        if index >= len(recorded) or index >= len(replayed):
+            extra, values = (replayed, recorded) if index >= len(recorded) else (recorded, replayed)
+            kind, fields = extra[index][0], msgspec.json.decode(extra[index][1])
+            extra_text = f"{kind} {_short(fields)}"
+            values_text = ("nothing", extra_text) if values is recorded else (extra_text, "nothing")
+            return subject(fields), f"instruction {index + 1}", *values_text
+        (kind, raw), (other_kind, other_raw) = recorded[index], replayed[index]
         if kind != other_kind:
-            whole, others = msgspec.json.decode(raw), msgspec.json.decode(other_raw)
-            where = f"instruction {at + 1}"
-            return subject(whole), where, f"{kind} {_short(whole)}", f"{other_kind} {_short(others)}"
+            recorded_fields, replayed_fields = msgspec.json.decode(raw), msgspec.json.decode(other_raw)
+            position = f"instruction {index + 1}"
+            return (
+                subject(recorded_fields),
+                position,
+                f"{kind} {_short(recorded_fields)}",
+                f"{other_kind} {_short(replayed_fields)}",
+            )
         if bytes(raw) != bytes(other_raw):
-            whole, others = msgspec.json.decode(raw), msgspec.json.decode(other_raw)
-            path, one, other = _inside(whole, others, kind)
-            return subject(whole), path, _short(one), _short(other)
+            recorded_fields, replayed_fields = msgspec.json.decode(raw), msgspec.json.decode(other_raw)
+            path, recorded_value, replayed_value = _inside(recorded_fields, replayed_fields, kind)
+            return subject(recorded_fields), path, _short(recorded_value), _short(replayed_value)
     return None
 
 
 def subject(fields: Any) -> str:
-    """Return whom an instruction is about."""
+    """Return the namespace and name of the object of an instruction."""
     if not isinstance(fields, dict):
         return ""
     inner = fields.get("decision") or fields.get("pod") or fields.get("bind", {}).get("pod") or fields
@@ -38,21 +43,21 @@ def subject(fields: Any) -> str:
     return f"{inner['namespace']}/{name}" if inner.get("namespace") else str(name)
 
 
-def _inside(one: Any, other: Any, path: str) -> tuple[str, Any, Any]:
-    """Return the path of the first value that differs, and both values. Equal but for their order differ as a whole."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        for name in one:
-            if name not in other:
-                return f"{path}.{name}", one[name], "nothing"
-            if one[name] != other[name]:
-                return _inside(one[name], other[name], f"{path}.{name}")
-        if fresh := next((name for name in other if name not in one), None):
-            return f"{path}.{fresh}", "nothing", other[fresh]
-    if isinstance(one, list) and isinstance(other, list):
-        for at, (left, right) in enumerate(zip(one, other, strict=False)):
-            if left != right:
-                return _inside(left, right, f"{path}[{at}]")
-    return path, one, other
+def _inside(recorded: Any, replayed: Any, path: str) -> tuple[str, Any, Any]:
+    """Return the path of the first value that differs, and both values. If only the order differs, return the whole."""
+    if isinstance(recorded, dict) and isinstance(replayed, dict):
+        for name in recorded:
+            if name not in replayed:
+                return f"{path}.{name}", recorded[name], "nothing"
+            if recorded[name] != replayed[name]:
+                return _inside(recorded[name], replayed[name], f"{path}.{name}")
+        if added := next((name for name in replayed if name not in recorded), None):
+            return f"{path}.{added}", "nothing", replayed[added]
+    if isinstance(recorded, list) and isinstance(replayed, list):
+        for index, (recorded_item, replayed_item) in enumerate(zip(recorded, replayed, strict=False)):
+            if recorded_item != replayed_item:
+                return _inside(recorded_item, replayed_item, f"{path}[{index}]")
+    return path, recorded, replayed
 
 
 def _short(value: Any) -> str:

@@ -1,8 +1,8 @@
-"""An engine that is listened to: what it is told, what it asks for meanwhile, and what it answers.
+"""An observed engine: listeners get its calls, what it queries during a call, and its results.
 
-Everything that could make two engines differ goes through here: the calls with their times, the readings of the clock
-that end a step, the owners of pods that are asked for in the middle of a call, and what plugins answer. An engine that
-nobody listens to is a plain one; this costs it nothing.
+All inputs that could make two engines differ go through this module: the calls with their times, the clock readings
+that end a step, the owners of pods that the engine queries during a call, and the answers of plugins. An engine without
+listeners is a plain one, at no extra cost.
 """
 
 import logging
@@ -30,8 +30,14 @@ T = TypeVar("T")
 class Heard:
     """One call.
 
-    ``arguments`` without the clock; ``owners`` that were asked for, None where they were not known; ``answers`` of
-    plugins, or their failures; ``clock`` its readings; ``out`` what came of it; ``raised`` what it ended with instead.
+    Attributes:
+        name: name of the method.
+        arguments: arguments without the clock.
+        owners: pods whose owners the engine queried, with the answer; None where they were unknown.
+        answers: answers of plugins, or their failures.
+        clock: readings of the clock.
+        out: the resulting instructions.
+        raised: the exception with which the call ended; empty for none.
     """
 
     name: str
@@ -44,35 +50,35 @@ class Heard:
 
 
 class CallListener(Protocol):
-    """Who listens. It must not take long: decisions wait for it. One that raises hears nothing more."""
+    """A listener. It must be fast, because decisions wait for it. A listener that raises gets no further calls."""
 
     def begins(self, engine: Engine) -> None:
-        """An engine was made and knows nothing yet."""
+        """An engine was made and has no state yet."""
 
     def hears(self, name: str, arguments: Sequence[Any]) -> None:
-        """A call is about to be made."""
+        """The engine is about to be called."""
 
     def heard(self, heard: Heard) -> None:
         """The call has ended."""
 
     def ends(self) -> None:
-        """The engine is told nothing more."""
+        """The engine gets no further calls."""
 
     def broke(self, error: Exception) -> None:
-        """It raised, and hears nothing more of this engine."""
+        """The listener raised, and gets no further calls of this engine."""
 
 
 class Ear:
-    """Listens to one engine, for some listeners."""
+    """Passes the calls of one engine to its listeners."""
 
     def __init__(self, resolve: Resolve, epoch: float, listeners: Sequence[CallListener]) -> None:
         self.epoch = epoch
         self._listeners = list(listeners)
         self.open: Heard | None = None
-        """The call that is being made. What the engine calls of itself in it is part of it."""
+        """The call in progress. Calls of the engine's own methods within it are part of it."""
         self._owners = resolve
         self.resolve: Resolve = self._resolve
-        """What the engine is given, one and the same object."""
+        """The function that the engine gets; always the same object."""
 
     def _resolve(self, pod: Pod) -> Lineage | None:
         lineage = self._owners(pod)
@@ -81,7 +87,7 @@ class Ear:
         return lineage
 
     def hear(self, name: str, arguments: Sequence[Any], work: Callable[[Heard], T]) -> T:
-        """Make a call and tell the listeners."""
+        """Make a call and notify the listeners."""
         self.tell(lambda listener: listener.hears(name, arguments))
         heard = self.open = Heard(name, arguments)
         try:
@@ -96,11 +102,11 @@ class Ear:
             self.open = None
             self.tell(lambda listener: listener.heard(heard))
 
-    def tell(self, what: Callable[[CallListener], None]) -> None:
-        """Tell each listener. Whatever one does wrong, scheduling goes on."""
+    def tell(self, notify: Callable[[CallListener], None]) -> None:
+        """Notify each listener. A failure of a listener does not stop scheduling."""
         for listener in tuple(self._listeners):
             try:
-                what(listener)
+                notify(listener)
             except Exception as error:
                 self._listeners.remove(listener)
                 log.exception("%s failed, and is told nothing more in this term", type(listener).__name__)
@@ -108,14 +114,14 @@ class Ear:
 
 
 class OverheardGuard:
-    """The guard of plugins, listened to."""
+    """A plugin guard that records the answers of plugins."""
 
     def __init__(self, inner: PluginGuard, ear: Ear) -> None:
         self.inner = inner
         self._ear = ear
 
     def call(self, plugin: str, point: str, work: Callable[[], T]) -> T:
-        """Make a call and keep what came of it."""
+        """Make a call and record its result."""
         try:
             answer = self.inner.call(plugin, point, work)
         except PluginError as error:
@@ -125,11 +131,11 @@ class OverheardGuard:
         return answer
 
     def begin(self) -> None:
-        """A decision begins."""
+        """Start a decision."""
         self.inner.begin()
 
     def pardon(self) -> None:
-        """The configuration changed."""
+        """Forget failures, because the configuration changed."""
         self.inner.pardon()
 
     def _note(self, answer: object) -> None:
@@ -138,7 +144,7 @@ class OverheardGuard:
 
 
 class ObservedEngine(Engine):
-    """An engine that is listened to."""
+    """An engine with listeners."""
 
     def __init__(
         self,
@@ -156,25 +162,25 @@ class ObservedEngine(Engine):
 
 
 def _observed(name: str, signature: Signature) -> Callable[..., Any]:
-    method, at = signature.method, signature.clock
+    method, clock_position = signature.method, signature.clock
 
     def call(self: ObservedEngine, *args: Any, **kwargs: Any) -> Any:
         ear = self.ear
         if ear.open is not None:
             return method(self, *args, **kwargs)
-        whole = signature.positional(args, kwargs)
-        if at < 0:
-            return ear.hear(name, whole, lambda heard: method(self, *whole))
-        clock = whole[at]
+        values = signature.positional(args, kwargs)
+        if clock_position < 0:
+            return ear.hear(name, values, lambda heard: method(self, *values))
+        clock = values[clock_position]
 
         def timed(heard: Heard) -> Any:
             def read() -> float:
                 heard.clock.append(clock())
                 return heard.clock[-1]
 
-            return method(self, *whole[:at], read, *whole[at + 1 :])
+            return method(self, *values[:clock_position], read, *values[clock_position + 1 :])
 
-        return ear.hear(name, [*whole[:at], *whole[at + 1 :]], timed)
+        return ear.hear(name, [*values[:clock_position], *values[clock_position + 1 :]], timed)
 
     return call
 
@@ -190,14 +196,14 @@ def new_engine(
     epoch: float,
     listeners: Sequence[CallListener] = (),
 ) -> Engine:
-    """Return an engine; one that is listened to where anybody listens."""
+    """Return a plain engine, or an observed one if there are listeners."""
     if not listeners:
         return Engine(config, resolve, extensions, epoch)
     return ObservedEngine(config, resolve, extensions, epoch, listeners)
 
 
 class _HeardSink:
-    """Storage is told past the engine's methods; this hears it."""
+    """Observes changes of storage, which do not go through methods of the engine."""
 
     def __init__(self, sink: StorageSink[Any, Any], ear: Ear) -> None:
         self.resource = sink.resource
@@ -205,20 +211,20 @@ class _HeardSink:
         self._ear = ear
 
     def applied(self, objects: Sequence[Any]) -> None:
-        """These exist now."""
+        """Pass on objects that exist now."""
         self._ear.hear("storage_applied", [self.resource.plural, objects], lambda _: self._sink.applied(objects))
 
     def deleted(self, references: Sequence[Deleted]) -> None:
-        """These exist no more."""
+        """Pass on objects that no longer exist."""
         arguments = [self.resource.plural, references]
         self._ear.hear("storage_deleted", arguments, lambda _: self._sink.deleted(references))
 
     def synced(self) -> None:
-        """A list is complete."""
+        """Pass on that a list is complete."""
         self._ear.hear("storage_synced", [self.resource.plural], lambda _: self._sink.synced())
 
 
 def sinks_of_storage(engine: Engine, changed: Callable[[], None]) -> Sequence[StorageSink[Any, Any] | _HeardSink]:
-    """Return who takes over what is told of storage, listened to as the engine is."""
+    """Return the sinks for objects of storage, observed if the engine is."""
     sinks = storage_sinks(engine.world.around.storage, changed)
     return [_HeardSink(sink, engine.ear) for sink in sinks] if isinstance(engine, ObservedEngine) else sinks

@@ -1,4 +1,4 @@
-"""The form of a record: a header, then one line a call."""
+"""The format of a record: a header, then one line for each call."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ CONTINUED: Final = "continued"
 
 
 class Start(msgspec.Struct):
-    """The first fields of a header, which are there whatever the schema."""
+    """The first fields of a header, which every schema has."""
 
     format: str = ""
     schema: int = 0
@@ -28,10 +28,20 @@ class Start(msgspec.Struct):
 class Header(msgspec.Struct, kw_only=True):
     """The first line of a segment.
 
-    ``build`` tells the code that decided; ``start``: whether the engine knew nothing yet (``term``), stands beside the
-    segment (``checkpoint``), or is only known from the segments before it (``continued``). ``term`` which engine,
-    ``first`` number of the first call of this segment in its term, ``begun`` seconds since the epoch, ``epoch`` what
-    makes such of the times of the calls.
+    Attributes:
+        format: format of the file.
+        schema: version of the format.
+        version: version of the scheduler.
+        build: ID of the code that decided.
+        segment: number of the segment.
+        term: ID of the engine.
+        start: initial state of the engine. ``term``: empty. ``checkpoint``: in a file next to the segment.
+            ``continued``: follows only from the segments before.
+        first: number of the first call of this segment in its term.
+        begun: start of the segment, in seconds since the epoch.
+        epoch: seconds to add to the times of calls for seconds since the epoch.
+        config: configuration of the engine.
+        plugins: declarations of the plugins.
     """
 
     format: str = FORMAT
@@ -51,9 +61,16 @@ class Header(msgspec.Struct, kw_only=True):
 class RecordLine(msgspec.Struct, omit_defaults=True):
     """A call.
 
-    ``lineages`` those that ``owners`` names for the first time in this segment, ``owners`` what was answered for pods
-    in the order in which they were asked for: a number among the segment's lineages, or None for not known.
-    ``out`` pairs of the kind and the fields of an instruction. ``end``: nothing follows in this term.
+    Attributes:
+        call: name of the method.
+        args: its arguments.
+        lineages: lineages to which ``owners`` refers for the first time in this segment.
+        owners: answers for pods in the order of the queries: a number among the segment's lineages, or None if unknown.
+        answers: answers of plugins.
+        clock: readings of the clock.
+        out: pairs of the kind and the fields of an instruction.
+        raised: the exception with which the call ended; empty for none.
+        end: whether this is the last line of the term.
     """
 
     call: str = ""
@@ -68,7 +85,7 @@ class RecordLine(msgspec.Struct, omit_defaults=True):
 
 
 class RecordedOwner(msgspec.Struct, omit_defaults=True):
-    """What decisions depend on of a link of a chain."""
+    """One owner in a chain, with the fields on which decisions depend."""
 
     kind: str
     namespace: str
@@ -93,13 +110,13 @@ line_decoder: Final[msgspec.json.Decoder[RecordLine]] = msgspec.json.Decoder(Rec
 def encode_lineage(lineage: Lineage) -> bytes:
     """Return a lineage as JSON."""
     owners = [
-        RecordedOwner(one.kind, one.namespace, one.name, one.uid, dict(one.annotations), one.job)
-        for one in lineage.owners
+        RecordedOwner(owner.kind, owner.namespace, owner.name, owner.uid, dict(owner.annotations), owner.job)
+        for owner in lineage.owners
     ]
     return encoder.encode(_Chain(owners, lineage.complaint, lineage.gone, lineage.doubt))
 
 
 def decode_lineage(raw: msgspec.Raw) -> Lineage:
-    """Return what `encode_lineage` was given."""
-    found = _CHAIN.decode(raw)
-    return Lineage(tuple(found.owners), found.complaint, found.gone, found.doubt)
+    """Return the lineage that `encode_lineage` encoded."""
+    chain = _CHAIN.decode(raw)
+    return Lineage(tuple(chain.owners), chain.complaint, chain.gone, chain.doubt)

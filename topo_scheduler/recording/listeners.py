@@ -1,4 +1,4 @@
-"""Who listens to an engine, for what is open."""
+"""The listeners of an engine for the open outputs."""
 
 from topo_scheduler.observability.outputs import Outputs
 from topo_scheduler.recording.audit import Audit
@@ -7,10 +7,10 @@ from topo_scheduler.recording.recorder import Recorder
 
 
 def listeners_for(outputs: Outputs) -> list[CallListener]:
-    """Return the listeners of one term; none where nothing is open."""
-    found: list[CallListener] = []
+    """Return the listeners of one term; none without an open output."""
+    listeners: list[CallListener] = []
     if outputs.record is not None:
-        found.append(Recorder(outputs.record))
+        listeners.append(Recorder(outputs.record))
     if outputs.audit is not None:
-        found.append(Audit(outputs.audit))
-    return found
+        listeners.append(Audit(outputs.audit))
+    return listeners

@@ -1,4 +1,4 @@
-"""Reads a record: its segments in order, each with what it says of itself and its calls."""
+"""Reads a record: its segments in order, each with its header and its calls."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _START = msgspec.json.Decoder(Start)
 
 @dataclass(slots=True)
 class Segment:
-    """A segment. Its calls are read once; ``reader.complete`` tells afterwards whether it was closed."""
+    """A segment. Its calls can be read once. Afterwards ``reader.complete`` is whether the segment was closed."""
 
     file: SegmentFile
     header: Header
@@ -25,7 +25,7 @@ class Segment:
         """Yield the calls in order.
 
         Raises:
-            RecordError: a line that can't be read.
+            RecordError: a line can't be decoded.
         """
         for number, raw in enumerate(self._lines, 2):
             try:
@@ -34,17 +34,17 @@ class Segment:
                 raise damaged(self.reader, f"line {number}: {error}") from error
 
 
-def damaged(reader: SegmentReader, what: str) -> RecordError:
+def damaged(reader: SegmentReader, problem: str) -> RecordError:
     """Return the error for a line that can't be used."""
     remedy = "it is damaged, or was changed; delete it, and the replay goes on at the next checkpoint"
-    return RecordError(reader.path, what, remedy, reader.offset)
+    return RecordError(reader.path, problem, remedy, reader.offset)
 
 
 def read_segments(directory: Path) -> Iterator[Segment]:
     """Yield the segments of a record in order, the oldest first.
 
     Raises:
-        RecordError: there is none, or one is not ours, damaged, or of another schema.
+        RecordError: there is no segment, or one is not of this scheduler, damaged, or of another schema.
     """
     files = segments_of(directory)
     if not files:
@@ -60,7 +60,7 @@ def _open(file: SegmentFile, *, last: bool) -> Segment | None:
     first = next(lines, None)
     if first is None:
         if last or not reader.complete:
-            return None  # begun, and killed before anything was written
+            return None  # the scheduler was killed before it wrote to the new segment
         raise RecordError(file.path, "it is empty", "delete it", reader.offset)
     try:
         start = _START.decode(first)
@@ -69,8 +69,8 @@ def _open(file: SegmentFile, *, last: bool) -> Segment | None:
     if start.format != FORMAT:
         raise RecordError(file.path, "not a segment of a record of this scheduler", "delete it", 0)
     if start.schema != SCHEMA:
-        told = f"schema {start.schema}, and this version reads schema {SCHEMA}"
-        raise RecordError(file.path, told, f"replay it with version {start.version}, which wrote it", 0)
+        problem = f"schema {start.schema}, and this version reads schema {SCHEMA}"
+        raise RecordError(file.path, problem, f"replay it with version {start.version}, which wrote it", 0)
     try:
         header = header_decoder.decode(first)
     except msgspec.MsgspecError as error:

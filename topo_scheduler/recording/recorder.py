@@ -1,4 +1,4 @@
-"""Writes down what is heard at an engine, so that it can be replayed."""
+"""Records the calls of an engine, so that they can be replayed."""
 
 import logging
 import time
@@ -21,13 +21,13 @@ from topo_scheduler.scheduling.intake.understand import Lineage
 log = logging.getLogger(__name__)
 
 PAUSES: Final = 100
-"""How many times as long as a checkpoint took there is none after it, unless the directory would be too small."""
+"""Minimum pause after a checkpoint, as a multiple of its duration. A segment of a quarter of the limit overrides it."""
 MOST_LINEAGES: Final = 16_384
-"""Chains of owners that are remembered, so that each is written once."""
+"""Chains of owners that are cached, so that each is written once."""
 
 
 class Recorder:
-    """A listener. Calls are encoded here and now; compressing and writing is done in the writer's thread."""
+    """A listener that encodes each call at once. The thread of the writer compresses and writes."""
 
     def __init__(self, writer: SegmentWriter, clock: Callable[[], float] = time.time) -> None:
         self.writer = writer
@@ -43,18 +43,18 @@ class Recorder:
     # ------------------------------------------------------------ as a listener
 
     def begins(self, engine: Engine) -> None:
-        """An engine was made: a term begins, and a segment with it."""
+        """Start a term, and a segment with it."""
         assert isinstance(engine, ObservedEngine)
         self._engine, self._term, self._calls = engine, uuid.uuid4().hex, 0
         self._begin(TERM, None)
 
     def hears(self, name: str, arguments: Sequence[Any]) -> None:
-        """Keep the arguments as they are now: the engine may change what it is given."""
+        """Encode the arguments before the call, because the engine may change them."""
         if not self.writer.failed:
             self._arguments = encode_arguments(name, arguments)
 
     def heard(self, heard: Heard) -> None:
-        """Hand over the line of a call."""
+        """Pass the line of a call to the writer."""
         if self.writer.failed:
             return
         line = RecordLine(heard.name, msgspec.Raw(self._arguments), clock=heard.clock, raised=heard.raised)
@@ -69,7 +69,7 @@ class Recorder:
             self.checkpoint()
 
     def broke(self, error: Exception) -> None:
-        """It failed: what follows would be a hole."""
+        """Stop the record, because this listener failed and calls would be missing."""
         self.writer.stop(f"{type(error).__name__}: {error}")
 
     def checkpoint(self) -> None:
@@ -77,7 +77,7 @@ class Recorder:
         self._begin(*self._state())
 
     def ends(self) -> None:
-        """The term is over: say so, or it would look as if it had been killed."""
+        """Write that the term is over. Without that line a reader assumes that the scheduler was killed."""
         if self._engine is not None and not self.writer.failed:
             self.writer.put(encoder.encode(RecordLine(end=True)))
             self._engine = None
@@ -85,7 +85,7 @@ class Recorder:
     # ------------------------------------------------------------ inside
 
     def _may_pause(self) -> bool:
-        """Whether to hold up decisions for a checkpoint now: best while nobody waits for one, and not all the time."""
+        """Whether to delay decisions for a checkpoint now: preferably without pending workloads, and not too often."""
         if self.writer.huge:
             return True
         if time.monotonic() < self._not_before:
@@ -95,7 +95,7 @@ class Recorder:
         return self.writer.overfull and not self._engine.searching
 
     def _state(self) -> tuple[str, bytes | None]:
-        """Return how the next segment starts, with the engine's state where it can be written."""
+        """Return the start of the next segment, and the engine's state, or None if it can't be encoded."""
         assert self._engine is not None
         began = time.perf_counter()
         try:
@@ -127,22 +127,22 @@ class Recorder:
         )
         self.writer.begin(encoder.encode(header), state)
 
-    def _number(self, lineage: Lineage | None, fresh: list[msgspec.Raw]) -> int | None:
-        """Return a lineage's number in this segment. The same owners are named by many pods, again and again."""
+    def _number(self, lineage: Lineage | None, new_lineages: list[msgspec.Raw]) -> int | None:
+        """Return a lineage's number in this segment. Many pods share a lineage, which is written once."""
         if lineage is None:
             return None
-        # By identity, which is cheap; held here, so that no other object gets the same.
+        # The key uses identity, which is cheap. The dict holds the objects, so that no other object gets the same ID.
         key = (*map(id, lineage.owners), lineage.complaint, lineage.gone, lineage.doubt)
-        known = self._lineages.get(key)
-        if known is None:
+        numbered = self._lineages.get(key)
+        if numbered is None:
             if len(self._lineages) >= MOST_LINEAGES:
-                self._lineages.clear()  # those still in use are written once more
-            known = self._lineages[key] = self._numbered, lineage
+                self._lineages.clear()  # lineages in use will be written again
+            numbered = self._lineages[key] = self._numbered, lineage
             self._numbered += 1
-            fresh.append(msgspec.Raw(encode_lineage(lineage)))
-        return known[0]
+            new_lineages.append(msgspec.Raw(encode_lineage(lineage)))
+        return numbered[0]
 
 
 def encode_out(out: Sequence[Any]) -> list[tuple[str, msgspec.Raw]]:
     """Return instructions by kind, as JSON."""
-    return [(type(one).__name__, msgspec.Raw(encoder.encode(one))) for one in out]
+    return [(type(instruction).__name__, msgspec.Raw(encoder.encode(instruction))) for instruction in out]

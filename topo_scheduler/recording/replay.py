@@ -1,4 +1,4 @@
-"""Repeats a record: an engine is told what another was told, and must answer the same, bit for bit."""
+"""Replays a record: a new engine gets the recorded calls, and its results must be the same, bit for bit."""
 
 import time
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ _DECIDED: Final = "Announce"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a replay first differs. ``call`` its number in the segment, from 1; ``time`` in ISO 8601, or empty."""
+    """The first difference of a replay. ``call``: number in the segment, from 1. ``time``: ISO 8601, or empty."""
 
     segment: str
     term: str
@@ -44,7 +44,7 @@ class Difference:
 
 @dataclass(slots=True)
 class Report:
-    """What a replay found. ``notes`` what could not be repeated, or only in part."""
+    """The result of a replay. ``notes``: segments that could not be replayed, or only in part."""
 
     decisions: int = 0
     calls: int = 0
@@ -57,9 +57,9 @@ class Report:
 
 
 class _Diverged(BaseException):
-    """The engine asked for something the recorded one did not ask for, or not for something it did.
+    """The queries of the engine during a call differ from those of the recorded engine.
 
-    Not an Exception, so that the barriers inside the engine let it pass.
+    This is not an Exception, so that the barriers in the engine do not catch it.
     """
 
     def __init__(self, field: str, recorded: str, replayed: str) -> None:
@@ -68,7 +68,7 @@ class _Diverged(BaseException):
 
 
 class _Answers:
-    """What the engine asks for in the middle of a call, answered from the line of the call."""
+    """Answers the queries of the engine during a call from the line of the call."""
 
     def __init__(self) -> None:
         self.lineages: list[Lineage] = []
@@ -77,15 +77,15 @@ class _Answers:
         self._clock: Iterator[float] = iter(())
 
     def take(self, line: RecordLine) -> None:
-        """From here on answer from this line."""
+        """Use the answers of this line from now on."""
         self.lineages += [decode_lineage(raw) for raw in line.lineages]
         self._owners, self._plugins, self._clock = iter(line.owners), iter(line.answers), iter(line.clock)
 
     def check(self) -> None:
-        """Raise `_Diverged` if something was not asked for."""
-        for what, left in (("owners", self._owners), ("plugins", self._plugins), ("clock", self._clock)):
-            if rest := sum(1 for _ in left):
-                raise _Diverged(what, f"{rest} more asked for", "nothing")
+        """Raise `_Diverged` if the engine did not use all recorded answers."""
+        for source, remaining in (("owners", self._owners), ("plugins", self._plugins), ("clock", self._clock)):
+            if count := sum(1 for _ in remaining):
+                raise _Diverged(source, f"{count} more asked for", "nothing")
 
     def resolve(self, pod: Pod) -> Lineage | None:
         """Return the owners of a pod."""
@@ -97,27 +97,27 @@ class _Answers:
         return _next(self._clock, "clock", "read once more")
 
     def call(self, plugin: str, point: str, work: object) -> Any:
-        """Return what a plugin answered."""
+        """Return the recorded answer of a plugin."""
         answer = decode_answer(_next(self._plugins, "plugins", f"{plugin} asked for its {point}"))
         if isinstance(answer, PluginError):
             raise answer
         return answer
 
     def begin(self) -> None:
-        """Nothing is measured."""
+        """Do nothing: there is no time limit."""
 
     def pardon(self) -> None:
-        """Nothing is remembered."""
+        """Do nothing: there is no record of failures."""
 
 
-def _next(left: Iterator[T], what: str, asked: str) -> T:
-    for one in left:
-        return one
-    raise _Diverged(what, "nothing", asked)
+def _next(answers: Iterator[T], source: str, query: str) -> T:
+    for answer in answers:
+        return answer
+    raise _Diverged(source, "nothing", query)
 
 
 class _Run:
-    """One engine, from where it began."""
+    """One engine, from its initial state."""
 
     def __init__(self, header: Header, state: bytes | None) -> None:
         self.header = header
@@ -133,17 +133,17 @@ class _Run:
             sink.resource.plural: sink for sink in storage_sinks(self.engine.world.around.storage)
         }
         if state is not None:
-            # To be made they declare everything unlisted; what is listed is part of the state.
+            # New sinks mark all kinds as not listed, but the state has those that were listed.
             storage = self.engine.world.around.storage
             storage.unlisted.clear()
             storage.unlisted.update(unlisted)
 
     def begin_segment(self) -> None:
-        """Forget what was numbered in the last one."""
+        """Forget the numbered lineages of the last segment."""
         self._answers.lineages.clear()
 
     def repeat(self, line: RecordLine, arguments: list[Any]) -> tuple[str, str, str, str] | None:
-        """Make a call; return workload, field, recorded and replayed value of the first difference."""
+        """Make a call. Return workload, field, recorded and replayed value of the first difference, or None."""
         self._answers.take(line)
         raised, out = "", []
         try:
@@ -156,7 +156,7 @@ class _Run:
             self._answers.check()
         except _Diverged as error:
             return "", error.field, error.recorded, error.replayed
-        except Exception as error:  # whatever it is, the recorded engine must have ended with the same
+        except Exception as error:  # the recorded call must have raised the same
             raised = f"{type(error).__name__}: {error}"
         if raised != line.raised:
             return "", "raised", line.raised or "nothing", raised or "nothing"
@@ -164,10 +164,10 @@ class _Run:
 
 
 def replay(directory: Path) -> Report:
-    """Repeat all that can be repeated, up to the first difference.
+    """Replay all segments that can be replayed, up to the first difference.
 
     Raises:
-        RecordError: a file that can't be used.
+        RecordError: a file can't be used.
     """
     report, began = Report(), time.perf_counter()
     run: _Run | None = None
@@ -189,11 +189,11 @@ def replay(directory: Path) -> Report:
 
 
 def _continue(run: _Run | None, last: Segment | None, segment: Segment, report: Report) -> _Run | None:
-    """Return what a segment goes on with; None where it can't be repeated."""
+    """Return the engine with which to replay a segment, or None if it can't be replayed."""
     header, name = segment.header, segment.file.path.name
     if run is not None and last is not None:
-        whole = last.reader.complete and header.segment == last.header.segment + 1
-        if whole and header.term == last.header.term:
+        follows = last.reader.complete and header.segment == last.header.segment + 1
+        if follows and header.term == last.header.term:
             run.begin_segment()
             return run
     if header.start == TERM:
@@ -215,7 +215,7 @@ def _continue(run: _Run | None, last: Segment | None, segment: Segment, report: 
 
 
 def _repeat(run: _Run, segment: Segment, report: Report) -> bool:
-    """Repeat a segment; return False when something differed."""
+    """Replay a segment. Return whether all results are the same."""
     number, ended = 0, False
     for line in segment.calls():
         if line.end:
@@ -226,15 +226,15 @@ def _repeat(run: _Run, segment: Segment, report: Report) -> bool:
             arguments = decode_arguments(line.call, line.args)
         except (msgspec.MsgspecError, KeyError) as error:
             raise damaged(segment.reader, f"call {number}, {line.call}: {error}") from error
-        found = run.repeat(line, arguments)
-        if found is not None:
+        difference = run.repeat(line, arguments)
+        if difference is not None:
             report.first = Difference(
                 segment.file.path.name,
                 segment.header.term,
                 number,
                 line.call,
                 _time(segment.header, line.call, arguments),
-                *found,
+                *difference,
             )
             return False
         report.calls += 1
@@ -248,7 +248,7 @@ def _repeat(run: _Run, segment: Segment, report: Report) -> bool:
 
 
 def _time(header: Header, name: str, arguments: list[Any]) -> str:
-    """Return when a call was made, empty where it was not told the time."""
+    """Return the time of a call in ISO 8601, empty where its arguments have no time."""
     signature = SIGNATURES.get(name)
     if signature is None or "now" not in signature.arguments:
         return ""

@@ -1,6 +1,6 @@
-"""Plugins in a record: what they are, what they answered, and what stands in for them when it is replayed.
+"""Plugins in a record: their declarations, their answers, and the plugins that replace them in a replay.
 
-A replay takes their answers from the record and runs none of their code: they need not be installed.
+A replay takes the answers of plugins from the record and does not run their code. They need not be installed.
 """
 
 from typing import Any, Final, NoReturn
@@ -14,7 +14,7 @@ from topo_scheduler.scheduling.extensions.registry import BUILT_IN, Extensions
 
 
 class PluginNote(msgspec.Struct, omit_defaults=True):
-    """What a plugin declares. ``scores`` name, whether of nodes, weight; ``strategies`` name, preference, apart."""
+    """Declaration of a plugin. ``scores``: name, whether of nodes, weight. ``strategies``: name, preference, apart."""
 
     name: str
     annotations: list[str] = []
@@ -28,7 +28,7 @@ class PluginNote(msgspec.Struct, omit_defaults=True):
 
 
 class PluginAnswer(msgspec.Struct, omit_defaults=True):
-    """An array of ``type`` in ``data``, a ``demand``, nothing, or a ``failure``: plugin, point, reason, why."""
+    """An array of dtype ``type`` in ``data``, a ``demand``, nothing, or a ``failure``: plugin, point, reason, text."""
 
     type: str = ""
     data: bytes = b""
@@ -37,7 +37,7 @@ class PluginAnswer(msgspec.Struct, omit_defaults=True):
 
 
 def notes_of(extensions: Extensions) -> list[PluginNote]:
-    """Return what the plugins declare, the built-in one left out."""
+    """Return the declarations of the plugins, without the built-in one."""
     return [
         PluginNote(
             plugin.name,
@@ -47,7 +47,7 @@ def notes_of(extensions: Extensions) -> list[PluginNote]:
             plugin.opt_in,
             [rule.reason for rule in plugin.filters],
             [(score.name, score.nodes is not None, score.weight) for score in plugin.scores],
-            [(one.name, int(one.prefers), one.apart) for one in plugin.strategies],
+            [(strategy.name, int(strategy.prefers), strategy.apart) for strategy in plugin.strategies],
             plugin.size_rule is not None,
         )
         for plugin in extensions.plugins
@@ -60,7 +60,7 @@ def _never(*_: Any) -> NoReturn:
 
 
 def extensions_of(notes: list[PluginNote], guard: Any) -> Extensions:
-    """Return extensions like those that were recorded; everything they would compute is asked of the guard."""
+    """Return extensions like the recorded ones. The guard answers all calls of their functions."""
     extensions = Extensions(guard)
     for note in notes:
         extensions.register(
@@ -99,7 +99,7 @@ def encode_answer(answer: object) -> bytes:
 
 
 def decode_answer(raw: msgspec.Raw) -> object:
-    """Return what `encode_answer` was given."""
+    """Return the answer that `encode_answer` encoded."""
     answer = msgspec.json.decode(raw, type=PluginAnswer)
     if answer.failure is not None:
         return PluginError(*answer.failure)

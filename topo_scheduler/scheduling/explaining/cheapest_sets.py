@@ -166,14 +166,14 @@ class _Class:
 
     def _offer(self, row: int, lacking: int) -> tuple[int, Fraction, Fraction] | None:
         """Return how many more members a row can have room for, and the least cost per member there: pods, GPUs."""
-        board, free, now = self._board, self._board.free[row], int(self._fit[row])
+        board, free, current_fit = self._board, self._board.free[row], int(self._fit[row])
         amounts = board.amounts[board.on(row)]
-        gain = min(lacking, board.room((free + amounts.sum(axis=0)).tolist()) - now)
+        gain = min(lacking, board.room((free + amounts.sum(axis=0)).tolist()) - current_fit)
         if gain <= 0:
             return None
         charge(OFFER_OPERATIONS)
         held = np.sort(amounts, axis=0)[::-1].cumsum(axis=0)
-        lack = np.arange(now + 1, now + gain + 1)[:, None] * board.wanted - free
+        lack = np.arange(current_fit + 1, current_fit + gain + 1)[:, None] * board.wanted - free
         pods = ((held[None] < lack[:, None]).sum(axis=1) + 1) * (lack > 0)
         gpus = np.maximum(lack, 0) * (board.gpus > 0)
         counts = range(1, gain + 1)
@@ -201,14 +201,14 @@ def places_for(scene: Scene, rule: SizeRule, running: Running) -> Generator[None
         for cls, count in ask.groups
     ]
     around = any(looks_around(cls) for cls, _ in ask.groups)
-    whole = ask.segment > 1 and not ask.running and not in_one_piece(ask, scene.layout)
+    by_segment = ask.segment > 1 and not ask.running and not in_one_piece(ask, scene.layout)
     regions = regions_for(ask, scene.layout, rule)
     if around or _beyond_the_rule(scene):
         regions = regions_for(replace(ask, gang=False), scene.layout, rule)[-1:]
     places = []
     for region in regions:
         lack = _gpus_lacking(scene, boards, region)
-        place = GangRegion(boards, ask.segment if whole else 1, region, running, elsewhere=around, lack=lack)
+        place = GangRegion(boards, ask.segment if by_segment else 1, region, running, elsewhere=around, lack=lack)
         yield
         if place.units and place.possible:
             yield from place.work_out_bound()

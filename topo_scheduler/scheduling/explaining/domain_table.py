@@ -51,17 +51,17 @@ def domain_table(planner: Planner, ask: PlacementQuery, layout: Layout) -> tuple
     free = np.where(usable, np.maximum(0, nodes.allocatable[order, GPU] - nodes.requested[order, GPU]), 0)
     rooms = _rooms(planner, ask, layout)
     masks: dict[str, Int64] = {}
-    left = np.ones(len(order), np.bool_)
+    unrejected = np.ones(len(order), np.bool_)
     try:
         for reason, rejected in rejections(planner.around, view.cls, order):
             if rejected.any():
                 masks[reason] = masks.get(reason, np.zeros(len(order), np.int64)) + rejected
-                left &= ~rejected
+                unrejected &= ~rejected
     except ClaimError as error:
         masks = {str(error): np.ones(len(order), np.int64)}
-        left[:] = False
-    if left.any():
-        masks[NodeReason.DOMAIN] = left.astype(np.int64)
+        unrejected[:] = False
+    if unrejected.any():
+        masks[NodeReason.DOMAIN] = unrejected.astype(np.int64)
     verdicts: list[DomainVerdict] = []
     for depth in range(1, layout.depth + 1):
         starts = layout.domains[depth][:-1]

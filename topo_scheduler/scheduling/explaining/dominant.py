@@ -180,10 +180,10 @@ def _in_pieces(
     return f"{free_text}, {BLOCK} {where} is {block.members * gpus_per_member}{limits.within}: {leaf_texts}"
 
 
-def _have(planner: Planner, each: int, fitting: int) -> str:
+def _have(planner: Planner, gpus_per_pod: int, fitting: int) -> str:
     """Return how many GPUs are free on nodes where pods have room, as text."""
-    free = fitting * each
-    where = f" where a pod of {_gpus(each)} has room" if int(_free_gpus(planner)[0].sum()) != free else ""
+    free = fitting * gpus_per_pod
+    where = f" where a pod of {_gpus(gpus_per_pod)} has room" if int(_free_gpus(planner)[0].sum()) != free else ""
     return f"{_gpus(free)} {_are(free)} free{where}"
 
 

@@ -82,12 +82,12 @@ class Board:
 
     # ------------------------------------------------------------ room
 
-    def fits(self, gone: Bool | None = None) -> Int64:
+    def fits(self, ended: Bool | None = None) -> Int64:
         """Return how many members each row takes once the pods of a mask have ended (int64[rows])."""
         free = self.free
-        if gone is not None and gone.any():
+        if ended is not None and ended.any():
             free = free.copy()
-            np.add.at(free, self.running.row[gone], self.amounts[gone])
+            np.add.at(free, self.running.row[ended], self.amounts[ended])
         return self.fit(free, self.usable)
 
     def holds(self, region: Region, fit: Int64) -> bool:

@@ -152,8 +152,8 @@ class ReadOnlyNodes:
 
     def value_id(self, value: str) -> int:
         """Return the id of a label value, -2 when no node has it."""
-        known = self._nodes.known_value(value)
-        return NOWHERE if known == UNKNOWN else known
+        value_id = self._nodes.known_value(value)
+        return NOWHERE if value_id == UNKNOWN else value_id
 
     def model_id(self, name: str) -> int:
         """Return the index of a GPU model, -1 when no node has it."""

@@ -136,8 +136,8 @@ class Moving:
     def due(self, now: float, more: More = always) -> list[tuple[Workload, str]]:
         """Search for moves for one gang that has been pending long enough. Return it if the plan changed.
 
-        ``more`` returns whether there is time left. The next call continues an unfinished search. The result also has the
-        reason of the gang.
+        ``more`` returns whether there is time left. The next call continues an unfinished search. The result also
+        contains the reason of the gang.
         """
         self._now = now
         if self._parts.stale:

@@ -71,10 +71,10 @@ def unbroken(candidates: Candidates, running: Callable[[str], int]) -> Candidate
     """
     gangs: list[VictimGang] = []
     for gang in candidates.gangs:
-        whole = len(gang.members) == running(gang.id)
+        is_complete = len(gang.members) == running(gang.id)
         # A gang below its minimum can spare no member.
         slack = gang.slack if gang.slack < running(gang.id) else 0
-        gangs.append(replace(gang, rule=WHOLE if whole else SHUT, slack=slack))
+        gangs.append(replace(gang, rule=WHOLE if is_complete else SHUT, slack=slack))
     table = candidates.whole.copy()
     table[:, 0] = [gang.rule for gang in gangs]
     return replace(candidates, gangs=gangs, whole=table, slack=np.array([gang.slack for gang in gangs], np.int64))

@@ -76,7 +76,7 @@ def fragmentation(world: World) -> Fragmentation:
     free = np.where(usable, np.maximum(0, capacity - used), 0)
     has_other_resources = (spare[:, CPU] > 0) & (spare[:, MEMORY] > 0) & (spare[:, PODS] > 0)
     usable_gpus = np.where(has_other_resources, free, 0)
-    whole = (used == 0) & (usable_gpus > 0)
+    is_whole = (used == 0) & (usable_gpus > 0)
     gangs: list[LargestGang] = []
     free_of: dict[str, int] = {}
     stranded: dict[str, int] = {}
@@ -86,12 +86,14 @@ def fragmentation(world: World) -> Fragmentation:
         name = "" if model == UNKNOWN else nodes.models[model]
         typical = typical_member(world, int(capacity[of_model].max()))
         members = np.where(of_model, usable_gpus // typical, 0)
-        allocated = np.where(whole, usable_gpus, members * typical)
+        allocated = np.where(is_whole, usable_gpus, members * typical)
         free_of[name] = int(free[of_model].sum())
         stranded[name] = int((free - allocated)[of_model].sum())
-        gangs += _by_level(layout, name, typical, np.where(of_model & whole, usable_gpus, 0), of_model & whole, members)
+        gangs += _by_level(
+            layout, name, typical, np.where(of_model & is_whole, usable_gpus, 0), of_model & is_whole, members
+        )
         if (tree := layout.accelerators) is not None:
-            level_values = np.where(of_model & whole, usable_gpus, 0), of_model & whole, members
+            level_values = np.where(of_model & is_whole, usable_gpus, 0), of_model & is_whole, members
             gangs += [_in_second_tree(layout, tree, level, name, typical, *level_values) for level in tree.levels]
     return Fragmentation(tuple(gangs), free_of, stranded)
 
@@ -103,12 +105,12 @@ def typical_member(world: World, max_gpus: int) -> int:
 
 
 def _by_level(
-    layout: Layout, model: str, typical: int, whole: Int64, nodes: npt.NDArray[np.bool_], members: Int64
+    layout: Layout, model: str, typical: int, whole_gpus: Int64, is_whole: npt.NDArray[np.bool_], members: Int64
 ) -> list[LargestGang]:
     gangs = []
     for depth in range(layout.depth + 1):
         starts = layout.offsets[layout.domains[depth][:-1]]
-        gpus, node_counts = np.add.reduceat(whole, starts), np.add.reduceat(nodes.astype(np.int64), starts)
+        gpus, node_counts = np.add.reduceat(whole_gpus, starts), np.add.reduceat(is_whole.astype(np.int64), starts)
         typical_members = np.add.reduceat(members, starts)
         fullest, best = int(gpus.argmax()), int(typical_members.argmax())
         gangs.append(
@@ -133,8 +135,8 @@ def _in_second_tree(
     level: str,
     model: str,
     typical: int,
-    whole: Int64,
-    nodes: npt.NDArray[np.bool_],
+    whole_gpus: Int64,
+    is_whole: npt.NDArray[np.bool_],
     members: Int64,
 ) -> LargestGang:
     of_row = tree.of_row(level)[layout.order]
@@ -144,7 +146,7 @@ def _in_second_tree(
         counted = np.bincount(of_row[labelled], weights=values[labelled], minlength=len(tree.paths(level)))
         return counted.astype(np.int64)
 
-    gpus, node_counts, typical_members = sums(whole), sums(nodes), sums(members)
+    gpus, node_counts, typical_members = sums(whole_gpus), sums(is_whole), sums(members)
     fullest, best = int(gpus.argmax()), int(typical_members.argmax())
     return LargestGang(
         level=level,
