@@ -49,26 +49,29 @@ def _code(items: Iterable[str]) -> str:
 _CONFIG: Final = """\
 # Configuration
 
-Two kinds, both of `apiVersion: topology.scheduler/v1alpha1`. They may stand in one file, as YAML documents in any
-order, or in several files of one folder; each kind at most once. What is left out has its default. A file may also be
-a manifest of the ConfigMap `topology-scheduler-config`: its `data` holds the documents. Other Kubernetes objects beside
-them are skipped.
+There are two kinds, both of `apiVersion: topology.scheduler/v1alpha1`. They may be in one file, as YAML documents in
+any order, or in several files of one folder. Each kind may occur at most once. Fields that are not set have their
+defaults. A file may also be a manifest of the ConfigMap `topology-scheduler-config`, with the documents in its `data`.
+Other Kubernetes objects in the files are skipped.
 
-- `SchedulerConfig`: how the process runs. A change takes effect when the process is started again.
-- `TopologySchedulerConfig`: how placements are decided. A change takes effect while the process runs.
+- `SchedulerConfig`: how the process runs. Changes take effect at the next start of the process.
+- `TopologySchedulerConfig`: how the scheduler decides on placements. Changes take effect while the process runs.
 
-`spec.scoringWeights` and `spec.topologyConstraints` may stand in either kind, and take effect while the process runs. A
-field that both kinds set to different values is refused.
+`spec.scoringWeights` and `spec.topologyConstraints` may be set in either kind. Changes take effect while the process
+runs. If both kinds set a field to different values, the configuration is refused.
 
-An unknown key, a key that stands twice, or a value out of range is refused with its path and, where a known key is
-near, a suggestion. A duration is written `15s`, `1m30s`, `500ms` or as a number of seconds, above 0 and at most 24 h.
-How to change the configuration of a running scheduler: [configure](../how-to/configure.md). Flags of
-[`topo-scheduler run`](cli.md) override the file.
+The scheduler refuses an unknown key, a duplicate key, or a value out of range. The error names the path of the field
+and, if a known key is similar, suggests it. Durations are written as `15s`, `1m30s`, `500ms` or as a number of seconds,
+above 0 and at most 24 h. How to change the configuration of a running scheduler:
+[configure](../how-to/configure.md). Flags of [`topo-scheduler run`](cli.md) override the file.
 
-Two rules span several fields: `leaseDuration > renewDeadline > 1.2 x retryPeriod`, and at least one of the four
-weights must be above 0.0005. `topology.levels`, when given, replaces `topology.families`. Where `plugins` are named,
-`pluginTimeout` is at most a fifth of `renewDeadline`. A rule of `placementRules` that an earlier one leaves nothing to
-is refused.
+Some rules span several fields:
+
+- `leaseDuration > renewDeadline > 1.2 x retryPeriod`.
+- At least one of the four weights must be above 0.0005.
+- `topology.levels`, if set, replaces `topology.families`.
+- If `plugins` are listed, `pluginTimeout` is at most a fifth of `renewDeadline`.
+- A rule of `placementRules` is refused if an earlier rule already covers all its gangs.
 """
 
 

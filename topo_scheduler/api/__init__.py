@@ -1,1 +1,1 @@
-"""The words users write and read: annotations, labels, configuration, Kubernetes objects, reasons. Data only."""
+"""Names and values that users write and read: annotations, labels, configuration, Kubernetes objects, reasons."""

@@ -1,8 +1,8 @@
 """The annotations users write and the ones the scheduler writes, parsed here and nowhere else.
 
-A request is read from a chain of objects, the pod first and then its owners outward; for each annotation the
-nearest object that carries it wins. A malformed value never raises: it becomes an `AnnotationProblem`, and the pod is
-refused with its message.
+A request is read from a chain of objects: the pod first, then its owners outward. For each annotation the nearest
+object that has it counts. A malformed value never raises: it becomes an `AnnotationProblem`, and the scheduler refuses
+the pod with its message.
 """
 
 import re
@@ -44,25 +44,25 @@ RANK: Final = PREFIX + "rank"
 ADDRESS: Final = PREFIX + "address"
 SCORE: Final = PREFIX + "score"
 SPANNED_LEVEL: Final = PREFIX + "spanned-level"
-"""Written on the Binding: the innermost level of which one domain holds the whole gang, ``node`` for a single node."""
+"""Written on the Binding: innermost level at which one domain contains the whole gang, ``node`` for a single node."""
 LEVELS_SPANNED: Final = PREFIX + "levels-spanned"
-"""Written on the Binding: how many levels up that is; 0 for a single node."""
+"""Written on the Binding: height of that level; 0 for a single node."""
 HOPS: Final = PREFIX + "hops"
 """Written on the Binding: mean hops between two members of the gang."""
 CHARGED_GPUS: Final = PREFIX + "charged-gpus"
-"""Written on the Binding of a pod that has no GPU limits: what the ledger holds for it, to survive a restart."""
+"""Written on the Binding of a pod without GPU limits: GPUs that the ledger charges for it, to survive a restart."""
 CHARGED_FRACTION: Final = PREFIX + "charged-gpu-fraction"
-"""Written on the Binding of a pod that asks for a share of a GPU: the share the ledger holds for it."""
+"""Written on the Binding of a pod that requests a share of a GPU: the share that the ledger charges for it."""
 GPU_INDEX: Final = PREFIX + "gpu-index"
-"""Written on the Binding where GPUs are shared: indexes of the GPUs the pod holds, with commas."""
+"""Written on the Binding on nodes that share GPUs: indexes of the pod's GPUs, separated by commas."""
 RESERVED_BANDWIDTH: Final = PREFIX + "reserved-bandwidth"
 """Written on the Binding: Mbit/s that the pod's gang has reserved on each of its nodes."""
 GANG_ID: Final = PREFIX + "gang-id"
-"""Written on the Binding: identity of the gang the pod was placed with, so that a restart finds its members."""
+"""Written on the Binding: identity of the pod's gang, so that a restarted scheduler finds its members."""
 GANG_MINIMUM: Final = PREFIX + "gang-minimum"
-"""Written on the Binding: how many members the gang had to have at once, so that a restart knows whether it has."""
+"""Written on the Binding: required number of members, so that a restarted scheduler knows if the gang is complete."""
 GANG_COMPLETE: Final = PREFIX + "GangComplete"
-"""Type of the condition of some members of a gang that ran complete, so that a restart does not roll it back."""
+"""Type of the condition on members of a gang that ran complete, so that a restarted scheduler does not roll it back."""
 
 WRITTEN: Final = frozenset(
     {
@@ -82,14 +82,14 @@ WRITTEN: Final = frozenset(
 )
 MAX_GPUS: Final = 1_000_000
 MOST_UNKNOWN: Final = 8
-"""Unknown annotations of a pod and its owners that a warning names."""
+"""Maximum unknown annotations of a pod and its owners that warnings name."""
 MAX_GANG: Final = 100_000
 _LONGEST_MEANT: Final = 40
-"""Characters behind the prefix of an unknown annotation that may be one of ours with a typing error."""
+"""Maximum characters after the prefix of an unknown annotation that may be a known one with a typing error."""
 
 
 class PlacementStrategy(StrEnum):
-    """How a workload wants to sit in the cluster."""
+    """How a workload should be spread over the cluster."""
 
     CONSOLIDATED = "consolidated"
     DISTRIBUTED = "distributed"
@@ -97,14 +97,14 @@ class PlacementStrategy(StrEnum):
 
 
 class Enforcement(StrEnum):
-    """Whether the size rule may be broken when nothing satisfies it."""
+    """Whether a gang stays pending if no placement meets a rule, or may break it."""
 
     REQUIRED = "required"
     PREFERRED = "preferred"
 
 
 class OnFailure(StrEnum):
-    """What a gang does when members of it must go."""
+    """What happens to a gang if some of its members must move."""
 
     REPLACE = "replace"
     RESTART_GANG = "restart-gang"
@@ -113,7 +113,7 @@ class OnFailure(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An object whose annotations are read: the pod itself, or one of its owners."""
+    """An object whose annotations are read: the pod, or one of its owners."""
 
     kind: str
     name: str
@@ -134,15 +134,17 @@ class AnnotationProblem:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """What a workload asks for in annotations, merged over its chain.
+    """Request of a workload in annotations, merged over its chain.
 
-    ``gpu_count`` is as written; ``gpu_count_kind`` is the kind of the object it was written on, because on a Job it
-    is the GPUs of the whole job and elsewhere those of one pod; ``gang_size_kind`` likewise. ``gpu_share`` thousandths
-    of one GPU, 0 when not asked. ``bandwidth`` is in
-    Mbit/s, 0 when not asked. ``strategy`` is a `PlacementStrategy`, or one of a plugin. ``gang`` is None when not said.
-    Levels are names of levels of the fabric; ``relax_after`` in seconds, 0 for never; ``segment_size`` pods of
-    consecutive ranks, 0 for none. ``expected_duration`` in seconds, 0 when not said; ``expected_duration_kind`` the
-    kind of the object that says it. ``checkpoint_interval`` in seconds, 0 when not said.
+    ``gpu_count`` is as written; ``gpu_count_kind`` is the kind of the object that has it. On a Job it is the GPUs of
+    the whole job, elsewhere those of one pod; ``gang_size_kind`` likewise. ``gpu_share`` is in thousandths of one GPU,
+    0 without a request. ``bandwidth`` is in Mbit/s, 0 without a request. ``strategy`` is a `PlacementStrategy`, or one
+    of a plugin. ``gang`` is None if not set.
+
+    Levels are names of levels of the fabric. ``relax_after`` is in seconds, 0 for never. ``segment_size`` is a number
+    of pods of consecutive ranks, 0 for none. ``expected_duration`` is in seconds, 0 if not set;
+    ``expected_duration_kind`` is the kind of the object that has it. ``checkpoint_interval`` is in seconds, 0 if not
+    set.
     """
 
     gpu_count: int | None = None
@@ -218,10 +220,10 @@ def _choice(choices: Iterable[str]) -> Callable[[str], str]:
     known = {str(choice): choice for choice in choices}
 
     def parse(text: str) -> str:
-        found = known.get(text.strip().lower())
-        if found is None:
+        choice = known.get(text.strip().lower())
+        if choice is None:
             raise ValueError(f"{quoted(text)} is not one of {', '.join(known)}")
-        return found
+        return choice
 
     return parse
 
@@ -231,13 +233,13 @@ def _level(levels: Mapping[str, str]) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         name = text.strip()
-        found = name if name in known else levels.get(name)
-        if found is None:
+        level = name if name in known else levels.get(name)
+        if level is None:
             raise ValueError(
                 f"{quoted(name)} is no level of the fabric; write one of {', '.join(known) or 'none'}, or a node label"
                 " that tells one"
             )
-        return found
+        return level
 
     return parse
 
@@ -268,7 +270,7 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
 }
 _RANK: Final = {name: rank for rank, name in enumerate(_PARSERS)}
 KNOWN: Final = frozenset(_PARSERS) | WRITTEN
-"""Every annotation under the prefix that means something; others are reported as probable typing errors."""
+"""All annotations under the prefix that the scheduler knows; it reports others as probable typing errors."""
 
 
 def read_annotations(
@@ -280,21 +282,21 @@ def read_annotations(
 
     Args:
         chain: the pod first, then its owners outward.
-        strategies: those that may be named.
-        levels: the level of the fabric that each node label tells; None where that is not known, and any name will do.
+        strategies: the names of allowed strategies.
+        levels: the level of the fabric of each node label; None if levels are unknown and any name is allowed.
 
     Returns:
-        The request; whatever could not be read is in ``problems`` and left at its default.
+        The request. Annotations that could not be read are in ``problems``, and their fields have the default.
     """
     values: dict[str, Any] = {}
     problems: list[AnnotationProblem] = []
-    told: dict[str, Source] = {}
+    source_of: dict[str, Source] = {}
     for source in chain:
         for annotation in source.annotations:
             if annotation in _PARSERS:
-                told.setdefault(annotation, source)
-    for annotation in sorted(told, key=_RANK.__getitem__) if len(told) > 1 else told:
-        source = told[annotation]
+                source_of.setdefault(annotation, source)
+    for annotation in sorted(source_of, key=_RANK.__getitem__) if len(source_of) > 1 else source_of:
+        source = source_of[annotation]
         attribute, parse = _PARSERS[annotation]
         if annotation == PLACEMENT_STRATEGY:
             parse = _choice(strategies)
@@ -316,7 +318,7 @@ _NOTHING: Final = PlacementRequest()
 
 
 def unknown_annotations(chain: Sequence[Source]) -> list[str]:
-    """Return warnings about annotations under our prefix that are not read; the last counts those beyond a cap."""
+    """Return warnings about unknown annotations under our prefix; the last one counts those beyond `MOST_UNKNOWN`."""
     unknown = [
         (source, name)
         for source in chain
@@ -324,37 +326,39 @@ def unknown_annotations(chain: Sequence[Source]) -> list[str]:
         if name.startswith(PREFIX) and name not in KNOWN
     ]
     ignored = "is not known to this scheduler and was ignored"
-    told = [
+    warnings = [
         str(AnnotationProblem(name, f"{source.kind} {source.name}", ignored + _meant(name)))
         for source, name in unknown[:MOST_UNKNOWN]
     ]
-    if beyond := len(unknown) - len(told):
-        told.append(f"{beyond} more annotations {PREFIX}... of the pod and its owners are not known and were ignored")
-    return told
+    if omitted := len(unknown) - len(warnings):
+        warnings.append(
+            f"{omitted} more annotations {PREFIX}... of the pod and its owners are not known and were ignored"
+        )
+    return warnings
 
 
 @lru_cache(maxsize=256)
 def _meant(name: str) -> str:
-    """Return the question whether an annotation that users may write was meant; empty where none is near.
+    """Return a suggestion of a similar annotation that users may write; empty if none is similar.
 
-    The prefix is left out, which all names share. To compare a name costs up to 0.1 ms: names of many pods are alike,
-    and long ones that someone makes up are none of ours.
+    The common prefix is not compared. A comparison takes up to 0.1 ms, so results are cached, as many pods have the
+    same names. Names that are too long to resemble a known one are not compared.
     """
     key = name.removeprefix(PREFIX).lower()
     if len(key) > _LONGEST_MEANT:
         return ""
-    asks = did_you_mean(key, [known.removeprefix(PREFIX) for known in _PARSERS])
-    return asks and f"; {asks.replace('mean ', f'mean {PREFIX}')}"
+    suggestion = did_you_mean(key, [known.removeprefix(PREFIX) for known in _PARSERS])
+    return suggestion and f"; {suggestion.replace('mean ', f'mean {PREFIX}')}"
 
 
 def written_number(annotations: Mapping[str, str], name: str) -> int | None:
-    """Return a number this scheduler wrote; None when it is not there, or is no number it could have written."""
+    """Return a number that this scheduler wrote; None without a valid one."""
     text = annotations.get(name, "")
     return int(text) if text and re.fullmatch(r"[0-9]{1,10}", text) else None
 
 
 def written_models(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the GPU models that a pod's own annotations ask for; none when they ask for none, or make no sense."""
+    """Return the GPU models in a pod's own annotations; none without a valid list."""
     try:
         return _models(annotations[GPU_MODEL]) if GPU_MODEL in annotations else ()
     except ValueError:
@@ -362,7 +366,7 @@ def written_models(annotations: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def annotation_names() -> tuple[str, ...]:
-    """Return the names users may write, for documentation and checks."""
+    """Return the names of annotations that users may write, for documentation and checks."""
     return tuple(_PARSERS)
 
 

@@ -1,8 +1,8 @@
 """The configuration kinds: `SchedulerConfig` (how the process runs) and `TopologySchedulerConfig` (how it decides).
 
-Unknown keys are refused with their path and, where one is near, a suggestion. Both kinds may stand in one file or
-in the ConfigMap ``topology-scheduler-config``, as YAML documents in any order, each at most once. A manifest of that
-ConfigMap is read as the documents in its ``data``.
+An unknown key is refused with its path and, if it resembles a known key, a suggestion. Both kinds may be in one file
+or in the ConfigMap ``topology-scheduler-config``, as YAML documents in any order, each at most once. A manifest of
+that ConfigMap is read as the documents in its ``data``.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -34,30 +34,31 @@ CONFIG_MAP: Final = "topology-scheduler-config"
 
 
 class RuleMatch(Model):
-    """Which gangs a rule is for; all of it must match."""
+    """Gangs to which a rule applies; all fields must match."""
 
     namespaces: tuple[str, ...] = ()
-    """Namespaces; none means every one."""
+    """Namespaces of the gangs; empty for all."""
     labels: dict[str, str] = Field(default_factory=dict)
-    """Labels that every pod of the gang must carry."""
+    """Labels that every pod of the gang must have."""
     min_members: Annotated[int, Field(ge=1)] = 1
-    """From so many pods on."""
+    """Minimum number of pods of the gang."""
 
 
 class PlacementRule(Model):
-    """How far gangs may spread, from a number of nodes on."""
+    """Limit on the spread of gangs that need a number of nodes or more."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=63)]
-    """What reasons call the rule."""
+    """Name of the rule in reasons."""
     match: RuleMatch = RuleMatch.defaults()
     nodes: Annotated[int, Field(ge=1)] = 1
-    """The rule is for gangs that need so many nodes or more."""
+    """The rule applies to gangs that need at least this number of nodes."""
     max_leaves: Annotated[int, Field(ge=1)] | None = None
-    """At most so many leaves."""
+    """Maximum number of leaves of the gang."""
     level: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=32)] | None = None
-    """All leaves within one domain of this level, e.g. ``spine``."""
+    """Level of which one domain must contain all leaves of the gang, e.g. ``spine``."""
     enforcement: Enforcement = Enforcement.REQUIRED
-    """``required``: a gang waits until the rule can be kept. ``preferred``: it is tried first, then done without."""
+    """``required``: a gang stays pending until it can meet the rule. ``preferred``: the scheduler first tries to meet
+    the rule, then places the gang without it."""
 
     @model_validator(mode="after")
     def _asks(self) -> "PlacementRule":
@@ -66,29 +67,31 @@ class PlacementRule(Model):
         return self
 
     def covers(self, other: "PlacementRule") -> bool:
-        """Return whether every gang that the other is for has this rule before it."""
-        mine, theirs = self.match, other.match
+        """Return whether this rule applies to every gang to which a later rule applies."""
+        own, theirs = self.match, other.match
         return (
             self.enforcement is other.enforcement
             and self.nodes <= other.nodes
-            and mine.min_members <= theirs.min_members
-            and (not mine.namespaces or (bool(theirs.namespaces) and set(theirs.namespaces) <= set(mine.namespaces)))
-            and mine.labels.items() <= theirs.labels.items()
+            and own.min_members <= theirs.min_members
+            and (not own.namespaces or (bool(theirs.namespaces) and set(theirs.namespaces) <= set(own.namespaces)))
+            and own.labels.items() <= theirs.labels.items()
         )
 
 
 class EventsSpec(Model):
-    """What events and conditions on the objects of a namespace say."""
+    """Content of events and conditions on the objects of a namespace."""
 
     name_other_namespaces: bool = False
-    """Name pods, gangs and budgets of other namespaces. By default they are only counted."""
+    """Whether messages name pods, gangs and PodDisruptionBudgets of other namespaces. By default they only count
+    them."""
 
 
 class PreemptionSpec(Model):
-    """Whether pods give way to others of higher priority."""
+    """Preemption of pods by pods of higher priority."""
 
     enabled: bool = True
-    """Evict pods of lower priority for one that has no room otherwise. Nominations are honoured either way."""
+    """Whether to evict pods of lower priority for a pod that fits on no node. Nominated nodes are honoured in both
+    cases."""
 
 
 class TopologySpec(Model):
@@ -101,27 +104,27 @@ class TopologySpec(Model):
     other_schedulers: Contention = Contention.defaults()
     fairness: Fairness = Fairness.defaults()
     quotas: tuple[Quota, ...] = ()
-    """How much namespaces may hold; all that apply to a pod must have room."""
+    """Maximum resources of namespaces. All quotas that apply to a pod must have room for it."""
     gpus_by_annotation: GpusByAnnotation = GpusByAnnotation.defaults()
     domain_access: tuple[DomainAccess, ...] = ()
-    """Domains that are for some namespaces only; what is not listed is for all."""
+    """Domains that only some namespaces may use. All namespaces may use domains that are not listed."""
     reservation: ReservationSpec = ReservationSpec.defaults()
     repair: RepairSpec = RepairSpec.defaults()
     recovery: RecoverySpec = RecoverySpec.defaults()
     spares: SparesSpec = SparesSpec.defaults()
     placement_rules: tuple[PlacementRule, ...] = ()
-    """How far gangs may spread, beside the size rule. Of the required rules the first that is for a gang holds, and of
-    the preferred ones."""
+    """Limits on the spread of gangs, in addition to the size rule. For each gang the first required rule that matches
+    applies, and the first preferred rule."""
     links: tuple[Link, ...] = ()
-    """What links carry, where node labels do not tell; links of unknown capacity are not limited."""
+    """Capacities of links whose node labels do not give them. Links of unknown capacity are not limited."""
     small_pods: SmallPods = SmallPods.defaults()
     max_nodes_to_score: Annotated[int, Field(ge=1)] | None = None
-    """Only the first places are scored that have so many nodes together; none by default, which scores all."""
+    """Score only the first candidate placements that together have this number of nodes. By default all are scored."""
 
     @model_validator(mode="after")
     def _rules(self) -> "TopologySpec":
-        for at, rule in enumerate(self.placement_rules):
-            for earlier in self.placement_rules[:at]:
+        for index, rule in enumerate(self.placement_rules):
+            for earlier in self.placement_rules[:index]:
                 if earlier.name == rule.name:
                     raise ValueError(f"two placementRules are called {rule.name}; rename one")
                 if earlier.covers(rule):
@@ -134,16 +137,16 @@ class TopologySpec(Model):
     @model_validator(mode="after")
     def _once(self) -> "TopologySpec":
         domains = [access.domain for access in self.domain_access]
-        if twice := next((domain for domain in domains if domains.count(domain) > 1), None):
-            raise ValueError(f"domainAccess lists {twice} twice; put its namespaces into one entry")
+        if duplicate := next((domain for domain in domains if domains.count(domain) > 1), None):
+            raise ValueError(f"domainAccess lists {duplicate} twice; put its namespaces into one entry")
         links = [link.name for link in self.links]
-        if twice := next((name for name in links if links.count(name) > 1), None):
-            raise ValueError(f"links tells of {twice} twice; keep one entry")
+        if duplicate := next((name for name in links if links.count(name) > 1), None):
+            raise ValueError(f"links tells of {duplicate} twice; keep one entry")
         return self
 
 
 class TopologySchedulerConfig(Model):
-    """How placements are decided. Reloaded while running."""
+    """How the scheduler decides on placements. Changes take effect while the process runs."""
 
     api_version: Literal["topology.scheduler/v1alpha1"] = API_VERSION
     kind: Literal["TopologySchedulerConfig"] = "TopologySchedulerConfig"
@@ -153,9 +156,9 @@ class TopologySchedulerConfig(Model):
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Both kinds together. ``skipped`` objects that stood beside them, which are no configuration.
+    """Both kinds together. ``skipped`` has the names of other objects in the files, which are no configuration.
 
-    ``empty`` if what was read has no document at all, so that everything has its default.
+    ``empty`` if the files have no document at all, so that every field has its default.
     """
 
     scheduler: SchedulerConfig = field(default_factory=SchedulerConfig)
@@ -173,62 +176,68 @@ CONFIG_KINDS: Final[dict[str, type[Model]]] = {
     "TopologySchedulerConfig": TopologySchedulerConfig,
 }
 _SUFFIXES: Final = (".yaml", ".yml")
-"""Of keys of the ConfigMap: mounted as a folder, files of other names are not read either."""
+"""Suffixes of the keys of the ConfigMap that are read, as of files in a mounted folder."""
 
 
 def load_configuration(documents: Mapping[str, str]) -> Configuration:
     """Read configuration from YAML texts.
 
-    A ConfigMap among the documents of a text stands for the documents in its ``data``, a List for its items; Kubernetes
-    objects of other kinds are skipped, as in a folder of manifests.
+    A ConfigMap is replaced by the documents in its ``data``, a List by its items. Kubernetes objects of other kinds are
+    skipped, as in a folder of manifests.
 
     Args:
-        documents: text by the name of where it stands (a file's path, a ConfigMap's key).
+        documents: text by the name of its source (the path of a file, or the key of a ConfigMap).
 
     Raises:
         ConfigError: not YAML, an unknown kind or key, a value out of range, a kind twice, one field with two values, or
-            nothing but other objects.
+            only other objects.
     """
-    found: dict[str, tuple[str, Model]] = {}
+    models: dict[str, tuple[str, Model]] = {}
     skipped: list[str] = []
     for source, document in _config_documents(documents, skipped):
         kind, model = _read_document(source, document)
-        if kind in found:
-            raise ConfigError(f"{source}: kind {kind} is given twice, here and in {found[kind][0]}; keep one")
-        found[kind] = (source, model)
-    if skipped and not found:
+        if kind in models:
+            raise ConfigError(f"{source}: kind {kind} is given twice, here and in {models[kind][0]}; keep one")
+        models[kind] = (source, model)
+    if skipped and not models:
         raise ConfigError(
             f"{few_of(list(documents))}: no configuration among the objects in it ({few_of(skipped)}); write a document"
             f" of apiVersion {API_VERSION} and kind {' or '.join(CONFIG_KINDS)}, alone or in a ConfigMap"
         )
-    return replace(_combine(found), skipped=tuple(skipped), empty=not found)
+    return replace(_combine(models), skipped=tuple(skipped), empty=not models)
 
 
-def _combine(found: Mapping[str, tuple[str, Model]]) -> Configuration:
-    """Put together what both kinds say; fields of ``SchedulerConfig.spec`` are moved to the other kind."""
-    where, scheduler = found.get("SchedulerConfig", ("", SchedulerConfig()))
-    other, topology = found.get("TopologySchedulerConfig", ("", TopologySchedulerConfig()))
+def _combine(models: Mapping[str, tuple[str, Model]]) -> Configuration:
+    """Merge both kinds; fields of ``SchedulerConfig.spec`` move to the other kind."""
+    scheduler_source, scheduler = models.get("SchedulerConfig", ("", SchedulerConfig()))
+    topology_source, topology = models.get("TopologySchedulerConfig", ("", TopologySchedulerConfig()))
     assert isinstance(scheduler, SchedulerConfig)
     assert isinstance(topology, TopologySchedulerConfig)
     merged: dict[str, Model] = {}
     for section in sorted(scheduler.spec.model_fields_set):
-        first, second = getattr(scheduler.spec, section), getattr(topology.spec, section)
-        mine, theirs = first.model_dump(exclude_unset=True), second.model_dump(exclude_unset=True)
+        scheduler_section, topology_section = getattr(scheduler.spec, section), getattr(topology.spec, section)
+        scheduler_values, topology_values = (
+            scheduler_section.model_dump(exclude_unset=True),
+            topology_section.model_dump(exclude_unset=True),
+        )
         path = f"spec.{_alias(SharedSpec, section)}"
-        for name in sorted(mine.keys() & theirs.keys()):
-            if mine[name] != theirs[name]:
+        for name in sorted(scheduler_values.keys() & topology_values.keys()):
+            if scheduler_values[name] != topology_values[name]:
+                field_path = f"{path}.{_alias(type(scheduler_section), name)}"
                 raise ConfigError(
-                    f"{where}: SchedulerConfig: {path}.{_alias(type(first), name)} is {_plain(mine[name])}, but"
-                    f" TopologySchedulerConfig in {other} says {_plain(theirs[name])}; keep one of the two"
+                    f"{scheduler_source}: SchedulerConfig: {field_path} is {_raw_value(scheduler_values[name])}, but"
+                    f" TopologySchedulerConfig in {topology_source} says {_raw_value(topology_values[name])}; keep one"
+                    " of the two"
                 )
         try:
-            merged[section] = type(first).model_validate(theirs | mine)
+            merged[section] = type(scheduler_section).model_validate(topology_values | scheduler_values)
         except ValidationError as error:
             lines = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
             raise ConfigError(
-                f"{where}: {path} of both kinds together (the other in {other}) is refused: {lines}"
+                f"{scheduler_source}: {path} of both kinds together (the other in {topology_source}) is refused:"
+                f" {lines}"
             ) from error
-    # Cleared here: a change of these does not need a restart, which any other change of a SchedulerConfig does.
+    # Cleared here, because changes of these fields need no restart, unlike all other changes of a SchedulerConfig.
     scheduler = scheduler.model_copy(update={"spec": SharedSpec(), "metadata": {}})
     spec = topology.spec.model_copy(update=merged) if merged else topology.spec
     return Configuration(scheduler, topology.model_copy(update={"spec": spec}))
@@ -238,27 +247,27 @@ def _alias(model: type[BaseModel], name: str) -> str:
     return model.model_fields[name].alias or name
 
 
-def _plain(value: object) -> object:
+def _raw_value(value: object) -> object:
     return value.value if isinstance(value, Enforcement) else value
 
 
 _MISUSED: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError)
-"""What the constructors of PyYAML raise, beside their own errors: of 2026-13-01 for one, which looks like a date."""
+"""Errors that constructors of PyYAML raise in addition to their own, e.g. for 2026-13-01, which looks like a date."""
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """Refuses a key that stands twice in one mapping: of two truths YAML would silently keep the last."""
+    """Refuses a key that occurs twice in one mapping: PyYAML would silently keep the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if twice := next((key for key in keys if key != "<<" and keys.count(key) > 1), None):
-            raise yaml.constructor.ConstructorError(None, None, f"key {twice} is given twice", node.start_mark)
+        if duplicate := next((key for key in keys if key != "<<" and keys.count(key) > 1), None):
+            raise yaml.constructor.ConstructorError(None, None, f"key {duplicate} is given twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
 
 def _yaml_documents(source: str, text: str) -> Iterable[Any]:
     try:
-        # A SafeLoader in all but the name.
+        # `_UniqueKeyLoader` is a SafeLoader.
         return [document for document in yaml.load_all(text, _UniqueKeyLoader) if document is not None]
     except yaml.YAMLError as error:
         raise ConfigError(f"{source}: not valid YAML: {error}") from error
@@ -269,21 +278,21 @@ def _yaml_documents(source: str, text: str) -> Iterable[Any]:
 
 
 def _config_documents(texts: Mapping[str, str], skipped: list[str]) -> Iterator[tuple[str, Any]]:
-    """Yield every document with where it stands, those inside ConfigMaps too; note the objects that are skipped."""
+    """Yield every document with its source, including those inside ConfigMaps; append other objects to ``skipped``."""
     for source, text in texts.items():
         documents = list(_items(_yaml_documents(source, text)))
-        beside = any(_is_config_map(document) for document in documents)
+        with_config_map = any(_is_config_map(document) for document in documents)
         for document in documents:
             if _is_config_map(document):
                 yield from _in_config_map(source, document)
-            elif _is_other_object(document, beside=beside):
+            elif _is_other_object(document, with_config_map=with_config_map):
                 skipped.append(_named(document))
             else:
                 yield source, document
 
 
 def _items(documents: Iterable[Any]) -> Iterator[Any]:
-    """Yield documents, of a List its items."""
+    """Yield documents, and the items of a List instead of the List."""
     for document in documents:
         items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else None
         if isinstance(items, list):
@@ -292,13 +301,16 @@ def _items(documents: Iterable[Any]) -> Iterator[Any]:
             yield document
 
 
-def _is_other_object(document: Any, *, beside: bool) -> bool:
-    """Return whether a document is an object of Kubernetes, and none of ours; ``beside`` a ConfigMap it may be less."""
+def _is_other_object(document: Any, *, with_config_map: bool) -> bool:
+    """Return whether a document is a Kubernetes object and no configuration.
+
+    ``with_config_map``: next to a ConfigMap, any other mapping counts as such an object.
+    """
     if not isinstance(document, dict) or str(document.get("kind")) in CONFIG_KINDS:
         return False
     version, kind = document.get("apiVersion"), document.get("kind")
-    ours = isinstance(version, str) and version.partition("/")[0] == API_VERSION.partition("/")[0]
-    return beside or (isinstance(version, str) and isinstance(kind, str) and not ours)
+    own = isinstance(version, str) and version.partition("/")[0] == API_VERSION.partition("/")[0]
+    return with_config_map or (isinstance(version, str) and isinstance(kind, str) and not own)
 
 
 def _named(document: dict[str, Any]) -> str:
@@ -313,9 +325,9 @@ def _is_config_map(document: Any) -> bool:
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     data = document.get("data")
-    # Of any name, where it holds our documents: clusters may call it as they like.
-    ours = isinstance(data, dict) and any(isinstance(text, str) and API_VERSION in text for text in data.values())
-    return name == CONFIG_MAP or ours
+    # A ConfigMap of any name counts if it has our documents: clusters may choose the name.
+    own = isinstance(data, dict) and any(isinstance(text, str) and API_VERSION in text for text in data.values())
+    return name == CONFIG_MAP or own
 
 
 def _in_config_map(source: str, config_map: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -328,10 +340,12 @@ def _in_config_map(source: str, config_map: dict[str, Any]) -> Iterator[tuple[st
         )
     for key, text in data.items():
         if str(key).endswith(_SUFFIXES):
-            where = f"{source}: ConfigMap {name}: {key}"
+            location = f"{source}: ConfigMap {name}: {key}"
             if not isinstance(text, str):
-                raise ConfigError(f"{where}: expected a text, found {type(text).__name__}; write `{key}: |` before it")
-            yield from ((where, document) for document in _yaml_documents(where, text))
+                raise ConfigError(
+                    f"{location}: expected a text, found {type(text).__name__}; write `{key}: |` before it"
+                )
+            yield from ((location, document) for document in _yaml_documents(location, text))
 
 
 def _read_document(source: str, document: Any) -> tuple[str, Model]:
@@ -362,7 +376,7 @@ def _explain(model: type[Model], error: Any) -> str:
 
 
 def _home(model: type[Model], location: tuple[str | int, ...]) -> str:
-    """Return where a known key belongs that stands in the wrong kind or place, or an empty string."""
+    """Return where a known key belongs that was set in the wrong kind or place, or an empty string."""
     if model is not SchedulerConfig or location[0] != "spec" or len(location) != 2:
         return ""
     if location[1] in _aliases(TopologySchedulerConfig, ("spec",)):
@@ -375,9 +389,11 @@ def _aliases(model: type[BaseModel], location: Iterable[Any]) -> list[str]:
     for part in location:
         if current is None or isinstance(part, int):
             continue
-        info = next((f for f in current.model_fields.values() if f.alias == part), None)
-        current = _inner_model(info.annotation) if info else None
-    return [f.alias or "" for f in current.model_fields.values()] if current else []
+        field_info = next(
+            (field_info for field_info in current.model_fields.values() if field_info.alias == part), None
+        )
+        current = _inner_model(field_info.annotation) if field_info else None
+    return [field_info.alias or "" for field_info in current.model_fields.values()] if current else []
 
 
 def _inner_model(annotation: Any) -> type[BaseModel] | None:

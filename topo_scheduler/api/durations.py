@@ -21,7 +21,7 @@ _UNITS: Final = {
 _PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
 _LONGEST: Final = 64
-"""Characters of a value: more than any real one has, and few enough to be quoted in a message."""
+"""Maximum characters of a value: more than any real one has, and few enough to quote in a message."""
 
 
 class DurationError(ValueError):
@@ -35,28 +35,28 @@ def parse_duration(text: str, most: int = MOST_SECONDS) -> float:
     Raises:
         DurationError: malformed, zero, negative, or longer than ``most`` seconds; the message says what to write.
     """
-    told = text.strip()
-    if told.startswith("-"):
-        raise DurationError(f"{told[:_LONGEST]!r} is negative; write how long it takes, such as 10m or 1h30m")
-    if len(told) > _LONGEST or _WHOLE.fullmatch(told.removeprefix("+")) is None:
-        raise DurationError(f"{told[:_LONGEST]!r} is not a duration such as 90s, 10m or 1h30m")
-    exact = sum((Fraction(number) * _UNITS[unit] for number, unit in _PART.findall(told)), Fraction(0))
+    stripped = text.strip()
+    if stripped.startswith("-"):
+        raise DurationError(f"{stripped[:_LONGEST]!r} is negative; write how long it takes, such as 10m or 1h30m")
+    if len(stripped) > _LONGEST or _WHOLE.fullmatch(stripped.removeprefix("+")) is None:
+        raise DurationError(f"{stripped[:_LONGEST]!r} is not a duration such as 90s, 10m or 1h30m")
+    exact = sum((Fraction(number) * _UNITS[unit] for number, unit in _PART.findall(stripped)), Fraction(0))
     if not 0 < exact <= most:
-        raise DurationError(f"{told!r} is not between 1ns and {most // 3600}h")
+        raise DurationError(f"{stripped!r} is not between 1ns and {most // 3600}h")
     return float(exact)
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration in words of two parts at most: ``45s``, ``12m``, ``3h 20m``, ``2d 4h``."""
-    left = max(0, round(seconds))
+    """Return a duration in at most two parts: ``45s``, ``12m``, ``3h 20m``, ``2d 4h``."""
+    remaining = max(0, round(seconds))
     parts: list[str] = []
     for name, size in (("d", 86_400), ("h", 3600), ("m", 60), ("s", 1)):
-        count, left = divmod(left, size)
+        count, remaining = divmod(remaining, size)
         if count:
             parts.append(f"{count}{name}")
     return " ".join(parts[:2]) or "0s"
 
 
 def written_duration(seconds: float) -> str:
-    """Return a duration as `parse_duration` reads it."""
+    """Return a duration in the form that `parse_duration` reads."""
     return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"

@@ -1,4 +1,4 @@
-"""Shares of a GPU as they are written: decimal fractions, in thousandths."""
+"""Shares of a GPU in annotations: decimal fractions, in thousandths."""
 
 import re
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ def parse_fraction(text: str) -> int:
     """Return a share of a GPU in thousandths.
 
     Raises:
-        ValueError: it is none; the message says what to write.
+        ValueError: the text is no share; the message says what to write.
     """
     match = re.fullmatch(r"0?\.([0-9]{1,3})0*", text.strip())
     share = int(match.group(1).ljust(3, "0")) if match else 0
@@ -27,12 +27,12 @@ def parse_fraction(text: str) -> int:
 
 
 def write_fraction(share: int) -> str:
-    """Return how thousandths of a GPU are written: 500 is ``0.5``."""
+    """Return thousandths of a GPU as a decimal fraction: 500 is ``0.5``."""
     return f"{share / WHOLE:g}"
 
 
 def written_share(annotations: Mapping[str, str], name: str) -> int:
-    """Return a share this scheduler wrote, in thousandths; 0 when there is none, or none that it could have written."""
+    """Return a share that this scheduler wrote, in thousandths; 0 without a valid one."""
     try:
         return parse_fraction(annotations[name])
     except (KeyError, ValueError):
@@ -40,12 +40,12 @@ def written_share(annotations: Mapping[str, str], name: str) -> int:
 
 
 def write_indexes(indexes: tuple[int, ...]) -> str:
-    """Return how indexes of GPUs are written: with commas."""
+    """Return indexes of GPUs, separated by commas."""
     return ",".join(map(str, indexes))
 
 
 def written_indexes(annotations: Mapping[str, str], name: str) -> tuple[int, ...]:
-    """Return indexes of GPUs this scheduler wrote; none when there are none, or none that it could have written."""
+    """Return indexes of GPUs that this scheduler wrote; none without valid ones."""
     text = annotations.get(name, "")
     if not text or _INDEXES.fullmatch(text) is None:
         return ()

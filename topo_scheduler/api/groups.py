@@ -1,6 +1,6 @@
-"""Pod groups, as users and controllers name them: the APIs that have a PodGroup, and the keys on pods.
+"""Names for pod groups that users and controllers write: APIs with a kind PodGroup, and keys on pods.
 
-Nothing here is ours: every name is that of the project it comes from.
+All names are those of the projects that define them.
 """
 
 from enum import StrEnum
@@ -13,7 +13,7 @@ from topo_scheduler.api.objects import ObjectMeta
 
 
 class GroupApi(StrEnum):
-    """The API groups that have a kind PodGroup, in order of precedence; the value is the group's name."""
+    """API groups with a kind PodGroup, in order of precedence; the value is the name of the API group."""
 
     NATIVE = "scheduling.k8s.io"
     PLUGINS = "scheduling.x-k8s.io"
@@ -27,7 +27,7 @@ VERSIONS: Final[dict[GroupApi, tuple[str, ...]]] = {
     GroupApi.SIGS: ("v1alpha1",),
     GroupApi.VOLCANO: ("v1beta1",),
 }
-"""Versions that are understood, the newest first: of those served, the first is read."""
+"""Supported versions, the newest first; of the served ones the first is read."""
 
 PLURAL: Final = "podgroups"
 
@@ -41,7 +41,7 @@ SIZED_ON_PODS: Final = (
     ("gang.scheduling.koordinator.sh/name", "gang.scheduling.koordinator.sh/min-available"),
     ("pod-group.scheduling.sigs.k8s.io/name", "pod-group.scheduling.sigs.k8s.io/min-available"),
 )
-"""Keys of labels or annotations by which a pod itself says its group's name and how many pods that has."""
+"""Keys of labels or annotations on a pod with the name of its group and the group's number of pods."""
 
 JOB_INDEX: Final = "batch.kubernetes.io/job-completion-index"
 POD_INDEX: Final = "apps.kubernetes.io/pod-index"
@@ -56,14 +56,15 @@ LWS_SIZE: Final = "leaderworkerset.sigs.k8s.io/size"
 LWS_SUBGROUP_SIZE: Final = "leaderworkerset.sigs.k8s.io/subgroup-size"
 LWS_SUBGROUP_POLICY: Final = "leaderworkerset.sigs.k8s.io/subgroup-policy-type"
 LEADER_EXCLUDED: Final = "LeaderExcluded"
-"""The policy by which the leader of a LeaderWorkerSet is in none of its subgroups; otherwise it is in the first."""
+"""Policy with which the leader of a LeaderWorkerSet is in none of its subgroups; otherwise it is in the first."""
 
 KUBEFLOW_TYPE: Final = "training.kubeflow.org/replica-type"
 KUBEFLOW_INDEX: Final = "training.kubeflow.org/replica-index"
 KUBEFLOW_ROLE: Final = "training.kubeflow.org/job-role"
 LEADERS: Final = ("master", "launcher", "chief", "scheduler")
-"""Replica types that come before all others; those that serve parameters come next."""
+"""Replica types that come before all others; `SERVERS` come next."""
 SERVERS: Final = ("ps", "server")
+"""Replica types of parameter servers."""
 
 VOLCANO_TASK: Final = "volcano.sh/task-spec"
 VOLCANO_INDEX: Final = "volcano.sh/task-index"
@@ -80,17 +81,17 @@ READ_OF_PODS: Final = frozenset(
         *(KUBEFLOW_TYPE, KUBEFLOW_INDEX, KUBEFLOW_ROLE, VOLCANO_TASK, VOLCANO_INDEX, GROVE_CLIQUE, GROVE_INDEX),
     )
 )
-"""Keys of labels and annotations by which controllers and other schedulers say of a pod what this one reads."""
+"""Keys of labels and annotations of controllers and other schedulers that this scheduler reads on pods."""
 
 
 TOO_LONG: Final = "tooLong"
-"""Field of the ``spec`` of a PodGroup that is not kept as it is too long: how many bytes it has as JSON."""
+"""The only field of a PodGroup's ``spec`` that was too long to keep: its size in bytes as JSON."""
 MOST_SPEC_BYTES: Final = 32_768
-"""Bytes of what is read of the ``spec`` of a PodGroup, a budget or a claim, as JSON."""
+"""Maximum bytes of the ``spec`` of a PodGroup, a PodDisruptionBudget or a claim, as JSON."""
 
 
 class PodGroupObject(Base):
-    """A PodGroup of any API, as it comes: what its fields mean differs between them, see ``state.groups``."""
+    """A PodGroup of any API, undecoded: the meaning of its fields differs between APIs, see ``state.groups``."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies defaults

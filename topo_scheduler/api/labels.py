@@ -1,8 +1,7 @@
-"""Node labels that are read, and the ready-made families of topology labels.
+"""Node labels that the scheduler reads, and the predefined families of topology labels.
 
-A *family* is the set of labels by which one tool tells where a node hangs in the fabric. A node's place is read
-from the first family of which it carries any label, so two families on one node never mix into a fabric that
-does not exist.
+A *family* is the set of labels by which one tool describes the position of a node in the fabric. The position is read
+from the first family of which the node has any label, so labels of two families on one node never mix.
 """
 
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from typing import Final
 PREFIX: Final = "topology.scheduler/"
 
 LEVELS: Final = ("region", "zone", "fabric", "core", "spine", "leaf")
-"""Every level the ready-made families know, outermost first. A level no node carries does not exist."""
+"""All levels of the predefined families, outermost first. A level whose labels no node has does not exist."""
 
 GPU_RESOURCES: Final = ("nvidia.com/gpu", "amd.com/gpu")
 GPU_MODEL_LABELS: Final = (
@@ -22,7 +21,7 @@ GPU_MODEL_LABELS: Final = (
     "neuronetes.io/gpu-type",
 )
 GPU_SHARING: Final = PREFIX + "gpu-sharing"
-"""``"true"`` on nodes whose GPUs may be shared by pods."""
+"""``"true"`` on nodes whose GPUs pods may share."""
 BANDWIDTH_LABELS: Final = (PREFIX + "network-bandwidth",)
 UNLABELLED: Final = "unlabelled"
 """Name of the child that nodes without a label for a level share under their known parent."""
@@ -30,10 +29,10 @@ UNLABELLED: Final = "unlabelled"
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Labels of one source: which key names the domain of each level.
+    """Labels of one tool: the key that names the domain of each level.
 
-    ``markers`` are labels of which one must be there for the family to be chosen: those that tell it from another with
-    keys in common. None means any of its keys will do.
+    ``markers`` are labels of which a node needs one for the family to apply. They distinguish it from another family
+    with common keys. Without markers any of its keys is enough.
     """
 
     name: str
@@ -114,14 +113,14 @@ ACCELERATOR_LEVELS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "accelerator-sub-domain": (PREFIX + "accelerator-sub-domain", "accelerator.topograph.run/sub-domain"),
 }
-"""Levels of the second tree (NVLink domains and their like), outermost first. Of several labels the first wins."""
+"""Levels of accelerator domains (NVLink domains and similar), outermost first. Of several labels the first counts."""
 
 RAIL_LABELS: Final = tuple(f"{PREFIX}leaf-rail-{rail}" for rail in range(16))
-"""The leaf switch on which a node's NIC of each rail hangs, in rail-optimised fabrics."""
+"""Labels with the leaf switch of a node's NIC on each rail, in rail-optimised fabrics."""
 
 NETWORK_FAMILIES: Final = ("topology.scheduler", "topograph", "eks", "gke", "coreweave")
-"""The default families, in the order in which they are tried. ``kubernetes`` (region and zone) is added outside
-of whichever of these applies, when it is configured."""
+"""The default families, in order of precedence. If ``kubernetes`` is configured, its levels (region and zone) are added
+outside those of the family that applies."""
 
 
 def zone_family(names: tuple[str, ...]) -> Family | None:
@@ -130,5 +129,5 @@ def zone_family(names: tuple[str, ...]) -> Family | None:
 
 
 def network_families(names: tuple[str, ...]) -> tuple[Family, ...]:
-    """Return the families that tell a node's place in the network, in the order they are tried."""
+    """Return the families that describe a node's position in the network, in order of precedence."""
     return tuple(family for name in names if name != "kubernetes" for family in FAMILIES[name])

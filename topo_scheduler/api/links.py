@@ -1,4 +1,4 @@
-"""Links of the fabric: what the uplinks of domains and the networks of nodes carry."""
+"""Configuration of links of the fabric: capacities of the uplinks of domains and of the networks of nodes."""
 
 from fractions import Fraction
 from typing import Annotated, Final
@@ -11,26 +11,26 @@ from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
 from topo_scheduler.api.sharing import Domain
 
 NODE: Final = "node"
-"""What stands for a level where the links of nodes are meant."""
+"""Value of ``level`` for the links of nodes."""
 
 
 def uplink_label(level: str) -> str:
-    """Return the node label that tells the capacity of the uplink of a node's domain at a level."""
+    """Return the node label with the uplink capacity of a node's domain at a level."""
     return f"{PREFIX}{level}-uplink-bandwidth"
 
 
 class Link(Model):
-    """What links carry in each direction: those of a level, or the uplink of one domain."""
+    """Capacity of links in each direction: of all links of a level, or of the uplink of one domain."""
 
     level: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=32)] | None = None
-    """The uplinks of all domains of this level, e.g. `leaf`. `node` means the networks of nodes whose labels do not
-    tell."""
+    """Level whose domains have these uplinks, e.g. `leaf`. `node` stands for the networks of nodes without a bandwidth
+    label."""
     domain: Domain | None = None
-    """The uplink of this domain, by its path or name, whatever is said of its level."""
+    """Path or name of the domain that has this uplink. It overrides the entry of its level."""
     capacity: str | None = None
-    """Bandwidth such as `3200Gb`; by default what the networks of the nodes below carry together."""
+    """Bandwidth, e.g. `3200Gb`; by default the sum of the networks of the nodes below."""
     oversubscription: Annotated[float, Field(ge=0.001, le=1000, allow_inf_nan=False)] | None = None
-    """Divides the capacity: 2 where a leaf's uplinks carry half of what its nodes do; 1 by default."""
+    """Divisor of the capacity: 2 if a leaf's uplinks carry half of what its nodes do; 1 by default."""
 
     @field_validator("capacity")
     @classmethod
@@ -56,14 +56,14 @@ class Link(Model):
 
     @property
     def name(self) -> str:
-        """What the entry is about, in words."""
+        """Level or domain of the entry, for messages."""
         return f"level {self.level}" if self.level is not None else f"domain {self.domain}"
 
     @property
     def mbits(self) -> int | None:
-        """The capacity in Mbit/s, None where it is what the nodes below carry."""
+        """The capacity in Mbit/s, None if it is the sum of the nodes below."""
         return None if self.capacity is None else self.divided(parse_bandwidth(self.capacity))
 
     def divided(self, mbits: int) -> int:
-        """Return what oversubscription leaves of a capacity in Mbit/s, rounded down."""
+        """Return a capacity in Mbit/s divided by the oversubscription, rounded down."""
         return int(mbits / Fraction(str(self.oversubscription or 1)))

@@ -1,7 +1,7 @@
-"""The kind ``Migration``: the durable record of pods of one workload that go from some nodes to others.
+"""The kind ``Migration``: the durable record of a move of pods of one workload to other nodes.
 
-The spec says which pods and why, whoever wrote it; the status what was planned and how far it is. Nothing else is
-needed to go on with it: who comes after a crash reads it here.
+The spec has the pods and the reason, and may be written by users or the scheduler. The status has the plan and its
+progress. A scheduler that starts after a crash needs nothing else to continue.
 """
 
 from enum import StrEnum
@@ -29,11 +29,11 @@ MOST_TEXT_CHARACTERS: Final = 4_096
 MOST_OWNERS: Final = 64
 """Entries of ``status.owners``."""
 MOST_API_VERSION_CHARACTERS: Final = 317
-"""Of a group and a version."""
+"""Characters of an API group and version."""
 
 
 class Phase(StrEnum):
-    """How far a Migration is. What has no phase yet is to be planned."""
+    """Progress of a Migration. One without a phase is not planned yet."""
 
     PLANNED = "Planned"
     RESERVING = "Reserving"
@@ -45,17 +45,17 @@ class Phase(StrEnum):
 
     @property
     def over(self) -> bool:
-        """Whether nothing more is done."""
+        """Whether the Migration has ended."""
         return self in (Phase.DONE, Phase.FAILED, Phase.CANCELLED)
 
     @property
     def running(self) -> bool:
-        """Whether seats are held for it."""
+        """Whether the scheduler holds places on target nodes for it."""
         return self in (Phase.RESERVING, Phase.EVICTING, Phase.PLACING)
 
 
 class Cause(StrEnum):
-    """``spec.reason``: why pods are moved."""
+    """``spec.reason``: why pods move."""
 
     NOT_READY = "NodeNotReady"
     UNREACHABLE = "NodeUnreachable"
@@ -69,45 +69,45 @@ class Cause(StrEnum):
     CRASHING = "PodsCrashLooping"
     SCALE_DOWN = "ScaleDown"
     PENDING_GANG = "PendingGang"
-    """Holds seats for a gang that waits while ``status.others`` leave them; it moves nobody itself."""
+    """Holds places for a pending gang while the pods in ``status.others`` leave them; it moves no pods itself."""
     DEFRAGMENTATION = "Defragmentation"
     IMPROVEMENT = "Improvement"
     REQUESTED = "Requested"
 
     @property
     def of_node(self) -> bool:
-        """Whether it is over when the nodes are well again."""
+        """Whether the Migration ends when the nodes are healthy again."""
         return not self.by_choice and self is not Cause.REQUESTED
 
     @property
     def by_choice(self) -> bool:
-        """Whether nothing failed and nobody asked: it is done because it is worth it, or not at all."""
+        """Whether the move is voluntary: nothing failed and no user requested it, so it must be worth its cost."""
         return self in (Cause.PENDING_GANG, Cause.DEFRAGMENTATION, Cause.IMPROVEMENT)
 
     @property
     def moves_others(self) -> bool:
-        """Whether it is reason enough to move other pods first, where there is no room."""
+        """Whether the scheduler may move other pods first if there is no room."""
         return not self.by_choice and self is not Cause.SCALE_DOWN
 
     @property
     def dead(self) -> bool:
-        """Whether nothing can be expected of the node."""
+        """Whether the node no longer responds."""
         return self in (Cause.NOT_READY, Cause.UNREACHABLE, Cause.DELETED, Cause.DOMAIN)
 
 
 class MigrationPod(Value, frozen=True):
-    """``spec.pods[]``. Without a uid, whichever pod has the name when it is planned."""
+    """``spec.pods[]``. Without a uid, the pod that has the name at the time of planning."""
 
     name: str = ""
     uid: str = ""
 
 
 class MigrationSpec(Base):
-    """``spec`` of a Migration. ``cause`` for people, ``reason`` for machines, ``since`` when what caused it began.
+    """``spec`` of a Migration. ``cause`` is for people, ``reason`` for programs, ``since`` is the start of the cause.
 
-    ``avoid`` nodes and domains to which none of the pods may go, beside the nodes they leave; ``makes_room_for``
-    namespace and name of the Migration that waits for this one; ``give_way``: for that one pods leave nodes that were
-    lent to them, and no seats are held.
+    ``avoid`` has nodes and domains to which none of the pods may go, in addition to the nodes that they leave.
+    ``makes_room_for`` is namespace and name of the Migration that waits for this one. ``give_way``: pods leave spare
+    nodes that were lent to them, for that Migration, and no places are held for them.
     """
 
     cause: str = ""
@@ -120,11 +120,12 @@ class MigrationSpec(Base):
 
 
 class Move(Value, frozen=True):
-    """``status.moves[]``: one pod, the node it leaves and the seat that is held for the pod that replaces it.
+    """``status.moves[]``: one pod, the node that it leaves, and the node held for the pod that replaces it.
 
-    ``workload`` identity of its gang or its own, ``controller`` kind and name of what makes the replacement, ``index``
-    the number that the controller gives it. ``requests`` what the seat holds, by resource: milli-CPU, bytes, counts.
-    ``to`` is empty while no seat was found, ``replacement`` uid and name of the pod that took it.
+    ``workload`` is the identity of its gang or its own. ``controller`` is kind and name of the object that makes the
+    replacement, ``index`` the number that the controller gives it. ``requests`` has the resources held on the target
+    node: milli-CPU, bytes, counts. ``to`` is empty until the scheduler has found a node. ``replacement`` is uid, and
+    ``replacement_name`` the name, of the pod that took the place.
     """
 
     pod: str = ""
@@ -159,7 +160,7 @@ class MigrationOwner(Value, frozen=True):
 
     @property
     def fits(self) -> bool:
-        """Whether the API server takes it: tenants can write anything into the reference that it comes from."""
+        """Whether the API server accepts the entry: tenants can write anything into the owner reference."""
         names = max(len(self.kind), len(self.name)) <= MOST_NAME_CHARACTERS and len(self.uid) <= MOST_UID_CHARACTERS
         return names and len(self.api_version) <= MOST_API_VERSION_CHARACTERS
 
@@ -175,13 +176,15 @@ class MigrationCondition(Value, frozen=True):
 
 
 class MigrationStatus(Base):
-    """``status`` of a Migration. ``from_nodes`` and ``to_nodes`` for people; ``times`` when each phase began.
+    """``status`` of a Migration. ``from_nodes`` and ``to_nodes`` are for people; ``times`` has the start of each phase.
 
-    ``policy`` what the gang asked for: ``replace``, ``restart-gang`` or ``shrink``; ``give-way`` where pods leave what
-    was lent to them. ``others`` pods that must move as well, by Migrations of their own: nobody is evicted before all
-    of them have seats. They stand here, where only the scheduler writes, as they may be of other namespaces.
-    ``owners`` topmost owners of the pods: once these are gone, a later leader has nothing else to know them by. Objects
-    of earlier versions have none.
+    ``policy`` is the request of the gang: ``replace``, ``restart-gang`` or ``shrink``; ``give-way`` if pods leave nodes
+    that were lent to them. ``others`` are pods that must move too, by Migrations of their own. The scheduler evicts no
+    pod before it holds places for all of them. They are in the status, which only the scheduler writes, as they may be
+    of other namespaces.
+
+    ``owners`` are the topmost owners of the pods. Once the pods are gone, a later leader knows them only from here.
+    Objects of earlier versions have none.
     """
 
     phase: str = ""
@@ -212,22 +215,22 @@ class Migration(Base):
 
     @property
     def phase(self) -> Phase | None:
-        """How far it is; None for one that is new, or whose status somebody spoiled: it is planned again."""
+        """Current phase; None for a new Migration or an invalid status, which the scheduler plans again."""
         return next((phase for phase in Phase if phase == self.status.phase), None)
 
     @property
     def shrinks(self) -> bool:
-        """Whether nobody takes the place of the pods."""
+        """Whether no pods replace the moved ones."""
         return self.status.policy in ("shrink", "give-way")
 
     @property
     def gives_way(self) -> bool:
-        """Whether pods leave nodes that were lent to them, for another Migration."""
+        """Whether pods leave spare nodes that were lent to them, for another Migration."""
         return self.spec.give_way and bool(self.spec.makes_room_for)
 
     @property
     def yields(self) -> bool:
-        """Whether it ends when a node fails on which its pods are: it is by choice, and has evicted nobody."""
+        """Whether it ends if a node of its pods fails: it is voluntary, and has evicted no pod yet."""
         return self.cause.by_choice and self.phase not in (Phase.EVICTING, Phase.PLACING)
 
     def names(self, name: str, uid: str) -> bool:
@@ -236,5 +239,5 @@ class Migration(Base):
 
     @property
     def cause(self) -> Cause:
-        """Why, as far as it is known here."""
+        """The cause, or ``Requested`` for an unknown reason."""
         return next((cause for cause in Cause if cause == self.spec.reason), Cause.REQUESTED)

@@ -1,4 +1,4 @@
-"""What the models of the configuration have in common."""
+"""Base class and field types of the configuration models."""
 
 from typing import Annotated, Any, Final, Self
 
@@ -22,7 +22,7 @@ _MOST: Final = 86_400
 
 
 def _seconds(value: object) -> object:
-    """Turn a duration such as ``15s``, ``1m30s`` or ``500ms`` into seconds; numbers pass."""
+    """Return a duration such as ``15s``, ``1m30s`` or ``500ms`` in seconds; other values are returned unchanged."""
     return parse_duration(value, _MOST) if isinstance(value, str) else value
 
 
@@ -45,7 +45,7 @@ _METADATA: Final = (
 
 
 def _known_metadata(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what no object has, as in all other places."""
+    """Refuse keys that ObjectMeta does not have, like unknown keys everywhere else."""
     for key in value:
         if key not in _METADATA:
             hint = did_you_mean(key, _METADATA, f"known here: {', '.join(_METADATA[:4])}")
@@ -54,15 +54,15 @@ def _known_metadata(value: dict[str, Any]) -> dict[str, Any]:
 
 
 Metadata = Annotated[dict[str, Any], AfterValidator(_known_metadata)]
-"""Metadata as objects of Kubernetes have it; none of it means anything here."""
+"""Metadata of a Kubernetes object; the scheduler ignores it."""
 
 
 class Model(BaseModel):
-    """Common rules: camelCase keys, nothing unknown, frozen once read."""
+    """Common rules: camelCase keys, no unknown keys, immutable."""
 
-    # A model builds its validator when it first reads something: most only ever do as part of another. The texts below
-    # fields are for readers and for the generated reference, which reads them from the source. Both were half of the
-    # time that importing these models took, before anything is asked.
+    # A model builds its validator on first use, as most are only used as part of another model. The texts below fields
+    # are for readers and for the generated reference, which reads them from the source. Building validators and
+    # reading these texts at import took half of the import time of these models.
     model_config = ConfigDict(
         alias_generator=to_camel,
         populate_by_name=True,
@@ -73,13 +73,13 @@ class Model(BaseModel):
 
     @classmethod
     def defaults(cls) -> Self:
-        """Return one of which nothing is set, without building a validator for it alone."""
+        """Return an instance with all defaults, without building a validator."""
         return cls.model_construct()
 
     @field_validator("*", mode="before")
     @classmethod
     def _no_switch(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse a truth value where something else is meant: as a number it would be taken for 1 or 0."""
+        """Refuse a boolean for other fields: pydantic would convert it into the number 1 or 0."""
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
             raise ValueError("neither true nor false may stand here")
         return value

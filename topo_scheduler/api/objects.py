@@ -1,8 +1,8 @@
-"""Kubernetes objects, as far as this scheduler reads them.
+"""Kubernetes objects, with the fields that this scheduler reads.
 
-These structs are what msgspec decodes list pages and watch lines into: a field that is not named here is
-skipped by the parser and never becomes a Python object, which is what keeps 20,000 pods affordable.
-Names are those of the Kubernetes API in snake_case; absent fields have the API's own defaults.
+msgspec decodes list pages and watch lines into these structs. The parser skips fields without a name here, so they
+never become Python objects, which keeps 20,000 pods affordable. Names are those of the Kubernetes API in snake_case;
+absent fields have the defaults of the API.
 """
 
 from typing import Any, Literal
@@ -49,7 +49,7 @@ class ObjectMeta(Base):
 
 
 class PartialObject(Base):
-    """``PartialObjectMetadata``: what is read of a workload other than a Job."""
+    """``PartialObjectMetadata``: the parts of a workload other than a Job that are read."""
 
     api_version: str = ""
     kind: str = ""
@@ -149,7 +149,7 @@ class Volume(Base):
 
 
 class Named(Value, frozen=True):
-    """Anything of which only the name matters."""
+    """An object of which only the name is read."""
 
     name: str = ""
 
@@ -213,7 +213,7 @@ class ContainerState(Base):
 
 
 class ContainerStatus(Base):
-    """``status.containerStatuses[]``: what a container has of its node while it is resized, and how it fares."""
+    """``status.containerStatuses[]``: resources of a container while it is resized, and its state."""
 
     name: str = ""
     state: ContainerState | None = None
@@ -244,7 +244,7 @@ class Pod(Base):
     spec: PodSpec = field(default_factory=PodSpec)
     status: PodStatus = field(default_factory=PodStatus)
     excess: str = field(default="", name="topology.scheduler/excess")
-    """Why the pod is refused by its size, where `state.trimming` left out what is too large. No API server sends it."""
+    """Why the pod is refused for its size, if `state.trimming` dropped its large parts. No API server sends it."""
 
     @property
     def key(self) -> str:
@@ -311,7 +311,7 @@ class Node(Base):
 
 
 class JobSpec(Base):
-    """``spec`` of a Job: what decides the size of its gang."""
+    """``spec`` of a Job: the fields that decide the size of its gang."""
 
     parallelism: int = 1
     completions: int | None = None

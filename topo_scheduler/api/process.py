@@ -1,4 +1,4 @@
-"""How the process runs: `SchedulerConfig` and its parts. A change of these needs a restart."""
+"""`SchedulerConfig` and its parts: how the process runs. Changes need a restart."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -25,16 +25,16 @@ SCHEDULER_NAME: Final = "topology-aware-scheduler"
 
 
 class LeaderElection(Model):
-    """Leader election on a Lease, with kube-scheduler's names and defaults."""
+    """Leader election by a Lease, with the names and defaults of kube-scheduler."""
 
     leader_elect: bool = True
-    """Whether to take a Lease before scheduling. Off only where one replica is certain."""
+    """Whether to acquire the Lease before scheduling. Turn off only if exactly one replica runs."""
     lease_duration: Seconds = 15.0
-    """How long others wait after the last renewal before they take over."""
+    """How long other replicas wait after the last renewal before they take over."""
     renew_deadline: Seconds = 10.0
-    """How long a leader tries to renew before it stops leading; less than the lease."""
+    """How long the leader retries a renewal before it stops leading."""
     retry_period: Seconds = 2.0
-    """Pause between attempts to take or renew the Lease."""
+    """Pause between attempts to acquire or renew the Lease."""
     resource_name: str = "topology-scheduler"
     """Name of the Lease."""
     resource_namespace: str = "kube-system"
@@ -48,48 +48,49 @@ class LeaderElection(Model):
 
 
 class ClientConnection(Model):
-    """How to reach the API server, and how hard to use it."""
+    """Connection to the API server, and the number of concurrent requests."""
 
     kubeconfig: str = ""
-    """Path of a kubeconfig; empty means in-cluster, then the default kubeconfig."""
+    """Path of a kubeconfig. If empty, the in-cluster configuration is used, else the default kubeconfig."""
     context: str = ""
-    """Context of the kubeconfig; empty means its current one."""
+    """Context of the kubeconfig. If empty, its current context is used."""
     max_binds_in_flight: Annotated[int, Field(ge=1, le=1000)] = 48
-    """Bindings written at once. Measured: more does not bind faster, it only queues in the API server."""
+    """Maximum number of concurrent Binding requests. In measurements, more requests only queued in the API server."""
     bind_timeout: Seconds = 20.0
-    """How long one bind may take with its retries before it counts as failed."""
+    """Maximum time of one bind with its retries. A bind that takes longer counts as failed."""
 
 
 class Level(Model):
-    """One level of the fabric and the node labels that name its domains; the first one present wins."""
+    """One level of the fabric, and the node labels that name its domains."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=32)]
-    """What to call the level, e.g. ``spine``."""
+    """Name of the level, e.g. ``spine``."""
     labels: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Label keys, tried in order."""
+    """Label keys, in order of precedence: the first key that the node carries counts."""
 
 
 class Rails(Model):
-    """Labels of rail-optimised fabrics. Nodes whose NICs hang on the same leaves form one unit, in the leaf's place."""
+    """Labels of rail-optimised fabrics. Nodes whose NICs connect to the same leaf switches form one scalable unit."""
 
     labels: tuple[str, ...] = RAIL_LABELS
-    """Label keys, each of which names the leaf switch of one rail. None are read where the list is empty."""
+    """Label keys, each with the name of the leaf switch of one rail. With an empty list no rails are read."""
     level: str = "leaf"
-    """The level that the units are domains of."""
+    """Level of the fabric at which a unit is a domain: the unit replaces the domain that other labels name."""
 
 
 class FabricSettings(Model):
-    """Where nodes hang in the network, as told by their labels."""
+    """Position of nodes in the network, read from node labels."""
 
     families: tuple[str, ...] = NETWORK_FAMILIES
-    """Ready-made label families, tried in order for each node. ``kubernetes`` adds region and zone outside."""
+    """Predefined label families, tried in order for each node. ``kubernetes`` adds region and zone as outer levels."""
     levels: tuple[Level, ...] = ()
-    """Own levels, outermost first; when given, they replace the families."""
+    """Custom levels, outermost first. If set, they replace ``families``."""
     rails: Rails = Rails.defaults()
-    """Labels that tell the leaf of each rail. A node that has any hangs on its unit, whatever else tells a leaf."""
+    """Labels with the leaf switch of each rail. A node with any of them belongs to its scalable unit: these labels
+    override all other labels of a leaf."""
     accelerators: tuple[Level, ...] | None = None
-    """Own levels of the second tree (NVLink domains and their like), outermost first; when given, they replace those
-    that are known: ``accelerator-domain`` and ``accelerator-sub-domain``. An empty list reads none."""
+    """Custom levels of accelerator domains (NVLink domains and similar), outermost first. If set, they replace the
+    predefined ``accelerator-domain`` and ``accelerator-sub-domain``. With an empty list no such levels are read."""
 
     @model_validator(mode="after")
     def _known(self) -> "FabricSettings":
@@ -99,32 +100,35 @@ class FabricSettings(Model):
         names = [level.name for level in self.levels]
         if len(set(names)) != len(names):
             raise ValueError("two levels have one name")
-        second = [level.name for level in self.accelerators or ()]
-        if twice := next((name for name in second if second.count(name) > 1 or name in (names or LEVELS)), None):
-            raise ValueError(f"accelerators: another level is called {twice!r} already; a name means one level")
-        # Nothing is demanded of rails that nobody named, nor where defaults were written out, as records have them.
+        accelerator_levels = [level.name for level in self.accelerators or ()]
+        if duplicate := next(
+            (name for name in accelerator_levels if accelerator_levels.count(name) > 1 or name in (names or LEVELS)),
+            None,
+        ):
+            raise ValueError(f"accelerators: another level is called {duplicate!r} already; a name means one level")
+        # Default rails are not checked, even if they are written out, as records have them.
         if self.rails != Rails() and self.rails.level not in (names or LEVELS):
             raise ValueError(f"rails: no level is called {self.rails.level!r}; there are {', '.join(names or LEVELS)}")
         return self
 
 
 class Logging(Model):
-    """What is logged and how."""
+    """Level and format of logs."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severity that is written."""
+    """Minimum severity of log lines."""
     format: Literal["json", "text"] = "json"
-    """One JSON object a line, or text for people."""
+    """``json``: one JSON object per line. ``text``: lines for people."""
 
 
 class ServingTLS(Model):
-    """TLS of metrics and health. Off by default; the manifests switch it on."""
+    """TLS for metrics and health endpoints. Off by default; the manifests turn it on."""
 
     enabled: bool = False
-    """Serve HTTPS. Probes of the kubelet then need `scheme: HTTPS`; the kubelet verifies no certificate."""
+    """Whether to serve HTTPS. Kubelet probes then need `scheme: HTTPS`; the kubelet does not verify the certificate."""
     cert_file: str = ""
-    """PEM file with the certificate and its chain, such as that of a mounted Secret; followed when it rotates. Empty:
-    the scheduler makes a certificate of its own at its start, which clients can't verify."""
+    """PEM file with the certificate and its chain, e.g. in a mounted Secret. The scheduler reloads it when it rotates.
+    If empty, the scheduler generates a certificate at start, which clients can't verify."""
     key_file: str = ""
     """PEM file with the private key of `certFile`."""
 
@@ -138,17 +142,17 @@ class ServingTLS(Model):
 
 
 class MetricsSettings(Model):
-    """Where metrics and health are served, and to whom."""
+    """Endpoints for metrics and health, and access to them."""
 
     bind_address: str = "0.0.0.0"
     """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 10261
-    """Port for /metrics, /healthz, /livez and /readyz; 0 picks a free one."""
+    """Port for /metrics, /healthz, /livez and /readyz; 0 picks a free port."""
     tls: ServingTLS = ServingTLS.defaults()
     authorization: Literal["none", "tokenReview"] = "none"
-    """Who may read /metrics. ``none``: everyone who reaches the port. ``tokenReview``: bearers of a token that may
-    ``get`` the nonResourceURL /metrics, as the API server says by TokenReview and SubjectAccessReview. Needs TLS.
-    Health is open to everyone either way. The manifests set ``tokenReview``."""
+    """Access to /metrics. ``none``: all clients that reach the port. ``tokenReview``: clients whose token may ``get``
+    the nonResourceURL /metrics. The API server checks that by TokenReview and SubjectAccessReview; it needs TLS. Health
+    endpoints are open to all clients in both cases. The manifests set ``tokenReview``."""
 
     @model_validator(mode="after")
     def _secret(self) -> "MetricsSettings":
@@ -160,13 +164,15 @@ class MetricsSettings(Model):
 
 
 class PendingPodsSettings(Model):
-    """How many pending pods are read at once. Others stay outside, and come in as there is room, the oldest first."""
+    """Limits on the pending pods that the scheduler reads at once. It reads pods beyond them later, oldest first."""
 
     most_per_namespace: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
-    """Of one namespace. A gang that is larger is never complete, so raise this and ``memory`` together."""
+    """Maximum pending pods of one namespace. A larger gang is never complete, so raise this limit and ``memory``
+    together."""
     memory: Annotated[Bytes, Field(ge=LEAST_BYTES)] = 128 << 20
-    """For all pending pods together, such as ``320Mi``; a plain one counts 10 KiB. Where they need more, namespaces
-    have equal shares. The memory limit of the container must leave 300 MiB beside it, and more beyond 5,000 nodes."""
+    """Maximum memory of all pending pods together in bytes, e.g. ``320Mi``; a plain pod counts 10 KiB. If pods need
+    more, all namespaces get equal shares. The container's memory limit must leave an additional 300 MiB, and more above
+    5,000 nodes."""
 
 
 class PluginConfig(Model):
@@ -175,56 +181,58 @@ class PluginConfig(Model):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=63)]
     """Name of its entry point in the group ``topo_scheduler.plugins``."""
     arguments: dict[str, Any] = Field(default_factory=dict)
-    """What the plugin is given; the plugin says what may stand here."""
+    """Arguments of the plugin, as the plugin documents them."""
 
 
 class SchedulerConfig(Model):
-    """How the daemon runs. Changes take effect at its next start."""
+    """How the scheduler process runs. Changes take effect at its next start."""
 
     api_version: Literal["topology.scheduler/v1alpha1"] = API_VERSION
     kind: Literal["SchedulerConfig"] = "SchedulerConfig"
     metadata: Metadata = Field(default_factory=dict)
-    """As of any object; it changes nothing."""
+    """Metadata of any Kubernetes object; the scheduler ignores it."""
     spec: SharedSpec = SharedSpec.defaults()
-    """Fields of a TopologySchedulerConfig that may also stand here. A field may stand in both with one value only."""
+    """Fields of a TopologySchedulerConfig that may also be set here. If both kinds set a field, the values must be
+    equal."""
     scheduler_name: Annotated[str, Field(min_length=1, max_length=253)] = SCHEDULER_NAME
-    """Pods with this ``spec.schedulerName`` are ours."""
+    """The scheduler places pods with this ``spec.schedulerName``."""
     leader_election: LeaderElection = LeaderElection.defaults()
     client_connection: ClientConnection = ClientConnection.defaults()
     pod_initial_backoff_seconds: Seconds = 1.0
-    """Pause before the second attempt of a gang whose bind failed; doubled with each failure."""
+    """Backoff before the second attempt of a gang whose bind failed. Each further failure doubles it."""
     pod_max_backoff_seconds: Seconds = 10.0
-    """Longest such pause."""
+    """Maximum backoff after a failed bind."""
     pending_pods: PendingPodsSettings = PendingPodsSettings.defaults()
     volume_bind_timeout: Seconds = 600.0
-    """How long a pod that has a node waits for its volumes to be made and bound before it is decided on anew."""
+    """How long the scheduler waits for the volumes of a placed pod to be provisioned and bound. After that, it decides
+    on the pod again."""
     gpu_resources: Annotated[tuple[str, ...], Field(min_length=1)] = GPU_RESOURCES
-    """Extended resources that are GPUs."""
+    """Extended resources that count as GPUs."""
     gpu_model_labels: tuple[str, ...] = GPU_MODEL_LABELS
-    """Node labels that name the GPU model; the first one present wins."""
+    """Node labels with the GPU model, in order of precedence: the first label that the node carries counts."""
     bandwidth_labels: tuple[str, ...] = BANDWIDTH_LABELS
-    """Node labels that tell the bandwidth of a node's network, e.g. ``200Gb``; the first one present wins."""
+    """Node labels with the network bandwidth of the node, e.g. ``200Gb``, in order of precedence."""
     topology: FabricSettings = FabricSettings.defaults()
     logging: Logging = Logging.defaults()
     metrics: MetricsSettings = MetricsSettings.defaults()
     record: Recording = Recording.defaults()
     audit_log: AuditLog = AuditLog.defaults()
     plugins: tuple[PluginConfig, ...] = ()
-    """Plugins to load, in the order in which their filters are asked. One that can't be loaded keeps the process from
-    starting. Installed plugins that are not named here are not loaded."""
+    """Plugins to load, in the order in which their filters run. If a plugin can't be loaded, the process does not
+    start. Installed plugins that are not listed here are not loaded."""
     plugin_timeout: Seconds = 1.0
-    """How long one decision may wait for all plugins together, and one Binding for one; a plugin that takes longer is
-    set aside. At most a fifth of ``renewDeadline``."""
+    """Maximum time that one decision spends in all plugins together, and one Binding in one plugin. A plugin that takes
+    longer is disabled for some time. At most a fifth of ``renewDeadline``."""
 
     @model_validator(mode="after")
     def _plugins(self) -> "SchedulerConfig":
         names = [plugin.name for plugin in self.plugins]
-        if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"plugin {twice} is named twice; keep one")
-        most = self.leader_election.renew_deadline / 5
-        if self.plugins and self.plugin_timeout > most:
+        if duplicate := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"plugin {duplicate} is named twice; keep one")
+        limit = self.leader_election.renew_deadline / 5
+        if self.plugins and self.plugin_timeout > limit:
             raise ValueError(
-                f"pluginTimeout is {self.plugin_timeout:g}s, and may be at most a fifth of renewDeadline, {most:g}s:"
+                f"pluginTimeout is {self.plugin_timeout:g}s, and may be at most a fifth of renewDeadline, {limit:g}s:"
                 " the Lease must be renewed meanwhile"
             )
         return self

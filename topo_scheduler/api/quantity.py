@@ -1,7 +1,7 @@
 """Kubernetes quantities as integers.
 
-Every comparison of the scheduler is between integers, so a quantity is turned into one at the door, rounded up
-as Kubernetes rounds requests: CPU in milli-CPU, everything else in whole units (bytes, GPUs, pods).
+The scheduler compares integers only, so it converts each quantity on input. Quantities are rounded up as Kubernetes
+rounds requests: CPU in milli-CPU, all others in whole units (bytes, GPUs, pods).
 """
 
 import math
@@ -15,7 +15,7 @@ MAX_VALUE: Final = 2**53
 
 _PATTERN: Final = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(?:([eE][+-]?\d{1,3})|(n|u|m|k|Ki|[MGTPE]i?))?", re.ASCII)
 _LONGEST: Final = 64
-"""Characters of a value: more than any real one has, and few enough to be quoted in a message."""
+"""Maximum characters of a value: more than any real one has, and few enough to quote in a message."""
 _SCALE: Final[dict[str | None, Fraction]] = {
     None: Fraction(1),
     "n": Fraction(1, 10**9),
@@ -45,10 +45,10 @@ def _exact(value: str | int | float) -> Fraction:
 
 @lru_cache(maxsize=8192)
 def parse_exact(value: str | int | float, scale: int = 1) -> int | Fraction:
-    """Return a quantity times ``scale``, a fraction where it is no whole number.
+    """Return a quantity times ``scale``, as a fraction if it is no whole number.
 
     Args:
-        value: as written in the manifest (``"500m"``, ``"16Gi"``, ``2``).
+        value: the quantity as written in the manifest (``"500m"``, ``"16Gi"``, ``2``).
         scale: 1 for whole units, 1000 for milli-units.
 
     Raises:
@@ -61,14 +61,14 @@ def parse_exact(value: str | int | float, scale: int = 1) -> int | Fraction:
 
 
 def parse_quantity(value: str | int | float, scale: int = 1) -> int:
-    """Return the same rounded up."""
+    """Return the same as `parse_exact`, rounded up."""
     return math.ceil(parse_exact(value, scale))
 
 
 _BANDWIDTH: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])(?:b|bps|bit|bit/s|bits)", re.IGNORECASE | re.ASCII)
 _MBITS: Final = {"K": Fraction(1, 1000), "M": Fraction(1), "G": Fraction(1000), "T": Fraction(1000_000)}
 MAX_BANDWIDTH_MBITS: Final = 1_000_000_000
-"""1,000 Tbit/s: above any link there is; larger values are typing errors."""
+"""1,000 Tbit/s: more than any existing link; larger values are typing errors."""
 
 
 @lru_cache(maxsize=1024)

@@ -1,13 +1,13 @@
-"""Why a node, a domain or a pod was passed over: one constant each, so that reasons can be counted.
+"""Reasons why a node, a domain or a pod was rejected: constants, so that they can be counted.
 
-Node reasons are worded as kube-scheduler words them; every operator greps for these.
+Node reasons have the wording of kube-scheduler, for which operators search.
 """
 
 from enum import StrEnum
 
 
 class NodeReason(StrEnum):
-    """Why a node can't take a pod. ``Insufficient <resource>`` is made by `insufficient`."""
+    """Why a node can't take a pod. `insufficient` returns ``Insufficient <resource>``."""
 
     NOT_READY = "node(s) were not ready"
     UNSCHEDULABLE = "node(s) were unschedulable"
@@ -41,12 +41,12 @@ class NodeReason(StrEnum):
 
 
 def insufficient(resource: str) -> str:
-    """Return the reason for a lack of one resource; ``pods`` as kube-scheduler words it."""
+    """Return the reason for a lack of one resource, with kube-scheduler's wording for ``pods``."""
     return "Too many pods" if resource == "pods" else f"Insufficient {resource}"
 
 
 class GroupReason(StrEnum):
-    """``reason`` of the condition PodGroupScheduled, as kube-scheduler has them."""
+    """``reason`` of the condition PodGroupScheduled, with the values of kube-scheduler."""
 
     SCHEDULED = "Scheduled"
     UNSCHEDULABLE = "Unschedulable"

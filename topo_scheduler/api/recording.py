@@ -1,4 +1,4 @@
-"""What the daemon writes down of its decisions, as configured."""
+"""Configuration of the record of decisions and of the audit log."""
 
 from typing import Annotated, Final
 
@@ -25,26 +25,28 @@ Bytes = Annotated[int, BeforeValidator(_parse_bytes)]
 
 
 class Recording(Model):
-    """Every decision with its inputs, for ``topo-scheduler replay``."""
+    """Record of all decisions with their inputs, for ``topo-scheduler replay``."""
 
     directory: str = ""
-    """Where to record; empty for not at all. One scheduler a directory."""
+    """Directory of the record; empty for no record. Each scheduler needs its own directory."""
     max_bytes: Annotated[Bytes, Field(ge=LEAST_BYTES)] = 1 << 30
-    """Most the directory may hold, such as ``2Gi``; the oldest segments are deleted to stay below. At least 1Mi."""
+    """Maximum size of the directory in bytes, e.g. ``2Gi``, at least 1Mi. The oldest segments are deleted to stay below
+    it."""
     segment_bytes: Annotated[Bytes, Field(ge=LEAST_BYTES // 8)] = 32 << 20
-    """Compressed size from which another segment is begun, with a checkpoint of the whole state. At most an eighth of
-    ``maxBytes`` is used."""
+    """Compressed size in bytes at which a new segment starts, with a checkpoint of the whole state. Capped at an eighth
+    of ``maxBytes``."""
     segment_age: Seconds = 21600.0
-    """Age from which another segment is begun."""
+    """Age at which a new segment starts."""
 
     @property
     def bytes_of_segment(self) -> int:
-        """The size in use: some segments must fit, whatever was asked for."""
+        """Effective size of a segment in bytes: at least eight segments must fit into the directory."""
         return min(self.segment_bytes, self.max_bytes // 8)
 
 
 class AuditLog(Model):
-    """Who asked, what was decided, bound, refused, moved: append-only JSON lines."""
+    """Audit log of requests, decisions, binds, refusals and moves, as append-only JSON lines."""
 
     path: str = ""
-    """File to append to, ``-`` for standard output; empty for none. Opened anew when it was renamed, and on SIGHUP."""
+    """File to append to, ``-`` for standard output; empty for no audit log. The scheduler reopens the file after a
+    rename and on SIGHUP."""

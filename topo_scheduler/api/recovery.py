@@ -1,4 +1,4 @@
-"""What is done when nodes fail: whether, how soon, and how much of it at once."""
+"""Configuration of recovery from failed nodes: whether it runs, how soon, and its limits."""
 
 from typing import Annotated, Final
 
@@ -10,18 +10,18 @@ from topo_scheduler.api.models import Model, Seconds, Share
 
 
 class RecoveryLimits(Model):
-    """How many Migrations may hold seats and evict. What is beyond waits in phase Planned."""
+    """Limits on active Migrations, which reserve nodes and evict pods. Migrations beyond them stay in phase Planned."""
 
     at_once: Annotated[int, Field(ge=1, le=1000)] = 128
-    """At the same time."""
+    """Maximum active Migrations at the same time."""
     per_namespace: Annotated[int, Field(ge=1, le=1000)] = 64
-    """At the same time in one namespace."""
+    """Maximum active Migrations at the same time in one namespace."""
     per_hour: Annotated[int, Field(ge=1, le=100_000)] = 1000
-    """Begun within an hour."""
+    """Maximum Migrations started within an hour."""
     moves_per_hour: Annotated[int, Field(ge=1, le=100_000)] = 30
-    """Pods that are moved within an hour though nothing failed: by ``defragmentation`` and ``improvement``."""
+    """Maximum pods moved within an hour without a failure, by ``defragmentation`` and ``improvement``."""
     rest: Seconds = 3600.0
-    """How long a workload of which pods were moved, for whatever reason, is left alone by these two."""
+    """Cooldown of a workload after any move of its pods: ``defragmentation`` and ``improvement`` leave it alone."""
 
 
 _MOST: Final = 366 * 86_400
@@ -32,100 +32,103 @@ def _age(value: object) -> object:
 
 
 class FinishedSpec(Model):
-    """How long Migrations are kept that are over; each for an hour and `limits.rest` at least."""
+    """Retention of finished Migrations. Each is kept at least for an hour and for `limits.rest`."""
 
     time: Annotated[float, BeforeValidator(_age), PlainSerializer(written_duration), Field(gt=0, le=_MOST)] = 604_800.0
-    """Deleted after so long, at most 8784 h."""
+    """How long a finished Migration is kept, at most 8784 h."""
     most: Annotated[int, Field(ge=0, le=100_000)] = 1000
-    """Beyond so many the oldest are deleted earlier."""
+    """Maximum number of finished Migrations. Beyond it the oldest are deleted earlier."""
 
 
 class LinkLabels(Model):
-    """Two labels of a node that are equal while its links are whole."""
+    """Two labels of a node that are equal while its links are healthy."""
 
     current: str
-    """Key of the label that tells what is."""
+    """Key of the label with the current state of the links."""
     expected: str
-    """Key of the label that tells what should be."""
+    """Key of the label with the expected state of the links."""
 
 
 class PodFailuresSpec(Model):
-    """When a node is taken for failed by what happens to pods there, though not to others of their workloads elsewhere.
+    """Detection of failed nodes by pods that fail there, while other pods of their workloads run on other nodes.
 
-    Pods count that its kubelet refused, and those that crash there time after time while others of the same gang or
-    controller run on other nodes.
+    A pod counts if the kubelet refused it. It also counts if it crashes there repeatedly while other pods of the same
+    gang or controller run on other nodes.
     """
 
     enabled: bool = True
-    """Whether nodes are judged so."""
+    """Whether failures of pods can make their node count as failed."""
     workloads: Annotated[int, Field(ge=2, le=1000)] = 3
-    """A node has failed when that is so for pods of so many workloads."""
+    """A node counts as failed if pods of this many workloads fail there."""
     refusals: Annotated[int, Field(ge=2, le=1000)] = 5
-    """A node has failed as well when it refused so many pods, of however many workloads."""
+    """A node also counts as failed if its kubelet refused this many pods, of any number of workloads."""
     namespaces: Annotated[int, Field(ge=1, le=1000)] = 2
-    """In either case pods of so many namespaces must be concerned: one tenant alone condemns no node. Set it to 1 where
-    all workloads share a namespace."""
+    """In both cases the pods must be of this many namespaces, so that one tenant alone can't fail a node. Set it to 1
+    if all workloads share a namespace."""
     restarts: Annotated[int, Field(ge=1, le=1000)] = 3
-    """A container in ``CrashLoopBackOff`` counts from so many restarts on."""
+    """A container in ``CrashLoopBackOff`` counts from this number of restarts on."""
     window: Seconds = 600.0
-    """How long what happened to a pod counts after it was seen last."""
+    """How long a failure of a pod counts after it was last seen."""
 
 
 class DefragmentationSpec(Model):
-    """Whether pods are moved to make large blocks of free GPUs out of small ones."""
+    """Defragmentation: moves of pods that join small blocks of free GPUs into large ones."""
 
     enabled: bool = False
-    """Move the fewest pods whose move makes room for a gang that has waited ``repair.after``. Off by default, as it
-    evicts running pods though nothing failed."""
+    """Whether to move pods to make room for a gang that has been pending for ``repair.after``, as few as possible. Off
+    by default, as it evicts running pods although nothing failed."""
     largest_block: bool = False
-    """Where no gang waits, move pods off nodes also where that makes the largest block of free nodes in one leaf
-    larger."""
+    """Whether to move pods also while no gang is pending, if that enlarges the largest block of free nodes in one
+    leaf."""
 
 
 class ImprovementSpec(Model):
-    """Whether gangs that had to spread return to fewer leaves when these are free."""
+    """Moves of gangs that had to spread back to fewer leaves, once these have room."""
 
     enabled: bool = False
-    """Move members of a gang where that leaves it in fewer leaves and is worth its cost. Off by default, as it evicts
-    running pods though nothing failed."""
+    """Whether to move members of a gang if it then uses fewer leaves and the gain exceeds the cost. Off by default, as
+    it evicts running pods although nothing failed."""
     slowdown: Share = 0.1
-    """How much slower a gang is taken to run while it lies in more leaves than it could, as a share."""
+    """Assumed slowdown of a gang that uses more leaves than necessary, as a share: 0.1 is 10 %."""
 
 
 class RecoverySpec(Model):
-    """Whether pods are moved off nodes that failed, by Migrations."""
+    """Recovery from failed nodes: Migrations move pods off these nodes."""
 
     enabled: bool = False
-    """Watch nodes and Migrations, and move pods that a controller makes again off nodes that failed. Off by default, as
-    it evicts running pods; the definition of Migrations must be installed."""
+    """Whether to watch nodes and Migrations, and to move pods that have a controller off failed nodes. Off by default,
+    as it evicts running pods. The CustomResourceDefinition of Migrations must be installed."""
     dry_run: bool = False
-    """Plan and report Migrations, but hold no seats and evict nobody."""
+    """Whether to only plan and report Migrations, without reserving nodes or evicting pods."""
     force_delete: bool = False
-    """Delete pods at once where a dead kubelet would let them terminate for ever. Two pods may run then if the node is
-    only cut off. Otherwise this is done on nodes with the taint ``node.kubernetes.io/out-of-service`` only."""
+    """Whether to force-delete pods that never finish terminating because their kubelet is dead. If the node is only
+    partitioned, two copies of a pod may run. If off, only nodes with the taint ``node.kubernetes.io/out-of-service``
+    get this."""
     debounce: Seconds = 10.0
-    """How long a node must have failed before anything is planned."""
+    """How long a node must have failed before a Migration is planned."""
     seats_expire: Seconds = 900.0
-    """How long seats are held for pods that do not come. Jobs wait up to ten minutes until they make them."""
+    """How long target nodes stay reserved for replacement pods that do not appear. A Job may take ten minutes to create
+    them."""
     quarantine: Seconds = 900.0
-    """How long no replacement goes to a node that failed once; each further failure within that time doubles it."""
+    """How long a node that failed gets no replacement pods. Each further failure within that time doubles it."""
     domain_share: Share = 0.5
-    """A domain has failed as one when more than this share of its nodes, and two at least, failed together."""
+    """A domain counts as failed if more than this share of its nodes, and at least two, failed together."""
     hold_above: Share = 0.55
-    """Nothing is begun while more than this share of all nodes is not ready: then rather we are cut off, not they."""
+    """No Migration starts while more than this share of all nodes is not ready. In that case the scheduler is more
+    likely partitioned than the nodes down."""
     maintenance_taints: tuple[str, ...] = (f"{PREFIX}maintenance",)
-    """Keys of taints which say, on a cordoned node, that its pods should leave."""
+    """Keys of taints that request to drain the node they are on, if it is cordoned."""
     conditions: tuple[str, ...] = ()
-    """Types of node conditions that say, when True, that a node's hardware failed, as problem detectors write them."""
+    """Types of node conditions that report failed hardware by status True, as problem detectors set them."""
     unhealthy_gpus: bool = Field(default=False, alias="unhealthyGPUs")
-    """Take a node that offers fewer GPUs than it has, or than its pods hold, for failed. All its pods move, as nobody
-    tells whose GPU it is."""
+    """Whether a node counts as failed if it offers fewer GPUs than it has, or than its pods hold. All its pods move, as
+    nothing reports which pod holds the failed GPU."""
     link_labels: tuple[LinkLabels, ...] = ()
-    """Labels that tell degraded links where they differ."""
+    """Pairs of labels that differ on nodes with degraded links."""
     pod_failures: PodFailuresSpec = PodFailuresSpec.defaults()
     scale_down_taints: tuple[str, ...] = ()
-    """Keys of taints which say that a node is to be removed, so that its pods should leave, cordoned or not:
-    ``DeletionCandidateOfClusterAutoscaler``, for example."""
+    """Keys of taints that announce the removal of a node (scale-down), so that its pods should move, whether it is
+    cordoned or not. Example: ``DeletionCandidateOfClusterAutoscaler``."""
     defragmentation: DefragmentationSpec = DefragmentationSpec.defaults()
     improvement: ImprovementSpec = ImprovementSpec.defaults()
     limits: RecoveryLimits = RecoveryLimits.defaults()

@@ -1,4 +1,4 @@
-"""The fields that both configuration kinds take under ``spec``: weights of the score, and the size rule."""
+"""The fields that both configuration kinds have under ``spec``: weights of the score, and the size rule."""
 
 from collections.abc import Mapping
 from fractions import Fraction
@@ -14,16 +14,17 @@ class ScoringWeights(Model):
     """Weights of the parts of the score, each from 0 to 1. Only their ratios matter."""
 
     resource_availability: Share = 0.4
-    """Free share of the common domain after the placement."""
+    """Weight of the free share of the common domain after the placement."""
     topology_alignment: Share = 0.3
-    """1 at the lowest level and fewest leaves, less beyond; a preferred domain counts here."""
+    """Weight of the alignment: 1 for the innermost level and the fewest leaves, less otherwise. A preferred domain
+    counts here."""
     domain_utilization: Share = 0.2
-    """How full the leaves are: good when consolidated, bad when distributed, judged by distance from the mean
-    when balanced."""
+    """Weight of the utilisation of the leaves. `consolidated` prefers full leaves, `distributed` empty ones, and
+    `balanced` leaves near the mean."""
     historical_performance: Share = 0.1
-    """How placements in these leaves went lately."""
+    """Weight of recent outcomes of placements in the leaves."""
     plugins: dict[str, Share] = Field(default_factory=dict)
-    """Weights of the scores of plugins, by name of the score, in place of those their plugins chose."""
+    """Weights of plugin scores, by name of the score. They replace the defaults that plugins set."""
 
     @model_validator(mode="after")
     def _some(self) -> "ScoringWeights":
@@ -44,24 +45,24 @@ class ScoringWeights(Model):
         )
 
     def added_milli(self, defaults: Mapping[str, float]) -> list[int]:
-        """Return the weights of the scores of plugins in thousandths, in the order of their defaults."""
+        """Return the weights of plugin scores in thousandths, in the order of their defaults."""
         return [round(Fraction(str(self.plugins.get(name, weight))) * 1000) for name, weight in defaults.items()]
 
 
 class TopologyConstraints(Model):
-    """The size rule: how a gang may spread over leaves."""
+    """The size rule: over how many leaf switches a gang may spread."""
 
     enforcement: Enforcement = Enforcement.REQUIRED
-    """``required``: a gang waits until the fewest leaves that could hold it have room. ``preferred``: it takes the
-    next best spread when they have not."""
+    """``required``: a gang is placed on the fewest leaf switches that could hold it; otherwise it stays pending.
+    ``preferred``: if these have no room, it gets the next best spread."""
     max_nodes_per_leaf: Annotated[int, Field(ge=1)] | None = None
-    """Most nodes of one leaf a gang may use; none by default."""
+    """Maximum nodes of one leaf that a gang may use; no limit by default."""
     max_gpus_per_leaf: Annotated[int, Field(ge=1)] | None = Field(default=None, alias="maxGPUsPerLeaf")
-    """Most GPUs of one leaf a gang may use; none by default."""
+    """Maximum GPUs of one leaf that a gang may use; no limit by default."""
 
 
 class SharedSpec(Model):
-    """Fields of a TopologySchedulerConfig that may also stand here. Reloaded while running."""
+    """Fields of a TopologySchedulerConfig that may also be set here. Changes take effect while the process runs."""
 
     scoring_weights: ScoringWeights = ScoringWeights.defaults()
     topology_constraints: TopologyConstraints = TopologyConstraints.defaults()

@@ -1,4 +1,4 @@
-"""What a pod says of the nodes and the neighbours it wants: affinity, anti-affinity and spread, as they are written."""
+"""Affinity, anti-affinity and spread of a pod, with the fields of the Kubernetes API."""
 
 from msgspec import field
 
@@ -14,14 +14,14 @@ class Requirement(Value, frozen=True):
 
 
 class NodeSelectorTerm(Value, frozen=True):
-    """Requirements that must all hold; an empty term matches nothing."""
+    """Requirements that must all be met; an empty term matches nothing."""
 
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()
 
 
 class NodeSelector(Value, frozen=True):
-    """Terms of which one must hold."""
+    """Terms of which at least one must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
@@ -41,7 +41,7 @@ class NodeAffinity(Value, frozen=True):
 
 
 class LabelSelector(Base):
-    """A label selector: all of it must hold; empty selects everything."""
+    """A label selector: all conditions must be met; an empty one selects everything."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[Requirement, ...] = ()

@@ -1,4 +1,4 @@
-"""How namespaces share a cluster: quotas, access to domains, and whose turn it is."""
+"""Configuration of how namespaces share a cluster: quotas, access to domains, and fair share."""
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -11,7 +11,7 @@ from topo_scheduler.api.quantity import QuantityError, parse_exact
 from topo_scheduler.api.words import did_you_mean
 
 GPUS: Final = "gpus"
-"""Name of GPUs of any vendor in a quota, those promised by annotation included."""
+"""Name of GPUs of any vendor in a quota, including GPUs requested by annotation."""
 _PLAIN: Final = (GPUS, "cpu", "memory", "ephemeral-storage", "pods")
 
 Name = Annotated[str, Field(min_length=1, max_length=253)]
@@ -20,23 +20,23 @@ Domain = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^/]+(/[
 
 
 class Fairness(Model):
-    """Whose turn it is among the workloads of one priority."""
+    """Fair share: the order of pending workloads of one priority."""
 
     overdue_after: Seconds = 600.0
-    """A workload that has waited longer goes before the others of its priority, whatever its namespace holds."""
+    """A workload that has been pending longer goes before the others of its priority, whatever its namespace holds."""
     decisions_per_second: Annotated[float, Field(ge=0.1, le=100_000)] | None = None
-    """Most decisions a second for one namespace in the long run; no limit by default."""
+    """Maximum average of decisions per second for one namespace; no limit by default."""
     decision_burst: Annotated[int, Field(ge=1, le=1_000_000)] = 100
-    """How many decisions a namespace that was quiet may have at once, where there is a limit."""
+    """Maximum burst of decisions for a namespace that was idle, if ``decisionsPerSecond`` is set."""
 
 
 class Quota(Model):
-    """The most that a namespace may hold."""
+    """Maximum resources that a namespace may hold."""
 
     namespaces: Names
-    """Names of namespaces, or patterns such as `team-*`; the quota holds for each of them by itself."""
+    """Names of namespaces, or patterns such as `team-*`. The quota applies to each of them separately."""
     domain: Domain | None = None
-    """Path or name of the domain in which it is counted; the whole cluster by default."""
+    """Path or name of the domain in which the quota counts; the whole cluster by default."""
     hard: Annotated[dict[str, str], Field(min_length=1)]
     """Quantity by resource: `gpus` (of any vendor), `cpu`, `memory`, `pods`, or any name that pods request."""
 
@@ -59,22 +59,22 @@ class Quota(Model):
 
 
 class GpusByAnnotation(Model):
-    """GPUs that only annotations ask for: no ResourceQuota of Kubernetes counts them."""
+    """Access to GPUs that only annotations request, which no ResourceQuota of Kubernetes counts."""
 
     namespaces: tuple[Name, ...] = ()
-    """Names of namespaces, or patterns such as `team-*`, whose pods may have GPUs that no limit names: by `gpu-count`
-    without GPU limits, or by `gpu-fraction`. By default no namespace may."""
+    """Names of namespaces, or patterns such as `team-*`, whose pods may get GPUs without GPU limits: by `gpu-count`
+    alone, or by `gpu-fraction`. By default no namespace may."""
 
 
 class DomainAccess(Model):
-    """A domain that is for some namespaces only."""
+    """A domain that only some namespaces may use."""
 
     domain: Domain
     """Path or name of the domain."""
     namespaces: Names
-    """Names of namespaces, or patterns such as `team-*`, whose pods may run there; all others may not."""
+    """Names of namespaces, or patterns such as `team-*`, whose pods may run there. Pods of other namespaces may not."""
 
 
 def matches(namespace: str, patterns: Sequence[str]) -> bool:
-    """Return whether a namespace is one of those named, by name or by pattern."""
+    """Return whether a namespace matches one of the names or patterns."""
     return any(fnmatchcase(namespace, pattern) for pattern in patterns)

@@ -1,4 +1,4 @@
-"""How pods that are placed alone are spread over the GPUs."""
+"""Configuration of the placement of single pods on GPUs."""
 
 from typing import Annotated, Final
 
@@ -10,23 +10,23 @@ from topo_scheduler.api.quantity import QuantityError, parse_exact
 
 FRAGMENTATION: Final = "fragmentation"
 FGD: Final = "fgd"
-"""What FGD (ATC 2023) published, to compare with."""
+"""The score that FGD (ATC 2023) published, for comparison."""
 OFF: Final = "off"
 
 
 class TypicalPod(Model):
-    """A kind of pod that the cluster is usually asked for."""
+    """A kind of pod that is common in the cluster."""
 
     cpu: str = "0"
-    """CPU of one pod, as pods request it."""
+    """CPU request of one pod, as in a pod spec."""
     gpus: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     """Whole GPUs of one pod."""
     gpu_fraction: str | None = None
-    """Share of one GPU, such as `"0.5"`, in place of whole ones."""
+    """Share of one GPU, e.g. `"0.5"`, instead of whole GPUs."""
     gpu_models: tuple[str, ...] = ()
-    """GPU models that will do; none means any."""
+    """Acceptable GPU models; empty for any."""
     weight: Annotated[int, Field(ge=1, le=1_000_000)] = 1
-    """How many there are, in proportion to the others."""
+    """Relative frequency of such pods."""
 
     @field_validator("cpu", mode="before")
     @classmethod
@@ -57,11 +57,11 @@ class TypicalPod(Model):
 
 
 class SmallPods(Model):
-    """How pods that are placed alone are spread over the nodes with GPUs."""
+    """Placement of single pods on nodes with GPUs."""
 
     scoring: Annotated[str, Field(min_length=1, max_length=63)] | None = None
-    """``fragmentation``: where they strand the fewest GPUs for the pods that this cluster usually sees. ``fgd``: the
-    same as it was published, to compare with. ``off``: by the score, as gangs. Or the name of a plugin's score for pods
-    placed alone. By default ``fragmentation``, but ``off`` where a plugin has a score with a weight."""
+    """Score for single pods. ``fragmentation``: strand as few GPUs as possible for typical pods. ``fgd``: the same as
+    published (FGD, ATC 2023), for comparison. ``off``: the score of gangs. Or the name of a plugin's score for single
+    pods. The default is ``fragmentation``, or ``off`` if a plugin score has a weight."""
     typical_pods: Annotated[tuple[TypicalPod, ...], Field(max_length=128)] = ()
-    """The pods that the cluster usually sees; by default they are counted."""
+    """Typical pods of the cluster. By default the scheduler derives them from the pods that it sees."""

@@ -1,4 +1,4 @@
-"""What is configured about nodes that are kept free for recovery."""
+"""Configuration of nodes that are kept free for recovery."""
 
 from typing import Annotated
 
@@ -8,10 +8,11 @@ from topo_scheduler.api.models import Model
 
 
 class SparesSpec(Model):
-    """Nodes that are kept free for pods which have lost theirs."""
+    """Spare nodes, kept free for pods that lost their node."""
 
     per_leaf: Annotated[int, Field(ge=0, le=64)] = 0
-    """How many nodes with GPUs are kept in each leaf; where it has several kinds (GPU models, or numbers of GPUs), of
-    each kind. Of the nodes of a kind one is always left to everybody. 0 keeps none."""
+    """Number of spare nodes with GPUs in each leaf, for each kind of node (GPU model and number of GPUs). One node of
+    each kind always stays available to all workloads. 0 keeps none."""
     lend_below_priority: Annotated[int, Field(ge=-(2**31), le=2**31 - 1)] = 0
-    """Workloads of lower priority may use these nodes meanwhile, and are evicted when recovery needs them."""
+    """Workloads below this priority may use spare nodes in the meantime. They are evicted when recovery needs these
+    nodes."""

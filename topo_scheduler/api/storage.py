@@ -1,4 +1,4 @@
-"""Objects of storage, as far as they decide where a pod may run."""
+"""Storage objects, with the fields that decide where a pod may run."""
 
 from msgspec import field
 
@@ -93,7 +93,7 @@ class TopologyRequirement(Base):
 
 
 class TopologyTerm(Base):
-    """Labels that must all fit; an empty term fits no node."""
+    """Labels that must all match; an empty term matches no node."""
 
     match_label_expressions: list[TopologyRequirement] = []
 
@@ -108,7 +108,7 @@ class StorageClass(Base):
 
 
 class CSINodeAllocatable(Base):
-    """How many volumes of a driver a node can have; None for no limit."""
+    """Maximum number of volumes of a driver on a node; None for no limit."""
 
     count: int | None = None
 
@@ -127,7 +127,7 @@ class CSINodeSpec(Base):
 
 
 class CSINode(Base):
-    """A CSINode; it has its node's name."""
+    """A CSINode; it has the name of its node."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: CSINodeSpec = field(default_factory=CSINodeSpec)
@@ -147,7 +147,7 @@ class CSIDriver(Base):
 
 
 class CSIStorageCapacity(Base):
-    """What a storage class still has for some nodes."""
+    """Free capacity of a storage class for the selected nodes."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     storage_class_name: str = ""
@@ -171,7 +171,7 @@ class VolumeAttachmentSpec(Base):
 
 
 class VolumeAttachment(Base):
-    """A volume that is, or is to be, attached to a node."""
+    """A volume that is or will be attached to a node."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: VolumeAttachmentSpec = field(default_factory=VolumeAttachmentSpec)

@@ -1,4 +1,4 @@
-"""How the waiting of large gangs ends: reservations, and moves that would make room."""
+"""Configuration for large pending gangs: reservations, and the search for moves that would make room."""
 
 from typing import Annotated
 
@@ -8,34 +8,40 @@ from topo_scheduler.api.models import Model, Seconds, Share
 
 
 class ReservationSpec(Model):
-    """Whether nodes are held for workloads that wait for more room than becomes free at once."""
+    """Reservations of nodes for pending workloads that need more capacity than becomes free at once."""
 
     enabled: bool = True
-    """Hold nodes for the first in line of each priority; who ends in time uses them meanwhile."""
+    """Whether to reserve nodes for the first pending workloads of each priority. Pods that end in time may use these
+    nodes in the meantime (backfill)."""
     gangs: Annotated[int, Field(ge=1, le=64)] = 1
-    """For how many workloads of one priority nodes are held at a time."""
+    """Maximum number of workloads of one priority that have a reservation at the same time."""
     after: Seconds = 30.0
-    """How long a workload has waited before nodes are held for it, where it can be told when they will be free."""
+    """How long a workload must be pending before it gets a reservation, if it can be estimated when the nodes become
+    free."""
     after_without_estimates: Seconds = 600.0
-    """The same where that can't be told: what becomes free of these nodes then stays idle until there is enough."""
+    """How long a workload must be pending if that can't be estimated. Capacity of these nodes that becomes free then
+    stays idle until there is enough."""
     most: Share = 1.0
-    """Most of the cluster's GPUs that all reservations together may hold, as a share; who asks for more gets none."""
+    """Maximum share of the cluster's GPUs that all reservations together may hold. A workload that needs more gets no
+    reservation."""
     most_per_namespace: Share = 0.5
-    """The same for the reservations of one namespace, while pods of other namespaces hold GPUs."""
+    """Maximum share for the reservations of one namespace, while pods of other namespaces hold GPUs."""
     expires: Seconds = 21_600.0
-    """How long after its expected start, or after the last pod that it waits for has ended, a reservation is given up
-    if its workload still has no place. For as long it gets no other."""
+    """How long a reservation lasts after its expected start, or after the last pod that it waits for ended. If its
+    workload is still pending then, the scheduler drops the reservation. The workload gets no other for the same
+    time."""
     bare_gangs: bool = False
-    """Whether nodes are held for gangs that only annotations of bare pods make: without a controller or a PodGroup."""
+    """Whether gangs of bare pods get reservations: gangs defined by annotations only, without a controller or a
+    PodGroup."""
 
 
 class RepairSpec(Model):
-    """Whether it is looked for pods whose move would make room for a gang."""
+    """Search for moves that would free room for a pending gang."""
 
     enabled: bool = False
-    """Tell which pods would have to move where. They are moved with ``recovery.defragmentation`` only, which finds them
-    in the same way, whether this is set or not."""
+    """Whether to report which pods would have to move, and where. Only ``recovery.defragmentation`` moves pods; it runs
+    the same search, whether this field is set or not."""
     after: Seconds = 60.0
-    """How long a gang has waited before it is looked for."""
+    """How long a gang must be pending before the search starts."""
     most_moves: Annotated[int, Field(ge=1, le=64)] = 8
-    """Most pods of one plan."""
+    """Maximum pods to move in one plan."""

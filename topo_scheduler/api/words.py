@@ -1,71 +1,72 @@
-"""Words that messages share."""
+"""Helpers for the text of messages."""
 
 import difflib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 QUOTED_CHARACTERS: Final = 64
-"""Characters of a value that a message quotes."""
+"""Maximum characters of a value that a message quotes."""
 
 
-def few_of(names: Sequence[str], most: int = 4) -> str:
-    """Return the first names of a list, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def few_of(names: Sequence[str], limit: int = 4) -> str:
+    """Return the first names of a list, and the number of the others."""
+    suffix = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + suffix
 
 
-def few_for(names: Sequence[str], reader: str, what: str, most: int = 4) -> str:
-    """Return the first of some objects named ``namespace/name`` as far as a reader may see names, and how many others.
+def few_for(names: Sequence[str], reader: str, kind: str, limit: int = 4) -> str:
+    """Return the first names of objects that a reader may see, and the number of the others.
 
     Args:
-        names: the objects.
-        reader: the namespace whose users read it; names of other namespaces are only counted. Empty: all are named.
-        what: the kind of the objects, for those that are not named.
-        most: how many are named at most.
+        names: names of the objects, as ``namespace/name``.
+        reader: the namespace whose users read the text; objects of other namespaces are only counted. Empty: all names
+            may be seen.
+        kind: the kind of the objects, for those that are only counted.
+        limit: maximum number of names.
     """
     own = [name for name in names if not reader or name.startswith(f"{reader}/")]
     others = len(names) - len(own)
     if not others:
-        return few_of(names, most)
-    hidden = f"a {what} of another namespace" if others == 1 else f"{others} {what}s of other namespaces"
-    return f"{few_of(own, most)} and {hidden}" if own else hidden
+        return few_of(names, limit)
+    hidden = f"a {kind} of another namespace" if others == 1 else f"{others} {kind}s of other namespaces"
+    return f"{few_of(own, limit)} and {hidden}" if own else hidden
 
 
-def clipped(text: str, most: int) -> str:
-    """Return a text of at most so many characters, and three dots where it was longer."""
-    return text if len(text) <= most else f"{text[:most]}..."
+def clipped(text: str, limit: int) -> str:
+    """Return the first ``limit`` characters of a text, with three dots if it is longer."""
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 def quoted(value: object) -> str:
-    """Return a value as it stands in a message, cut so that the remedy still fits behind it."""
+    """Return a value as quoted in a message, cut so that the remedy still fits."""
     if isinstance(value, str):
         return repr(clipped(value, QUOTED_CHARACTERS))
     return clipped(repr(value), QUOTED_CHARACTERS)
 
 
 def did_you_mean(name: str, known: Iterable[str], otherwise: str = "", likeness: float = 0.6) -> str:
-    """Return the question whether a known name was meant; where none is near, another hint.
+    """Return a suggestion of the most similar known name, or another hint if none is similar.
 
     Args:
-        name: what was written.
-        known: the names there are.
-        otherwise: what is returned where none of them is near.
-        likeness: how near it has to be, from 0 to 1 (the same).
+        name: the unknown name.
+        known: the known names.
+        otherwise: hint that is returned if no known name is similar.
+        likeness: minimum similarity, from 0 to 1 (equal).
     """
-    near = difflib.get_close_matches(name, list(known), 1, likeness)
-    return f"did you mean {near[0]}?" if near else otherwise
+    similar = difflib.get_close_matches(name, list(known), 1, likeness)
+    return f"did you mean {similar[0]}?" if similar else otherwise
 
 
 def plural(level: str) -> str:
-    """Return the name of several domains of a level, or of several nodes."""
+    """Return the plural of a level's name, or of ``node``."""
     return "leaves" if level == "leaf" else f"{level}s"
 
 
-def lacking_labels(nodes: Sequence[str], of: int) -> str:
-    """Return a sentence on nodes that do not tell their place, of so many; empty when all do."""
+def lacking_labels(nodes: Sequence[str], total: int) -> str:
+    """Return a sentence on nodes without labels of their position, out of ``total``; empty if there are none."""
     if not nodes:
         return ""
     return (
-        f"{len(nodes)} of {of} nodes have no labels that tell their place in the fabric ({few_of(nodes, 5)}):"
+        f"{len(nodes)} of {total} nodes have no labels that tell their place in the fabric ({few_of(nodes, 5)}):"
         " they share domains called unlabelled, and gangs there are placed without topology."
     )
