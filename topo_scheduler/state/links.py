@@ -382,7 +382,7 @@ class Links:
         """Return a message for each level without a limit, if a gang requests bandwidth."""
         if not self._flows or self._wiring is None:
             return []
-        labels = {NODE: next(iter(self._nodes.read.bandwidth), "")}
+        labels = {NODE: next(iter(self._nodes.label_keys.bandwidth), "")}
         return [
             f"gangs ask for bandwidth, and {'networks of nodes' if level == NODE else f'uplinks at level {level}'} of"
             f" unknown capacity are not limited; tell it by node label {labels.get(level) or uplink_label(level)} or in"
