@@ -1,5 +1,5 @@
-"""A cluster without a cluster: what the scheduler needs around it to be run, shown and tested.
+"""Simulated clusters to run, demonstrate and test the scheduler.
 
-The embedded API server, the controllers and the kubelet of this package stand in for a control plane.
-They are trusted only as far as the suite in ``tests/contract`` passes on a real API server too.
+The embedded API server, the controllers and the kubelet of this package replace a control plane and its nodes.
+The suite in ``tests/contract`` checks their behaviour, and runs against a real API server too.
 """

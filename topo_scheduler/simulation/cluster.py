@@ -1,4 +1,4 @@
-"""A leaf-spine cluster described in a few lines, and the nodes it means.
+"""Describe a leaf-spine cluster in a few lines of YAML, and generate its nodes.
 
 ::
 
@@ -8,7 +8,7 @@
           - {name: leaf-1, nodes: 4, gpuModel: NVIDIA-H100-80GB-HBM3, bandwidth: 400Gb}
           - {name: leaf-2, nodes: 3, gpuModel: NVIDIA-A100-SXM4-80GB, bandwidth: 200Gb, down: [2]}
 
-Nodes are numbered through the whole cluster, ``node-1`` onward; ``down`` counts within its leaf.
+Nodes are numbered across the whole cluster from ``node-1``; numbers in ``down`` count within the leaf.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,27 +28,27 @@ MODEL_LABEL: Final = "nvidia.com/gpu.product"
 
 
 class LeafDescription(Model):
-    """A leaf switch and the nodes below it, which are alike."""
+    """A leaf switch and its nodes, which are identical."""
 
     name: str
     nodes: Annotated[int, Field(ge=1, le=10_000)]
-    """How many."""
+    """Number of nodes."""
     gpus: Annotated[int, Field(ge=0, le=64)] = 8
     """GPUs of each node."""
     gpu_model: str = H100
     """Model of the GPUs, as the GPU operator's label names it; empty for a node without that label."""
     bandwidth: str = ""
-    """Network bandwidth of each node, e.g. ``400Gb``; empty when nodes do not tell."""
+    """Network bandwidth of each node, e.g. ``400Gb``; empty for nodes without that label."""
     cpu: str = "128"
     memory: str = "1Ti"
     pods: int = 110
     down: tuple[int, ...] = ()
-    """Which of the nodes are not ready, counted from 1 within the leaf."""
+    """Numbers of the nodes that are not ready, from 1 within the leaf."""
 
     @model_validator(mode="after")
     def _inside(self) -> "LeafDescription":
-        if wrong := [number for number in self.down if not 1 <= number <= self.nodes]:
-            raise ValueError(f"down names node {wrong[0]} of {self.nodes}")
+        if out_of_range := [number for number in self.down if not 1 <= number <= self.nodes]:
+            raise ValueError(f"down names node {out_of_range[0]} of {self.nodes}")
         return self
 
 
@@ -64,27 +64,27 @@ class ClusterDescription(Model):
 
     spines: Annotated[tuple[SpineDescription, ...], Field(min_length=1)]
     node_prefix: str = "node-"
-    """What stands before the number in the name of a node."""
+    """Prefix of the number in node names."""
 
     @classmethod
     def read(cls, path: Path) -> "ClusterDescription":
-        """Read a description from a YAML file; raises ``ValueError`` for one that can't be used."""
+        """Read a description from a YAML file; raises ``ValueError`` if it is invalid."""
         return cls.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
 
     def nodes(self) -> Iterator[dict[str, Any]]:
-        """Yield the manifest of every node, in the order of the fabric."""
+        """Yield the manifest of every node, in fabric order."""
         number = 0
         for spine in self.spines:
             for leaf in spine.leaves:
-                for place in range(1, leaf.nodes + 1):
+                for number_in_leaf in range(1, leaf.nodes + 1):
                     number += 1
-                    yield node(f"{self.node_prefix}{number}", spine.name, leaf, ready=place not in leaf.down)
+                    yield node(f"{self.node_prefix}{number}", spine.name, leaf, ready=number_in_leaf not in leaf.down)
 
 
 def leaf_spine(spines: Sequence[Sequence[int]], **leaf: Any) -> ClusterDescription:
-    """Return a cluster with so many nodes per leaf: ``[[4, 4], [2]]`` is two spines with leaf-1, leaf-2 and leaf-3.
+    """Return a cluster by nodes per leaf: ``[[4, 4], [2]]`` is two spines with leaf-1, leaf-2 and leaf-3.
 
-    Further arguments are those of every `LeafDescription`.
+    ``leaf`` arguments are passed to every `LeafDescription`.
     """
     counts = iter(range(1, 1 + sum(len(sizes) for sizes in spines)))
     return ClusterDescription(

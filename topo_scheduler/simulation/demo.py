@@ -1,4 +1,4 @@
-"""The cluster of the demo: server, controllers and kubelet in this process, and the examples that run on it."""
+"""The demo cluster: API server, controllers and kubelet in this process, and the example manifests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,16 +16,16 @@ from topo_scheduler.simulation.kubelet import Kubelet
 
 _HERE: Final = Path(__file__).parent
 DESCRIPTION: Final = _HERE / "demo.yaml"
-"""What the cluster looks like."""
+"""The file that describes the cluster."""
 SEED: Final = 8
-"""Of the generated names: the demo shows the same ones each time."""
+"""Seed of the generated names, so that the demo shows the same names each time."""
 
 
 def examples_folder() -> Path:
-    """Return the folder of the examples: part of an installed package, or that of the checkout.
+    """Return the folder of the examples, of the installed package or of the checkout.
 
     Raises:
-        FileNotFoundError: there is neither.
+        FileNotFoundError: neither exists.
     """
     for folder in (_HERE / "examples", _HERE.parent.parent / "examples"):
         if folder.is_dir():
@@ -55,12 +55,12 @@ def documents(path: Path) -> Iterator[dict[str, Any]]:
 async def embedded_cluster(
     description: ClusterDescription, *, port: int = 0, run_seconds: float | None = None
 ) -> AsyncIterator[EmbeddedAPIServer]:
-    """Run a cluster while the context lasts: its nodes are there, its controllers and kubelet at work.
+    """Run a cluster with nodes, controllers and kubelet while the context lasts.
 
     Args:
-        description: which nodes.
-        port: where the server listens on the loopback interface; 0 takes a free port.
-        run_seconds: how long pods of Jobs run; None is for ever.
+        description: its nodes.
+        port: port of the server on the loopback interface; 0 takes a free port.
+        run_seconds: how long pods of Jobs run, in seconds; None is for ever.
 
     Raises:
         OSError: the port is taken.
@@ -77,14 +77,14 @@ async def embedded_cluster(
 
 
 def publish_configuration(store: Store, path: Path | None) -> None:
-    """Create the ConfigMap of the manifests from a file, so that commands read what the scheduler runs with."""
+    """Create the ConfigMap of the manifests from a file, so that commands read the configuration of the scheduler."""
     text = path.read_text(encoding="utf-8") if path is not None else "# All defaults.\n"
     body = {"metadata": {"name": "topology-scheduler-config"}, "data": {"config.yaml": text}}
     store.create("configmaps", body, "kube-system")
 
 
 def release_lease(store: Store, election: LeaderElection) -> None:
-    """Leave a Lease as a replica does that ended orderly: then the next leader need not wait out its binds."""
+    """Create a released Lease, as after a graceful shutdown, so that the first leader starts without delay."""
     store.create(
         "leases.coordination.k8s.io",
         {
@@ -99,7 +99,7 @@ def submit(store: Store, path: Path, namespace: str = "default") -> int:
     """Create the objects of a file, as ``kubectl apply -f`` would for the first time.
 
     Returns:
-        How many pods there will be because of it.
+        The number of pods that the objects create.
 
     Raises:
         ValueError: an object of a kind that this server does not serve.
@@ -120,7 +120,7 @@ def _pods_of(document: dict[str, Any]) -> int:
 
 
 async def until(store: Store, holds: Callable[[], bool], seconds: float) -> bool:
-    """Wait until something holds that depends on the store alone; return whether it came to that in time."""
+    """Wait until a condition on the store holds; return whether it held within ``seconds``."""
     changed = asyncio.Event()
 
     def notice(table: str, event: StoreEvent) -> None:

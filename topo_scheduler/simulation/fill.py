@@ -1,6 +1,6 @@
-"""The protocol of FGD's authors: pods arrive in a shuffled order until so much is asked, and nobody leaves.
+"""The fill protocol of FGD's authors: pods arrive in random order up to a target load, and never finish.
 
-The list is shuffled, then some of it comes again, until the GPUs asked for are a stated share of those there are.
+The list is shuffled and resampled until the requested GPUs reach a given share of the capacity.
 Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 6.
 """
 
@@ -22,48 +22,48 @@ from topo_scheduler.state.typical import PodKind, Popular, kind_of, popular
 
 @dataclass(frozen=True, slots=True)
 class CaseDemand:
-    """What the workloads of a case ask for: thousandths of GPUs of each, and how many pods of each kind there are."""
+    """GPU demand of a case: thousandths of GPUs of each workload, and number of pods of each kind."""
 
     milli: tuple[int, ...]
     kinds: Mapping[PodKind, int]
 
     @property
     def typical(self) -> Popular:
-        """The typical pods of the whole case."""
+        """Return the typical pods of the whole case."""
         return popular(self.kinds)
 
 
-def asked_of(workload: WorkloadCase) -> CaseDemand:
-    """Return what workloads ask for, as the scheduler understands them."""
+def demand_of(workload: WorkloadCase) -> CaseDemand:
+    """Return the GPU demand of workloads as the scheduler computes it."""
     resources, milli, kinds = ResourceTable(GPU_RESOURCES), [], Counter[PodKind]()
-    known: dict[object, PodClass] = {}
+    class_by_content: dict[object, PodClass] = {}
     for arrival in workload.arrivals:
         owners = Owners()
         owners.add(arrival.owners)
         total = 0
         for pod in arrival.pods:
-            # Most pods of a list are like another one: what they ask for is worked out once.
+            # Most pods of a list are equal to another pod; their class is computed once.
             key = (msgspec.json.encode((pod.spec, pod.metadata.annotations)), *arrival.owners)
-            cls = known.get(key)
+            cls = class_by_content.get(key)
             if cls is None:
-                cls = known[key] = understand(pod, owners.resolve(pod), resources, 0.0).member.cls
+                cls = class_by_content[key] = understand(pod, owners.resolve(pod), resources, 0.0).member.cls
             total += 1000 * cls.gpus + cls.share
             kinds[kind_of(dict(cls.amounts), cls.models)] += 1
         milli.append(total)
     return CaseDemand(tuple(milli), kinds)
 
 
-def filled(workload: WorkloadCase, asked: CaseDemand, capacity: int, share: float, seed: int) -> list[Arrival]:
-    """Return the workloads in a shuffled order, then some of them again, until so much is asked.
+def filled(workload: WorkloadCase, demand: CaseDemand, capacity: int, share: float, seed: int) -> list[Arrival]:
+    """Return the workloads shuffled and resampled until their requests reach a share of the capacity.
 
     Args:
         workload: the list.
-        asked: what it asks for.
-        capacity: thousandths of GPUs that the cluster has.
-        share: GPUs asked for in the end, as a share of those there are.
-        seed: of the shuffle and of what comes again.
+        demand: its GPU demand.
+        capacity: GPUs of the cluster, in thousandths.
+        share: target of the requested GPUs, as a share of the capacity.
+        seed: seed of the random numbers.
 
     Raises:
-        CaseError: nothing asks for GPUs, or the cluster has none.
+        CaseError: no workload requests GPUs, or the cluster has none.
     """
-    return list(fill(workload, capacity, share, seed, asked.milli).arrivals)
+    return list(fill(workload, capacity, share, seed, demand.milli).arrivals)

@@ -1,6 +1,6 @@
-"""What a pod asks of a node, and whether the node can give it: the kubelet's own check, not the scheduler's.
+"""The admission check of the simulated kubelet: whether a node has the resources that a bound pod requests.
 
-It repeats in plain Python what a real kubelet does on admission, so that it can catch a scheduler that errs.
+It implements independently of the scheduler what a real kubelet checks, so it detects wrong placements.
 """
 
 from __future__ import annotations
@@ -14,71 +14,71 @@ from .apiserver.objects import Json, meta, spec, status
 
 Amounts = dict[str, int]
 Refusal = tuple[str, str]
-"""The reason and the message of a pod that was turned away."""
+"""Reason and message of a rejection."""
 
 _FIRST: Final = ("pods", "cpu", "memory", "ephemeral-storage")
-"""What is compared first, and so named first when several are lacking."""
+"""Resources that are checked first; the first one that is short is named in the message."""
 
 
 def amounts(stated: Mapping[str, str | int] | None) -> Amounts:
-    """Quantities as integers: cpu in thousandths, everything else in whole units."""
+    """Return quantities as integers: CPU in thousandths, all others in whole units."""
     return {name: parse_quantity(value, 1000 if name == "cpu" else 1) for name, value in (stated or {}).items()}
 
 
 def add(total: Amounts, more: Amounts, sign: int = 1) -> None:
-    """Add ``more`` to ``total`` in place, or take it away."""
+    """Add ``more`` to ``total`` in place; ``sign`` -1 subtracts it."""
     for name, amount in more.items():
         total[name] = total.get(name, 0) + sign * amount
 
 
 def requests_of(pod: Json) -> Amounts:
-    """What a pod asks for in all, itself as one pod included.
+    """Return the total requests of a pod, including ``pods: 1``.
 
-    Init containers run one after the other before the others start, except for sidecars, which stay. Requests of the
-    pod as a whole replace the sums of its containers.
+    Init containers run one after the other before the others start; sidecars keep running. Pod-level requests
+    replace the sums over containers.
     """
-    body = spec(pod)
+    pod_spec = spec(pod)
     running: Amounts = {}
     peak: Amounts = {}
-    for container in body.get("initContainers") or ():
-        asked = _requests(container)
+    for container in pod_spec.get("initContainers") or ():
+        requests = _requests(container)
         if container.get("restartPolicy") == "Always":
-            add(running, asked)
-            asked = {}
-        for name in {*asked, *running}:
-            peak[name] = max(peak.get(name, 0), asked.get(name, 0) + running.get(name, 0))
-    for container in body.get("containers") or ():
+            add(running, requests)
+            requests = {}
+        for name in {*requests, *running}:
+            peak[name] = max(peak.get(name, 0), requests.get(name, 0) + running.get(name, 0))
+    for container in pod_spec.get("containers") or ():
         add(running, _requests(container))
     total = {name: max(running.get(name, 0), peak.get(name, 0)) for name in {*running, *peak}}
-    total |= _requests(body)
-    add(total, amounts(body.get("overhead")))
+    total |= _requests(pod_spec)
+    add(total, amounts(pod_spec.get("overhead")))
     return {**total, "pods": 1}
 
 
-def _requests(part: Json) -> Amounts:
-    return amounts((part.get("resources") or {}).get("requests"))
+def _requests(container: Json) -> Amounts:
+    return amounts((container.get("resources") or {}).get("requests"))
 
 
 def refusal(pod: Json, node: Json, used: Amounts) -> Refusal | None:
-    """Why a node turns away a pod that was bound to it, given what is in use there; None if it takes it."""
+    """Return why a node rejects a pod that was bound to it, given the amounts in use; None if it admits the pod."""
     if not _belongs(spec(pod), node):
         return "NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed"
-    there = amounts(status(node).get("allocatable"))
-    asked = requests_of(pod)
-    for name in (*_FIRST, *sorted(asked.keys() - set(_FIRST))):
-        wanted, taken, capacity = asked.get(name, 0), used.get(name, 0), there.get(name, 0)
-        if wanted and taken + wanted > capacity:
-            lacking = f"{name}, requested: {wanted}, used: {taken}, capacity: {capacity}"
-            return f"OutOf{name}", f"Pod was rejected: Node didn't have enough resource: {lacking}"
+    allocatable = amounts(status(node).get("allocatable"))
+    requests = requests_of(pod)
+    for name in (*_FIRST, *sorted(requests.keys() - set(_FIRST))):
+        requested, in_use, capacity = requests.get(name, 0), used.get(name, 0), allocatable.get(name, 0)
+        if requested and in_use + requested > capacity:
+            shortage = f"{name}, requested: {requested}, used: {in_use}, capacity: {capacity}"
+            return f"OutOf{name}", f"Pod was rejected: Node didn't have enough resource: {shortage}"
     return None
 
 
-def _belongs(body: Json, node: Json) -> bool:
-    """Whether the pod's node selector and required node affinity allow the node."""
+def _belongs(pod_spec: Json, node: Json) -> bool:
+    """Whether a pod's node selector and required node affinity match a node."""
     labels = meta(node).get("labels") or {}
-    if any(labels.get(key) != value for key, value in (body.get("nodeSelector") or {}).items()):
+    if any(labels.get(key) != value for key, value in (pod_spec.get("nodeSelector") or {}).items()):
         return False
-    affinity = (body.get("affinity") or {}).get("nodeAffinity") or {}
+    affinity = (pod_spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
     if required is None:
         return True
@@ -87,25 +87,27 @@ def _belongs(body: Json, node: Json) -> bool:
 
 
 def _matches(term: Json, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
-    expressions, of_fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
-    if not expressions and not of_fields:
+    expressions, field_expressions = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not expressions and not field_expressions:
         return False
-    return all(_holds(e, labels) for e in expressions) and all(_holds(e, fields) for e in of_fields)
+    return all(_holds(expression, labels) for expression in expressions) and all(
+        _holds(expression, fields) for expression in field_expressions
+    )
 
 
 def _holds(expression: Json, values: Mapping[str, str]) -> bool:
-    value, given = values.get(expression["key"]), expression.get("values") or []
+    value, operands = values.get(expression["key"]), expression.get("values") or []
     match expression["operator"]:
         case "In":
-            return value in given
+            return value in operands
         case "NotIn":
-            return value not in given
+            return value not in operands
         case "Exists":
             return value is not None
         case "DoesNotExist":
             return value is None
-    try:  # Gt or Lt, of integers
-        number, bound = int(value or ""), int(given[0])
+    try:  # Gt or Lt compare integers
+        number, bound = int(value or ""), int(operands[0])
     except ValueError:
         return False
     return number > bound if expression["operator"] == "Gt" else number < bound

@@ -1,9 +1,9 @@
-"""How much longer gangs take for their neighbours on the network: an estimate from where they lay, by a stated model.
+"""Estimate the slowdown of gangs by network contention from their placements, with a simple model.
 
-A step of training is computing and one ring all-reduce over the n GPUs of the gang, which sends 2 (n - 1) / n times the
-gradients over each link between neighbours of the ring. The ring follows the fabric, so it leaves each domain that the
-gang lies in once, however many of its nodes are there. A link is shared evenly by the gangs whose rings cross it, and a
-ring is as fast as the least of its shares. From one beginning or end of a gang to the next nothing changes.
+A training step consists of computation and one ring all-reduce over the n GPUs of the gang. The all-reduce sends
+2 (n - 1) / n times the gradients over each link between neighbours of the ring. The ring follows the fabric, so it
+leaves each domain once, however many nodes the gang has there. The gangs whose rings cross a link share it evenly. The
+smallest share of its links limits a ring. Rates change only when a gang starts or ends.
 
     Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms for clusters of workstations, JPDC 2009 (the ring);
     docs/explanation/slowdown.md (the formula, and what it leaves out)
@@ -31,11 +31,11 @@ from topo_scheduler.state.wiring import Wiring, capacities, wire
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What is assumed where nobody tells.
+    """Assumptions of the model.
 
-    ``communication`` share of a step that an all-reduce of very many GPUs takes where nobody is in its way, from 0 to
-    1. ``network`` Mbit/s of a node, and ``oversubscription`` what comes up to a domain from below by what its uplink
-    carries, of those that neither labels nor the configuration tell.
+    ``communication`` is the share of a step that an all-reduce of very many GPUs takes without contention, from 0 to 1.
+    ``network`` is the bandwidth of a node in Mbit/s. ``oversubscription`` is the bandwidth below a domain divided by
+    that of its uplink. Both apply only where neither labels nor the configuration have a value.
     """
 
     communication: float = 0.3
@@ -45,7 +45,7 @@ class Assumed:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The links of a cluster. ``above`` the links above each node, its own first; ``capacity`` Mbit/s of each link."""
+    """The links of a cluster. ``above`` has the links above each node, its own first; ``capacity`` is in Mbit/s."""
 
     above: tuple[tuple[int, ...], ...]
     capacity: tuple[float, ...]
@@ -53,10 +53,10 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class Slow:
-    """What the network cost one gang.
+    """The slowdown of one gang.
 
-    ``seconds`` in which all of its pods ran, ``factor`` by how much longer than alone each of its steps took in the
-    mean of these seconds, 1 or more.
+    ``seconds`` is the time in which all of its pods ran. ``factor`` is the mean duration of its steps over this time,
+    relative to steps without contention, at least 1.
     """
 
     job: int
@@ -66,7 +66,11 @@ class Slow:
 
 @dataclass(slots=True)
 class _Ring:
-    """A time in which all pods of a gang ran where they were; ``alone`` Mbit/s of its slowest node, ``rate`` now."""
+    """An interval in which all pods of a gang ran in one placement. ``alone`` is the rate without contention.
+
+    Rates are in Mbit/s, times in seconds. ``stretched`` is the time up to ``since``, each second multiplied by its
+    factor.
+    """
 
     job: int
     begin: float
@@ -79,34 +83,36 @@ class _Ring:
     stretched: float = 0.0
 
     def until(self, at: float, communication: float) -> None:
-        """Count what passed since the last change."""
-        moved = communication * (self.gpus - 1) / self.gpus if self.gpus > 1 else 0.0
-        step = 1 - communication + moved
-        slower = 1 - communication + moved * (self.alone / self.rate if self.links else 1.0)
-        self.stretched += (at - self.since) * (slower / step)
+        """Add the time since the last change of rate to ``stretched``."""
+        network_share = communication * (self.gpus - 1) / self.gpus if self.gpus > 1 else 0.0
+        step = 1 - communication + network_share
+        slowed_step = 1 - communication + network_share * (self.alone / self.rate if self.links else 1.0)
+        self.stretched += (at - self.since) * (slowed_step / step)
         self.since = at
 
 
 @dataclass(slots=True)
 class _Traffic:
-    """Rings that run, by link."""
+    """Active rings by link."""
 
     network: Network
     on: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def share(self, link: int) -> float:
-        """Return what each ring has of a link."""
+        """Return the bandwidth of each ring on a link, in Mbit/s."""
         return self.network.capacity[link] / max(1, len(self.on[link]))
 
 
-def network_of(nodes: Sequence[Node], levels: SchedulerConfig, told: Sequence[Link], assumed: Assumed) -> Network:
-    """Return the links of a cluster, by labels, the configuration, and what is assumed of the rest.
+def network_of(
+    nodes: Sequence[Node], levels: SchedulerConfig, configured_links: Sequence[Link], assumed: Assumed
+) -> Network:
+    """Return the links of a cluster, with capacities from labels, else the configuration, else assumptions.
 
     Args:
-        nodes: in the order in which a run numbers them.
-        levels: by which they tell where they hang.
-        told: ``links`` of the configuration.
-        assumed: where neither tells.
+        nodes: the nodes in the order in which a run numbers them.
+        levels: configuration of the topology levels.
+        configured_links: ``links`` of the configuration.
+        assumed: values for all other links.
     """
     fabric = Fabric(levels.topology)
     table = NodeTable(ResourceTable(GPU_RESOURCES), NodeLabels(levels.gpu_model_labels, levels.bandwidth_labels))
@@ -115,19 +121,19 @@ def network_of(nodes: Sequence[Node], levels: SchedulerConfig, told: Sequence[Li
         row, _, _ = table.put(node)
         fabric.put(row, node.metadata.name, node.metadata.labels)
         rows.append(row)
-    default = next((link.mbits for link in told if link.level == NODE), None)
+    default = next((link.mbits for link in configured_links if link.level == NODE), None)
     table.assume_bandwidth(assumed.network if default is None else default)
     wiring = wire(fabric.layout(table.rows))
-    known = capacities(wiring, table, told).mbits
-    carried = [float(one) if one != UNKNOWN else inf for one in known.tolist()]
+    known = capacities(wiring, table, configured_links).mbits
+    carried = [float(mbits) if mbits != UNKNOWN else inf for mbits in known.tolist()]
     for row in rows:
-        carried[row] = min(carried[row], float(MAX_BANDWIDTH_MBITS))  # of labels that are no bandwidth
+        carried[row] = min(carried[row], float(MAX_BANDWIDTH_MBITS))  # an invalid bandwidth label would mean no limit
     _assume_uplinks(wiring, known.tolist(), carried, assumed.oversubscription)
     return Network(tuple(tuple(wiring.of_row[row].tolist()) for row in rows), tuple(carried))
 
 
 def _assume_uplinks(wiring: Wiring, known: Sequence[int], carried: list[float], oversubscription: float) -> None:
-    """Tell of uplinks of which nobody does, from the innermost level out; a domain without a label has no limit."""
+    """Set unknown uplink capacities, from the innermost level outward; a domain without a label has no limit."""
     layout = wiring.layout
     for depth in range(layout.depth, 0, -1):
         below = depth + 1 if depth < layout.depth else 0
@@ -135,16 +141,16 @@ def _assume_uplinks(wiring: Wiring, known: Sequence[int], carried: list[float], 
             first = int(layout.domains[depth][index])
             if known[link] == UNKNOWN and layout.paths[first][depth - 1] != UNLABELLED:
                 links = np.unique(wiring.of_row[wiring.rows_below(depth, index), below]).tolist()
-                carried[link] = sum(carried[one] for one in links) / oversubscription
+                carried[link] = sum(carried[lower_link] for lower_link in links) / oversubscription
 
 
 # ---------------------------------------------------------------- gangs and their rings
 
 
 def slowdowns(history: RunHistory, network: Network, assumed: Assumed) -> list[Slow]:
-    """Return what the network cost each gang that ran whole, in order of arrival; none of a fill, which has no times.
+    """Return the slowdown of each gang of which all pods ran, in order of arrival. A fill has none, as it has no times.
 
-    The times of the run stay as they are: a gang that is slowed down does not stay longer.
+    The times of the run do not change: a slowed gang does not run longer.
     """
     if history.order:
         return []
@@ -158,18 +164,18 @@ def slowdowns(history: RunHistory, network: Network, assumed: Assumed) -> list[S
 
 
 def _rings(history: RunHistory, network: Network) -> Iterator[_Ring]:
-    """Yield the times in which gangs ran whole, each as long as its pods stayed where they were."""
+    """Yield the intervals in which all pods of a gang ran; each interval has one placement."""
     stays: dict[int, list[Stay]] = defaultdict(list)
     for stay in history.stays:
         if stay.job != BEFORE and history.outcomes[stay.job].pods > 1:
             stays[stay.job].append(stay)
-    for job, some in stays.items():
+    for job, job_stays in stays.items():
         pods = history.outcomes[job].pods
-        moments = sorted({moment for stay in some for moment in (stay.start, min(stay.end, history.end))})
+        moments = sorted({moment for stay in job_stays for moment in (stay.start, min(stay.end, history.end))})
         for begin, end in pairwise(moments):
-            there = [stay for stay in some if stay.start <= begin and stay.end >= end]
-            if len(there) == pods:
-                yield _ring(job, begin, end, there, network)
+            present = [stay for stay in job_stays if stay.start <= begin and stay.end >= end]
+            if len(present) == pods:
+                yield _ring(job, begin, end, present, network)
 
 
 def _ring(job: int, begin: float, end: float, stays: Sequence[Stay], network: Network) -> _Ring:
@@ -179,36 +185,40 @@ def _ring(job: int, begin: float, end: float, stays: Sequence[Stay], network: Ne
         for link in network.above[node]:
             below[link] += 1
     gpus = sum(stay.milli for stay in stays) / 1000
-    # One GPU, or none, has nothing to reduce with others: such a ring sends nothing.
+    # A gang with at most one GPU sends nothing.
     links = tuple(sorted(link for link, count in below.items() if count < len(nodes))) if gpus > 1 else ()
     alone = min(network.capacity[network.above[node][0]] for node in nodes)
     return _Ring(job, begin, end, links, alone, gpus)
 
 
 def _run(rings: Sequence[_Ring], network: Network, communication: float) -> None:
-    """Let rings begin and end in turn, and work out the rate of those that this changes anything for."""
+    """Process starts and ends of rings in order, and update the rates of affected rings."""
     events = sorted(
         event for number, ring in enumerate(rings) for event in ((ring.begin, 1, number), (ring.end, 0, number))
     )
     traffic = _Traffic(network)
-    for at, some in groupby(events, key=lambda event: event[0]):
-        before: dict[int, float] = {}
+    for at, moment_events in groupby(events, key=lambda event: event[0]):
+        shares_before: dict[int, float] = {}
         changed: set[int] = set()
-        for _, begins, number in some:
+        for _, starts, number in moment_events:
             ring = rings[number]
             for link in ring.links:
-                before.setdefault(link, traffic.share(link))
-                (traffic.on[link].add if begins else traffic.on[link].discard)(number)
-            if begins:
+                shares_before.setdefault(link, traffic.share(link))
+                (traffic.on[link].add if starts else traffic.on[link].discard)(number)
+            if starts:
                 ring.since, ring.rate = at, inf
                 changed.add(number)
             else:
                 ring.until(at, communication)
                 changed.discard(number)
-        for link, share in before.items():
-            now = traffic.share(link)
-            # A ring that has less elsewhere does not notice what happens here.
-            changed.update(one for one in traffic.on[link] if rings[one].rate > now or rings[one].rate == share < now)
+        for link, share in shares_before.items():
+            share_now = traffic.share(link)
+            # A ring limited by another link is not affected.
+            changed.update(
+                other
+                for other in traffic.on[link]
+                if rings[other].rate > share_now or rings[other].rate == share < share_now
+            )
         for number in changed:
             ring = rings[number]
             if ring.since < at:

@@ -1,7 +1,7 @@
-"""Many tasks at once, on the CPUs of this machine or on a Dask cluster: the same code, and the same results.
+"""Run many tasks in parallel, on the CPUs of this machine or on a Dask cluster, with the same results.
 
-Cases are read here, once, and travel with the tasks, so that workers need no files. A worker that dies costs the
-task it was at, which another one begins again; a task of which workers die again and again is given up, alone.
+This process reads the cases once and sends them with the tasks, so workers need no files. If a worker dies, another one
+repeats its task. A task whose workers die repeatedly is given up; the others continue.
 """
 
 import pickle
@@ -22,7 +22,7 @@ from topo_scheduler.simulation.tasks import Done, Task
 
 _CONNECT_SECONDS: Final = 10
 _DEATHS: Final = 3
-"""Of how many workers a task may be the last before it is given up."""
+"""Dask gives up a task after more worker deaths than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class LostTask:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A task on its way, its cases apart: a worker opens those that many tasks share only once.
+    """A task sent to a worker. Its cases are packed separately, so a worker unpacks shared cases only once.
 
-    ``version`` of topo-scheduler that packed it.
+    ``version`` is the version of topo-scheduler that packed it.
     """
 
     version: str
@@ -46,28 +46,28 @@ class Parcel:
 
 
 def sweep(tasks: Sequence[Task], *, workers: int = 0, address: str = "") -> Iterator[tuple[int, Done | LostTask]]:
-    """Carry out tasks, and yield the position and the outcome of each as it ends.
+    """Run tasks, and yield the position and the outcome of each as it ends.
 
     Args:
-        tasks: which.
-        workers: processes to start on this machine.
-        address: of the scheduler of a Dask cluster, instead of these.
+        tasks: the tasks.
+        workers: number of processes to start on this machine.
+        address: address of the scheduler of a Dask cluster, instead of local workers.
 
     Raises:
-        CaseError: Dask is not installed, the cluster can't be used, or a case can't be.
+        CaseError: Dask is not installed, or the cluster or a case can't be used.
     """
     parcels = list(_packed(tasks))
     with _client(min(workers, len(tasks)), address) as client:
         from distributed import as_completed
 
-        futures = {client.submit(carry_out, one, pure=False): at for at, one in enumerate(parcels)}
+        futures = {client.submit(carry_out, parcel, pure=False): position for position, parcel in enumerate(parcels)}
         for future in as_completed(futures):
-            at = futures[future]
-            yield at, _outcome(tasks[at], future)
+            position = futures[future]
+            yield position, _outcome(tasks[position], future)
 
 
 def carry_out(parcel: Parcel) -> Done:
-    """Carry out a task that arrived at a worker; raises as `tasks.run`."""
+    """Run a task on a worker; raises as `tasks.run`."""
     if parcel.version != __version__:
         raise CaseError(
             f"--dask: a worker has topo-scheduler {__version__}, here it is {parcel.version}; install the same there"
@@ -77,12 +77,12 @@ def carry_out(parcel: Parcel) -> Done:
 
 
 def _packed(tasks: Sequence[Task]) -> Iterator[Parcel]:
-    closed: dict[tuple[object, ...], bytes] = {}
+    packed_cases: dict[tuple[object, ...], bytes] = {}
     for task in tasks:
-        read = (*_name(task.cluster), *_name(task.workload), task.seed, task.changes)
-        if read not in closed:
-            closed[read] = zstandard.compress(pickle.dumps(running.cases_of(task)))
-        yield Parcel(__version__, replace(task, cluster="", workload="", changes=()), closed[read])
+        case_key = (*_name(task.cluster), *_name(task.workload), task.seed, task.changes)
+        if case_key not in packed_cases:
+            packed_cases[case_key] = zstandard.compress(pickle.dumps(running.cases_of(task)))
+        yield Parcel(__version__, replace(task, cluster="", workload="", changes=()), packed_cases[case_key])
 
 
 def _name(case: str | ClusterCase | WorkloadCase) -> tuple[object, ...]:
@@ -91,8 +91,8 @@ def _name(case: str | ClusterCase | WorkloadCase) -> tuple[object, ...]:
 
 @lru_cache(maxsize=2)
 def _opened(cases: bytes) -> tuple[ClusterCase, WorkloadCase]:
-    found: tuple[ClusterCase, WorkloadCase] = pickle.loads(zstandard.decompress(cases))
-    return found
+    case_pair: tuple[ClusterCase, WorkloadCase] = pickle.loads(zstandard.decompress(cases))
+    return case_pair
 
 
 def _outcome(task: Task, future: Any) -> Done | LostTask:
@@ -118,16 +118,16 @@ def _client(workers: int, address: str) -> Iterator[Any]:
         from distributed import Client, LocalCluster
     except ImportError as error:
         raise CaseError("--workers, --dask: Dask is not installed; pip install 'topo-scheduler[sweep]'") from error
-    quiet = {"distributed.logging.distributed": "error", "distributed.scheduler.allowed-failures": _DEATHS}
-    with dask.config.set(quiet):
+    settings = {"distributed.logging.distributed": "error", "distributed.scheduler.allowed-failures": _DEATHS}
+    with dask.config.set(settings):
         if not address:
-            with ExitStack() as begun:
+            with ExitStack() as stack:
                 with uninterrupted():
                     local = LocalCluster(
                         n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50
                     )
-                    begun.enter_context(local)
-                yield begun.enter_context(Client(local))
+                    stack.enter_context(local)
+                yield stack.enter_context(Client(local))
             return
         try:
             client = Client(address, timeout=_CONNECT_SECONDS)
@@ -143,19 +143,19 @@ def _client(workers: int, address: str) -> Iterator[Any]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Put off Ctrl-C, SIGTERM and SIGHUP until the end. Threads and processes that begin meanwhile hear no Ctrl-C ever.
+    """Defer SIGINT, SIGTERM and SIGHUP to the end of the context. Threads and processes started inside ignore SIGINT.
 
-    A terminal sends it to all processes of a command. It is this one that ends the others, in order: a worker that is
-    hit by it writes a traceback over the screen, and one that is hit while it starts is never told to end.
+    A terminal sends SIGINT to all processes of a command, but this process must stop its workers itself. A worker that
+    receives SIGINT prints a traceback to the screen. A worker that receives it during its start is never stopped.
     """
-    came: list[int] = []
-    # multiprocessing starts this with its first process, in the same thread, and takes the mask away by that.
+    received: list[int] = []
+    # Start it now: multiprocessing would start it with the first process, and thereby remove the mask in this thread.
     resource_tracker.ensure_running()
     handlers = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     handled = {number: handler for number, handler in handlers.items() if callable(handler)}
     for number in handled:
-        signal.signal(number, lambda number, _: came.append(number))
-    # A mask passes on to what is begun, a handler does not; and a thread without the mask can still be hit.
+        signal.signal(number, lambda number, _: received.append(number))
+    # Child processes and threads inherit a mask, but not a handler. Threads without the mask still receive the signal.
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -163,5 +163,5 @@ def uninterrupted() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in handled.items():
             signal.signal(number, handler)
-    if came:
-        handled[came[0]](came[0], None)
+    if received:
+        handled[received[0]](received[0], None)

@@ -1,4 +1,4 @@
-"""One run as a value: a task that can be sent anywhere, and what comes back of it."""
+"""Run one task: one policy, one seed, one case. Tasks and results can be sent between processes."""
 
 import gc
 import time
@@ -10,14 +10,14 @@ from topo_scheduler.api.config import Configuration
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.reading import check_sizes, read_cluster, read_workload
 from topo_scheduler.simulation.cases.what_if import what_if
-from topo_scheduler.simulation.fill import CaseDemand, asked_of, filled
+from topo_scheduler.simulation.fill import CaseDemand, demand_of, filled
 from topo_scheduler.simulation.policies.names import (
     SimulatedPolicy,
+    annotations_without_topology,
     configuration_of,
     engine_of,
-    tell_typical,
-    understood,
-    understood_group,
+    group_without_topology,
+    set_typical_pods,
 )
 from topo_scheduler.simulation.results import figures
 from topo_scheduler.simulation.results.model import Run, Slowdown
@@ -32,11 +32,11 @@ from topo_scheduler.simulation.virtual.runner import VirtualRunner
 class Task:
     """One policy with one seed on one case.
 
-    ``cluster`` and ``workload`` as specs, read where the task runs, or as what was read of them. ``fill`` GPUs asked
-    for in the end as a share of those there are; None lets workloads come at their times. ``base`` configuration of
-    all policies. ``latency`` seconds from a decision until its pods run. ``assumed`` of the network and of training.
-    ``changes`` are still to be made to the cases, as `cases.what_if` reads them; ``what_if`` is what the result calls
-    them, empty for the cases as they are.
+    ``cluster`` and ``workload`` are specs, read where the task runs, or cases. ``fill`` is the target of the requested
+    GPUs as a share of the capacity; None runs workloads at their arrival times. ``base`` is the configuration common to
+    all policies. ``latency`` is in seconds from a decision until its pods run. ``assumed`` are assumptions on network
+    and training. ``changes`` are applied to the cases, see `cases.what_if`; ``what_if`` is their name in the result,
+    empty for unchanged cases.
     """
 
     policy: SimulatedPolicy
@@ -53,18 +53,18 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What came of a task: its figures, and its placements as the file of them holds it."""
+    """The result of a task: its figures, and the content of its file of placements."""
 
     run: Run
     placements: bytes
 
 
 def run(task: Task, progress: Callable[[int, int], None] = lambda _, __: None) -> Done:
-    """Carry out a task.
+    """Run a task.
 
     Args:
-        task: which.
-        progress: told how many workloads arrived since the last call, and how many there are in all.
+        task: the task.
+        progress: called with the number of workloads that arrived since the last call, and the total number.
 
     Raises:
         CaseError: the cluster or the workload can't be used.
@@ -76,55 +76,63 @@ def run(task: Task, progress: Callable[[int, int], None] = lambda _, __: None) -
 
 
 def check_files(tasks: Iterable[Task]) -> None:
-    """See that no two tasks would be written to one file.
+    """Check that no two tasks would be written to the same file.
 
     Raises:
-        CaseError: names both.
+        CaseError: names both tasks.
     """
-    found: dict[str, Task] = {}
+    task_by_file: dict[str, Task] = {}
     for task in tasks:
-        other = found.setdefault(file_of(task.policy.name, task.seed, task.what_if), task)
+        other = task_by_file.setdefault(file_of(task.policy.name, task.seed, task.what_if), task)
         if other is not task:
-            names = [" after ".join(filter(None, (one.policy.name, one.what_if))) for one in (other, task)]
-            what = names[0] if names[0] == names[1] else f"{names[0]} and {names[1]}"
-            raise CaseError(f"{what}: two runs would be written to one file; keep one, or rename its file")
+            names = [
+                " after ".join(filter(None, (candidate.policy.name, candidate.what_if))) for candidate in (other, task)
+            ]
+            runs = names[0] if names[0] == names[1] else f"{names[0]} and {names[1]}"
+            raise CaseError(f"{runs}: two runs would be written to one file; keep one, or rename its file")
 
 
 def simulate(task: Task, progress: Callable[[int, int], None] = lambda _, __: None) -> RunHistory:
-    """Return what happens in a task; raises as `run`."""
+    """Simulate a task and return its history; raises as `run`."""
     cluster, workload = cases_of(task)
     if not cluster.nodes:
         raise CaseError(f"--cluster: {cluster.name} has no nodes")
     config = configuration_of(task.policy, cluster.topology, task.base)
-    knows = task.policy.knows_topology
-    seen = dict if knows else understood
-    owners = Owners(seen)
+    knows_topology = task.policy.knows_topology
+    visible_annotations = dict if knows_topology else annotations_without_topology
+    owners = Owners(visible_annotations)
     engine = engine_of(task.policy, config, owners.resolve, EPOCH, task.seed)
-    levels = config.scheduler if knows else task.base.scheduler
-    collects = gc.isenabled()
-    gc.disable()  # the objects of a run live as long as it: looking for garbage among them costs a third of the time
+    levels = config.scheduler if knows_topology else task.base.scheduler
+    gc_was_enabled = gc.isenabled()
+    gc.disable()  # the objects live until the end of the run; garbage collection would cost a third of the time
     try:
-        group_seen = (lambda group: group) if knows else understood_group
+        group_seen = (lambda group: group) if knows_topology else group_without_topology
         runner = VirtualRunner(
-            engine, owners, cluster, levels=levels, annotations=seen, group_seen=group_seen, latency=task.latency
+            engine,
+            owners,
+            cluster,
+            levels=levels,
+            annotations=visible_annotations,
+            group_seen=group_seen,
+            latency=task.latency,
         )
-        asked = _asked(task)
-        tell_typical(engine, asked.typical)
+        demand = _demand(task)
+        set_typical_pods(engine, demand.typical)
         if task.fill is None:
             total = len(workload.arrivals)
             return runner.stream(workload.arrivals, lambda count: progress(count, total))
-        arrivals = filled(workload, asked, sum(runner.history.capacity), task.fill, task.seed)
+        arrivals = filled(workload, demand, sum(runner.history.capacity), task.fill, task.seed)
         return runner.fill(arrivals, lambda count: progress(count, len(arrivals)))
     finally:
-        if collects:
+        if gc_was_enabled:
             gc.enable()
 
 
 def _summary(task: Task, cluster: ClusterCase, workload: WorkloadCase, history: RunHistory, wall: float) -> Run:
     spans = figures.spans(history)
     slow = _slowdown(task, cluster, history)
-    last = max((one.arrived for one in history.outcomes), default=0.0)
-    placed = {one.job for one in history.stays}
+    last = max((outcome.arrived for outcome in history.outcomes), default=0.0)
+    placed = {stay.job for stay in history.stays}
     return Run(
         policy=task.policy.name,
         workload=workload.name,
@@ -133,9 +141,9 @@ def _summary(task: Task, cluster: ClusterCase, workload: WorkloadCase, history: 
         fill=task.fill,
         what_if=task.what_if or None,
         arrived=len(history.outcomes),
-        started=sum(one.started < float("inf") for one in history.outcomes),
-        ended=sum(one.ended < float("inf") for one in history.outcomes),
-        pods_placed=sum(one.job >= 0 for one in history.stays) if placed else 0,
+        started=sum(outcome.started < float("inf") for outcome in history.outcomes),
+        ended=sum(outcome.ended < float("inf") for outcome in history.outcomes),
+        pods_placed=sum(stay.job >= 0 for stay in history.stays) if placed else 0,
         evictions=history.evictions,
         gpu_allocated_percent=figures.allocated(history),
         utilisation_percent=figures.utilisation(history, history.end),
@@ -159,17 +167,17 @@ def _summary(task: Task, cluster: ClusterCase, workload: WorkloadCase, history: 
 def _slowdown(task: Task, cluster: ClusterCase, history: RunHistory) -> dict[str, Slowdown]:
     if history.order:
         return {}
-    # The fabric is the same for all policies, whatever each is configured with.
-    told = task.base.topology.spec.links or (cluster.topology.links if cluster.topology is not None else ())
-    network = network_of(cluster.nodes, task.base.scheduler, told, task.assumed)
+    # The links are the same for all policies, whatever their own configuration.
+    links = task.base.topology.spec.links or (cluster.topology.links if cluster.topology is not None else ())
+    network = network_of(cluster.nodes, task.base.scheduler, links, task.assumed)
     return figures.slowdown(history, slowdowns(history, network, task.assumed))
 
 
-# ---------------------------------------------------------------- what is read once in a process
+# ---------------------------------------------------------------- cached input
 
 
 def cases_of(task: Task) -> tuple[ClusterCase, WorkloadCase]:
-    """Return the cases of a task, read if they are specs, with its changes made; raises as `run`."""
+    """Return the cases of a task, read if they are specs, with its changes applied; raises as `run`."""
     if isinstance(task.cluster, str) and isinstance(task.workload, str):
         return _cases_of_specs(task.cluster, task.workload, task.seed, task.changes)
     cluster = _read_cluster(task.cluster) if isinstance(task.cluster, str) else task.cluster
@@ -178,10 +186,10 @@ def cases_of(task: Task) -> tuple[ClusterCase, WorkloadCase]:
     return _changed(task.changes, cluster, task.workload)
 
 
-def _asked(task: Task) -> CaseDemand:
+def _demand(task: Task) -> CaseDemand:
     if isinstance(task.workload, str) and isinstance(task.cluster, str):
-        return _asked_of_specs(task.cluster, task.workload, task.seed, task.changes)
-    return asked_of(cases_of(task)[1])
+        return _demand_of_specs(task.cluster, task.workload, task.seed, task.changes)
+    return demand_of(cases_of(task)[1])
 
 
 def _changed(
@@ -214,5 +222,5 @@ def _cases_of_specs(
 
 
 @lru_cache(maxsize=2)
-def _asked_of_specs(cluster: str, workload: str, seed: int, changes: tuple[str, ...]) -> CaseDemand:
-    return asked_of(_cases_of_specs(cluster, workload, seed, changes)[1])
+def _demand_of_specs(cluster: str, workload: str, seed: int, changes: tuple[str, ...]) -> CaseDemand:
+    return demand_of(_cases_of_specs(cluster, workload, seed, changes)[1])

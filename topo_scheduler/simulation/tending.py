@@ -1,4 +1,4 @@
-"""What kubelets and controllers have in common: they look at all there is, then at what changes, in a task."""
+"""The reconcile loop of kubelets and controllers: a task that handles all existing objects, then each change."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Turn = TypeVar("Turn", bound=Hashable)
 
 
 class Tending(ABC, Generic[Turn]):
-    """Looks after objects of a store, from ``start`` to ``stop``, on the running event loop.
+    """Reconciles objects of a store from ``start`` to ``stop``, on the running event loop.
 
-    ``tables`` that it looks at, all where none is named. Whose turn comes later has a timer.
+    ``tables`` are the tables that it watches, empty for all. Work that is due later has a timer.
     """
 
     def __init__(self, store: Store, name: str, tables: Collection[str] = ()) -> None:
@@ -28,7 +28,7 @@ class Tending(ABC, Generic[Turn]):
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Look at everything that is there, and from then on at what changes."""
+        """Enqueue work for all existing objects, and from then on for each change."""
         self._store.observe(self._notice)
         for kind in {kind.table: kind for kind in self._store.kinds}.values():
             if not self._tables or kind.table in self._tables:
@@ -37,7 +37,7 @@ class Tending(ABC, Generic[Turn]):
         self._task = asyncio.create_task(self._run(), name=self._name)
 
     async def stop(self) -> None:
-        """Leave everything as it is."""
+        """Stop the loop and its timers; the objects stay unchanged."""
         self._store.ignore(self._notice)
         for timer in self._timers.values():
             timer.cancel()
@@ -60,8 +60,8 @@ class Tending(ABC, Generic[Turn]):
 
     @abstractmethod
     def _notice(self, table: str, event: StoreEvent) -> None:
-        """Remember whose turn it is: nothing is written within somebody else's write."""
+        """Enqueue the work that a change requires. It must not write, since it runs within another write."""
 
     @abstractmethod
     async def _run(self) -> None:
-        """Take turns for ever."""
+        """Process the queue for ever."""

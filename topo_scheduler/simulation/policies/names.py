@@ -146,18 +146,18 @@ def engine_of(policy: SimulatedPolicy, config: Configuration, resolve: Resolve, 
     return engine
 
 
-def tell_typical(engine: Engine, typical: Popular) -> None:
+def set_typical_pods(engine: Engine, typical: Popular) -> None:
     """Set the typical pods of the whole workload for a baseline, as its authors do; ``topo`` counts pods itself."""
     if isinstance(baseline := engine.planner.policy.baseline, ByScore):
         baseline.typical = typical
 
 
-def understood(annotations: Mapping[str, str]) -> dict[str, str]:
+def annotations_without_topology(annotations: Mapping[str, str]) -> dict[str, str]:
     """Return the annotations that a policy without topology sees."""
     return {name: value for name, value in annotations.items() if name in UNDERSTOOD or not name.startswith(PREFIX)}
 
 
-def understood_group(group: PodGroup) -> PodGroup:
+def group_without_topology(group: PodGroup) -> PodGroup:
     """Return a PodGroup as a policy without topology sees it: with size and priority, without requested levels."""
     return replace(group, level_key="", tiers=0, subgroups=None)
 

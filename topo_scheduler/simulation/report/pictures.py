@@ -142,13 +142,15 @@ def fragmentation(course: Course) -> list[Markup]:
             "Fragmentation",
             "GPUs that are free on nodes of which others are in use, in percent of all GPUs: no workload that wants a"
             " whole node can have them. Less is better." + _bands(course),
-            *_lines(course, "Fragmentation", BROKEN, charts.even("free on broken nodes %", broken, least=1.0), ".1f"),
+            *_lines(
+                course, "Fragmentation", BROKEN, charts.even("free on broken nodes %", broken, lowest_end=1.0), ".1f"
+            ),
         ),
         _section(
             "Room for a gang in one leaf",
             "GPUs of the largest gang of whole nodes that one leaf has room for. More is better: a larger gang must"
             " wait, or lie over several leaves." + _bands(course),
-            *_lines(course, "Room for a gang in one leaf", ROOM, charts.even("GPUs", room, least=1.0), ",.0f"),
+            *_lines(course, "Room for a gang in one leaf", ROOM, charts.even("GPUs", room, lowest_end=1.0), ",.0f"),
         ),
     ]
 
