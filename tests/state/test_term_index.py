@@ -52,7 +52,7 @@ def test_the_terms_that_mean_a_pod_are_those_that_comparing_all_finds(
             here[one] -= 1
     around = surroundings(residents.copy() if twin else residents)
     pod = residents.profile(namespace, labels)
-    meant = {term for one, count in here.items() if count for term in one.repels if around.meant(term, pod)}
+    meant = {term for one, count in here.items() if count for term in one.repels if around.applies(term, pod)}
     assert around.repelled(pod) == meant
     if not twin:
         assert {term for _, term in around._meant_for(pod)[1]} == meant

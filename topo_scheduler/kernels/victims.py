@@ -41,7 +41,7 @@ def _price(
     left: Int64,
     out: Int64,
 ) -> bool:
-    """Write the cost of the taken pods (gangs broken, GPU-time, pods, age of the oldest); return whether they may go."""
+    """Write the cost of the taken pods: gangs broken, GPU-time, pods, age of the oldest. Return whether they may go."""
     out[:] = 0
     out[3] = -np.int64(2**62)
     for i in range(pods.shape[0]):

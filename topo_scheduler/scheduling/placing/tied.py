@@ -27,7 +27,7 @@ from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.size_rule import in_words, make_rule
 from topo_scheduler.scheduling.placing.tied_search import ConstrainedSearch, Found, ceilings_of, look
 from topo_scheduler.scheduling.placing.validation import holds_in_turn
-from topo_scheduler.scheduling.rules.neighbours import FilterContext, means
+from topo_scheduler.scheduling.rules.neighbours import FilterContext, selects_namespace
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
@@ -127,7 +127,7 @@ def _now(context: PlanningContext, query: PlacementQuery, layout: Layout, *, lab
         for view in views:
             fit = np.zeros(nodes.rows, np.int64)
             usable = view.reachable
-            if (capped_rows := context.around.shut(view.cls, all_rows)) is not None:
+            if (capped_rows := context.around.closed_by_caps(view.cls, all_rows)) is not None:
                 usable = usable & ~capped_rows
             fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, usable, all_rows, fit)
             fits.append(_labelled(layout, query.within_links(fit)) if labelled else query.within_links(fit))
@@ -163,9 +163,9 @@ def _among_themselves(filter_context: FilterContext, cls: PodClass, query: Place
         return replace(cls, repelled=frozenset())
     members = {profile for profiles in query.profiles for profile in profiles if profile is not None}
     charge(len(members) * len(constraints.affinity))
-    met_by_gang = all(means(filter_context, term, constraints.namespace) for term in constraints.affinity) and any(
-        all(term.selector.matches(profile.labels) for term in constraints.affinity) for profile in members
-    )
+    met_by_gang = all(
+        selects_namespace(filter_context, term, constraints.namespace) for term in constraints.affinity
+    ) and any(all(term.selector.matches(profile.labels) for term in constraints.affinity) for profile in members)
     affinity = constraints.affinity if met_by_gang else ()
     return replace(cls, repelled=frozenset(), constraints=replace(constraints, affinity=affinity, claims=()))
 
@@ -192,7 +192,9 @@ def _selects_own_namespace(filter_context: FilterContext, cls: PodClass) -> tupl
         return ()
     terms = (*cls.constraints.affinity, *cls.constraints.anti_affinity)
     return tuple(
-        means(filter_context, term, cls.constraints.namespace) for term in terms if not term.namespace_selector.nothing
+        selects_namespace(filter_context, term, cls.constraints.namespace)
+        for term in terms
+        if not term.namespace_selector.nothing
     )
 
 

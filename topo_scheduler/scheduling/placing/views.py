@@ -140,7 +140,7 @@ class ClassView:
     def _refresh_neighbours(self) -> None:
         rows = np.arange(self._nodes.rows, dtype=np.int64)
         open_rows = self.eligible.copy()
-        if (capped_rows := self._filter_context.shut(self.cls, rows)) is not None:
+        if (capped_rows := self._filter_context.closed_by_caps(self.cls, rows)) is not None:
             open_rows &= ~capped_rows
         usable = rows[open_rows]
         open_rows[usable], reached = allowed_and_reachable(self._filter_context, self.cls, usable)
@@ -179,13 +179,13 @@ class ClassView:
         accepted = eligible(nodes, self.cls, rows, self._filter_context.extensions.filters)
         if self.model != ANY_MODEL:
             accepted &= nodes.model[rows] == self.model
-        if (capped_rows := self._filter_context.shut(self.cls, rows, ever=True)) is not None:
+        if (capped_rows := self._filter_context.closed_by_caps(self.cls, rows, ever=True)) is not None:
             accepted &= ~capped_rows
         self.eligible[rows] = accepted
         self._affine[rows] = preferred_nodes(nodes, self.cls, rows)
         self._taints[rows] = deterring_taints(nodes, self.cls, rows)
         self.models = self._models()
-        if (capped_rows := self._filter_context.shut(self.cls, rows)) is not None:
+        if (capped_rows := self._filter_context.closed_by_caps(self.cls, rows)) is not None:
             accepted = accepted & ~capped_rows
         self.open[rows] = accepted
         self._unreached[rows] = False

@@ -1,4 +1,4 @@
-"""Demands of pods without which a workload might have a place: selectors, taints, GPU models, bandwidth."""
+"""Demands of pods that may be the reason why a workload has no placement: selectors, taints, GPU models, bandwidth."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,12 +16,12 @@ from topo_scheduler.state.nodes import AWAY, NodeTable
 from topo_scheduler.state.workloads import Member, Workload
 
 MOST_TAINTS: Final = 8
-"""Taints that are looked at, those of most nodes first."""
+"""The most taints to examine, those of most nodes first."""
 
 
 @dataclass(frozen=True, slots=True)
 class DroppableDemand:
-    """One demand. ``drop`` returns a class without it; ``mixes``: a gang may use several GPU models without it."""
+    """One demand. ``drop`` returns a class without it. ``mixes``: without it, a gang may use several GPU models."""
 
     name: str
     value: str
@@ -30,7 +30,7 @@ class DroppableDemand:
 
 
 def demands_of(nodes: NodeTable, workload: Workload, members: Sequence[Member]) -> Iterator[DroppableDemand]:
-    """Yield the demands that pending members make of nodes, one by one."""
+    """Yield each demand of pending members on nodes."""
     classes = list(dict.fromkeys(member.cls for member in members))
     for pair in sorted({pair for cls in classes for pair in cls.selector}):
         yield DroppableDemand("nodeSelector", f"{pair[0]}={pair[1]}", partial(_unselected, pair))
@@ -48,7 +48,7 @@ def demands_of(nodes: NodeTable, workload: Workload, members: Sequence[Member]) 
 
 
 def _unselected(pair: tuple[str, str], cls: PodClass) -> PodClass:
-    return replace(cls, selector=tuple(one for one in cls.selector if one != pair))
+    return replace(cls, selector=tuple(item for item in cls.selector if item != pair))
 
 
 def _unbound(cls: PodClass) -> PodClass:
@@ -60,17 +60,17 @@ def _tolerating(taint: Taint, cls: PodClass) -> PodClass:
 
 
 def _taints(nodes: NodeTable, classes: Sequence[PodClass]) -> list[Taint]:
-    """Return the taints that keep some member from some node, those of most nodes first."""
+    """Return the taints that exclude any member from any node, those of most nodes first."""
     counts: Counter[Taint] = Counter()
-    ids, number = np.unique(nodes.taint_set[nodes.exists], return_counts=True)
-    for id_, count in zip(ids.tolist(), number.tolist(), strict=True):
-        for taint in nodes.taint_sets[id_]:
+    set_ids, node_counts = np.unique(nodes.taint_set[nodes.exists], return_counts=True)
+    for set_id, count in zip(set_ids.tolist(), node_counts.tolist(), strict=True):
+        for taint in nodes.taint_sets[set_id]:
             if taint.effect in ("NoSchedule", "NoExecute") and taint.key not in AWAY:
                 counts[taint] += count
-    kept = [taint for taint in counts if any(not tolerated(taint, cls.tolerations) for cls in classes)]
-    return sorted(kept, key=lambda taint: (-counts[taint], _written(taint)))[:MOST_TAINTS]
+    not_tolerated = [taint for taint in counts if any(not tolerated(taint, cls.tolerations) for cls in classes)]
+    return sorted(not_tolerated, key=lambda taint: (-counts[taint], _written(taint)))[:MOST_TAINTS]
 
 
 def _written(taint: Taint) -> str:
-    """Return a taint as ``kubectl taint`` writes it."""
+    """Return a taint in the format of ``kubectl taint``."""
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"

@@ -1,4 +1,4 @@
-"""Domains that the configuration names, as rows: what is meant by a name follows the labels of the nodes."""
+"""Rows of the domains that the configuration names; they follow the labels of the nodes."""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,37 +11,37 @@ from topo_scheduler.state.nodes import Int64, NodeTable
 
 
 class NamedDomains:
-    """Rows by name of a domain. A name that several domains have means all of them together."""
+    """Rows by name of a domain. If several domains have the name, it means all of them together."""
 
     def __init__(self, nodes: NodeTable, fabric: Fabric) -> None:
         self._nodes = nodes
         self._fabric = fabric
-        self._at = (-1, -1)
+        self._version = (-1, -1)
         self._rows: dict[str, Bool] = {}
 
     @property
     def generation(self) -> int:
-        """Changes with whatever may change the rows of a domain."""
+        """A number that changes whenever the rows of a domain may change."""
         return self._fabric.generation
 
     @property
     def leaf_of_row(self) -> Int64:
-        """The leaf of each row (int64[rows]), -1 where there is no node."""
+        """The leaf of each row (int64[rows]), -1 for rows without a node."""
         return self._fabric.layout(self._nodes.rows).leaf_of_row
 
     def rows(self, name: str) -> Bool:
-        """Return bool[rows], not to be written to: which rows lie in the domain. An empty name means all nodes."""
-        at = (self._fabric.generation, self._nodes.rows)
-        if at != self._at:
+        """Return the rows in the domain (bool[rows], read-only). An empty name means all nodes."""
+        version = (self._fabric.generation, self._nodes.rows)
+        if version != self._version:
             self._rows.clear()
-            self._at = at
-        found = self._rows.get(name)
-        if found is None:
-            found = self._rows[name] = self._find(name)
-        return found
+            self._version = version
+        inside = self._rows.get(name)
+        if inside is None:
+            inside = self._rows[name] = self._find(name)
+        return inside
 
-    def shut(self, cls: PodClass, rows: Int64, *, ever: bool = False) -> Bool:
-        """Return on which of the rows no pod of a class may go by its caps: now, or ``ever``, were they all empty."""
+    def closed_by_caps(self, cls: PodClass, rows: Int64, *, ever: bool = False) -> Bool:
+        """Return the rows that caps close to a class (of the length of ``rows``): now, or ``ever``, even if empty."""
         closed = np.zeros(len(rows), np.bool_)
         for cap in cls.caps:
             if not (cap.ever if ever else cap.now):
@@ -49,7 +49,7 @@ class NamedDomains:
         return closed
 
     def problems(self, names: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-        """Yield which names mean no domain or several, and what to do.
+        """Yield the names that match no domain or several domains, each with a message that includes the remedy.
 
         Args:
             names: pairs of the field of the configuration and the name.
@@ -59,8 +59,8 @@ class NamedDomains:
         """
         layout = self._fabric.layout(self._nodes.rows)
         for field, name in names:
-            found = layout.find(name)
-            if not found:
+            matches = layout.find(name)
+            if not matches:
                 yield (
                     name,
                     (
@@ -68,8 +68,8 @@ class NamedDomains:
                         " `topo-scheduler topology` shows them"
                     ),
                 )
-            elif len(found) > 1:
-                paths = ", ".join("/".join(layout.domain_path(depth, index)) for depth, index in found[:4])
+            elif len(matches) > 1:
+                paths = ", ".join("/".join(layout.domain_path(depth, index)) for depth, index in matches[:4])
                 yield name, f"{field}: {name} may mean {paths}; all of them are meant, write a path to name one"
 
     def _find(self, name: str) -> Bool:

@@ -1,4 +1,4 @@
-"""Every rule of Kubernetes at once: where may a pod go, by its class and by what is there now, and why not elsewhere.
+"""All rules of Kubernetes together: the nodes where a pod may go now, and the reasons against the other nodes.
 
 The rules, their order and their corner cases are those of kube-scheduler 1.36 with its default plugins.
 """
@@ -42,7 +42,7 @@ OURS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Nominated:
-    """A pod that waits for a node to be cleared for it, and counts there as if it ran."""
+    """A pod with a nominated node: preemption clears the node for it, and it counts there as if it ran."""
 
     row: int
     priority: int
@@ -52,7 +52,7 @@ class Nominated:
 
 
 class Reasons:
-    """For each row the first reason why it will not do, empty while there is none."""
+    """For each row the first reason against it, empty if there is none."""
 
     def __init__(self, rows: Int64) -> None:
         self.rows = rows
@@ -60,174 +60,185 @@ class Reasons:
         self.left: Bool = np.ones(len(rows), np.bool_)
 
     def reject(self, rejected: Bool, reason: str) -> None:
-        """Note a reason for the rows that have none yet."""
-        for at in np.flatnonzero(self.left & rejected).tolist():
-            self.texts[at] = reason
+        """Record a reason for the rejected rows that have none yet."""
+        for index in np.flatnonzero(self.left & rejected).tolist():
+            self.texts[index] = reason
         self.left &= ~rejected
 
 
 def reasons(
-    around: FilterContext,
+    context: FilterContext,
     cls: PodClass,
     profile: Profile,
     nominated: Sequence[Nominated] = (),
     *,
     ours: bool = True,
 ) -> dict[str, str]:
-    """Return why each node will not do for a pod, by name; empty for those that will.
+    """Return the reason against each node for a pod, by name; empty for nodes that fit.
 
     Args:
-        around: everything there is.
+        context: nodes, pods and storage of the cluster.
         cls: the pod's class.
-        profile: what others see of the pod.
-        nominated: pods of equal or higher priority that are nominated to nodes; each counts on its own node only.
-        ours: whether rules count that kube-scheduler does not have.
+        profile: what other pods see of the pod.
+        nominated: pods of equal or higher priority with nominated nodes; each counts on its own node only.
+        ours: whether to apply rules that kube-scheduler does not have.
     """
-    nodes = around.nodes
+    nodes = context.nodes
     rows = np.flatnonzero(nodes.exists).astype(np.int64)
-    cls = replace(cls, repelled=around.repelled(profile))
+    cls = replace(cls, repelled=context.repelled(profile))
     texts = dict.fromkeys(rows.tolist(), "")
     try:
-        # With the nominated pods as well as without them: nobody knows whether they will really come.
-        for row in sorted({one.row for one in nominated}):
-            there = [one for one in nominated if one.row == row]
-            alone = Reasons(np.array([row], np.int64))
-            _evaluate(around, _with(around, cls, profile, there), alone, there, ours)
-            texts[row] = alone.texts[0]
-        # What such a pod keeps away is not looked at again.
-        found = Reasons(np.array([row for row, text in texts.items() if not text], np.int64))
-        _evaluate(around, cls, found, (), ours)
+        # Evaluate with and without the nominated pods, as they may not arrive.
+        for row in sorted({pod.row for pod in nominated}):
+            nominated_here = [pod for pod in nominated if pod.row == row]
+            row_reasons = Reasons(np.array([row], np.int64))
+            _evaluate(context, _with(context, cls, profile, nominated_here), row_reasons, nominated_here, ours)
+            texts[row] = row_reasons.texts[0]
+        # Rows that nominated pods close need no second evaluation.
+        other_reasons = Reasons(np.array([row for row, text in texts.items() if not text], np.int64))
+        _evaluate(context, cls, other_reasons, (), ours)
     except ClaimError as error:
         return dict.fromkeys((nodes.names[row] for row in rows.tolist()), str(error))
-    texts |= zip(found.rows.tolist(), found.texts, strict=True)
+    texts |= zip(other_reasons.rows.tolist(), other_reasons.texts, strict=True)
     return {nodes.names[row]: text for row, text in texts.items()}
 
 
-def _with(around: FilterContext, cls: PodClass, profile: Profile, nominated: Sequence[Nominated]) -> PodClass:
+def _with(context: FilterContext, cls: PodClass, profile: Profile, nominated: Sequence[Nominated]) -> PodClass:
     constraints = cls.constraints
-    looks = bool(constraints and (constraints.affinity or constraints.anti_affinity))
-    if not looks and not any(counts_anywhere(around, term) for term in cls.repelled):
-        return replace(cls, repelled=frozenset())  # kube-scheduler asks nobody then
-    terms = {term for one in nominated for term in one.profile.repels if around.meant(term, profile)}
+    has_terms = bool(constraints and (constraints.affinity or constraints.anti_affinity))
+    if not has_terms and not any(counts_anywhere(context, term) for term in cls.repelled):
+        return replace(cls, repelled=frozenset())  # kube-scheduler checks no terms then
+    terms = {term for pod in nominated for term in pod.profile.repels if context.applies(term, profile)}
     return replace(cls, repelled=cls.repelled | terms)
 
 
-def _evaluate(around: FilterContext, cls: PodClass, found: Reasons, nominated: Sequence[Nominated], ours: bool) -> None:
-    for reason, rejected in rejections(around, cls, found.rows, nominated, ours=ours):
-        found.reject(rejected, reason)
+def _evaluate(
+    context: FilterContext, cls: PodClass, row_reasons: Reasons, nominated: Sequence[Nominated], ours: bool
+) -> None:
+    for reason, rejected in rejections(context, cls, row_reasons.rows, nominated, ours=ours):
+        row_reasons.reject(rejected, reason)
 
 
 def rejections(
-    around: FilterContext, cls: PodClass, rows: Int64, nominated: Sequence[Nominated] = (), *, ours: bool = True
+    context: FilterContext, cls: PodClass, rows: Int64, nominated: Sequence[Nominated] = (), *, ours: bool = True
 ) -> Iterator[tuple[str, Bool]]:
-    """Walk the rules in the order of kube-scheduler: yield each reason and the rows it rejects.
+    """Apply the rules in the order of kube-scheduler; yield each reason and the rows that it rejects.
 
-    A row that one rule rejects is not looked at by the next; only of the resources it lacks each is a reason.
+    Later rules skip the rows that a rule rejects. Only for resources, each lacking resource is a reason of its own.
 
     Raises:
-        ClaimError: something is wrong with a claim of the class, so that no row will do.
+        ClaimError: a claim of the class has a problem that excludes all rows.
     """
-    left = np.ones(len(rows), np.bool_)
-    for rule in _walk(around, cls, rows, nominated, ours, left):
-        gone = np.zeros(len(rows), np.bool_)
+    remaining = np.ones(len(rows), np.bool_)
+    for rule in _walk(context, cls, rows, nominated, ours, remaining):
+        rejected_by_rule = np.zeros(len(rows), np.bool_)
         for reason, rejected in rule:
-            now = left & rejected
-            gone |= now
-            yield reason, now
-        left &= ~gone
+            newly_rejected = remaining & rejected
+            rejected_by_rule |= newly_rejected
+            yield reason, newly_rejected
+        remaining &= ~rejected_by_rule
 
 
 Rule = Iterable[tuple[str, Bool]]
-"""The reasons one rule gives, and the rows it rejects for each."""
+"""The reasons of one rule, and the rows that it rejects for each."""
 
 
 def _walk(
-    around: FilterContext,
+    context: FilterContext,
     cls: PodClass,
     rows: Int64,
     nominated: Sequence[Nominated],
     ours: bool,
-    left: Bool,
+    remaining: Bool,
 ) -> Iterator[Rule]:
-    extra: Extra = [(one.row, one.profile) for one in nominated]
-    # Those of plugins are ours as well.
-    known = around.extensions.filters if ours else FILTERS
-    rules = [rule for rule in known if ours or rule.reason not in OURS]
+    assumed_pods: Extra = [(pod.row, pod.profile) for pod in nominated]
+    # Filters of plugins are not in kube-scheduler either.
+    filters = context.extensions.filters if ours else FILTERS
+    rules = [rule for rule in filters if ours or rule.reason not in OURS]
     last = [rule for rule in rules if rule.reason is NodeReason.FEATURES]
     for rule in rules:
         if rule not in last:
-            yield [(rule.reason, ~rule.accepts(around.nodes, cls, rows))]
+            yield [(rule.reason, ~rule.accepts(context.nodes, cls, rows))]
     for cap in cls.caps:
-        shut = around.shut(replace(cls, caps=(cap,)), rows)
-        if shut is not None:
-            yield [(cap.reason, shut)]
+        closed = context.closed_by_caps(replace(cls, caps=(cap,)), rows)
+        if closed is not None:
+            yield [(cap.reason, closed)]
     for neighbour in NEIGHBOUR_FILTERS if looks_around(cls) else ():
         if neighbour.reason in ON_NODE:
-            yield [(neighbour.reason, ~neighbour.accepts(around, cls, rows, extra))]
-    yield _lacking(around, cls, rows, nominated, ours)
-    for found in volume_rejections(around, cls, rows, extra, left):
-        yield [found]
+            yield [(neighbour.reason, ~neighbour.accepts(context, cls, rows, assumed_pods))]
+    yield _lacking(context, cls, rows, nominated, ours)
+    for rejection in volume_rejections(context, cls, rows, assumed_pods, remaining):
+        yield [rejection]
     for neighbour in NEIGHBOUR_FILTERS if looks_around(cls) else ():
         if neighbour.reason not in ON_NODE:
-            yield [(neighbour.reason, ~neighbour.accepts(around, cls, rows, extra))]
+            yield [(neighbour.reason, ~neighbour.accepts(context, cls, rows, assumed_pods))]
     for rule in last:
-        yield [(rule.reason, ~rule.accepts(around.nodes, cls, rows))]
+        yield [(rule.reason, ~rule.accepts(context.nodes, cls, rows))]
 
 
-def _looked_at(cls: PodClass) -> set[int]:
+def _relevant_columns(cls: PodClass) -> set[int]:
     return {GPU, *(column for column, _ in cls.amounts)}
 
 
 def _lacking(
-    around: FilterContext, cls: PodClass, rows: Int64, nominated: Sequence[Nominated], ours: bool
+    context: FilterContext, cls: PodClass, rows: Int64, nominated: Sequence[Nominated], ours: bool
 ) -> list[tuple[str, Bool]]:
-    nodes = around.nodes
-    free = {column: nodes.allocatable[rows, column] - nodes.requested[rows, column] for column in _looked_at(cls)}
-    for one in nominated:
-        for column, amount in one.amounts:
+    nodes = context.nodes
+    free = {
+        column: nodes.allocatable[rows, column] - nodes.requested[rows, column] for column in _relevant_columns(cls)
+    }
+    for pod in nominated:
+        for column, amount in pod.amounts:
             if column in free:
-                free[column][rows == one.row] -= amount
+                free[column][rows == pod.row] -= amount
     names = nodes.resources.names
-    found: dict[str, Bool] = {}
+    rows_by_resource: dict[str, Bool] = {}
     for column, amount in cls.amounts:
         name = names[column]
         if column == GPU:
             if not ours:
-                continue  # the account of all GPUs together, those promised by annotation included
-            # Said of the resource the pod names, where it names one.
-            name = next((names[c] for c, _ in cls.amounts if names[c] in nodes.resources.gpu_resources), "GPUs")
-        short = free[column] < amount
+                continue  # the total of all GPUs, including GPUs requested by annotation
+            # Name the GPU resource that the pod requests, if it requests one.
+            name = next(
+                (
+                    names[other_column]
+                    for other_column, _ in cls.amounts
+                    if names[other_column] in nodes.resources.gpu_resources
+                ),
+                "GPUs",
+            )
+        lacking = free[column] < amount
         if column == GPU_SHARE:
             if not ours:
                 continue
-            name, short = "GPU shares", nodes.devices.fit(rows, amount, free[GPU]) == 0
-        found[name] = found[name] | short if name in found else short
-    return [(insufficient(name), short) for name, short in found.items()]
+            name, lacking = "GPU shares", nodes.devices.fit(rows, amount, free[GPU]) == 0
+        rows_by_resource[name] = rows_by_resource[name] | lacking if name in rows_by_resource else lacking
+    return [(insufficient(name), lacking) for name, lacking in rows_by_resource.items()]
 
 
-# ---------------------------------------------------------------- what views keep
+# ---------------------------------------------------------------- for views
 
 
-def allowed_rows(around: FilterContext, cls: PodClass, rows: Int64, extra: Extra = ()) -> Bool:
-    """Return which rows the pods, claims and volumes that are there leave open to the class, whatever is free."""
-    accepted = open_rows(around, cls, rows, extra)
+def allowed_rows(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: Extra = ()) -> Bool:
+    """Return the rows that current pods, claims and volumes leave open to the class, whatever resources are free."""
+    accepted = open_rows(context, cls, rows, assumed_pods)
     if uses_volumes(cls):
         try:
-            for _, rejected in volume_rejections(around, cls, rows, extra, accepted):
+            for _, rejected in volume_rejections(context, cls, rows, assumed_pods, accepted):
                 accepted &= ~rejected
         except ClaimError:
             return np.zeros(len(rows), np.bool_)
     return accepted
 
 
-def allowed_and_reachable(around: FilterContext, cls: PodClass, rows: Int64) -> tuple[Bool, Bool]:
-    """Return `allowed_rows`, and the rows that volumes leave open to the class whoever comes or goes.
+def allowed_and_reachable(context: FilterContext, cls: PodClass, rows: Int64) -> tuple[Bool, Bool]:
+    """Return `allowed_rows`, and the rows that volumes leave open to the class whatever pods come or go.
 
-    Of a claim that is not in order nothing lasts: it may be put right at any moment.
+    A claim with an error closes no row for good, as it may be corrected at any time.
     """
-    accepted, reached = open_rows(around, cls, rows), np.ones(len(rows), np.bool_)
+    accepted, reached = open_rows(context, cls, rows), np.ones(len(rows), np.bool_)
     try:
-        for reason, rejected in volume_rejections(around, cls, rows, (), accepted):
+        for reason, rejected in volume_rejections(context, cls, rows, (), accepted):
             accepted &= ~rejected
             if reason in LASTING:
                 reached &= ~rejected

@@ -1,8 +1,8 @@
-"""Which nodes a class of pods may use at all, whatever is free there.
+"""Filters: the nodes that a class of pods may use, independent of free resources and other pods.
 
-A filter is batch-shaped: node table, class and rows in, one bool a row out. `FILTERS` are those of the built-in plugin,
-in the order in which their reasons are given: a node counts for the first filter that rejects it. Those of other
-plugins come after them.
+A filter works on a batch: its input is the node table, a class and rows, its output one bool per row. `FILTERS` has the
+filters of the built-in plugin in order of their reasons: a node counts for the first filter that rejects it. Filters of
+other plugins come after them.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ UNSCHEDULABLE_TAINT: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSc
 
 @dataclass(frozen=True, slots=True)
 class Particular(Filter):
-    """A filter that accepts every node for the classes it does not concern; it need not be asked for them."""
+    """A filter that accepts every node for classes that it does not concern, so it is skipped for these."""
 
     concerns: Callable[[PodClass], bool]
 
@@ -52,21 +52,26 @@ def _schedulable(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
 def tolerated(taint: Taint, tolerations: frozenset[Toleration]) -> bool:
     """Return whether any toleration covers a taint."""
     return any(
-        (not t.effect or t.effect == taint.effect)
-        and (not t.key or t.key == taint.key)
-        and (t.operator == "Exists" or (t.operator in ("Equal", "") and t.value == taint.value))
-        for t in tolerations
+        (not toleration.effect or toleration.effect == taint.effect)
+        and (not toleration.key or toleration.key == taint.key)
+        and (
+            toleration.operator == "Exists"
+            or (toleration.operator in ("Equal", "") and toleration.value == taint.value)
+        )
+        for toleration in tolerations
     )
 
 
 def tolerates(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
-    """Return which rows have no taint that keeps the class away."""
+    """Return the rows without a taint that excludes the class."""
     if len(nodes.taint_sets) == 1:
-        return np.ones(len(rows), np.bool_)  # that of no taints
+        return np.ones(len(rows), np.bool_)  # the set without taints
     charge(1 + len(nodes.taint_sets) * len(cls.tolerations) // 4)
     accepted = np.array(
         [
-            all(t.effect not in ("NoSchedule", "NoExecute") or tolerated(t, cls.tolerations) for t in taints)
+            all(
+                taint.effect not in ("NoSchedule", "NoExecute") or tolerated(taint, cls.tolerations) for taint in taints
+            )
             for taints in nodes.taint_sets
         ],
         np.bool_,
@@ -75,13 +80,13 @@ def tolerates(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
 
 
 def matches_affinity(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
-    """Return which rows match the class's node selector and required node affinity."""
+    """Return the rows that match the node selector and the required node affinity of the class."""
     accepted = np.ones(len(rows), np.bool_)
     for key, value in cls.selector:
         charge_rows(len(rows))
-        column, wanted = nodes.label_column(key)[rows], nodes.known_value(value)
-        # A value that no node has is not noted: pods may ask for any.
-        accepted &= (column == wanted) & (wanted != UNKNOWN)
+        column, required_value = nodes.label_column(key)[rows], nodes.known_value(value)
+        # Values that no node has are not stored, as pods may ask for any value.
+        accepted &= (column == required_value) & (required_value != UNKNOWN)
     required = cls.affinity.required if cls.affinity else None
     if required is not None:
         matched = np.zeros(len(rows), np.bool_)
@@ -92,7 +97,7 @@ def matches_affinity(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
 
 
 def term_matches(nodes: Nodes, term: NodeSelectorTerm, rows: Int64) -> Bool:
-    """Return which rows a node selector term matches; an empty term matches none."""
+    """Return the rows that a node selector term matches; an empty term matches none."""
     if not can_match(term):
         return np.zeros(len(rows), np.bool_)
     matched = np.ones(len(rows), np.bool_)
@@ -103,9 +108,9 @@ def term_matches(nodes: Nodes, term: NodeSelectorTerm, rows: Int64) -> Bool:
     return matched
 
 
-@lru_cache(maxsize=16_384)  # volumes of 5,000 nodes have a term each; cleared by `Engine` as large pods come and go
+@lru_cache(maxsize=16_384)  # volumes of 5,000 nodes have a term each; `Engine` clears the cache after large pods
 def can_match(term: NodeSelectorTerm) -> bool:
-    """Return whether a term is one that can match: not empty, and nothing in it that Kubernetes can't parse."""
+    """Return whether a term can match any node: it is not empty, and Kubernetes can parse all of it."""
     try:
         for requirement in term.match_expressions:
             check_requirement(requirement)
@@ -115,8 +120,10 @@ def can_match(term: NodeSelectorTerm) -> bool:
 
 
 def fields_well_formed(term: NodeSelectorTerm) -> bool:
-    """Return whether Kubernetes can parse the conditions of a term on fields."""
-    return all(one.operator in ("In", "NotIn") and len(one.values) == 1 for one in term.match_fields)
+    """Return whether Kubernetes can parse the field conditions of a term."""
+    return all(
+        requirement.operator in ("In", "NotIn") and len(requirement.values) == 1 for requirement in term.match_fields
+    )
 
 
 def _expression_matches(nodes: Nodes, requirement: Requirement, rows: Int64) -> Bool:
@@ -127,10 +134,10 @@ def _expression_matches(nodes: Nodes, requirement: Requirement, rows: Int64) -> 
     match requirement.operator:
         case "In" | "NotIn":
             known = (nodes.known_value(value) for value in requirement.values)
-            wanted = np.array([value for value in known if value != UNKNOWN], np.int64)
-            inside: Bool = np.isin(column, wanted)
+            wanted_values = np.array([value for value in known if value != UNKNOWN], np.int64)
+            in_values: Bool = np.isin(column, wanted_values)
             # As in Kubernetes, a node without the label satisfies NotIn.
-            return inside if requirement.operator == "In" else ~inside
+            return in_values if requirement.operator == "In" else ~in_values
         case "Exists":
             return present
         case "DoesNotExist":
@@ -152,26 +159,26 @@ def _compares(nodes: Nodes, requirement: Requirement, column: Int64) -> Bool:
 
 
 def _field_matches(nodes: Nodes, requirement: Requirement, rows: Int64) -> Bool:
-    # Nodes have one field; of any other the value is empty.
-    wanted = requirement.values[0]
-    inside: Bool = np.full(len(rows), wanted == "", np.bool_)
+    # Nodes have one field; the value of any other field is empty.
+    wanted_value = requirement.values[0]
+    equal: Bool = np.full(len(rows), wanted_value == "", np.bool_)
     if requirement.key == "metadata.name":
-        inside = rows == nodes.row_of.get(wanted, UNKNOWN)
-    return inside if requirement.operator == "In" else ~inside
+        equal = rows == nodes.row_of.get(wanted_value, UNKNOWN)
+    return equal if requirement.operator == "In" else ~equal
 
 
 def _features(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
-    wanted = cls.constraints.features if cls.constraints else frozenset()
-    if not wanted:
+    required = cls.constraints.features if cls.constraints else frozenset()
+    if not required:
         return np.ones(len(rows), np.bool_)
-    return np.array([wanted <= nodes.features[int(row)] for row in rows], np.bool_)
+    return np.array([required <= nodes.features[int(row)] for row in rows], np.bool_)
 
 
 def _model(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
     if not cls.models:
         return np.ones(len(rows), np.bool_)
-    wanted = np.array([nodes.model_id(model) for model in cls.models], np.int64)
-    accepted: Bool = np.isin(nodes.model[rows], wanted[wanted != UNKNOWN])
+    required = np.array([nodes.model_id(model) for model in cls.models], np.int64)
+    accepted: Bool = np.isin(nodes.model[rows], required[required != UNKNOWN])
     return accepted
 
 
@@ -180,8 +187,8 @@ def _sharing(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
 
 
 def _bandwidth(nodes: Nodes, cls: PodClass, rows: Int64) -> Bool:
-    known = nodes.bandwidth[rows]
-    enough: Bool = (known == UNKNOWN) | (known >= cls.bandwidth)
+    capacity = nodes.bandwidth[rows]
+    enough: Bool = (capacity == UNKNOWN) | (capacity >= cls.bandwidth)
     return enough
 
 
@@ -204,7 +211,7 @@ FILTERS: Final[Sequence[Filter]] = (
 
 
 def eligible(nodes: Nodes, cls: PodClass, rows: Int64, filters: Sequence[Filter] = FILTERS) -> Bool:
-    """Return which rows the class may use (bool of the length of ``rows``)."""
+    """Return the rows that the class may use (bool of the length of ``rows``)."""
     accepted = nodes.exists[rows]
     for rule in filters:
         if not isinstance(rule, Particular) or rule.concerns(cls):

@@ -1,4 +1,4 @@
-"""Neighbours counted once for a whole search: each look adds only the pods that were seated since the look before."""
+"""Counts of pods by topology domain for a whole search: each look adds only the pods seated since the last look."""
 
 from collections.abc import Sequence
 
@@ -14,50 +14,50 @@ Seated = tuple[int, Profile]
 
 
 class Remembered:
-    """Pods that are there, summed over the domains of a label, and those that a search has seated.
+    """Current pods by domain of a label, plus the pods that a search has seated.
 
-    A search seats pods as on a stack: what is below one that is still there is there too. So from look to look only
-    those above the uppermost that both know are taken off and put on.
+    A search seats pods as on a stack, so the pods below a seated pod don't change. Each look removes and adds only pods
+    above the part of the stack that it has in common with the last look.
     """
 
-    __slots__ = ("_counted", "_now", "_owner", "_seen", "_tally", "column", "domains", "sums")
+    __slots__ = ("_counted", "_counted_pods", "_current_sums", "_owner", "_tally", "column", "domains", "sums")
 
     def __init__(
         self, column: Int64, sums: Int64, tally: Tally | None, counted: Bool | None, domains: Int64, owner: object
     ) -> None:
-        """Start with nobody seated.
+        """Start without seated pods.
 
         Args:
-            column: int64[rows], the value of each row.
-            sums: int64[values + 1], pods by value: the last one, which is that of rows without the label, is 0.
-            tally: tells which further pods count.
-            counted: bool[rows], where they do; None for everywhere.
-            domains: the values that a spread counts.
-            owner: what this is remembered by, kept alive.
+            column: int64[rows], the label value of each row.
+            sums: int64[values + 1], pods by label value; the last entry, for rows without the label, is 0.
+            tally: decides which further pods count.
+            counted: bool[rows], rows where they count; None for all rows.
+            domains: label values that a spread counts.
+            owner: object that is part of the cache key, kept alive.
         """
         self.column, self.sums, self.domains = column, sums, domains
         self._tally, self._counted, self._owner = tally, counted, owner
-        self._now: Int64 | None = None
-        self._seen: list[Seated] = []
-        """Those seated at the last look."""
+        self._current_sums: Int64 | None = None
+        self._counted_pods: list[Seated] = []
+        """The pods that were seated at the last look."""
 
     def with_further(self, further: Sequence[Seated]) -> Int64:
-        """Return the sums with further pods; not to be written to, and to be read before the next look."""
+        """Return the sums with further pods; read-only, and valid only until the next look."""
         if not further:
             return self.sums
-        if self._now is None:
-            self._now = self.sums.copy()
-        seen, now = self._seen, self._now
-        common = min(len(seen), len(further))
-        while common and seen[common - 1] is not further[common - 1]:
+        if self._current_sums is None:
+            self._current_sums = self.sums.copy()
+        counted_pods, sums = self._counted_pods, self._current_sums
+        common = min(len(counted_pods), len(further))
+        while common and counted_pods[common - 1] is not further[common - 1]:
             common -= 1
-        charge(1 + len(seen) - common + len(further) - common)
-        while len(seen) > common:
-            self._count(now, seen.pop(), -1)
+        charge(1 + len(counted_pods) - common + len(further) - common)
+        while len(counted_pods) > common:
+            self._count(sums, counted_pods.pop(), -1)
         for pod in further[common:]:
-            self._count(now, pod, 1)
-            seen.append(pod)
-        return now
+            self._count(sums, pod, 1)
+            counted_pods.append(pod)
+        return sums
 
     def _count(self, sums: Int64, pod: Seated, change: int) -> None:
         row, profile = pod
@@ -67,19 +67,19 @@ class Remembered:
             sums[value] += change
 
     def beside(self, rows: Int64, further: Sequence[Seated]) -> Int64:
-        """Return for some rows the pods in their domains, further ones included."""
+        """Return the pods in the domains of the rows, including further pods."""
         charge(5)
         charge_rows(len(rows))
-        found: Int64 = self.with_further(further)[self.column[rows]]
-        return found
+        counts: Int64 = self.with_further(further)[self.column[rows]]
+        return counts
 
     def beside_rows(self, rows: Int64, further: Sequence[int]) -> Int64:
-        """Return for some rows the pods in their domains, with one more on each of the rows ``further``."""
+        """Return the pods in the domains of the rows, plus one pod on each of the rows ``further``."""
         charge(5 + len(further) // 16)
         charge_rows(len(rows))
         sums = self.sums
         if further:
             values = self.column[np.asarray(further, np.int64)]
             sums = sums + np.bincount(values[values != UNKNOWN], minlength=len(sums))
-        found: Int64 = sums[self.column[rows]]
-        return found
+        counts: Int64 = sums[self.column[rows]]
+        return counts

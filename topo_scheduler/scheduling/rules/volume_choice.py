@@ -1,7 +1,8 @@
-"""Which volumes the pods of a decision get: those that are there, or where new ones are to be made.
+"""Choice of volumes for the pods of a decision: existing volumes, or nodes for which new volumes are provisioned.
 
-Filters say where a pod has a volume; this says which, once the pod has a node. All pods of a decision are looked at
-together, so that no two of them get one volume, and those that share a claim get one that all their nodes can use.
+Filters decide on which nodes a pod has a volume. This module chooses the volume once the pod has a node. It handles all
+pods of a decision together. So no two claims get the same volume, and pods that share a claim get a volume that all
+their nodes can use.
 """
 
 from collections.abc import Sequence
@@ -34,44 +35,44 @@ from topo_scheduler.state.storage import (
 )
 
 Seated = tuple[Constraints, int, Profile | None]
-"""What a pod demands, the row it is to sit on, and what others see of it."""
+"""Constraints of a pod, its row, and what other pods see of it."""
 
 
-def choose_volumes(around: FilterContext, seats: Sequence[Seated]) -> list[tuple[VolumeChoice, ...]]:
-    """Return for each pod how its claims that wait for a node get their volumes.
+def choose_volumes(context: FilterContext, placed_pods: Sequence[Seated]) -> list[tuple[VolumeChoice, ...]]:
+    """Return for each pod the volumes of its claims with delayed binding.
 
     Args:
-        around: everything there is.
-        seats: all pods of a decision that have constraints.
+        context: nodes, pods and storage of the cluster.
+        placed_pods: all pods of a decision that have constraints.
 
     Raises:
-        ClaimError: the pods can't have their volumes on these nodes, though each of them could alone.
+        ClaimError: the pods can't have their volumes on these nodes together, although each pod alone could.
     """
-    used: dict[ClaimKey, tuple[PersistentVolumeClaim, list[int]]] = {}
-    waiting: list[list[ClaimKey]] = []
-    for constraints, row, _ in seats:
-        claims = {_key(claim): claim for claim in claims_of(around.storage, constraints)}
+    rows_by_claim: dict[ClaimKey, tuple[PersistentVolumeClaim, list[int]]] = {}
+    unbound_claims: list[list[ClaimKey]] = []
+    for constraints, row, _ in placed_pods:
+        claims = {_key(claim): claim for claim in claims_of(context.storage, constraints)}
         for key, claim in claims.items():
-            used.setdefault(key, (claim, []))[1].append(row)
-        waiting.append([key for key, claim in claims.items() if not is_bound(claim)])
-    for claim, rows in used.values():
+            rows_by_claim.setdefault(key, (claim, []))[1].append(row)
+        unbound_claims.append([key for key, claim in claims.items() if not is_bound(claim)])
+    for claim, rows in rows_by_claim.values():
         if len(rows) > 1 and READ_WRITE_ONCE_POD in claim.spec.access_modes:
             raise ClaimError(
                 f'{len(rows)} of its pods use the persistentvolumeclaim "{claim.metadata.name}", whose access mode'
                 " ReadWriteOncePod allows one"
             )
-    _check_limits(around, seats)
-    taken: set[str] = set()
-    found: dict[ClaimKey, VolumeChoice] = {}
-    for claim in by_size(claim for claim, _ in used.values() if not is_bound(claim)):
-        users = used[_key(claim)][1]
-        choice = _choose(around, claim, np.unique(np.array(users, np.int64)), users[0], taken)
-        found[_key(claim)] = choice
-        taken.add(choice.volume)
-        held = around.storage.choice_of(_key(claim))
-        if held is not None and held != choice:
+    _check_limits(context, placed_pods)
+    taken_volumes: set[str] = set()
+    choices: dict[ClaimKey, VolumeChoice] = {}
+    for claim in by_size(claim for claim, _ in rows_by_claim.values() if not is_bound(claim)):
+        users = rows_by_claim[_key(claim)][1]
+        choice = _choose(context, claim, np.unique(np.array(users, np.int64)), users[0], taken_volumes)
+        choices[_key(claim)] = choice
+        taken_volumes.add(choice.volume)
+        earlier_choice = context.storage.choice_of(_key(claim))
+        if earlier_choice is not None and earlier_choice != choice:
             raise ClaimError(f'persistentvolumeclaim "{claim.metadata.name}" is being bound for another pod')
-    return [tuple(found[key] for key in keys) for keys in waiting]
+    return [tuple(choices[key] for key in keys) for keys in unbound_claims]
 
 
 def _key(claim: PersistentVolumeClaim) -> ClaimKey:
@@ -79,67 +80,71 @@ def _key(claim: PersistentVolumeClaim) -> ClaimKey:
 
 
 def _choose(
-    around: FilterContext, claim: PersistentVolumeClaim, rows: Int64, first: int, taken: set[str]
+    context: FilterContext, claim: PersistentVolumeClaim, rows: Int64, first: int, taken: set[str]
 ) -> VolumeChoice:
-    names = around.nodes.names
-    node = around.storage.node_of(claim)
+    names = context.nodes.names
+    node = context.storage.node_of(claim)
     if node is not None:
         if any(names[int(row)] != node for row in rows):
             raise ClaimError(f'a volume for persistentvolumeclaim "{claim.metadata.name}" is being made for {node}')
         return VolumeChoice(_key(claim), node=node)
-    for option in options_for(around, claim):
+    for option in options_for(context, claim):
         name = option.volume.metadata.name
-        if name not in taken and reaches(around, option.volume, rows).all():
+        if name not in taken and reaches(context, option.volume, rows).all():
             return VolumeChoice(_key(claim), volume=name)
         if option.reserved and name not in taken:
             break
-    makes, room = can_make(around, claim, rows)
+    makes, room = can_make(context, claim, rows)
     if not (makes & room).all():
         pods = "this pod" if len(rows) == 1 else "all pods that share it"
         raise ClaimError(f'no volume for persistentvolumeclaim "{claim.metadata.name}" is there that {pods} could use')
     return VolumeChoice(_key(claim), node=names[first])
 
 
-def _check_limits(around: FilterContext, seats: Sequence[Seated]) -> None:
-    """Raise where the pods of one node together have more volumes than it can have."""
-    there: dict[int, list[Profile]] = {}
-    for constraints, row, profile in seats:
-        before = there.setdefault(row, [])
-        if before:
-            extra = [(row, one) for one in before]
-            if not within_limits(around, constraints, np.array([row], np.int64), extra, np.ones(1, np.bool_)).all():
-                raise ClaimError(f"node {around.nodes.names[row]} can't have the volumes of {len(before) + 1} pods")
-        if profile is not None and profile not in before:
-            before.append(profile)
+def _check_limits(context: FilterContext, placed_pods: Sequence[Seated]) -> None:
+    """Raise an error if the pods of one node together have more volumes than the node allows."""
+    earlier_pods: dict[int, list[Profile]] = {}
+    for constraints, row, profile in placed_pods:
+        earlier_on_node = earlier_pods.setdefault(row, [])
+        if earlier_on_node:
+            assumed_pods = [(row, earlier) for earlier in earlier_on_node]
+            if not within_limits(
+                context, constraints, np.array([row], np.int64), assumed_pods, np.ones(1, np.bool_)
+            ).all():
+                raise ClaimError(
+                    f"node {context.nodes.names[row]} can't have the volumes of {len(earlier_on_node) + 1} pods"
+                )
+        if profile is not None and profile not in earlier_on_node:
+            earlier_on_node.append(profile)
 
 
-# ---------------------------------------------------------------- what is written, and what comes of it
+# ---------------------------------------------------------------- writes and their results
 
 
 def writes_for(storage: Storage, choice: VolumeChoice) -> VolumeWrite | None:
-    """Return what the API server is to be told, None where it knows already."""
+    """Return the write for the API server, None if it has the choice already."""
     claim = storage.claims[choice.claim]
-    meta = claim.metadata
+    metadata = claim.metadata
     if not choice.volume:
-        if meta.annotations.get(SELECTED_NODE) == choice.node:
+        if metadata.annotations.get(SELECTED_NODE) == choice.node:
             return None
-        return SelectNode(choice.claim, meta.uid, meta.resource_version, choice.node)
+        return SelectNode(choice.claim, metadata.uid, metadata.resource_version, choice.node)
     volume = storage.volumes[choice.volume]
     reference = volume.spec.claim_ref
-    if reference is not None and reference.uid == meta.uid:
+    if reference is not None and reference.uid == metadata.uid:
         return None
     return ReserveVolume(
         choice.volume,
         volume.metadata.uid,
         volume.metadata.resource_version,
         choice.claim,
-        meta.uid,
-        meta.resource_version,
+        metadata.uid,
+        metadata.resource_version,
         marked=reference is None,
     )
 
 
-def unfit(around: FilterContext, volume: PersistentVolume, row: int) -> bool:
-    """Return whether a node can't use a volume that a claim was bound to."""
+def unfit(context: FilterContext, volume: PersistentVolume, row: int) -> bool:
+    """Return whether a node can't use a volume to which a claim was bound."""
     rows = np.array([row], np.int64)
-    return not reaches_bound(around, volume, rows, np.ones(1, np.bool_)).all()
+    return not reaches_bound(context, volume, rows, np.ones(1, np.bool_)).all()

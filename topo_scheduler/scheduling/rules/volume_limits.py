@@ -1,4 +1,4 @@
-"""How many volumes of each CSI driver a node can have: the plugin NodeVolumeLimits of kube-scheduler 1.36."""
+"""Limits on volumes per CSI driver and node, like the plugin NodeVolumeLimits of kube-scheduler 1.36."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,92 +15,101 @@ from topo_scheduler.state.storage import Storage, class_of_claim
 
 
 class ClaimError(ValueError):
-    """What is wrong with a claim, so that no node will do."""
+    """A claim has a problem that excludes all nodes."""
 
 
-def within_limits(around: FilterContext, constraints: Constraints, rows: Int64, extra: Extra, left: Bool) -> Bool:
-    """Return which rows can have the volumes of a pod as well; looks at those that are ``left``.
+def within_limits(
+    context: FilterContext, constraints: Constraints, rows: Int64, assumed_pods: Extra, candidates: Bool
+) -> Bool:
+    """Return the rows that can have the volumes of a pod in addition; only rows in ``candidates`` are checked.
 
     Raises:
-        ClaimError: the volumes of a pod on such a node can't be told.
+        ClaimError: the volumes of a pod on such a node are unknown.
     """
-    storage = around.storage
-    wanted = _handles(storage, constraints.namespace, constraints.claims, constraints.disks)
+    storage = context.storage
+    wanted_volumes = _handles(storage, constraints.namespace, constraints.claims, constraints.disks)
     accepted = np.ones(len(rows), np.bool_)
-    limited = storage.limits() if wanted else {}
-    if not limited:
+    limits_by_node = storage.limits() if wanted_volumes else {}
+    if not limits_by_node:
         return accepted
     attached = _attachments(storage)
-    busy = {row for row, _ in extra} | around.residents.special.keys()
-    asked = Counter(wanted.values())
-    for at in np.flatnonzero(left).tolist():
-        row = int(rows[at])
-        name = around.nodes.names[row]
-        limits = limited.get(name)
+    rows_with_pods = {row for row, _ in assumed_pods} | context.residents.special.keys()
+    requested = Counter(wanted_volumes.values())
+    for index in np.flatnonzero(candidates).tolist():
+        row = int(rows[index])
+        name = context.nodes.names[row]
+        limits = limits_by_node.get(name)
         if limits is None:
             continue
-        if row not in busy and name not in attached:
-            accepted[at] = all(number <= limits.get(driver, number) for driver, number in asked.items())
+        if row not in rows_with_pods and name not in attached:
+            accepted[index] = all(number <= limits.get(driver, number) for driver, number in requested.items())
             continue
-        used: dict[str, str] = {}
-        for profile in _residents(around, row, extra):
+        used_volumes: dict[str, str] = {}
+        for profile in _residents(context, row, assumed_pods):
             _check(storage, profile)
-            used |= _handles(storage, profile.namespace, profile.claims, profile.disks)
-        # What is attached and used by nobody counts, though it may be the very volume that is wanted.
-        there = attached.get(name, {}) | used
-        for driver, most in limits.items():
-            new = sum(handle not in used for handle, of in wanted.items() if of == driver)
-            if new and new + sum(of == driver for of in there.values()) > most:
-                accepted[at] = False
+            used_volumes |= _handles(storage, profile.namespace, profile.claims, profile.disks)
+        # Attached volumes that no pod uses count, although one of them may be the wanted volume.
+        all_volumes = attached.get(name, {}) | used_volumes
+        for driver, limit in limits.items():
+            additional = sum(
+                handle not in used_volumes
+                for handle, volume_driver in wanted_volumes.items()
+                if volume_driver == driver
+            )
+            if (
+                additional
+                and additional + sum(volume_driver == driver for volume_driver in all_volumes.values()) > limit
+            ):
+                accepted[index] = False
     return accepted
 
 
-def _residents(around: FilterContext, row: int, extra: Extra) -> Iterator[Profile]:
-    yield from around.residents.special.get(row, {})
-    yield from (profile for there, profile in extra if there == row)
+def _residents(context: FilterContext, row: int, assumed_pods: Extra) -> Iterator[Profile]:
+    yield from context.residents.special.get(row, {})
+    yield from (profile for pod_row, profile in assumed_pods if pod_row == row)
 
 
 def _check(storage: Storage, profile: Profile) -> None:
-    for used in profile.claims:
-        if not used.name:
+    for pod_claim in profile.claims:
+        if not pod_claim.name:
             raise ClaimError("PersistentVolumeClaim had no name")
-        claim = storage.claims.get((profile.namespace, used.name))
+        claim = storage.claims.get((profile.namespace, pod_claim.name))
         controller = claim.metadata.controller if claim else None
-        if claim is not None and used.owner and (controller is None or controller.uid != used.owner):
-            raise ClaimError(f"PVC {profile.namespace}/{used.name} was not created for the pod that uses it")
+        if claim is not None and pod_claim.owner and (controller is None or controller.uid != pod_claim.owner):
+            raise ClaimError(f"PVC {profile.namespace}/{pod_claim.name} was not created for the pod that uses it")
 
 
 def _handles(
     storage: Storage, namespace: str, claims: tuple[PodVolumeClaim, ...], disks: tuple[Disk, ...]
 ) -> Mapping[str, str]:
-    """Return the CSI volumes behind claims and disks: driver and handle, by driver."""
-    found = {f"{driver}/{handle}": driver for driver, handle in map(inline_handle, disks) if driver and handle}
-    for used in claims:
-        claim = storage.claims.get((namespace, used.name))
+    """Return the CSI volumes of claims and disks: the driver by ``driver/handle``."""
+    drivers = {f"{driver}/{handle}": driver for driver, handle in map(inline_handle, disks) if driver and handle}
+    for pod_claim in claims:
+        claim = storage.claims.get((namespace, pod_claim.name))
         if claim is None:
             continue
         volume = storage.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
         if volume is not None:
             driver, handle = handle_of(volume)
             if driver and handle:
-                found[f"{driver}/{handle}"] = driver
+                drivers[f"{driver}/{handle}"] = driver
             continue
-        # Not bound, or bound to what is not known yet: counted under its class.
+        # Not bound, or bound to an unknown volume: count it for the driver of its class.
         storage_class = storage.classes.get(class_of_claim(claim))
         if storage_class is not None:
             driver = PROVISIONERS.get(storage_class.provisioner, storage_class.provisioner)
             if driver:
-                found[f"{driver}//{namespace}/{used.name}"] = driver
-    return found
+                drivers[f"{driver}//{namespace}/{pod_claim.name}"] = driver
+    return drivers
 
 
 def _attachments(storage: Storage) -> dict[str, dict[str, str]]:
     """Return the CSI volumes attached to each node."""
-    found: dict[str, dict[str, str]] = {}
+    volumes_by_node: dict[str, dict[str, str]] = {}
     for attachment in storage.attachments.values():
         spec = attachment.spec
         volume = storage.volumes.get(spec.source.persistent_volume_name or "")
         if spec.attacher and volume is not None and volume.spec.csi is not None:
             handle = f"{spec.attacher}/{volume.spec.csi.volume_handle}"
-            found.setdefault(spec.node_name, {})[handle] = spec.attacher
-    return found
+            volumes_by_node.setdefault(spec.node_name, {})[handle] = spec.attacher
+    return volumes_by_node

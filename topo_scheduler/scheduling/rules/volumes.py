@@ -1,6 +1,6 @@
-"""Filters that look at claims and volumes, as kube-scheduler 1.36 does in the plugins named beside them.
+"""Filters for claims and volumes, like the plugins of kube-scheduler 1.36 that the docstrings name.
 
-Of in-tree volumes those are translated to CSI that `topo_scheduler.state.migration` names.
+The in-tree volumes named in `topo_scheduler.state.migration` are translated to CSI.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,68 +39,68 @@ from topo_scheduler.state.storage import (
 )
 
 ZONE_LABELS: Final = {BETA_ZONE: ZONE, BETA_REGION: REGION, ZONE: ZONE, REGION: REGION}
-"""Labels of volumes that bind to a zone, and the label of nodes that stands in for the older ones."""
+"""Zone labels of volumes, each with the label of nodes that replaces the older label."""
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
 
 def claims_of(storage: Storage, constraints: Constraints) -> list[PersistentVolumeClaim]:
-    """Return the claims a pod uses; VolumeBinding and VolumeZone, as far as they look at no node.
+    """Return the claims that a pod uses; the part of VolumeBinding and VolumeZone that depends on no node.
 
     Raises:
-        ClaimError: a claim is missing, lost, being deleted, not the pod's, or not bound yet and not to be waited for.
+        ClaimError: a claim is missing, lost, being deleted, of another pod, or unbound without delayed binding.
     """
     if storage.unlisted and constraints.claims:
         names = ", ".join(storage.unlisted)
         raise ClaimError(f"{names} can't be listed yet: grant get, list and watch on them to this scheduler")
-    found = [_claim(storage, constraints.namespace, claim) for claim in constraints.claims]
-    for claim in found:
+    claims = [_claim(storage, constraints.namespace, claim) for claim in constraints.claims]
+    for claim in claims:
         if is_bound(claim):
             continue
-        if claim.spec.volume_name or not _waits(storage, claim):
+        if claim.spec.volume_name or not _binds_later(storage, claim):
             raise ClaimError("pod has unbound immediate PersistentVolumeClaims")
-    return found
+    return claims
 
 
-def _claim(storage: Storage, namespace: str, wanted: PodVolumeClaim) -> PersistentVolumeClaim:
-    claim = storage.claims.get((namespace, wanted.name))
+def _claim(storage: Storage, namespace: str, pod_claim: PodVolumeClaim) -> PersistentVolumeClaim:
+    claim = storage.claims.get((namespace, pod_claim.name))
     if claim is None:
-        if wanted.owner:
+        if pod_claim.owner:
             raise ClaimError(
-                f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{wanted.name}"'
+                f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{pod_claim.name}"'
             )
-        raise ClaimError(f'persistentvolumeclaim "{wanted.name}" not found')
+        raise ClaimError(f'persistentvolumeclaim "{pod_claim.name}" not found')
     if claim.status.phase == "Lost":
-        raise ClaimError(f'persistentvolumeclaim "{wanted.name}" bound to a volume that does not exist')
+        raise ClaimError(f'persistentvolumeclaim "{pod_claim.name}" bound to a volume that does not exist')
     if claim.metadata.deletion_timestamp is not None:
-        raise ClaimError(f'persistentvolumeclaim "{wanted.name}" is being deleted')
+        raise ClaimError(f'persistentvolumeclaim "{pod_claim.name}" is being deleted')
     controller = claim.metadata.controller
-    if wanted.owner and (controller is None or controller.uid != wanted.owner):
-        raise ClaimError(f'persistentvolumeclaim "{wanted.name}" was not created for this pod')
+    if pod_claim.owner and (controller is None or controller.uid != pod_claim.owner):
+        raise ClaimError(f'persistentvolumeclaim "{pod_claim.name}" was not created for this pod')
     return claim
 
 
-def _waits(storage: Storage, claim: PersistentVolumeClaim) -> bool:
+def _binds_later(storage: Storage, claim: PersistentVolumeClaim) -> bool:
     name = class_of_claim(claim)
-    known = storage.classes.get(name) if name else None
-    if known is not None and known.volume_binding_mode is None:
+    storage_class = storage.classes.get(name) if name else None
+    if storage_class is not None and storage_class.volume_binding_mode is None:
         raise ClaimError(f"VolumeBindingMode not set for StorageClass {name}")
-    return known is not None and known.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+    return storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
 
 
 # ---------------------------------------------------------------- by node
 
 
 LASTING: Final = frozenset({NodeReason.VOLUME_NODE, NodeReason.VOLUME_ZONE})
-"""Reasons that hold whoever comes or goes: the volume of a claim stays where it is."""
+"""Reasons that hold whatever pods come or go: the volume of a claim does not move."""
 
 
 def uses_volumes(cls: PodClass) -> bool:
-    """Return whether claims, volumes and CSI nodes decide where a class may go."""
+    """Return whether claims, volumes and CSI nodes may decide where a class may go."""
     return cls.constraints is not None and bool(cls.constraints.claims or cls.constraints.disks)
 
 
 def concerned(cls: PodClass, claims: frozenset[ClaimKey], other: bool) -> bool:
-    """Return whether changes of claims, or of anything else of storage, may matter to a class."""
+    """Return whether changes of these claims, or of ``other`` storage objects, may matter to a class."""
     constraints = cls.constraints
     if constraints is None or not uses_volumes(cls):
         return False
@@ -108,23 +108,23 @@ def concerned(cls: PodClass, claims: frozenset[ClaimKey], other: bool) -> bool:
 
 
 def volume_rejections(
-    around: FilterContext, cls: PodClass, rows: Int64, extra: Extra, left: Bool
+    context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: Extra, left: Bool
 ) -> Iterator[tuple[NodeReason, Bool]]:
-    """Yield reasons, and which rows each rejects; ``left`` are those that nothing has rejected so far:
-    the caller takes away from it what is yielded, in place.
+    """Yield reasons, and the rows that each rejects.
+
+    ``left``: rows not rejected so far. The caller removes the yielded rows from it in place.
 
     Raises:
-        ClaimError: no node will do, and why. As in kube-scheduler, a single node on which something can't be told
-            is enough for that.
+        ClaimError: a problem excludes all nodes. As in kube-scheduler, a single node with an unknown volume suffices.
     """
     constraints = cls.constraints
     if constraints is None or not uses_volumes(cls):
         return
-    storage = around.storage
+    storage = context.storage
     charge_rows(len(rows), 1 + 4 * len(constraints.claims))
     claims = claims_of(storage, constraints)
-    yield NodeReason.CLAIM_IN_USE, np.full(len(rows), _in_use(around, constraints, claims, extra), np.bool_)
-    yield NodeReason.VOLUME_LIMIT, ~within_limits(around, constraints, rows, extra, left)
+    yield NodeReason.CLAIM_IN_USE, np.full(len(rows), _in_use(context, constraints, claims, assumed_pods), np.bool_)
+    yield NodeReason.VOLUME_LIMIT, ~within_limits(context, constraints, rows, assumed_pods, left)
     bound = [claim for claim in claims if is_bound(claim)]
     volumes = [storage.volumes.get(claim.spec.volume_name) for claim in bound]
     known = [volume for volume in volumes if volume is not None]
@@ -132,35 +132,39 @@ def volume_rejections(
         raise ClaimError("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
     near = np.ones(len(rows), np.bool_)
     for volume in known:
-        near &= reaches_bound(around, volume, rows, left & near)
+        near &= reaches_bound(context, volume, rows, left & near)
     yield NodeReason.VOLUME_NODE, ~near
     waiting = [claim for claim in claims if not is_bound(claim)]
     if waiting:
-        yield from _provided(around, waiting, rows)
+        yield from _provided(context, waiting, rows)
     zoned = np.ones(len(rows), np.bool_)
     for claim, used in zip(claims, constraints.claims, strict=True):
         if is_bound(claim) and not used.owner:
-            zoned &= _in_zone(around, storage.volumes[claim.spec.volume_name], rows)
+            zoned &= _in_zone(context, storage.volumes[claim.spec.volume_name], rows)
     yield NodeReason.VOLUME_ZONE, ~zoned
 
 
-def _in_use(around: FilterContext, constraints: Constraints, claims: list[PersistentVolumeClaim], extra: Extra) -> bool:
+def _in_use(
+    context: FilterContext, constraints: Constraints, claims: list[PersistentVolumeClaim], assumed_pods: Extra
+) -> bool:
     """VolumeRestrictions: ReadWriteOncePod."""
     single = {
         claim.metadata.name
         for claim, used in zip(claims, constraints.claims, strict=True)
         if not used.owner and READ_WRITE_ONCE_POD in claim.spec.access_modes
     }
-    conflicts = sum((constraints.namespace, name) in around.residents.claimed for name in single)
+    conflicts = sum((constraints.namespace, name) in context.residents.claimed for name in single)
     if conflicts or constraints.disks:
         # Nominated pods count only where the plugin has something to check at all.
-        conflicts += sum(claim.name in single and not claim.owner for _, who in extra for claim in who.claims)
+        conflicts += sum(
+            claim.name in single and not claim.owner for _, profile in assumed_pods for claim in profile.claims
+        )
     return conflicts > 0
 
 
-def _in_zone(around: FilterContext, volume: PersistentVolume, rows: Int64) -> Bool:
+def _in_zone(context: FilterContext, volume: PersistentVolume, rows: Int64) -> Bool:
     """VolumeZone."""
-    nodes = around.nodes
+    nodes = context.nodes
     columns = {label: nodes.label_column(label)[rows] for label in ZONE_LABELS}
     unzoned = np.all([column == UNKNOWN for column in columns.values()], axis=0)
     accepted = np.ones(len(rows), np.bool_)
@@ -176,92 +180,96 @@ def _in_zone(around: FilterContext, volume: PersistentVolume, rows: Int64) -> Bo
     return result
 
 
-# ---------------------------------------------------------------- claims that wait for a node
+# ---------------------------------------------------------------- claims with delayed binding
 
 
 def _provided(
-    around: FilterContext, claims: list[PersistentVolumeClaim], rows: Int64
+    context: FilterContext, claims: list[PersistentVolumeClaim], rows: Int64
 ) -> Iterator[tuple[NodeReason, Bool]]:
-    """VolumeBinding: a volume that is there, or room to make one."""
-    storage, row_of = around.storage, around.nodes.row_of
-    none, full = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
-    wanted: list[tuple[PersistentVolumeClaim, Bool]] = []
-    free: list[PersistentVolumeClaim] = []
+    """VolumeBinding: an existing volume, or room to provision one."""
+    storage, row_of = context.storage, context.nodes.row_of
+    without_volume, without_space = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+    to_provision: list[tuple[PersistentVolumeClaim, Bool]] = []
+    unselected: list[PersistentVolumeClaim] = []
     for claim in claims:
         node = storage.node_of(claim)
         if node is None:
-            free.append(claim)
+            unselected.append(claim)
         else:
-            none |= rows != row_of.get(node, UNKNOWN)
-            wanted.append((claim, np.ones(len(rows), np.bool_)))
-    wanted += _unmatched(around, free, rows)
+            without_volume |= rows != row_of.get(node, UNKNOWN)
+            to_provision.append((claim, np.ones(len(rows), np.bool_)))
+    to_provision += _unmatched(context, unselected, rows)
     undecided = np.ones(len(rows), np.bool_)
-    for missing, (makes, room) in [(missing, can_make(around, claim, rows)) for claim, missing in wanted]:
-        none |= undecided & missing & ~makes
-        full |= undecided & missing & makes & ~room
-        undecided &= ~missing | (makes & room)
-    yield NodeReason.VOLUME_NONE, none
-    yield NodeReason.VOLUME_SPACE, full
+    for rows_missing, (makes, room) in [
+        (rows_missing, can_make(context, claim, rows)) for claim, rows_missing in to_provision
+    ]:
+        without_volume |= undecided & rows_missing & ~makes
+        without_space |= undecided & rows_missing & makes & ~room
+        undecided &= ~rows_missing | (makes & room)
+    yield NodeReason.VOLUME_NONE, without_volume
+    yield NodeReason.VOLUME_SPACE, without_space
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeOption:
-    """A volume that a claim could be bound to."""
+    """A volume to which a claim could be bound."""
 
     volume: PersistentVolume
     reserved: bool
 
 
 def _unmatched(
-    around: FilterContext, claims: list[PersistentVolumeClaim], rows: Int64
+    context: FilterContext, claims: list[PersistentVolumeClaim], rows: Int64
 ) -> list[tuple[PersistentVolumeClaim, Bool]]:
-    """Return with each claim the rows on which no volume is there that it could be bound to, smallest claim first."""
-    places = np.full(around.nodes.rows, UNKNOWN, np.int64)
-    places[rows] = np.arange(len(rows), dtype=np.int64)
-    taken: dict[str, set[int]] = {}
+    """Return each claim with the rows where no existing volume fits it, the smallest claim first."""
+    index_of_row = np.full(context.nodes.rows, UNKNOWN, np.int64)
+    index_of_row[rows] = np.arange(len(rows), dtype=np.int64)
+    taken_rows: dict[str, set[int]] = {}
     result: list[tuple[PersistentVolumeClaim, Bool]] = []
     for claim in by_size(claims):
-        settled, found = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
-        left = len(rows)
-        for option in options_for(around, claim):
-            if not left:
+        settled, matched = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+        undecided = len(rows)
+        for option in options_for(context, claim):
+            if not undecided:
                 break
             charge()
             name = option.volume.metadata.name
-            reached = reached_rows(around, option.volume)
+            reached = reached_rows(context, option.volume)
             if reached is not None and len(reached) == 1 and not option.reserved:
-                place = int(places[reached[0]])  # a local volume: one of thousands alike
-                if place == UNKNOWN or settled[place] or place in taken.get(name, ()):
+                index = int(index_of_row[reached[0]])  # a local volume, of which there may be thousands
+                if index == UNKNOWN or settled[index] or index in taken_rows.get(name, ()):
                     continue
-            at = np.arange(len(rows), dtype=np.int64) if reached is None else places[reached]
-            at = at[at != UNKNOWN]
-            at = at[~settled[at]]
-            if name in taken:
-                at = at[[place not in taken[name] for place in at.tolist()]]
-            if len(at):
-                found[at] = settled[at] = True
-                left -= len(at)
+            indexes = np.arange(len(rows), dtype=np.int64) if reached is None else index_of_row[reached]
+            indexes = indexes[indexes != UNKNOWN]
+            indexes = indexes[~settled[indexes]]
+            if name in taken_rows:
+                indexes = indexes[[index not in taken_rows[name] for index in indexes.tolist()]]
+            if len(indexes):
+                matched[indexes] = settled[indexes] = True
+                undecided -= len(indexes)
                 if len(claims) > 1:
-                    taken.setdefault(name, set()).update(at.tolist())
+                    taken_rows.setdefault(name, set()).update(indexes.tolist())
             if option.reserved:
-                # A volume that is reserved for the claim is the only one, wherever it is.
-                free = [place for place in np.flatnonzero(~settled).tolist() if place not in taken.get(name, ())]
-                settled[free] = True
-                left -= len(free)
-        result.append((claim, ~found))
+                # A volume reserved for the claim is its only option, wherever the volume is.
+                open_rows = [
+                    index for index in np.flatnonzero(~settled).tolist() if index not in taken_rows.get(name, ())
+                ]
+                settled[open_rows] = True
+                undecided -= len(open_rows)
+        result.append((claim, ~matched))
     return result
 
 
 def by_size(claims: Iterable[PersistentVolumeClaim]) -> list[PersistentVolumeClaim]:
-    """Return claims in the order in which volumes are found for them, the smallest first."""
+    """Return claims in the order in which they get volumes, the smallest first."""
     return sorted(claims, key=lambda claim: size_of(claim.spec.resources.requests.get("storage")))
 
 
-def options_for(around: FilterContext, claim: PersistentVolumeClaim) -> Iterator[VolumeOption]:
-    """Yield the volumes a claim could be bound to: those reserved for it, then the smallest first.
+def options_for(context: FilterContext, claim: PersistentVolumeClaim) -> Iterator[VolumeOption]:
+    """Yield the volumes to which a claim could be bound: those reserved for it, then the smallest first.
 
     Raises:
-        ClaimError: the claim's selector can't be read.
+        ClaimError: the selector of the claim is invalid.
     """
     spec = claim.spec
     modes = set(spec.access_modes)
@@ -269,22 +277,22 @@ def options_for(around: FilterContext, claim: PersistentVolumeClaim) -> Iterator
         selector = compile_selector(spec.selector) if spec.selector is not None else EVERYTHING
     except SelectorError as error:
         raise ClaimError(f'persistentvolumeclaim "{claim.metadata.name}": selector: {error}') from error
-    for volume, reserved in around.storage.volumes_for(claim):
-        its = volume.spec
+    for volume, reserved in context.storage.volumes_for(claim):
+        volume_spec = volume.spec
         if (
-            its.volume_mode == spec.volume_mode
-            and its.volume_attributes_class_name == spec.volume_attributes_class_name
+            volume_spec.volume_mode == spec.volume_mode
+            and volume_spec.volume_attributes_class_name == spec.volume_attributes_class_name
             and volume.metadata.deletion_timestamp is None
-            and (reserved or (volume.status.phase == "Available" and modes.issubset(its.access_modes)))
+            and (reserved or (volume.status.phase == "Available" and modes.issubset(volume_spec.access_modes)))
             and (reserved or spec.selector is None or selector.matches(volume.metadata.labels))
         ):
             yield VolumeOption(volume, reserved)
 
 
-def can_make(around: FilterContext, claim: PersistentVolumeClaim, rows: Int64) -> tuple[Bool, Bool]:
-    """Return where a volume could be made for a claim, and where there is room for it."""
+def can_make(context: FilterContext, claim: PersistentVolumeClaim, rows: Int64) -> tuple[Bool, Bool]:
+    """Return the rows where a volume could be provisioned for a claim, and the rows with room for it."""
     name = class_of_claim(claim)
-    storage_class = around.storage.classes.get(name)
+    storage_class = context.storage.classes.get(name)
     if storage_class is None:
         raise ClaimError(f"failed to find storage class {name}")
     if storage_class.provisioner in ("", NO_PROVISIONER):
@@ -294,22 +302,24 @@ def can_make(around: FilterContext, claim: PersistentVolumeClaim, rows: Int64) -
     if storage_class.allowed_topologies:
         allowed = np.zeros(len(rows), np.bool_)
         for term in storage_class.allowed_topologies:
-            allowed |= _in_topology(around, term, rows)
-    return allowed, _has_room(around, claim, storage_class, rows)
+            allowed |= _in_topology(context, term, rows)
+    return allowed, _has_room(context, claim, storage_class, rows)
 
 
-def _in_topology(around: FilterContext, term: TopologyTerm, rows: Int64) -> Bool:
-    wanted = tuple(Requirement(one.key, "In", tuple(one.values)) for one in term.match_label_expressions)
-    return term_matches(around.nodes, NodeSelectorTerm(wanted), rows)
+def _in_topology(context: FilterContext, term: TopologyTerm, rows: Int64) -> Bool:
+    requirements = tuple(
+        Requirement(expression.key, "In", tuple(expression.values)) for expression in term.match_label_expressions
+    )
+    return term_matches(context.nodes, NodeSelectorTerm(requirements), rows)
 
 
-def _has_room(around: FilterContext, claim: PersistentVolumeClaim, storage_class: StorageClass, rows: Int64) -> Bool:
-    driver = around.storage.drivers.get(storage_class.provisioner)
-    wanted = claim.spec.resources.requests.get("storage")
-    if wanted is None or driver is None or not driver.spec.storage_capacity:
+def _has_room(context: FilterContext, claim: PersistentVolumeClaim, storage_class: StorageClass, rows: Int64) -> Bool:
+    driver = context.storage.drivers.get(storage_class.provisioner)
+    requested_size = claim.spec.resources.requests.get("storage")
+    if requested_size is None or driver is None or not driver.spec.storage_capacity:
         return np.ones(len(rows), np.bool_)
     room = np.zeros(len(rows), np.bool_)
-    for capacity in around.storage.capacities.values():
+    for capacity in context.storage.capacities.values():
         limit = capacity.capacity if capacity.maximum_volume_size is None else capacity.maximum_volume_size
         if capacity.storage_class_name != storage_class.metadata.name or capacity.node_topology is None:
             continue
@@ -317,6 +327,6 @@ def _has_room(around: FilterContext, claim: PersistentVolumeClaim, storage_class
             selector = compile_selector(capacity.node_topology)
         except SelectorError:
             continue
-        if limit is not None and size_of(limit) >= size_of(wanted):
-            room |= np.array([selector.matches(around.nodes.labels[int(row)]) for row in rows], np.bool_)
+        if limit is not None and size_of(limit) >= size_of(requested_size):
+            room |= np.array([selector.matches(context.nodes.labels[int(row)]) for row in rows], np.bool_)
     return room
