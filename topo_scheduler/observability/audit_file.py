@@ -1,8 +1,8 @@
-"""A file that lines are appended to, as operators rotate it: renamed and made anew, or truncated, at any time.
+"""A file to which lines are appended. Operators may rotate it at any time: rename and recreate it, or truncate it.
 
-Each line is one write to a descriptor opened for appending, so that lines of several processes don't mix. Writing is
-done in a thread. What can't be written is counted and dropped, and the file is tried again with the next lines: unlike
-a record, an audit log with a hole is still of use.
+Each line is one write to a descriptor opened for appending, so that lines of several processes don't mix. A thread does
+the writing. It counts and drops lines that it can't write, and tries the file again with the next lines: unlike a
+record, an audit log with a gap is still useful.
 """
 
 import logging
@@ -16,14 +16,14 @@ log = logging.getLogger(__name__)
 
 STDOUT: Final = "-"
 MOST_WAITING: Final = 100_000
-"""Lines that may wait to be written."""
+"""Lines in the queue of the writer at most."""
 WRITE_SECONDS: Final = 0.1
-"""How long a line may wait."""
+"""Seconds for which a line may be in the queue."""
 CLOSE_SECONDS: Final = 5.0
 
 
 class NotAppendable(Exception):
-    """The file can't be used; the message says why, and what to do."""
+    """The file can't be used. The message has the reason and the remedy."""
 
 
 class AuditFile:
@@ -33,7 +33,7 @@ class AuditFile:
         """Open the file.
 
         Raises:
-            NotAppendable: it can't be opened.
+            NotAppendable: the file can't be opened.
         """
         self.lines = 0
         """Lines written so far."""
@@ -42,81 +42,81 @@ class AuditFile:
         self._path = path
         self._descriptor = -1
         self._identity: tuple[int, int] | None = None
-        self._told = ""
+        self._logged_error = ""
         self._waiting: list[bytes] = []
-        self._something = threading.Condition()
+        self._wakeup = threading.Condition()
         self._closing = False
         try:
             self._open()
         except OSError as error:
-            told = error.strerror or str(error)
-            raise NotAppendable(f"{path}: {told}; name a file this process may append to, or - for stdout") from error
+            reason = error.strerror or str(error)
+            raise NotAppendable(f"{path}: {reason}; name a file this process may append to, or - for stdout") from error
         self._thread = threading.Thread(target=self._run, name="audit", daemon=True)
         self._thread.start()
 
     def put(self, line: bytes) -> None:
-        """Append a line, given without its end."""
-        with self._something:
+        """Append a line. The argument has no line end."""
+        with self._wakeup:
             if len(self._waiting) >= MOST_WAITING:
                 self.dropped += 1
             else:
                 self._waiting.append(line)
 
     def reopen(self) -> None:
-        """Open the file anew before the next line, as after it was rotated."""
+        """Open the file again before the next line, as after a rotation."""
         self._identity = None
 
     def close(self) -> None:
-        """Write what is left; blocks for a bounded time."""
-        with self._something:
+        """Write the remaining lines. Blocks for at most `CLOSE_SECONDS`."""
+        with self._wakeup:
             self._closing = True
-            self._something.notify()
+            self._wakeup.notify()
         self._thread.join(CLOSE_SECONDS)
 
     # ------------------------------------------------------------ inside
 
     def _run(self) -> None:
         while True:
-            with self._something:
-                if not self._closing:  # nobody wakes it: to be woken for each line would cost more than the line
-                    self._something.wait(WRITE_SECONDS)
+            with self._wakeup:
+                if not self._closing:  # `put` does not notify: waking for each line would cost more than the line
+                    self._wakeup.wait(WRITE_SECONDS)
                 lines, self._waiting, closing = self._waiting, [], self._closing
-            for at, line in enumerate(lines):
+            for index, line in enumerate(lines):
                 try:
-                    if at == 0:
+                    if index == 0:
                         self._follow()
                     self._write(line + b"\n")
                 except OSError as error:
-                    self._lost(len(lines) - at, error)
+                    self._lost(len(lines) - index, error)
                     break
                 self.lines += 1
-                self._told = ""
+                self._logged_error = ""
             if closing:
                 self._shut()
                 return
 
     def _write(self, line: bytes) -> None:
         written = os.write(self._descriptor, line)
-        while written < len(line):  # a disk that is nearly full takes a part
+        while written < len(line):  # a disk that is nearly full may take a part only
             written += os.write(self._descriptor, line[written:])
 
     def _lost(self, count: int, error: OSError) -> None:
         self.dropped += count
-        why = error.strerror or str(error)
-        if why != self._told:
-            self._told = why
-            log.error("the audit log loses lines, scheduling goes on: %s: %s", self._path, why)
+        reason = error.strerror or str(error)
+        if reason != self._logged_error:
+            self._logged_error = reason
+            log.error("the audit log loses lines, scheduling goes on: %s: %s", self._path, reason)
         self._shut()
 
     def _follow(self) -> None:
-        """Open the file anew if another one has its name, or none has."""
+        """Open the file again if the name belongs to another file, or to none."""
         if self._path == STDOUT:
             return
         try:
-            there = Path(self._path).stat()
+            status = Path(self._path).stat()
         except FileNotFoundError:
-            there = None
-        if self._descriptor < 0 or there is None or self._identity != (there.st_dev, there.st_ino):
+            status = None
+        if self._descriptor < 0 or status is None or self._identity != (status.st_dev, status.st_ino):
             self._shut()
             self._open()
 

@@ -1,4 +1,4 @@
-"""The certificate by which health and metrics are served: from files, followed as they rotate, or made at the start."""
+"""The certificate of the server for health and metrics: from files, reloaded after rotation, or generated."""
 
 import asyncio
 import logging
@@ -16,20 +16,20 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 10.0
-"""How often the files are looked at. The kubelet brings a rotated Secret within a minute or two anyway."""
+"""Seconds between two checks of the files. The kubelet updates a rotated Secret within a minute or two anyway."""
 VALID_SECONDS: Final = 365 * 86_400
-"""How long a certificate of our own is valid. It is made anew when a third of that is left."""
+"""Seconds for which a generated certificate is valid. It is renewed when a third of that is left."""
 RENEW_SECONDS: Final = VALID_SECONDS * 2 // 3
 
 _Stamp = tuple[tuple[int, int, int], ...]
 
 
 class CertificateError(ValueError):
-    """A certificate or key that can't be used; the message names the file."""
+    """A certificate or key can't be used. The message names the file."""
 
 
 class Certificates:
-    """The TLS context in use. Connections that are made later get the newest one.
+    """The TLS context in use. New connections get the newest context.
 
     Args:
         cert_file: PEM file of the certificate with its chain, or an empty string to make one.
@@ -45,7 +45,7 @@ class Certificates:
 
     @property
     def context(self) -> ssl.SSLContext:
-        """The context in use; `load` was called before."""
+        """The context in use. The caller must have called `load`."""
         assert self._context is not None
         return self._context
 
@@ -64,7 +64,7 @@ class Certificates:
         self._stamp = stamp
 
     def refresh(self) -> None:
-        """Take over what has changed; a pair that can't be used is logged once, and the old one stays. Blocks."""
+        """Load a changed certificate. An invalid pair is logged once, and the old one stays in use. Blocks."""
         try:
             if self._files is None:
                 if time.time() >= self._renew_at:
@@ -80,7 +80,7 @@ class Certificates:
             self._refused = ""
 
     async def watch(self) -> None:
-        """Refresh for ever."""
+        """Refresh until cancelled."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
             await asyncio.to_thread(self.refresh)
@@ -88,10 +88,10 @@ class Certificates:
 
 def _stamp(files: tuple[str, str]) -> _Stamp:
     try:
-        found = [os.stat(file) for file in files]  # noqa: PTH116
+        statuses = [os.stat(file) for file in files]  # noqa: PTH116
     except OSError as error:
         raise CertificateError(f"{error.filename}: {error.strerror or error}") from error
-    return tuple((one.st_ino, one.st_mtime_ns, one.st_size) for one in found)
+    return tuple((status.st_ino, status.st_mtime_ns, status.st_size) for status in statuses)
 
 
 def _context_from(cert_file: str, key_file: str) -> ssl.SSLContext:
@@ -110,7 +110,7 @@ def _context_from(cert_file: str, key_file: str) -> ssl.SSLContext:
 
 
 def _no_password() -> str:
-    # Without this OpenSSL asks for it on the terminal and waits.
+    # Without this callback OpenSSL asks for the password on the terminal and waits.
     raise ValueError("the key has a password")
 
 
@@ -122,7 +122,7 @@ def _self_signed_context() -> ssl.SSLContext:
 
 def self_signed() -> tuple[bytes, bytes]:
     """Return a certificate of this host and its private key, as PEM texts."""
-    # Only here: it costs 40 ms and some MiB, and who has files needs none of it.
+    # Imported here because it takes 40 ms and some MiB, and only generated certificates need it.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -138,10 +138,12 @@ def self_signed() -> tuple[bytes, bytes]:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        # Clocks of clients may be a little behind.
+        # The clock of a client may be slow.
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(seconds=VALID_SECONDS))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(one) for one in (host, "localhost")]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.DNSName(dns_name) for dns_name in (host, "localhost")]), critical=False
+        )
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(key, hashes.SHA256())
@@ -154,7 +156,7 @@ def self_signed() -> tuple[bytes, bytes]:
 
 @contextmanager
 def _as_file(text: bytes) -> Iterator[str]:
-    """Yield the path of a file with this text: in memory where that is possible, as the root may be read-only."""
+    """Yield the path of a file with this text, in memory if possible, because the file system may be read-only."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("topo-scheduler")
         try:

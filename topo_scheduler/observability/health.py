@@ -1,6 +1,6 @@
 """Health and metrics over HTTP: /livez, /readyz, /healthz (the same as /livez) and /metrics.
 
-Whoever reaches the port may ask for health, as the kubelet does, which has no token. Metrics may need one.
+Health needs no token, because the kubelet has none. Metrics may need one.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,11 +10,11 @@ from typing import Final
 from aiohttp import web
 
 Check = Callable[[], str]
-"""Returns what is wrong, or an empty string."""
+"""Returns the problem, or an empty string."""
 
 
 class ScrapeVerdict(Enum):
-    """Whether a request for metrics is answered, as a status."""
+    """Whether a request for metrics is allowed, as an HTTP status."""
 
     ALLOWED = 200
     UNAUTHENTICATED = 401
@@ -23,7 +23,7 @@ class ScrapeVerdict(Enum):
 
 
 Authorize = Callable[[str], Awaitable[ScrapeVerdict]]
-"""Says whether the bearer of a token may read metrics."""
+"""Returns whether the bearer of a token may read metrics."""
 
 _REFUSALS: Final = {
     ScrapeVerdict.UNAUTHENTICATED: "a token is needed that the API server knows: Authorization: Bearer TOKEN",
@@ -39,9 +39,9 @@ def application(
     metrics: Callable[[], bytes],
     authorize: Authorize | None = None,
 ) -> Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]:
-    """Return the handler of all requests; ``?verbose`` lists every check, as the API server does.
+    """Return the handler of all requests. ``?verbose`` lists every check, as in the API server.
 
-    ``authorize`` is asked before metrics are shown; without it everybody who reaches the port may see them.
+    ``authorize`` decides on requests for metrics. Without it every client of the port may read them.
     """
     checks = {"/livez": ("livez", live), "/healthz": ("healthz", live), "/readyz": ("readyz", ready)}
 
@@ -70,9 +70,9 @@ async def _authorized(request: web.BaseRequest, authorize: Authorize) -> ScrapeV
 
 
 def _health(request: web.BaseRequest, name: str, checks: Mapping[str, Check]) -> web.Response:
-    wrong = {check: problem for check, ask in checks.items() if (problem := ask())}
-    if not wrong and "verbose" not in request.query:
+    problems = {check: problem for check, run_check in checks.items() if (problem := run_check())}
+    if not problems and "verbose" not in request.query:
         return web.Response(text="ok")
-    lines = [f"[-]{check} failed: {wrong[check]}" if check in wrong else f"[+]{check} ok" for check in checks]
-    lines.append(f"{name} check {'failed' if wrong else 'passed'}")
-    return web.Response(text="\n".join(lines) + "\n", status=500 if wrong else 200)
+    lines = [f"[-]{check} failed: {problems[check]}" if check in problems else f"[+]{check} ok" for check in checks]
+    lines.append(f"{name} check {'failed' if problems else 'passed'}")
+    return web.Response(text="\n".join(lines) + "\n", status=500 if problems else 200)

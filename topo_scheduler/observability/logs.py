@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line for machines, or text for people, on standard error."""
+"""Logs on standard error: one JSON object per line, or text."""
 
 import logging
 import sys
@@ -11,22 +11,22 @@ from topo_scheduler.api.printable import LONGEST_CHARACTERS, printable
 from topo_scheduler.state.decision import Decision, Verdict
 
 decisions: Final = logging.getLogger("topo_scheduler.decisions")
-"""One line a decision."""
+"""Logger with one line for each decision."""
 
 SHOWN: Final = 16
-"""Nodes named in the line of a decision; a gang of a thousand would fill the screen."""
+"""Nodes in the line of a decision at most: a gang of a thousand pods would fill the screen."""
 
 MOST_ITEMS: Final = 256
-"""Items of a list, or keys of an object, in one field of a line of JSON."""
+"""Items of a list, or keys of an object, in one field of a JSON line at most."""
 
 CONTINUED: Final = "    | "
-"""Begins the lines of a traceback, so that none can be taken for a message."""
+"""Prefix of the lines of a traceback, so that they can't be mistaken for a message."""
 
 
 class _TextFormatter(logging.Formatter):
-    """Text for people; strings from outside can neither forge a line nor move the cursor of a terminal.
+    """Formats text logs. Untrusted strings can neither forge a line nor move the cursor of a terminal.
 
-    JSON needs nothing of the kind: it writes all but ASCII as codes.
+    JSON does not need this, because it escapes all non-ASCII characters.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
@@ -41,29 +41,29 @@ class _TextFormatter(logging.Formatter):
 
 
 class _Json(JsonFormatter):
-    """JSON for machines; a text from outside makes no line longer than people and collectors can read."""
+    """Formats JSON logs. Untrusted strings are cut, so that people and log collectors can read each line."""
 
     def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
         return {key: _cut(value) for key, value in super().process_log_record(log_data).items()}
 
 
 def _cut(value: Any) -> Any:
-    """Return a value of which texts and sequences are cut; of a long text, such as a traceback, both ends stay."""
+    """Return a value with long texts and sequences cut. Both ends of a long text, such as a traceback, stay."""
     match value:
         case str() if len(value) > 2 * LONGEST_CHARACTERS:
-            left = len(value) - 2 * LONGEST_CHARACTERS
-            return f"{value[:LONGEST_CHARACTERS]}... ({left} more characters) ...{value[-LONGEST_CHARACTERS:]}"
+            omitted = len(value) - 2 * LONGEST_CHARACTERS
+            return f"{value[:LONGEST_CHARACTERS]}... ({omitted} more characters) ...{value[-LONGEST_CHARACTERS:]}"
         case list() | tuple():
-            some = [_cut(one) for one in value[:MOST_ITEMS]]
-            return [*some, f"and {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else some
+            items = [_cut(item) for item in value[:MOST_ITEMS]]
+            return [*items, f"and {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else items
         case dict():
-            cut = {_cut(str(key)): _cut(one) for key, one in islice(value.items(), MOST_ITEMS)}
-            return cut | ({"...": f"and {len(value) - MOST_ITEMS} more"} if len(value) > MOST_ITEMS else {})
+            items_by_key = {_cut(str(key)): _cut(item) for key, item in islice(value.items(), MOST_ITEMS)}
+            return items_by_key | ({"...": f"and {len(value) - MOST_ITEMS} more"} if len(value) > MOST_ITEMS else {})
     return value
 
 
 def configure(level: str, format: Literal["json", "text"]) -> None:
-    """Send all logs to standard error in the given form, replacing what was configured before."""
+    """Send all logs to standard error in the given format, and replace any earlier configuration."""
     handler = logging.StreamHandler(sys.stderr)
     if format == "json":
         handler.setFormatter(
@@ -79,7 +79,7 @@ def configure(level: str, format: Literal["json", "text"]) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # Their debug logs are one line a request: they hide what they should show.
+    # These log one line for each request at level debug, which would hide our own lines.
     for noisy in ("aiohttp", "asyncio", "numba", "kubernetes_asyncio"):
         logging.getLogger(noisy).setLevel(max(logging.INFO, logging.getLevelName(level.upper())))
 

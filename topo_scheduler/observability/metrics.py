@@ -1,4 +1,4 @@
-"""Metrics. Labels are bounded: domains, levels, outcomes; never a pod or a job, a namespace once only."""
+"""Metrics. Labels are bounded: domains, levels and outcomes, never a pod or a job. One metric has a namespace label."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ _SLOW: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 3
 
 @dataclass(frozen=True, slots=True)
 class DomainState:
-    """A domain at the moment of a scrape; shares from 0 to 1. The whole cluster has level ``cluster``."""
+    """A domain at the time of a scrape, with ratios from 0 to 1. The whole cluster has level ``cluster``."""
 
     level: str
     path: str
@@ -29,7 +29,7 @@ class DomainState:
 
 @dataclass(frozen=True, slots=True)
 class WrittenCounts:
-    """What was written of the record and the audit log so far; nothing where they are not asked for."""
+    """Written data of the record and the audit log so far; 0 where they are not configured."""
 
     record_bytes: int = 0
     record_calls: int = 0
@@ -40,7 +40,7 @@ class WrittenCounts:
 
 @dataclass(frozen=True, slots=True)
 class LinkLoad:
-    """A link at the moment of a scrape, in bit/s; ``capacity`` None where it is not known."""
+    """A link at the time of a scrape, in bit/s. ``capacity`` is None where unknown."""
 
     level: str
     path: str
@@ -50,9 +50,9 @@ class LinkLoad:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is read when metrics are scraped. ``staleness`` and ``longest_wait`` in seconds, ``shares`` from 0 to 1.
+    """The values of gauges at a scrape. ``staleness`` and ``longest_wait`` are in seconds, ``shares`` from 0 to 1.
 
-    ``largest_gangs`` GPUs by level, GPU model and ``node`` or ``typical`` member; ``stranded_gpus`` by GPU model.
+    ``largest_gangs``: GPUs by level, GPU model and ``node`` or ``typical`` member. ``stranded_gpus``: by GPU model.
     """
 
     domains: Iterable[DomainState] = ()
@@ -85,7 +85,7 @@ class Snapshot:
 
 
 class Metrics:
-    """All metrics of one daemon, in a registry of their own."""
+    """All metrics of one daemon, in its own registry."""
 
     def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
         self.registry = CollectorRegistry()
@@ -169,11 +169,11 @@ class Metrics:
             self.gang_hops.labels(level).observe(decision.quality.mean_hops / 1000)
 
     def bound(self, outcome: str, seconds: float) -> None:
-        """Count a Binding that ended."""
+        """Count a Binding with a known outcome."""
         self.bind.labels(outcome).observe(seconds)
 
     def plugin_called(self, plugin: str, point: str, seconds: float) -> None:
-        """Count a call of a plugin that ended, or that nobody waits for any more."""
+        """Count a call of a plugin that ended or was abandoned."""
         self.plugin_calls.labels(plugin, point).observe(seconds)
 
     def plugin_failed(self, plugin: str, point: str, reason: str) -> None:
@@ -186,7 +186,7 @@ class Metrics:
 
 
 class _AtScrape(Collector):
-    """Gauges computed when asked for, from state that changes too often to be copied at each change."""
+    """Gauges that are computed at each scrape, because their state changes too often to copy it at each change."""
 
     def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
         self._snapshot = snapshot
@@ -197,28 +197,28 @@ class _AtScrape(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
         return self._families(self._snapshot())
 
-    def _families(self, now: Snapshot) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        used = GaugeMetricFamily(
+    def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
+        utilization = GaugeMetricFamily(
             "topology_domain_utilization_ratio", "Share of a domain's GPUs in use.", labels=("level", "domain")
         )
-        torn = GaugeMetricFamily(
+        fragmentation = GaugeMetricFamily(
             "topology_scheduler_domain_fragmentation_ratio",
             "1 - largest gang of whole nodes that fits in a domain / its free GPUs.",
             labels=("level", "domain"),
         )
-        for domain in now.domains:
-            used.add_metric((domain.level, domain.path), domain.utilization)
-            torn.add_metric((domain.level, domain.path), domain.fragmentation)
-        yield used
-        yield torn
-        yield from _links(now)
+        for domain in snapshot.domains:
+            utilization.add_metric((domain.level, domain.path), domain.utilization)
+            fragmentation.add_metric((domain.level, domain.path), domain.fragmentation)
+        yield utilization
+        yield fragmentation
+        yield from _links(snapshot)
         largest = GaugeMetricFamily(
             "topology_scheduler_largest_gang_gpus",
             "GPUs of the largest gang that would fit into one domain of a level now, of whole nodes or of typical"
             " members.",
             labels=("level", "model", "member"),
         )
-        for labels, gpus in now.largest_gangs.items():
+        for labels, gpus in snapshot.largest_gangs.items():
             largest.add_metric(labels, gpus)
         yield largest
         stranded = GaugeMetricFamily(
@@ -226,58 +226,60 @@ class _AtScrape(Collector):
             "Free GPUs that neither a whole node nor a typical member can have.",
             labels=("model",),
         )
-        for model, gpus in now.stranded_gpus.items():
+        for model, gpus in snapshot.stranded_gpus.items():
             stranded.add_metric((model,), gpus)
         yield stranded
-        yield _gauge("topology_gpu_allocation_ratio", "Share of all GPUs in use.", now.gpu_allocation)
-        yield _gauge("topology_scheduler_nodes", "Nodes known.", now.nodes)
-        yield _gauge("topology_scheduler_unlabelled_nodes", "Nodes whose place is not told.", now.unlabelled_nodes)
+        yield _gauge("topology_gpu_allocation_ratio", "Share of all GPUs in use.", snapshot.gpu_allocation)
+        yield _gauge("topology_scheduler_nodes", "Nodes known.", snapshot.nodes)
+        yield _gauge("topology_scheduler_unlabelled_nodes", "Nodes whose place is not told.", snapshot.unlabelled_nodes)
         yield _gauge(
             "topology_scheduler_unlabelled_gpu_nodes",
             "Nodes with GPUs whose labels do not tell their place: gangs there are placed without topology.",
-            now.unlabelled_gpu_nodes,
+            snapshot.unlabelled_gpu_nodes,
         )
-        above = GaugeMetricFamily(
+        above_limit = GaugeMetricFamily(
             "topology_scheduler_leaves_above_limit",
             "Leaves that are larger than a limit per leaf that is set: gangs that fit into one are spread.",
             labels=("limit",),
         )
-        for limit, leaves in now.leaves_above_limits.items():
-            above.add_metric((limit,), leaves)
-        yield above
+        for limit, leaves in snapshot.leaves_above_limits.items():
+            above_limit.add_metric((limit,), leaves)
+        yield above_limit
         yield _gauge(
-            "topology_scheduler_oversubscribed_nodes", "Nodes that hold more than they have.", now.oversubscribed_nodes
+            "topology_scheduler_oversubscribed_nodes",
+            "Nodes that hold more than they have.",
+            snapshot.oversubscribed_nodes,
         )
         yield _gauge(
             "topology_scheduler_held_back_classes",
             "Classes of pods of which the API server refused one lately, by namespace.",
-            now.held_back_classes,
+            snapshot.held_back_classes,
         )
-        yield _gauge("topology_scheduler_reservations", "Workloads that nodes are held for.", now.reservations)
+        yield _gauge("topology_scheduler_reservations", "Workloads that nodes are held for.", snapshot.reservations)
         yield _gauge(
             "topology_scheduler_reserved_gpus",
             "GPUs held for workloads that wait, those that others still use included.",
-            now.reserved_gpus,
+            snapshot.reserved_gpus,
         )
-        yield _gauge("topology_scheduler_migrations", "Migrations that are not over.", now.migrations)
+        yield _gauge("topology_scheduler_migrations", "Migrations that are not over.", snapshot.migrations)
         spares = GaugeMetricFamily(
             "topology_scheduler_spare_nodes",
             "Nodes of a leaf that are kept for recovery: wanted; of these free of pods with GPUs, or lent to pods that"
             " would give way. On the others GPUs are yet in use.",
             labels=("domain", "state"),
         )
-        for (domain_path, state), nodes in now.spares.items():
+        for (domain_path, state), nodes in snapshot.spares.items():
             spares.add_metric((domain_path, state), nodes)
         yield spares
-        yield _gauge("topology_scheduler_binds_in_flight", "Bindings whose end is not known.", now.binds_in_flight)
-        yield _gauge("topology_scheduler_leader", "1 while this replica leads.", int(now.leading))
+        yield _gauge("topology_scheduler_binds_in_flight", "Bindings whose end is not known.", snapshot.binds_in_flight)
+        yield _gauge("topology_scheduler_leader", "1 while this replica leads.", int(snapshot.leading))
         yield _gauge(
             "topology_scheduler_plugin_threads_lost",
             "Threads of plugins that took too long and could not be ended.",
-            now.plugin_threads,
+            snapshot.plugin_threads,
         )
         pending = GaugeMetricFamily("scheduler_pending_pods", "Pods waiting, by queue.", labels=("queue",))
-        for queue, count in (now.pending or {}).items():
+        for queue, count in (snapshot.pending or {}).items():
             pending.add_metric((queue,), count)
         yield pending
         waits = GaugeMetricFamily(
@@ -285,7 +287,7 @@ class _AtScrape(Collector):
             "Since the pod was first seen pending that has waited longest, by queue.",
             labels=("queue",),
         )
-        for queue, seconds in (now.longest_wait or {}).items():
+        for queue, seconds in (snapshot.longest_wait or {}).items():
             waits.add_metric((queue,), seconds)
         yield waits
         shares = GaugeMetricFamily(
@@ -293,7 +295,7 @@ class _AtScrape(Collector):
             "Largest of a namespace's shares of all GPUs, CPU and memory; of namespaces with pods of this scheduler.",
             labels=("namespace",),
         )
-        for namespace, share in (now.shares or {}).items():
+        for namespace, share in (snapshot.shares or {}).items():
             shares.add_metric((namespace,), share)
         yield shares
         stale = GaugeMetricFamily(
@@ -301,23 +303,23 @@ class _AtScrape(Collector):
             "Since the last sign of life of a watch.",
             labels=("resource",),
         )
-        for resource, seconds in (now.staleness or {}).items():
+        for resource, seconds in (snapshot.staleness or {}).items():
             stale.add_metric((resource,), seconds)
         yield stale
         requests = CounterMetricFamily(
             "topology_scheduler_api_requests", "Requests to the API server; code 0: no answer.", labels=("verb", "code")
         )
-        for (verb, code), count in (now.api_requests or {}).items():
+        for (verb, code), count in (snapshot.api_requests or {}).items():
             requests.add_metric((verb, str(code)), count)
         yield requests
         received = CounterMetricFamily("topology_scheduler_api_received_bytes", "Bytes read from the API server.")
-        received.add_metric((), now.api_bytes)
+        received.add_metric((), snapshot.api_bytes)
         yield received
         events = CounterMetricFamily("topology_scheduler_events", "Events by what became of them.", labels=("result",))
-        for result, count in (now.events or {}).items():
+        for result, count in (snapshot.events or {}).items():
             events.add_metric((result,), count)
         yield events
-        yield from _of_written(now.written)
+        yield from _of_written(snapshot.written)
 
 
 def _of_written(written: WrittenCounts) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
@@ -339,7 +341,7 @@ def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(name, text, value=value)
 
 
-def _links(now: Snapshot) -> Iterator[GaugeMetricFamily]:
+def _links(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     names = ("level", "domain")
     capacity = GaugeMetricFamily(
         "topology_scheduler_link_capacity_bits_per_second",
@@ -350,7 +352,7 @@ def _links(now: Snapshot) -> Iterator[GaugeMetricFamily]:
     reserved = GaugeMetricFamily(
         "topology_scheduler_link_reserved_bits_per_second", "What gangs have reserved of it.", labels=names
     )
-    for link in now.links:
+    for link in snapshot.links:
         if link.capacity is not None:
             capacity.add_metric((link.level, link.path), link.capacity)
         reserved.add_metric((link.level, link.path), link.reserved)
@@ -359,7 +361,7 @@ def _links(now: Snapshot) -> Iterator[GaugeMetricFamily]:
         "Links that are not limited because nothing tells what they carry; level node: networks of nodes.",
         labels=("level",),
     )
-    for level, count in (now.unknown_links or {}).items():
+    for level, count in (snapshot.unknown_links or {}).items():
         unknown.add_metric((level,), count)
     yield capacity
     yield reserved

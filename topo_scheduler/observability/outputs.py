@@ -1,4 +1,4 @@
-"""Where decisions are written down: the directory of a record, the file of the audit log. They outlive a term."""
+"""Files for decisions: the directory of a record, and the audit log. They stay open across terms."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,18 +12,18 @@ from topo_scheduler.observability.segment_writer import NotWritable, SegmentLimi
 
 @dataclass(slots=True)
 class Outputs:
-    """What is open; None for what was not asked for."""
+    """The open outputs; None for those that are not configured."""
 
     record: SegmentWriter | None = None
     audit: AuditFile | None = None
 
     def reopen(self) -> None:
-        """Open the audit log anew."""
+        """Open the audit log again."""
         if self.audit is not None:
             self.audit.reopen()
 
     def state(self) -> WrittenCounts:
-        """Return how it goes."""
+        """Return the counts of written and dropped lines and bytes."""
         record, audit = self.record, self.audit
         return WrittenCounts(
             record_bytes=record.written if record is not None else 0,
@@ -34,23 +34,23 @@ class Outputs:
         )
 
     def close(self) -> None:
-        """Write what is left; blocks for a bounded time."""
+        """Write the remaining data and close. Blocks for a bounded time."""
         for output in (self.record, self.audit):
             if output is not None:
                 output.close()
 
 
 def open_outputs(config: SchedulerConfig) -> Outputs:
-    """Open what the configuration asks for.
+    """Open the configured outputs.
 
     Raises:
-        ConfigError: a directory or file that can't be used; the message names it and the remedy.
+        ConfigError: a directory or file can't be used. The message has its name and the remedy.
     """
-    outputs, asked = Outputs(), config.record
+    outputs, record = Outputs(), config.record
     try:
-        if asked.directory:
-            bounds = SegmentLimits(asked.max_bytes, asked.bytes_of_segment, asked.segment_age)
-            outputs.record = SegmentWriter(Path(asked.directory), bounds)
+        if record.directory:
+            bounds = SegmentLimits(record.max_bytes, record.bytes_of_segment, record.segment_age)
+            outputs.record = SegmentWriter(Path(record.directory), bounds)
         if config.audit_log.path:
             outputs.audit = AuditFile(config.audit_log.path)
     except NotWritable as error:

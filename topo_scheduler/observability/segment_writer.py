@@ -1,7 +1,7 @@
-"""Writes segments in a thread of its own, so that nobody waits for a disk.
+"""Writes segments in its own thread, so that decisions do not wait for a disk.
 
-What was handed over and is not written yet is bounded. Whatever goes wrong ends the writing for good: it is logged
-once, and the process goes on. A record with a hole could not be replayed, so none is left.
+The queue of the writer is bounded. Any error ends the writing for good: the writer logs it once, and the process
+continues. A record with a gap could not be replayed, so the writer leaves none.
 """
 
 import logging
@@ -21,23 +21,23 @@ log = logging.getLogger(__name__)
 
 LEVEL: Final = 3
 FLUSH_SECONDS: Final = 0.5
-"""How long a line may wait before it is on its way to the disk: what a kill loses."""
+"""Seconds for which a line may be in the queue. A kill loses these lines."""
 WAKE_BYTES: Final = 1 << 20
-"""Bytes from which nothing waits for its time."""
+"""Bytes in the queue from which the thread writes at once."""
 MOST_WAITING: Final = 64 << 20
 PATIENCE_SECONDS: Final = 2.0
-"""More bytes than that may wait to be written for so long, and no longer."""
+"""Seconds for which the queue may hold more than `MOST_WAITING` bytes."""
 CLOSE_SECONDS: Final = 10.0
 LOCK: Final = ".lock"
 
 
 class NotWritable(Exception):
-    """The directory can't be used; the message says why, and what to do."""
+    """The directory can't be used. The message has the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentLimits:
-    """Bytes of all segments together and of one, and the seconds after which another is begun."""
+    """Limits of all segments together and of one in bytes, and seconds after which the next segment begins."""
 
     directory_bytes: int
     segment_bytes: int
@@ -52,34 +52,34 @@ class _Begin:
 
 
 class SegmentWriter:
-    """One directory, one writer. `begin` and `put` are called from one thread and never block."""
+    """The only writer of a directory. One thread calls `begin` and `put`, which never block."""
 
     def __init__(self, directory: Path, bounds: SegmentLimits) -> None:
-        """Take the directory.
+        """Create and lock the directory.
 
         Raises:
-            NotWritable: it can't be made, written to, or belongs to another process.
+            NotWritable: the directory can't be created or written to, or belongs to another process.
         """
         self.bounds = bounds
         self.failed = ""
-        """Why nothing is written any more; empty while all is well."""
+        """Why writing has stopped; empty while it works."""
         self.written = 0
-        """Compressed bytes so far."""
+        """Compressed bytes written so far."""
         self.lines = 0
-        """Lines handed over so far."""
+        """Lines added so far."""
         self._directory = directory
         self._lock = _take(directory)
-        known = segments_of(directory)
-        self._next = known[-1].number + 1 if known else 1
+        existing = segments_of(directory)
+        self._next = existing[-1].number + 1 if existing else 1
         self._waiting: list[bytes | _Begin] = []
         self._waiting_bytes = 0
         self._since = 0.0
-        self._something = threading.Condition()
+        self._wakeup = threading.Condition()
         self._closing = False
         self._open: IO[bytes] | None = None
         self._number = -1
         self._frame: zstandard.ZstdCompressionObj | None = None
-        self._size = self._beside = self._others = 0
+        self._size = self._checkpoint_size = self._other_size = 0
         self._begun = 0.0
         self._full = self._overfull = self._huge = 0
         self._thread = threading.Thread(target=self._run, name="record", daemon=True)
@@ -87,22 +87,22 @@ class SegmentWriter:
 
     @property
     def next_number(self) -> int:
-        """The number of the segment that `begin` would begin."""
+        """Number of the next segment."""
         return self._next
 
     @property
     def full(self) -> bool:
-        """Whether the segment has its size or age, and `begin` should be called when it is convenient."""
+        """Whether the segment has reached its size or age, so that the caller should call `begin` soon."""
         return self._full == self._next - 1
 
     @property
     def overfull(self) -> bool:
-        """Whether it is that by a quarter."""
+        """Whether the segment exceeds its size or age by a quarter."""
         return self._overfull == self._next - 1
 
     @property
     def huge(self) -> bool:
-        """Whether the segment is a quarter of all that the directory may hold."""
+        """Whether the segment takes more than a quarter of the limit of the directory."""
         return self._huge == self._next - 1
 
     def begin(self, header: bytes, checkpoint: bytes | None = None) -> None:
@@ -115,16 +115,16 @@ class SegmentWriter:
         self.lines += 1
         self._hand_over(line, len(line) + 1)
 
-    def stop(self, why: str) -> None:
-        """Write nothing more: what would follow could not be replayed."""
+    def stop(self, reason: str) -> None:
+        """Stop writing, because later calls could not be replayed."""
         if not self.failed:
-            self._fail(why)
+            self._fail(reason)
 
     def close(self) -> None:
-        """Write what is left and give the directory back; blocks for a bounded time."""
-        with self._something:
+        """Write the remaining lines and unlock the directory. Blocks for at most `CLOSE_SECONDS`."""
+        with self._wakeup:
             self._closing = True
-            self._something.notify()
+            self._wakeup.notify()
         self._thread.join(CLOSE_SECONDS)
         os.close(self._lock)
 
@@ -133,30 +133,30 @@ class SegmentWriter:
     def _hand_over(self, item: "bytes | _Begin", size: int, *, bounded: bool = True) -> None:
         if self.failed:
             return
-        # A list of the whole cluster comes at once: for a moment there may be more.
+        # A list of the whole cluster arrives at once: the queue may exceed its limit for a moment.
         if bounded and self._waiting_bytes > MOST_WAITING and time.monotonic() - self._since > PATIENCE_SECONDS:
             self._fail(f"{MOST_WAITING >> 20} MiB wait to be written: the disk is too slow")
             return
-        with self._something:
+        with self._wakeup:
             if not self._waiting:
                 self._since = time.monotonic()
             self._waiting.append(item)
             self._waiting_bytes += size
             if self._waiting_bytes > WAKE_BYTES:
-                self._something.notify()
+                self._wakeup.notify()
 
-    def _fail(self, why: str) -> None:
-        self.failed = why
-        log.error("recording has stopped, scheduling goes on: %s: %s", self._directory, why)
-        with self._something:
+    def _fail(self, reason: str) -> None:
+        self.failed = reason
+        log.error("recording has stopped, scheduling goes on: %s: %s", self._directory, reason)
+        with self._wakeup:
             self._waiting.clear()
             self._waiting_bytes = 0
 
     def _run(self) -> None:
         while True:
-            with self._something:
+            with self._wakeup:
                 if not self._closing:
-                    self._something.wait(FLUSH_SECONDS)
+                    self._wakeup.wait(FLUSH_SECONDS)
                 items, self._waiting, closing = self._waiting, [], self._closing
                 self._waiting_bytes = 0
             try:
@@ -186,7 +186,7 @@ class SegmentWriter:
         if self._open is None:
             return
         age = time.monotonic() - self._begun
-        # How full it is of its measure; of which segment that is said, since another may have been asked for by now.
+        # The properties store the number of the segment, because the caller may have begun the next one already.
         share = max(self._size / self.bounds.segment_bytes, age / self.bounds.segment_seconds)
         self._full = self._number if share > 1 else self._full
         self._overfull = self._number if share > 1.25 else self._overfull
@@ -200,17 +200,17 @@ class SegmentWriter:
 
     def _store(self, data: bytes) -> None:
         assert self._open is not None
-        if self._others + self._beside + self._size + len(data) > self.bounds.directory_bytes:
+        if self._other_size + self._checkpoint_size + self._size + len(data) > self.bounds.directory_bytes:
             self._make_room(len(data))
-        rest = memoryview(data)
-        while rest:  # a disk that is nearly full takes a part
-            rest = rest[self._open.write(rest) :]
+        remaining = memoryview(data)
+        while remaining:  # a disk that is nearly full may take a part only
+            remaining = remaining[self._open.write(remaining) :]
         self._size += len(data)
         self.written += len(data)
 
     def _begin_segment(self, item: _Begin) -> None:
         packed = None if item.checkpoint is None else zstandard.ZstdCompressor(level=LEVEL).compress(item.checkpoint)
-        self._number, self._size, self._beside = item.number, 0, len(packed or b"")
+        self._number, self._size, self._checkpoint_size = item.number, 0, len(packed or b"")
         self._make_room(5 * self.bounds.segment_bytes // 4)
         file = segment_file(self._directory, item.number)
         if packed is not None:
@@ -239,30 +239,30 @@ class SegmentWriter:
         self._open = self._frame = None
 
     def _make_room(self, needed: int) -> None:
-        """Delete the oldest segments until so many bytes more have room; never the one that is being written."""
-        known = [(file, file.size()) for file in segments_of(self._directory) if file.number != self._number]
-        self._others = sum(size for _, size in known)
-        for file, size in known:
-            if self._others + self._beside + self._size + needed <= self.bounds.directory_bytes:
+        """Delete the oldest segments until ``needed`` more bytes have room, but never the open segment."""
+        other_files = [(file, file.size()) for file in segments_of(self._directory) if file.number != self._number]
+        self._other_size = sum(size for _, size in other_files)
+        for file, size in other_files:
+            if self._other_size + self._checkpoint_size + self._size + needed <= self.bounds.directory_bytes:
                 break
             _delete(file)
-            self._others -= size
+            self._other_size -= size
 
 
 def _delete(file: SegmentFile) -> None:
-    # The lines first: a checkpoint without lines harms nobody.
+    # Delete the lines first: a checkpoint without lines does no harm.
     file.path.unlink(missing_ok=True)
     file.checkpoint.unlink(missing_ok=True)
 
 
 def _take(directory: Path) -> int:
-    """Make the directory and lock it; the lock falls with the process."""
+    """Create the directory and lock it. The lock ends with the process."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         lock = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        told = error.strerror or str(error)
-        raise NotWritable(f"{directory}: {told}; name a directory this process may write to") from error
+        reason = error.strerror or str(error)
+        raise NotWritable(f"{directory}: {reason}; name a directory this process may write to") from error
     try:
         if sys.platform != "win32":
             import fcntl
@@ -276,6 +276,6 @@ def _take(directory: Path) -> int:
         raise NotWritable(f"{directory}: another process records there; give each a directory of its own") from error
     except OSError as error:
         os.close(lock)
-        told = error.strerror or str(error)
-        raise NotWritable(f"{directory}: {told}; free some room, or name another directory") from error
+        reason = error.strerror or str(error)
+        raise NotWritable(f"{directory}: {reason}; free some room, or name another directory") from error
     return lock

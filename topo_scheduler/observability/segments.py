@@ -1,8 +1,8 @@
 """Files of a record: lines in compressed segments, numbered in one directory.
 
-A segment is one zstd frame of JSON lines, ``00000042.jsonl.zst``; what it may need to be read without those before it
-stands beside it in ``00000042.checkpoint.zst``. ``zstdcat`` reads both. A segment that was not closed, since its
-process was killed, ends in the middle and can be read up to there.
+A segment is one zstd frame of JSON lines, ``00000042.jsonl.zst``. Its checkpoint ``00000042.checkpoint.zst`` allows a
+replay without the segments before. ``zstdcat`` reads both. The segment of a killed process ends in the middle, and can
+be read up to there.
 """
 
 import re
@@ -17,11 +17,11 @@ LINES: Final = ".jsonl.zst"
 CHECKPOINT: Final = ".checkpoint.zst"
 _NAME: Final = re.compile(r"(\d{8})" + re.escape(LINES))
 _CHUNK: Final = 1 << 12
-"""Bytes read at a time: so near to it is told where a file is damaged."""
+"""Bytes per read. This is the precision of the position in an error about a damaged file."""
 
 
 class RecordError(Exception):
-    """A file that can't be read. The message names it, where in it, what is wrong, and what to do."""
+    """A file can't be read. The message has the file, the position, the problem and the remedy."""
 
     def __init__(self, path: Path, problem: str, remedy: str, offset: int | None = None) -> None:
         where = str(path) if offset is None else f"{path}: byte {offset}"
@@ -38,11 +38,11 @@ class SegmentFile:
 
     @property
     def checkpoint(self) -> Path:
-        """Where its checkpoint is, if it has one."""
+        """Path of its checkpoint, if it has one."""
         return self.path.with_name(f"{self.number:08d}{CHECKPOINT}")
 
     def size(self) -> int:
-        """Return the bytes of its files; 0 for one that is not there any more."""
+        """Return the bytes of its files; 0 for deleted files."""
         return sum(path.stat().st_size for path in (self.path, self.checkpoint) if path.exists())
 
 
@@ -60,16 +60,15 @@ def segments_of(directory: Path) -> list[SegmentFile]:
     try:
         names = [path for path in directory.iterdir() if _NAME.fullmatch(path.name)]
     except OSError as error:
-        told = error.strerror or str(error)
-        raise RecordError(directory, told, "name the directory that was given to run --record") from error
+        reason = error.strerror or str(error)
+        raise RecordError(directory, reason, "name the directory that was given to run --record") from error
     return [SegmentFile(int(path.name[:8]), path) for path in sorted(names)]
 
 
 class SegmentReader:
     """Reads the lines of a segment, once.
 
-    ``complete`` tells after the last line whether the segment was closed; ``offset`` how many compressed bytes were
-    read so far.
+    After the last line, ``complete`` is whether the segment was closed. ``offset``: compressed bytes read so far.
     """
 
     def __init__(self, path: Path) -> None:
@@ -96,8 +95,8 @@ class SegmentReader:
                     if decompressor.eof:
                         break
         except zstandard.ZstdError as error:
-            what = "damaged" if self._begins_as_one() else "not a segment of a record"
-            raise RecordError(self.path, f"{what} ({error})", remedy, self.offset) from error
+            problem = "damaged" if self._begins_as_one() else "not a segment of a record"
+            raise RecordError(self.path, f"{problem} ({error})", remedy, self.offset) from error
         except OSError as error:
             raise RecordError(self.path, error.strerror or str(error), remedy, self.offset) from error
         self.complete = decompressor.eof and not unfinished
@@ -108,14 +107,14 @@ class SegmentReader:
 
 
 def read_checkpoint(segment: SegmentFile) -> bytes:
-    """Return what stands beside a segment.
+    """Return the checkpoint of a segment.
 
     Raises:
-        RecordError: it is not there, or damaged.
+        RecordError: the checkpoint is missing or damaged.
     """
     path = segment.checkpoint
     try:
         return zstandard.ZstdDecompressor().decompress(path.read_bytes())
     except (OSError, zstandard.ZstdError) as error:
-        told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise RecordError(path, told, "replay from another segment, by deleting this one") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise RecordError(path, reason, "replay from another segment, by deleting this one") from error

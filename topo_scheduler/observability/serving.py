@@ -1,8 +1,8 @@
-"""The HTTP server of health and metrics, made to stand clients that are slow, silent or many.
+"""The HTTP server for health and metrics, robust against slow, silent or many clients.
 
-Every connection has a deadline for its TLS handshake, for each request's headers, for reading an answer, and for its
-whole life. When more than `MAX_CONNECTIONS` are open the oldest is dropped: a client that only holds connections open
-can't keep the kubelet's probes, which take milliseconds, from being answered.
+Every connection has a deadline for its TLS handshake, for the headers of each request, for reading an answer, and for
+its whole life. With more than `MAX_CONNECTIONS` open connections the server drops the oldest. So a client that only
+holds connections open can't block the kubelet's probes, which take milliseconds.
 """
 
 import asyncio
@@ -20,26 +20,26 @@ log = logging.getLogger(__name__)
 MAX_CONNECTIONS: Final = 64
 HANDSHAKE_SECONDS: Final = 5.0
 HEADER_SECONDS: Final = 10.0
-"""For the headers of a request to arrive whole, counted from the connection's begin or the last answer."""
+"""Limit for all headers of a request to arrive, from the start of the connection or the last answer."""
 RESPONSE_SECONDS: Final = 15.0
-"""For a client to take an answer."""
+"""Limit for a client to read an answer."""
 CONNECTION_SECONDS: Final = 300.0
-"""For a connection as a whole; a request that is being answered then has `LAST_SECONDS` more."""
+"""Limit for a connection as a whole. A request in progress then has `LAST_SECONDS` more."""
 LAST_SECONDS: Final = 2.0
 BODY_SECONDS: Final = 1.0
-"""For a body that no request here needs to be read and thrown away."""
+"""Limit for reading and discarding a request body, which no request here needs."""
 UNSENT_POLL_SECONDS: Final = 0.05
 ACCEPT_PAUSE_SECONDS: Final = 0.5
 BACKLOG: Final = 128
 MAX_HEADERS: Final = 64
 MAX_HEADER_BYTES: Final = 8190
-"""Of one header: tokens of identity providers may be long."""
+"""Limit of one header: tokens of identity providers may be long."""
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class _Client:
-    """A connection from its first moment on: its socket, then its transport, and what ends it in time."""
+    """A connection from its start: its socket, later its transport, and the timer that ends it."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.socket = connection
@@ -47,23 +47,23 @@ class _Client:
         self.timer: asyncio.TimerHandle | None = None
 
     def end_after(self, seconds: float, end: Callable[[], None]) -> None:
-        """Set the time of its end, in place of the last."""
+        """Set the time until its end, and replace the earlier one."""
         if self.timer is not None:
             self.timer.cancel()
         self.timer = asyncio.get_running_loop().call_later(seconds, end)
 
     def abort(self) -> None:
-        """End it, whatever it is doing."""
+        """End the connection at once."""
         if self.transport is not None:
             self.transport.abort()
         else:
-            # In its handshake, which fails by this.
+            # The connection is in its handshake, which this makes fail.
             with suppress(OSError):
                 self.socket.shutdown(socket.SHUT_RDWR)
 
 
 class _Connection(web.RequestHandler):
-    """What serves a client once its handshake is over."""
+    """Serves a client after the handshake."""
 
     def __init__(self, listener: "Connections", server: web.Server, client: _Client) -> None:
         super().__init__(
@@ -81,8 +81,8 @@ class _Connection(web.RequestHandler):
         self._client = client
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to serve."""
-        self._client.transport = cast(asyncio.Transport, transport)  # those of uvloop are no subclasses
+        """Start to serve."""
+        self._client.transport = cast(asyncio.Transport, transport)  # transports of uvloop are not subclasses
         self._client.end_after(CONNECTION_SECONDS, self._end)
         super().connection_made(transport)
 
@@ -94,11 +94,11 @@ class _Connection(web.RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
-        """Send the answer, or give the client up."""
+        """Send the answer, or drop the client."""
         try:
             async with asyncio.timeout(RESPONSE_SECONDS):
                 answered = await super().finish_response(request, resp, start_time)
-                # Written is not sent: what does not fit the kernel's buffers is still here.
+                # Written data may not be sent yet: the transport still has what does not fit the kernel's buffers.
                 while self._unsent():  # noqa: ASYNC110
                     await asyncio.sleep(UNSENT_POLL_SECONDS)
                 return answered
@@ -107,21 +107,21 @@ class _Connection(web.RequestHandler):
             return resp, True
 
     def _unsent(self) -> bool:
-        # With TLS this is not all: what the transport below holds goes with the end of the whole connection.
+        # With TLS the transport below has a buffer too. The limit of the whole connection covers it.
         transport = self._client.transport
         return transport is not None and not transport.is_closing() and bool(transport.get_write_buffer_size())
 
     def _end(self) -> None:
-        self.close()  # takes no more requests, but leaves the transport open
+        self.close()  # accepts no more requests, but leaves the transport open
         self._client.end_after(LAST_SECONDS, self._client.abort)
 
 
 class Connections:
-    """Who is connected, and for how long they may be.
+    """The open connections, and their time limits.
 
     Args:
         handler: answers requests.
-        context: the TLS context for a new connection, None to serve without TLS.
+        context: returns the TLS context for a new connection; None to serve without TLS.
     """
 
     def __init__(self, handler: Handler, context: Callable[[], ssl.SSLContext] | None) -> None:
@@ -132,11 +132,11 @@ class Connections:
 
     @property
     def connections(self) -> int:
-        """Connections that are open, those in their handshake included."""
+        """Number of open connections, including those in their handshake."""
         return len(self._open)
 
     async def accept(self, listening: socket.socket) -> None:
-        """Take connections for ever. Not by the loop's own server: it tells nobody of those in their handshake."""
+        """Accept connections until cancelled. The server of asyncio does not report connections in their handshake."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -170,13 +170,13 @@ class Connections:
             client.socket.close()
 
     def left(self, client: _Client) -> None:
-        """Note that a connection has ended."""
+        """Record that a connection has ended."""
         self._open.pop(client, None)
         if client.timer is not None:
             client.timer.cancel()
 
     async def close(self) -> None:
-        """End all connections; those that are being answered have a second."""
+        """End all connections. Requests in progress have one more second."""
         await self._server.shutdown(1.0)
         for client in list(self._open):
             self.left(client)
@@ -189,43 +189,43 @@ class Connections:
 async def serving(
     handler: Handler, address: str, port: int, context: Callable[[], ssl.SSLContext] | None = None
 ) -> AsyncIterator[int]:
-    """Serve while the context lasts; yields the port, which is a free one when 0 was asked for.
+    """Serve within the context. Yields the port, which is a free one if ``port`` is 0.
 
     Raises:
-        OSError: the port is taken.
+        OSError: the port is in use.
     """
     listener = Connections(handler, context)
     sockets = await _listening(address, port)
-    accepting = [asyncio.create_task(listener.accept(one)) for one in sockets]
+    accepting = [asyncio.create_task(listener.accept(listening)) for listening in sockets]
     try:
         yield int(sockets[0].getsockname()[1])
     finally:
         for task in accepting:
             task.cancel()
         await asyncio.gather(*accepting, return_exceptions=True)
-        for one in sockets:
-            one.close()
+        for listening in sockets:
+            listening.close()
         await listener.close()
 
 
 async def _listening(address: str, port: int) -> list[socket.socket]:
-    """Return a socket for each address that a host's name stands for."""
-    found = await asyncio.get_running_loop().getaddrinfo(
+    """Return a listening socket for each address of a host name."""
+    addresses = await asyncio.get_running_loop().getaddrinfo(
         address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
     sockets: list[socket.socket] = []
     try:
-        for family, kind, protocol, _, where in dict.fromkeys(found):
-            one = socket.socket(family, kind, protocol)
-            sockets.append(one)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        for family, kind, protocol, _, socket_address in dict.fromkeys(addresses):
+            listening = socket.socket(family, kind, protocol)
+            sockets.append(listening)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            one.bind(where)
-            one.listen(BACKLOG)
-            one.setblocking(False)
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind(socket_address)
+            listening.listen(BACKLOG)
+            listening.setblocking(False)
     except OSError:
-        for one in sockets:
-            one.close()
+        for listening in sockets:
+            listening.close()
         raise
     return sockets
