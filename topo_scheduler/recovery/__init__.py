@@ -1,8 +1,8 @@
-"""When nodes fail: detection, the migration that heals, and its execution.
+"""Node failures: detection, the Migrations that heal, and their execution.
 
-`machine` is what the daemon talks to. It, `detection`, `seating` and `migrations` do no I/O: facts in, instructions
-out, the time as an argument. `handlers` is kopf in a thread of its own, which only translates; `runner` carries out.
+The daemon talks to `machine`. It, `detection`, `seating` and `migrations` do no I/O: changes in, instructions out, the
+time as an argument. `handlers` runs kopf in a thread of its own and only translates. `runner` executes instructions.
 
-Moves though nothing failed begin in `defragmenting`, `blocks` and `improving`; `by_choice` tries them on a copy of the
-state, and `choosing` ends them when they are of no use.
+Voluntary moves begin in `defragmenting`, `blocks` and `improving`. `by_choice` tries them on a copy of the state, and
+`choosing` ends them when they are useless.
 """

@@ -1,4 +1,4 @@
-"""The barrier around each Migration, failed node and search of recovery: what fails for one stops no other."""
+"""The failure barrier around each Migration, failed node and search of recovery: a failure of one stops no other."""
 
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -8,47 +8,47 @@ from topo_scheduler.scheduling.barrier import Backoff, described, kind_of
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 
 STEP_OPERATIONS: Final = 4_000_000
-"""Operations of what is done for one Migration at once: decisions wait that long."""
+"""Operations per Migration in one step: decisions are delayed by that much."""
 
 
-def failure_of(what: str, error: Exception) -> list[Instruction]:
-    """Return what logs and counts a failure; ``what`` names the object."""
-    return [Warn(f"{what}: {described(error)}; recovery goes on without it"), CountRecoveryFailure(kind_of(error))]
+def failure_of(subject: str, error: Exception) -> list[Instruction]:
+    """Return instructions that log and count a failure; ``subject`` names the object."""
+    return [Warn(f"{subject}: {described(error)}; recovery goes on without it"), CountRecoveryFailure(kind_of(error))]
 
 
 class Repeated(Protocol):
-    """Work that looks from time to time whether there is something to do."""
+    """Work that checks from time to time whether there is something to do."""
 
     def step(self, now: float) -> list[Instruction]:
-        """Return what is to be done now."""
+        """Return the instructions that are due now."""
         ...
 
     def next_due(self, now: float) -> float | None:
-        """Return when `step` must be called next."""
+        """Return when `step` must be called next, in seconds."""
         ...
 
 
 class Guarded:
-    """Work that is repeated, and pauses for longer each time it raises."""
+    """Repeated work that pauses each time it raises, and longer each time."""
 
-    def __init__(self, what: str) -> None:
-        """``what`` names the work, for the log."""
-        self._what = what
+    def __init__(self, name: str) -> None:
+        """``name`` is the name of the work in the log."""
+        self._name = name
         self._backoff = Backoff()
 
     def not_before(self, due: float | None) -> float | None:
-        """Return when work that is due at a time is run: later while it pauses."""
+        """Return when work that is due at a time may run: later while it pauses."""
         return None if due is None else max(due, self._backoff.until)
 
     def run(self, work: Callable[[], list[Instruction]], now: float) -> list[Instruction]:
-        """Return what work comes to: what logs and counts the failure where it raises, nothing while it pauses."""
+        """Run the work, unless it pauses; return its instructions, or those that log and count a failure."""
         if now < self._backoff.until:
             return []
         try:
             with limited(OperationBudget(STEP_OPERATIONS)):
-                found = work()
+                instructions = work()
         except Exception as error:
             self._backoff.fail(now)
-            return failure_of(self._what, error)
+            return failure_of(self._name, error)
         self._backoff.times = 0
-        return found
+        return instructions

@@ -1,8 +1,8 @@
-"""Moves that make the largest block of free nodes in one leaf larger: nobody waits for it yet, but a gang might.
+"""Voluntary moves that enlarge the largest block of free nodes in one leaf, for gangs that may arrive later.
 
-For each leaf as many nodes are to be set free as make its block larger than the largest there is, those with the fewest
-pods first. Of these the sets of fewest pods are tried on a copy of the state: each pod must have a place on nodes that
-are in use already. A better choice of nodes in a leaf may be missed.
+For each leaf, the search frees just enough nodes to make its block the largest in the cluster, those with
+the fewest pods first. It tries the smallest sets on a copy of the state. Each pod must fit on nodes that are in
+use already. The search may miss a better choice of nodes in a leaf.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,16 +25,16 @@ from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.resources import GPU
 
 LOOK: Final = 60.0
-"""Seconds between two looks, at least."""
+"""Seconds between two searches, at least."""
 AGAIN: Final = 600.0
-"""Seconds to the next look after Migrations were made."""
+"""Seconds until the next search after Migrations were created."""
 MOST_TRIED: Final = 4
-"""Leaves that are tried in one look, at most."""
+"""Leaves that are tried in one search, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Clearing:
-    """Pods whose move gives a leaf a block of so many GPUs. ``leaf`` its number in the order of the fabric."""
+    """Pods whose move gives a leaf a block of ``block`` GPUs. ``leaf`` is its number in the order of the fabric."""
 
     leaf: int
     leavers: tuple[MovingPod, ...]
@@ -42,10 +42,10 @@ class _Clearing:
 
 
 class Blocks:
-    """Nodes that might be set free."""
+    """Nodes that could be freed."""
 
     def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
-        """``clock`` seconds, tells how long a step takes: see `looking`."""
+        """``clock`` returns seconds and measures how long a step takes: see `looking`."""
         self.ground = ground
         self._looking = Looking(ground.engine.world, clock)
         self._not_before = self._now = -inf
@@ -66,22 +66,25 @@ class Blocks:
         return self._looking.step(now)
 
     def next_due(self, now: float) -> float | None:
-        """Return when `step` must be called next."""
+        """Return when `step` must be called next, in seconds."""
         if not self._on:
             return None
         return self._looking.next_due() if self._looking.going else max(now, self._not_before)
 
     def _look(self) -> Look:
-        """Look at all leaves, and try some; yields after each part, and the Migrations to create."""
+        """Check all leaves, and try some; yields after each slice of the work, and then the Migrations to create."""
         engine = self.ground.engine
         free = free_nodes(engine)
         largest = largest_block(engine, free)
-        found: list[_Clearing] = []
+        clearings: list[_Clearing] = []
         for leaf in self._leaves(largest):
-            if (one := self._clearing(leaf, free, largest)) is not None and not self._too_soon(one.leavers):
-                found.append(one)
+            if (clearing := self._clearing(leaf, free, largest)) is not None and not self._too_soon(clearing.leavers):
+                clearings.append(clearing)
             yield None
-        for leaf in [one.leaf for one in sorted(found, key=lambda one: (len(one.leavers), one.leaf))[:MOST_TRIED]]:
+        for leaf in [
+            clearing.leaf
+            for clearing in sorted(clearings, key=lambda clearing: (len(clearing.leavers), clearing.leaf))[:MOST_TRIED]
+        ]:
             if made := self._tried(leaf):
                 self._not_before = self._now + AGAIN
                 yield made
@@ -89,22 +92,24 @@ class Blocks:
             yield None
 
     def _tried(self, leaf: int) -> list[Instruction]:
-        """Return the Migrations that give a leaf the largest block, as things are now; none where that can't be."""
+        """Return the Migrations that give a leaf the largest block in the current state; empty if there are none."""
         engine = self.ground.engine
         free, names = free_nodes(engine), engine.world.nodes.names
         largest = largest_block(engine, free)
-        one = self._clearing(leaf, free, largest) if leaf < len(engine.world.layout.paths) and self._quiet else None
-        if one is None or self._too_soon(one.leavers):
+        clearing = (
+            self._clearing(leaf, free, largest) if leaf < len(engine.world.layout.paths) and self._quiet else None
+        )
+        if clearing is None or self._too_soon(clearing.leavers):
             return []
         avoided = self.ground.detection.avoided(self._now) | {names[row] for row in np.flatnonzero(free).tolist()}
-        return self._made(one, largest) if have_seats(engine, one.leavers, avoided, self._now) else []
+        return self._made(clearing, largest) if have_seats(engine, clearing.leavers, avoided, self._now) else []
 
     @property
     def _quiet(self) -> bool:
-        """Whether no gang waits for room, and nothing else moves by choice."""
+        """Whether no gang waits for room, and no other voluntary move is in progress."""
         engine, tracked = self.ground.engine, self.ground.tracked.values()
         settled = engine.preempting.budgets.known and not engine.moving.awaited
-        return settled and not any(one.migration.cause.by_choice for one in tracked)
+        return settled and not any(known.migration.cause.by_choice for known in tracked)
 
     @property
     def _on(self) -> bool:
@@ -112,7 +117,7 @@ class Blocks:
         return spec.enabled and spec.largest_block
 
     def _leaves(self, largest: int) -> list[int]:
-        """Return the leaves that could have a larger block at all."""
+        """Return the leaves that are large enough for a larger block."""
         world = self.ground.engine.world
         layout, nodes = world.layout, world.nodes
         usable = nodes.ready[layout.order] & ~nodes.unschedulable[layout.order]
@@ -120,57 +125,57 @@ class Blocks:
         return np.flatnonzero(np.add.reduceat(gpus, layout.offsets[:-1]) > largest).tolist() if len(gpus) else []
 
     def _clearing(self, leaf: int, free: Int64, largest: int) -> _Clearing | None:
-        """Return the pods that must leave a leaf for its block to be the largest; None where they can't or may not."""
+        """Return the pods that must leave a leaf for its block to be the largest; None if they can't."""
         world = self.ground.engine.world
-        most = self.ground.engine.config.topology.spec.repair.most_moves
+        most_moves = self.ground.engine.config.topology.spec.repair.most_moves
         layout, nodes = world.layout, world.nodes
         rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist()
         block = int(free[rows].sum())
         usable = [row for row in rows if nodes.ready[row] and not nodes.unschedulable[row] and not free[row]]
         leavers: list[MovingPod] = []
         for row in sorted(usable, key=lambda row: (len(world.ledger.on_node(nodes.names[row])), row)):
-            if block > largest or len(leavers) > most:
+            if block > largest or len(leavers) > most_moves:
                 break
             if (pods := self._movable(nodes.names[row])) is not None:
                 leavers += pods
                 block += int(nodes.allocatable[row, GPU])
-        return _Clearing(leaf, tuple(leavers), block) if block > largest and len(leavers) <= most else None
+        return _Clearing(leaf, tuple(leavers), block) if block > largest and len(leavers) <= most_moves else None
 
     def _too_soon(self, leavers: Sequence[MovingPod]) -> bool:
-        """Whether so many pods can't be moved now, or one of these."""
+        """Return whether rate limits forbid to move so many pods now, or one of these pods."""
         moved, limits, wall = self.ground.moved, self.ground.spec.limits, self.ground.epoch + self._now
         return bool(moved.lacking(len(leavers), "", limits, wall) or moved.resting(leavers, limits, wall))
 
     def _movable(self, node: str) -> list[MovingPod] | None:
-        """Return the pods with GPUs of a node; None where there are none, or one of them may not move."""
+        """Return the pods of a node that use GPUs; None if there are none, or one of them can't move."""
         engine = self.ground.engine
-        found: list[MovingPod] = []
+        pods: list[MovingPod] = []
         for uid in sorted(engine.world.ledger.on_node(node)):
-            entry, one = engine.world.ledger.get(uid), leaver(engine, uid)
+            entry, pod = engine.world.ledger.get(uid), leaver(engine, uid)
             if entry is None or not entry.amount(GPU):
                 continue
-            if one is None or not may_move(one) or restarts(one):
+            if pod is None or not may_move(pod) or restarts(pod):
                 return None
             guards = engine.preempting.budgets.guarding(entry.profile) if entry.profile is not None else ()
             if len(guards) > 1 or any(guard.allowed <= 0 for guard in guards):
                 return None
-            found.append(one)
-        return found or None
+            pods.append(pod)
+        return pods or None
 
     def _made(self, clearing: _Clearing, largest: int) -> list[Instruction]:
-        """Return the Migrations of all who leave, each of which knows of the others."""
+        """Return the Migrations of all pods that leave; each lists the pods of the other Migrations."""
         layout, occasion = self.ground.engine.world.layout, stamp(self.ground.epoch + self._now)
         where = "/".join(layout.paths[clearing.leaf])
         out: list[Instruction] = []
-        for some in together(clearing.leavers):
-            mine = {one.member.uid for one in some}
-            others = (one.member for one in clearing.leavers if one.member.uid not in mine)
+        for group in together(clearing.leavers):
+            own = {pod.member.uid for pod in group}
+            others = (pod.member for pod in clearing.leavers if pod.member.uid not in own)
             spec = MigrationSpec(
                 cause=f"the largest block of free nodes grows from {largest} to {clearing.block} GPUs, in {where}",
                 reason=Cause.DEFRAGMENTATION.value,
-                pods=[MigrationPod(one.member.name, one.member.uid) for one in some],
+                pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in group],
             )
-            create = CreateMigration(some[0].workload.namespace, name_for(some, occasion), spec)
-            self.ground.intended[create.key] = tuple(OtherPod(one.namespace, one.name, one.uid) for one in others)
+            create = CreateMigration(group[0].workload.namespace, name_for(group, occasion), spec)
+            self.ground.intended[create.key] = tuple(OtherPod(pod.namespace, pod.name, pod.uid) for pod in others)
             out.append(create)
         return out

@@ -1,7 +1,7 @@
-"""Moves that need not be: nothing failed, and nobody asked. They are done whole, or not at all.
+"""Checks of voluntary moves, which no failure or request demands: a workload moves completely, or not at all.
 
-Tried on a copy of the state: whether a gang that waits has a place once others have left, and whether each of these has
-one then; whether a gang lies in fewer leaves afterwards; whether a block of free nodes grows.
+Each check runs on a copy of the state: whether a pending gang fits once other pods have left, and these pods fit
+elsewhere; whether a gang gets into fewer leaves; whether a block of free nodes grows.
 """
 
 from collections import Counter
@@ -32,17 +32,19 @@ from topo_scheduler.state.resources import GPU
 from topo_scheduler.state.workloads import Member, Workload
 
 MOST_READ: Final = 256
-"""Pods that are read at once, at most, to know whether they may move."""
+"""Pods that are read at once, at most, to learn whether they can move."""
 LOOKED_AT: Final = 512
-"""Pods, or workloads, that are looked at in one part."""
+"""Pods or workloads that are checked in one slice of work."""
 
 
 def together(leavers: Iterable[MovingPod]) -> list[list[MovingPod]]:
-    """Return pods by the workloads that move as one, those that ask for most GPUs first."""
+    """Return pods grouped by workloads that move together, those with the most GPUs per pod first."""
     groups: dict[str, list[MovingPod]] = {}
-    for one in leavers:
-        groups.setdefault(one.workload.id, []).append(one)
-    return sorted(groups.values(), key=lambda some: (-max(one.entry.amount(GPU) for one in some), some[0].workload.id))
+    for pod in leavers:
+        groups.setdefault(pod.workload.id, []).append(pod)
+    return sorted(
+        groups.values(), key=lambda group: (-max(pod.entry.amount(GPU) for pod in group), group[0].workload.id)
+    )
 
 
 def gang_seats(
@@ -54,50 +56,50 @@ def gang_seats(
     migration: str,
     now: float,
 ) -> Mapping[str, str]:
-    """Return a node for each member that waits, by uid, if others left theirs; empty without room for all of them.
+    """Return a node for each pending member of a gang, by uid, if other pods left theirs; empty without room for all.
 
     Args:
-        engine: whose state is asked, not changed.
+        engine: provides the state; it is not changed.
         workload: the gang.
-        members: those that wait, to be placed together.
+        members: pending members, to be placed together.
         others: pods of no higher priority that would leave their nodes.
         avoided: nodes that are no target.
-        migration: whose own seats do not count.
+        migration: key of the Migration, whose own seats do not count.
         now: seconds.
     """
     trial = Trial(engine.planner, engine.world.layout, now, neighbours=True)
-    trial.remove(as_candidate(one) for one in others)
+    trial.remove(as_candidate(pod) for pod in others)
     own = f"seat:{migration}:"
-    lowest = min([workload.priority, *(one.workload.priority for one in others)])
+    lowest = min([workload.priority, *(pod.workload.priority for pod in others)])
     count_promised(engine, trial, lowest, lambda uid: uid.startswith(own) or uid in workload.members)
     shut(engine, trial, avoided)
     try:
         groups, _, never = engine.attempts.groups(workload, members)
         if never:
             return {}
-        ask = engine.attempts.ask_by_now(workload, groups, engine.world.layout, now)
-        placement = trial.place(ask)
+        query = engine.attempts.ask_by_now(workload, groups, engine.world.layout, now)
+        placement = trial.place(query)
     except PluginError:
         return {}
     if placement is None:
         return {}
-    profiles = [[member.profile for member in some] for _, some in groups]
-    trial.restore(as_candidates(ask, placement, profiles))
+    profiles = [[member.profile for member in group_members] for _, group_members in groups]
+    trial.restore(as_candidates(query, placement, profiles))
     return _names(engine, place_members(groups, placement)) if _all_seated(engine, trial, others) else {}
 
 
 def have_seats(engine: Engine, leavers: Sequence[MovingPod], avoided: Collection[str], now: float) -> bool:
-    """Return whether all of some pods have a place elsewhere. ``avoided`` nodes that are no target."""
+    """Return whether all pods fit elsewhere. ``avoided`` are nodes that are no target."""
     trial = Trial(engine.planner, engine.world.layout, now, neighbours=True)
-    trial.remove(as_candidate(one) for one in leavers)
-    count_promised(engine, trial, min(one.workload.priority for one in leavers), lambda _: False)
+    trial.remove(as_candidate(pod) for pod in leavers)
+    count_promised(engine, trial, min(pod.workload.priority for pod in leavers), lambda _: False)
     shut(engine, trial, avoided)
     return _all_seated(engine, trial, leavers)
 
 
 def _all_seated(engine: Engine, trial: Trial, leavers: Sequence[MovingPod]) -> bool:
-    """Whether all have a place, none of them on a node that one of them leaves."""
-    shut(engine, trial, {one.entry.node for one in leavers})
+    """Return whether all pods fit, none of them on a node that one of them leaves."""
+    shut(engine, trial, {pod.entry.node for pod in leavers})
     return all(place_group(engine, trial, group) is not None for group in together(leavers))
 
 
@@ -107,50 +109,50 @@ def _names(engine: Engine, rows: Mapping[str, int]) -> dict[str, str]:
 
 
 def unread(engine: Engine, uids: Iterable[str], read: set[str]) -> tuple[PodRef, ...]:
-    """Return what `look_for_unread` comes to, at once."""
+    """Return the result of `look_for_unread`, in one step."""
     return whole(look_for_unread(engine, uids, read))
 
 
 def look_for_unread(engine: Engine, uids: Iterable[str], read: set[str]) -> Generator[None, None, tuple[PodRef, ...]]:
-    """Return pods that an earlier process placed, of which too little is known to move them; the first few.
+    """Return the first few pods that an earlier process placed and of which too little is known to move them.
 
     Args:
-        engine: what there is.
+        engine: the scheduling engine.
         uids: pods.
-        read: uids of those of which nothing more is to be learned; those that were looked at are added.
+        read: uids of pods that need not be read again; checked pods are added.
     """
-    found: list[PodRef] = []
+    pods: list[PodRef] = []
     for number, uid in enumerate(uids):
         if number % LOOKED_AT == LOOKED_AT - 1:
             yield
         if uid in read:
             continue
-        entry, one = engine.world.ledger.get(uid), leaver(engine, uid)
+        entry, moving_pod = engine.world.ledger.get(uid), leaver(engine, uid)
         occupant = entry.occupant if entry is not None else None
         if occupant is None:
-            continue  # its bind is on its way
+            continue  # its bind is in flight
         read.add(uid)
-        if not occupant.fixed and (one is None or not one.member.cls.amounts):
-            found.append(PodRef(occupant.namespace, occupant.name, uid))
-            if len(found) == MOST_READ:
+        if not occupant.fixed and (moving_pod is None or not moving_pod.member.cls.amounts):
+            pods.append(PodRef(occupant.namespace, occupant.name, uid))
+            if len(pods) == MOST_READ:
                 break
-    return tuple(found)
+    return tuple(pods)
 
 
 # ---------------------------------------------------------------- leaves of a gang
 
 
 def leaves_of(engine: Engine, nodes: Iterable[str]) -> int:
-    """Return in how many leaves nodes lie."""
+    """Return the number of leaves with these nodes."""
     return len({engine.world.leaf_of(node) for node in nodes})
 
 
 def fewer_leaves(engine: Engine, leavers: Sequence[MovingPod], targets: Mapping[str, str]) -> bool:
-    """Return whether a gang lies in fewer leaves once some of its members are where they are to go."""
+    """Return whether a gang lies in fewer leaves once some of its members are on their targets."""
     members = leavers[0].workload.members.values()
-    now = [member.node for member in members if member.node]
-    then = [targets.get(member.uid, member.node) for member in members if member.node]
-    return leaves_of(engine, then) < leaves_of(engine, now)
+    before = [member.node for member in members if member.node]
+    after = [targets.get(member.uid, member.node) for member in members if member.node]
+    return leaves_of(engine, after) < leaves_of(engine, before)
 
 
 def seats_of_whole(
@@ -158,42 +160,42 @@ def seats_of_whole(
 ) -> dict[str, str]:
     """Return a node for each member of a gang as if it were placed now, by uid; empty without room.
 
-    Of members that are alike those stay that run on nodes where one is to be.
+    Members with equal requests stay on their nodes where the placement uses these nodes.
 
     Args:
-        engine: whose state is asked, not changed.
+        engine: provides the state; it is not changed.
         members: all of the gang.
-        avoided: nodes that are no target, also for those that run there.
+        avoided: nodes that are no target, also for members on them.
         now: seconds.
     """
     trial = trial_without(engine, members, avoided, "", now, neighbours=True)
     try:
-        groups, ask = asked_again(engine, members)
-        placement = trial.place(ask)
+        groups, query = asked_again(engine, members)
+        placement = trial.place(query)
     except PluginError:
         return {}
     if placement is None:
         return {}
     names = engine.world.nodes.names
-    found: dict[str, str] = {}
-    for (_, some), rows in zip(groups, placement.rows, strict=True):
-        left = Counter(names[row] for row in rows)
-        astray: list[str] = []
-        for member in some:
-            if left[member.node] > 0:
-                left[member.node] -= 1
-                found[member.uid] = member.node
+    nodes: dict[str, str] = {}
+    for (_, group_members), rows in zip(groups, placement.rows, strict=True):
+        unfilled = Counter(names[row] for row in rows)
+        moving: list[str] = []
+        for member in group_members:
+            if unfilled[member.node] > 0:
+                unfilled[member.node] -= 1
+                nodes[member.uid] = member.node
             else:
-                astray.append(member.uid)
-        found |= dict(zip(astray, left.elements(), strict=True))
-    return found
+                moving.append(member.uid)
+        nodes |= dict(zip(moving, unfilled.elements(), strict=True))
+    return nodes
 
 
 # ---------------------------------------------------------------- free nodes of a leaf
 
 
 def free_nodes(engine: Engine) -> Int64:
-    """Return the free GPUs of each row whose node is usable and on which no GPU is used: int64[rows]."""
+    """Return the free GPUs of each row with a usable node on which no GPU is in use: int64[rows]."""
     nodes = engine.world.nodes
     held = engine.world.held()[:, GPU]
     usable = nodes.exists & nodes.ready & ~nodes.unschedulable
@@ -201,7 +203,7 @@ def free_nodes(engine: Engine) -> Int64:
 
 
 def largest_block(engine: Engine, free: Int64) -> int:
-    """Return the most GPUs of free nodes in one leaf. ``free`` as `free_nodes` returns it."""
+    """Return the largest number of GPUs of free nodes in one leaf. ``free`` is as `free_nodes` returns it."""
     layout = engine.world.layout
     if not len(layout.order):
         return 0
@@ -209,16 +211,16 @@ def largest_block(engine: Engine, free: Int64) -> int:
 
 
 def block_after(engine: Engine, leavers: Sequence[MovingPod], targets: Mapping[str, str]) -> int:
-    """Return the largest block of free nodes once pods have gone where they are to go."""
+    """Return the largest block of free nodes once pods are on their targets."""
     world, free = engine.world, free_nodes(engine)
     nodes, held = world.nodes, world.held()[:, GPU].copy()
-    for one in leavers:
-        held[one.entry.row] -= one.entry.amount(GPU)
-    for row in {one.entry.row for one in leavers}:
+    for pod in leavers:
+        held[pod.entry.row] -= pod.entry.amount(GPU)
+    for row in {pod.entry.row for pod in leavers}:
         usable = nodes.ready[row] and not nodes.unschedulable[row]
         free[row] = nodes.allocatable[row, GPU] if usable and held[row] == 0 else 0
-    for one in leavers:
-        target = nodes.row_of.get(targets.get(one.member.uid, ""))
-        if one.entry.amount(GPU) and target is not None:
+    for pod in leavers:
+        target = nodes.row_of.get(targets.get(pod.member.uid, ""))
+        if pod.entry.amount(GPU) and target is not None:
             free[target] = 0
     return largest_block(engine, free)

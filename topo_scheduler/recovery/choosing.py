@@ -1,4 +1,4 @@
-"""When a move by choice may go on: nobody is evicted for it unless all who must move have seats, and it is of use."""
+"""Voluntary moves: evictions begin only once all pods that must move have seats, and the move is useful."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -10,30 +10,30 @@ from topo_scheduler.recovery.seating import MovingPod, leaver
 from topo_scheduler.recovery.tracked import Tracked
 
 ALONE: Final = 30.0
-"""Seconds in which all that must move as well must have seats."""
+"""Seconds within which all pods that must move together must have seats."""
 
 
 def all_have_seats(ground: MigrationContext, migration: Migration) -> bool:
-    """Return whether those who must move as well have seats or are gone, and it is still waited for them."""
+    """Return whether all other pods that must move have seats or are gone, and the room is still needed."""
     if not migration.cause.by_choice:
         return True
-    status, waits_for = migration.status, migration.spec.makes_room_for
-    if waits_for:
-        known = ground.tracked.get(waits_for)
-        if known is None or known.migration.phase is not Phase.RESERVING:
+    status, beneficiary_key = migration.status, migration.spec.makes_room_for
+    if beneficiary_key:
+        beneficiary = ground.tracked.get(beneficiary_key)
+        if beneficiary is None or beneficiary.migration.phase is not Phase.RESERVING:
             return False
-        status = known.migration.status
+        status = beneficiary.migration.status
     seated = _moving(ground)
-    return all(one.uid in seated or ground.engine.world.ledger.get(one.uid) is None for one in status.others)
+    return all(other.uid in seated or ground.engine.world.ledger.get(other.uid) is None for other in status.others)
 
 
 def _moving(ground: MigrationContext) -> dict[str, str]:
-    """Return the nodes of seats that are held for moves by choice, by the uid of the pod."""
+    """Return the nodes of seats that are held for voluntary moves, by the uid of the pod."""
     return {
         move.uid: move.to
-        for one in ground.tracked.values()
-        if one.migration.cause.by_choice and one.migration.phase is not None and one.migration.phase.running
-        for move in one.migration.status.moves
+        for known in ground.tracked.values()
+        if known.migration.cause.by_choice and known.migration.phase is not None and known.migration.phase.running
+        for move in known.migration.status.moves
         if move.to
     }
 
@@ -41,7 +41,7 @@ def _moving(ground: MigrationContext) -> dict[str, str]:
 def useless(
     ground: MigrationContext, migration: Migration, leavers: Sequence[MovingPod], targets: Mapping[str, str]
 ) -> str:
-    """Return why a move by choice need not be, now that it is known where pods would go; empty where it is of use."""
+    """Return why a voluntary move is useless, given the targets of its pods; empty if it is useful."""
     if not migration.cause.by_choice or migration.spec.makes_room_for:
         return ""
     if not targets:
@@ -60,23 +60,23 @@ def useless(
 
 
 def _others(ground: MigrationContext, named: Sequence[OtherPod]) -> list[MovingPod]:
-    return [one for other in named if (one := leaver(ground.engine, other.uid)) is not None]
+    return [pod for other in named if (pod := leaver(ground.engine, other.uid)) is not None]
 
 
 def kept_free(ground: MigrationContext, migration: Migration) -> set[str]:
-    """Return the nodes that a move which makes a block of free nodes must leave free, or is to set free."""
+    """Return the nodes that a move which enlarges a block of free nodes must leave free, or frees."""
     if migration.cause is not Cause.DEFRAGMENTATION or migration.spec.makes_room_for:
         return set()
     nodes = ground.engine.world.nodes
     free = free_nodes(ground.engine)
-    left = {one.entry.node for one in _others(ground, migration.status.others)}
-    return left | {name for name, row in nodes.row_of.items() if free[row]}
+    freed = {pod.entry.node for pod in _others(ground, migration.status.others)}
+    return freed | {name for name, row in nodes.row_of.items() if free[row]}
 
 
 def no_use_now(ground: MigrationContext, known: Tracked, now: float) -> tuple[str, str] | None:
-    """Return reason and text of why nobody more should be evicted for a move by choice; None where it is of use.
+    """Return reason and text of why a voluntary move should evict no further pod; None if it is still useful.
 
-    From a node that has failed meanwhile they go in any case, as long as they have seats; what fails makes new ones.
+    Pods on a node that has failed meanwhile go in any case, as long as they have seats: the failure makes it useful.
     """
     migration = known.migration
     if ground.since(known, Phase.RESERVING, now) > ground.spec.seats_expire:
@@ -85,11 +85,11 @@ def no_use_now(ground: MigrationContext, known: Tracked, now: float) -> tuple[st
         return "SeatLost", f"node {lost} can't be used now"
     if any(ground.detection.ill(move.from_) for move in migration.status.moves):
         return None
-    waits_for = migration.spec.makes_room_for
-    if waits_for:
-        other = ground.tracked.get(waits_for)
-        if other is None:
-            return "NotNeeded", f"{waits_for}, for which it makes room, is over"
-        if other.migration.phase is not Phase.RESERVING:
-            return "NotNeeded", f"{waits_for}, for which it makes room, has its room"
+    beneficiary_key = migration.spec.makes_room_for
+    if beneficiary_key:
+        beneficiary = ground.tracked.get(beneficiary_key)
+        if beneficiary is None:
+            return "NotNeeded", f"{beneficiary_key}, for which it makes room, is over"
+        if beneficiary.migration.phase is not Phase.RESERVING:
+            return "NotNeeded", f"{beneficiary_key}, for which it makes room, has its room"
     return None

@@ -1,7 +1,7 @@
-"""What several Migrations that wait at once ask for, what each of them gets, and how good that is for all together.
+"""Requests of several Migrations that wait for seats at once, their grants, and the joint cost of these grants.
 
-In this order: the fewest pods without a seat, those of the highest priority first; what the moves cost that make room,
-and the gangs that start again elsewhere; how far seats are from where the rest of their gang runs.
+The cost compares, in this order: the pods without a seat, those of the highest priority first; the moves that make
+room, and restarts of whole gangs elsewhere; the distance of seats from the rest of their gang.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -16,15 +16,16 @@ from topo_scheduler.scheduling.preemption.victims import Candidate
 from topo_scheduler.state.workloads import Stage
 
 Worth = tuple[tuple[int, ...], float, int]
-"""Pods without a seat, by priority, the highest first; GPU-seconds; levels between seats and the rest of the gangs."""
+"""Pods without a seat, by priority, highest first; cost in GPU-seconds; levels between seats and the other members."""
 
 
 @dataclass(frozen=True, slots=True)
 class RelocationRequest:
-    """What a Migration asks for.
+    """What a Migration requests.
 
-    ``avoided`` nodes that are no target; ``prepare`` what makes a copy of the state show the room it may use;
-    ``rest`` of the gang, where all of it may start again elsewhere; ``moves_others`` whether others may make room.
+    ``avoided`` are nodes that are no target. ``prepare`` changes a copy of the state to the room that it may use.
+    ``rest`` are the other members of the gang, if the whole gang may restart elsewhere. ``moves_others`` is whether
+    other pods may be relocated for it.
     """
 
     key: str
@@ -41,16 +42,16 @@ class RelocationRequest:
 
     @property
     def whole(self) -> "RelocationRequest":
-        """Return the same for all of the gang."""
+        """Return the same request for the whole gang."""
         return replace(self, leavers=(*self.leavers, *self.rest), rest=())
 
 
 @dataclass(frozen=True, slots=True)
 class SeatGrant:
-    """What a Migration gets: a node for each pod by uid, none where there are no seats.
+    """What a Migration gets: a node for each pod by uid; empty if there are no seats.
 
-    ``others`` leave first, for the nodes ``to`` by uid; ``whole``: all of the gang moves. ``cost`` of either, in
-    GPU-seconds.
+    ``others`` are relocated first, to the nodes ``to`` by uid. ``whole`` is whether the whole gang moves. ``cost`` is
+    the cost of either, in GPU-seconds.
     """
 
     seats: Mapping[str, str] = field(default_factory=dict)
@@ -61,12 +62,12 @@ class SeatGrant:
 
 
 Shares = Mapping[str, SeatGrant]
-"""By the key of the Migration."""
+"""Grants by the key of the Migration."""
 NOTHING = SeatGrant()
 
 
 def worth_of(engine: Engine, claims: Sequence[RelocationRequest], shares: Shares) -> Worth:
-    """Return how good it is what all get: the less the better."""
+    """Return the joint cost of all grants: the smaller, the better."""
     lack = lacking(claims, [claim.key for claim in claims if shares[claim.key].seats])
     cost = sum(shares[claim.key].cost for claim in claims)
     far = sum(distance(engine, claim, shares[claim.key].seats) for claim in claims if not shares[claim.key].whole)
@@ -74,40 +75,40 @@ def worth_of(engine: Engine, claims: Sequence[RelocationRequest], shares: Shares
 
 
 def lacking(claims: Sequence[RelocationRequest], seated: Iterable[str]) -> tuple[int, ...]:
-    """Return how many pods have no seats, by priority, the highest first."""
-    levels, there = sorted({claim.priority for claim in claims}, reverse=True), set(seated)
-    without = [claim for claim in claims if claim.key not in there]
-    return tuple(sum(len(one.leavers) for one in without if one.priority == level) for level in levels)
+    """Return the number of pods without seats, by priority, the highest first."""
+    levels, served = sorted({claim.priority for claim in claims}, reverse=True), set(seated)
+    without = [claim for claim in claims if claim.key not in served]
+    return tuple(sum(len(claim.leavers) for claim in without if claim.priority == level) for level in levels)
 
 
 def distance(engine: Engine, claim: RelocationRequest, seats: Mapping[str, str]) -> int:
-    """Return how many levels lie between seats and the nearest leaf of the gang, summed; 0 where it is nowhere else."""
-    going = {one.member.uid for one in claim.leavers}
+    """Return the levels between each seat and the nearest leaf of the gang, summed; 0 if the gang runs nowhere else."""
+    going = {pod.member.uid for pod in claim.leavers}
     gang, world = claim.leavers[0].workload, engine.world
-    stay = (one for one in gang.members.values() if one.stage is not Stage.PENDING and one.uid not in going)
+    stay = (member for member in gang.members.values() if member.stage is not Stage.PENDING and member.uid not in going)
     homes = {leaf for member in stay if (leaf := world.leaf_of(member.node)) is not None}
     if not homes:
         return 0
     return sum(min(_levels(home, world.leaf_of(node) or ()) for home in homes) for node in seats.values())
 
 
-def _levels(one: Sequence[str], other: Sequence[str]) -> int:
-    same = 0
-    for left, right in zip(one, other, strict=False):
+def _levels(path: Sequence[str], other_path: Sequence[str]) -> int:
+    common = 0
+    for left, right in zip(path, other_path, strict=False):
         if left != right:
             break
-        same += 1
-    return len(one) - same
+        common += 1
+    return len(path) - common
 
 
 class Copies:
-    """Asks the planner on copies of the state, on which others have their seats already; counts how often."""
+    """Queries the planner on copies of the state that contain the seats of other Migrations; counts the queries."""
 
     def __init__(self, engine: Engine, now: float) -> None:
         self.engine = engine
         self.now = now
         self.asked = 0
-        self._known: dict[Hashable, Mapping[str, str]] = {}
+        self._results: dict[Hashable, Mapping[str, str]] = {}
 
     def seats(
         self,
@@ -116,18 +117,18 @@ class Copies:
         gone: Sequence[Candidate] = (),
         shut: frozenset[str] = frozenset(),
     ) -> Mapping[str, str]:
-        """Return seats beside those of others, once some pods are gone, and not on the nodes that are shut."""
-        there = [(other, share) for other, share in shares if share.seats]
+        """Return seats beside those of other Migrations, once ``gone`` pods are gone, outside the nodes in ``shut``."""
+        seated = [(other, share) for other, share in shares if share.seats]
         taken = frozenset(
-            (other.key, *sorted(share.seats.items()), *sorted(share.to.items())) for other, share in there
+            (other.key, *sorted(share.seats.items()), *sorted(share.to.items())) for other, share in seated
         )
         key = (claim.key, len(claim.leavers), taken, tuple(pod.occupant.uid for pod in gone), shut)
-        if key not in self._known:
+        if key not in self._results:
             self.asked += 1
-            prepare = self.beside(claim, there, gone)
+            prepare = self.beside(claim, seated, gone)
             avoided = claim.avoided | shut
-            self._known[key] = find_seats(self.engine, claim.leavers, avoided, claim.key, self.now, prepare)
-        return self._known[key]
+            self._results[key] = find_seats(self.engine, claim.leavers, avoided, claim.key, self.now, prepare)
+        return self._results[key]
 
     def beside(
         self,
@@ -135,32 +136,32 @@ class Copies:
         shares: Iterable[tuple[RelocationRequest, SeatGrant]],
         gone: Sequence[Candidate] = (),
     ) -> Callable[[Trial], None]:
-        """Return what makes a copy show the room beside what others get."""
-        came, left = placed(self.engine, shares)
+        """Return a function that changes a copy of the state to the room that is left beside other grants."""
+        arriving, leaving = placed(self.engine, shares)
 
         def prepare(trial: Trial) -> None:
             claim.prepare(trial)
-            trial.remove([*left, *gone])
-            trial.restore(came)
+            trial.remove([*leaving, *gone])
+            trial.restore(arriving)
 
         return prepare
 
     def still(self, claim: RelocationRequest, share: SeatGrant, leaving: Sequence[MovingPod]) -> bool:
-        """Return whether seats are still good, on the nodes that were found, once those are gone who leave first.
+        """Return whether seats still fit on their nodes, once the relocated pods are gone.
 
-        ``leaving`` whoever leaves, for others as well.
+        ``leaving`` are all relocated pods, those for other Migrations included.
         """
         engine, row_of = self.engine, self.engine.world.nodes.row_of
         if not all(node in row_of and node not in claim.avoided for node in share.seats.values()):
             return False
-        there = {one.member.uid: one for one in leaving if _is_there(engine, one)}
-        if any(one.member.uid not in there for one in share.others):
+        present = {pod.member.uid: pod for pod in leaving if _is_there(engine, pod)}
+        if any(pod.member.uid not in present for pod in share.others):
             return False
         rows = {row_of[node] for node in share.seats.values()}
 
         def prepare(trial: Trial) -> None:
             claim.prepare(trial)
-            trial.remove(as_candidate(one) for one in there.values())
+            trial.remove(as_candidate(pod) for pod in present.values())
             nodes = trial.planner.nodes
             free = np.maximum(nodes.allocatable - nodes.requested, 0)
             elsewhere = np.array([row for row in range(len(free)) if row not in rows], np.int64)
@@ -169,17 +170,17 @@ class Copies:
         return bool(find_seats(engine, claim.leavers, claim.avoided, claim.key, self.now, prepare))
 
 
-def _is_there(engine: Engine, one: MovingPod) -> bool:
-    entry = engine.world.ledger.get(one.member.uid)
-    return entry is not None and entry.row == one.entry.row
+def _is_there(engine: Engine, pod: MovingPod) -> bool:
+    entry = engine.world.ledger.get(pod.member.uid)
+    return entry is not None and entry.row == pod.entry.row
 
 
 def can_be(engine: Engine, shares: Sequence[tuple[RelocationRequest, SeatGrant]]) -> bool:
-    """Return whether no node would hold more than it has: one may have a seat that others leave for another."""
-    came, left = placed(engine, shares)
-    left += [as_candidate(one) for claim, share in shares if share.whole for one in claim.rest]
+    """Return whether no node is overcommitted: a Migration may have a seat that a pod leaves for another Migration."""
+    arriving, leaving = placed(engine, shares)
+    leaving += [as_candidate(pod) for claim, share in shares if share.whole for pod in claim.rest]
     nodes, held = engine.world.nodes, dict[int, dict[int, int]]()
-    for pods, change in ((came, 1), (left, -1)):
+    for pods, change in ((arriving, 1), (leaving, -1)):
         for pod in pods:
             row = held.setdefault(pod.row, {})
             for column, amount in pod.amounts:
@@ -194,17 +195,17 @@ def can_be(engine: Engine, shares: Sequence[tuple[RelocationRequest, SeatGrant]]
 def placed(
     engine: Engine, shares: Iterable[tuple[RelocationRequest, SeatGrant]]
 ) -> tuple[list[Candidate], list[Candidate]]:
-    """Return who comes, where it will be, and who leaves first, where it is: by what some Migrations get."""
+    """Return the pods that arrive on their targets, and the relocated pods on their current nodes, for some grants."""
     row_of = engine.world.nodes.row_of
-    came: list[Candidate] = []
-    left: list[Candidate] = []
+    arriving: list[Candidate] = []
+    leaving: list[Candidate] = []
     for claim, share in shares:
         moving = claim.whole.leavers if share.whole else claim.leavers
-        came += [
-            replace(as_candidate(one), row=row_of[share.seats[one.member.uid]])
-            for one in moving
-            if one.member.uid in share.seats
+        arriving += [
+            replace(as_candidate(pod), row=row_of[share.seats[pod.member.uid]])
+            for pod in moving
+            if pod.member.uid in share.seats
         ]
-        came += [replace(as_candidate(one), row=row_of[share.to[one.member.uid]]) for one in share.others]
-        left += [as_candidate(one) for one in share.others]
-    return came, left
+        arriving += [replace(as_candidate(pod), row=row_of[share.to[pod.member.uid]]) for pod in share.others]
+        leaving += [as_candidate(pod) for pod in share.others]
+    return arriving, leaving

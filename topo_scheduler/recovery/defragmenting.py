@@ -1,7 +1,7 @@
-"""From gangs that wait for room, though enough is free, to the Migrations that make it: one for each such gang.
+"""Creates Migrations for gangs that are pending although enough GPUs are free: one for each such gang.
 
-The moves are those the engine found and told (`moving`); here they are tried again, and made unless a workload was
-moved lately. What is made of them is `gang_room`.
+The engine finds the moves (`moving`). Here they are checked again, and dropped if a workload was moved lately.
+`gang_room` executes these Migrations.
 """
 
 from collections.abc import Callable
@@ -22,26 +22,26 @@ from topo_scheduler.scheduling.queueing.standing import lacking, least_of, order
 from topo_scheduler.state.workloads import Member, Stage, Workload
 
 LOOK: Final = 5.0
-"""Seconds between two looks while gangs wait."""
+"""Seconds between two searches while gangs are pending."""
 AGAIN: Final = 300.0
-"""Seconds after which it is tried again for a gang."""
+"""Seconds after which another Migration may be created for the same gang."""
 
 
 class Defragmenting:
-    """Gangs for which room is to be made."""
+    """Gangs for which moves may make room."""
 
     def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
-        """``clock`` seconds, tells how long a step takes: see `looking`."""
+        """``clock`` returns seconds and measures how long a step takes: see `looking`."""
         self.ground = ground
         self._looking = Looking(ground.engine.world, clock)
         self._at = self._now = -inf
         self._not_before: dict[str, float] = {}
-        """By gang."""
+        """When another Migration may be created, by gang."""
         self._read: set[str] = set()
-        """Uids of pods of which nothing more is to be learned, or that are being read."""
+        """Uids of pods that need not be read again, or that are being read."""
 
     def step(self, now: float) -> list[Instruction]:
-        """Return the Migrations to create, and the pods to be read before it is known who may move."""
+        """Return the Migrations to create, and the pods to read before it is known which pods can move."""
         self._now = now
         if not self._on or not self.ground.engine.moving.awaited:
             self._looking.drop()
@@ -52,23 +52,23 @@ class Defragmenting:
         return self._looking.step(now)
 
     def next_due(self, now: float) -> float | None:
-        """Return when `step` must be called next."""
+        """Return when `step` must be called next, in seconds."""
         if not self._on or not self.ground.engine.moving.awaited:
             return None
         return self._looking.next_due() if self._looking.going else max(now, self._at + LOOK)
 
     def _look(self) -> Look:
-        """Look at all pods, then at all gangs that wait; yields after each part, and what is to be done."""
+        """Check all pods, then all pending gangs; yields after each slice of the work, and the instructions."""
         engine, ledger = self.ground.engine, self.ground.engine.world.ledger
         self._not_before = {id_: at for id_, at in self._not_before.items() if at > self._now}
         uids = [uid for uid, _ in ledger.items()]
         self._read.intersection_update(uids)
-        if strangers := (yield from look_for_unread(engine, uids, self._read)):
-            yield [LearnPods(strangers)]
+        if unread := (yield from look_for_unread(engine, uids, self._read)):
+            yield [LearnPods(unread)]
         for id_ in [workload.id for workload, _ in engine.moving.plans() if workload.id not in self._not_before]:
             yield None
-            known = next((one for one in engine.moving.plans() if one[0].id == id_), None)
-            if known is not None and (create := self._made(*known, self._now)) is not None:
+            planned = next((entry for entry in engine.moving.plans() if entry[0].id == id_), None)
+            if planned is not None and (create := self._made(*planned, self._now)) is not None:
                 self._not_before[id_] = self._now + AGAIN
                 yield [create]
 
@@ -77,13 +77,13 @@ class Defragmenting:
         return self.ground.spec.defragmentation.enabled
 
     def _made(self, workload: Workload, plan: MovePlan, now: float) -> CreateMigration | None:
-        """Return the Migration that holds a gang's seats; None where there is one, or moves would do no good now."""
+        """Return the Migration that holds a gang's seats; None if there is one, or if moves would be useless now."""
         ground = self.ground
         pending = workload.at(Stage.PENDING)
         members = pending[: least_of(workload)]
-        found = [leaver(ground.engine, move.pod.occupant.uid) for move in plan.moves]
-        others = [one for one in found if one is not None and may_move(one)]
-        if not members or lacking(workload, pending) or len(others) < len(found) or self._under_way(members, others):
+        pods = [leaver(ground.engine, move.pod.occupant.uid) for move in plan.moves]
+        others = [pod for pod in pods if pod is not None and may_move(pod)]
+        if not members or lacking(workload, pending) or len(others) < len(pods) or self._under_way(members, others):
             return None
         wall = ground.epoch + now
         if ground.moved.resting(others, ground.spec.limits, wall):
@@ -92,31 +92,32 @@ class Defragmenting:
         if not gang_seats(ground.engine, workload, members, others, avoided, "", now):
             return None
         since = stamp(ground.epoch + order_of(workload).since)
-        name = name_of(workload, [*(one.uid for one in members), *(one.member.uid for one in others), stamp(wall)])
-        named = [OtherPod(one.member.namespace, one.member.name, one.member.uid) for one in others]
+        uids = [*(member.uid for member in members), *(pod.member.uid for pod in others)]
+        name = name_of(workload, [*uids, stamp(wall)])
+        named = [OtherPod(pod.member.namespace, pod.member.name, pod.member.uid) for pod in others]
         reader = ground.engine.world.reader(workload.namespace)
         spec = MigrationSpec(
             cause=f"gang {workload.namespace}/{workload.name} waits. {ground.engine.moving.sentence(plan, reader)}",
             reason=Cause.PENDING_GANG.value,
             since=since,
-            pods=[MigrationPod(one.name, one.uid) for one in members],
+            pods=[MigrationPod(member.name, member.uid) for member in members],
         )
         create = CreateMigration(workload.namespace, name, spec)
         ground.intended[create.key] = tuple(named)
         return create
 
     def _under_way(self, members: list[Member], others: list[MovingPod]) -> bool:
-        """Whether a Migration holds seats for these members, or moves one of these pods, or is about to."""
-        uids = {one.uid for one in members} | {one.member.uid for one in others}
+        """Return whether a Migration, created or intended, holds seats for these members or moves these pods."""
+        uids = {member.uid for member in members} | {pod.member.uid for pod in others}
         if any(other.uid in uids for named in self.ground.intended.values() for other in named):
             return True
         return any(
             not uids.isdisjoint(
                 [
-                    *(move.uid for move in one.migration.status.moves),
-                    *(pod.uid for pod in one.migration.spec.pods),
-                    *(other.uid for other in one.migration.status.others),
+                    *(move.uid for move in tracked.migration.status.moves),
+                    *(pod.uid for pod in tracked.migration.spec.pods),
+                    *(other.uid for other in tracked.migration.status.others),
                 ]
             )
-            for one in self.ground.tracked.values()
+            for tracked in self.ground.tracked.values()
         )

@@ -1,4 +1,4 @@
-"""What Migrations are answered while recovery is off: their status says that no pod moves, and why."""
+"""Answers to Migrations while recovery is off: their status says that no pod moves, and why."""
 
 from typing import Final
 
@@ -14,30 +14,34 @@ MESSAGE: Final = (
 )
 
 Answer = tuple[WriteStatus, TellMigration]
-"""The status to write, and the event beside it."""
+"""The status to write, and its event."""
 
 
 def without_recovery(migration: Migration, wall: float) -> Answer | None:
-    """Return what reports that recovery is off; None where it is reported already, or the Migration has ended.
+    """Return the answer that recovery is off; None if the status already says so, or the Migration has ended.
 
-    The phase stays: with recovery on, the Migration goes on from there. ``wall`` seconds since the epoch.
+    The phase stays: with recovery on, the Migration continues from there. ``wall`` is in seconds since the epoch.
     """
     phase = migration.phase
     if phase is not None and phase.over:
         return None
-    told = Condition(NEXT_CONDITION[phase], status=False, reason=REASON, message=MESSAGE)
-    status = changed_status(migration, wall, message=MESSAGE if phase is None else None, conditions=[told])
+    condition = Condition(NEXT_CONDITION[phase], status=False, reason=REASON, message=MESSAGE)
+    status = changed_status(migration, wall, message=MESSAGE if phase is None else None, conditions=[condition])
     if status is None:
         return None
-    fresh = write(migration, status)
-    return fresh, TellMigration(fresh.namespace, fresh.name, fresh.uid, True, REASON, MESSAGE)
+    write_status = write(migration, status)
+    return write_status, TellMigration(
+        write_status.namespace, write_status.name, write_status.uid, True, REASON, MESSAGE
+    )
 
 
-def malformed(found: Unreadable, wall: float) -> Answer:
-    """Return what reports that a Migration can't be read, or is too large. ``wall`` seconds since the epoch."""
-    text = f"the object can't be read: {found.message}; delete it and create a valid one"
-    told = Condition("Reserved", status=False, reason=found.reason, message=text)
-    status = changed_status(Migration(), wall, phase=Phase.FAILED, message=text, conditions=[told])
+def malformed(unreadable: Unreadable, wall: float) -> Answer:
+    """Return the answer that a Migration can't be read, or is too large. ``wall`` is in seconds since the epoch."""
+    text = f"the object can't be read: {unreadable.message}; delete it and create a valid one"
+    condition = Condition("Reserved", status=False, reason=unreadable.reason, message=text)
+    status = changed_status(Migration(), wall, phase=Phase.FAILED, message=text, conditions=[condition])
     assert status is not None
-    fresh = WriteStatus(found.namespace, found.name, found.uid, found.version, status)
-    return fresh, TellMigration(found.namespace, found.name, found.uid, True, "MigrationFailed", text)
+    write_status = WriteStatus(unreadable.namespace, unreadable.name, unreadable.uid, unreadable.version, status)
+    return write_status, TellMigration(
+        unreadable.namespace, unreadable.name, unreadable.uid, True, "MigrationFailed", text
+    )

@@ -1,4 +1,4 @@
-"""Whether pods may still be moved, right before they are evicted: not for workloads that were deleted meanwhile."""
+"""Checks, right before an eviction, whether the pod may still be moved: not if its workload was deleted meanwhile."""
 
 from collections.abc import Callable
 
@@ -8,45 +8,45 @@ from topo_scheduler.recovery.tracked import Tracked
 
 
 class EvictionGuard:
-    """Ends Migrations whose pods have lost their topmost owner. ``machine`` returns what decides, if anything does."""
+    """Ends Migrations whose pods have lost their topmost owner. ``machine`` returns the current `Recovery`, or None."""
 
     def __init__(self, moved_owners: MovedOwners, machine: Callable[[], Recovery | None]) -> None:
         self._moved_owners = moved_owners
         self._machine = machine
 
     def end_ownerless(self) -> None:
-        """Tell the machine of which Migrations it is known that an owner of their pods was deleted."""
+        """End the Migrations for which an owner of their pods was deleted."""
         machine = self._machine()
         for key, why in self._moved_owners.gone() if machine is not None else ():
             assert machine is not None
             machine.owner_gone(key, why)
 
     def record_owners(self) -> None:
-        """Tell the machine of the topmost owners that were read since."""
+        """Record the topmost owners that were read since the last call."""
         machine = self._machine()
         for key, owners in self._moved_owners.take_read() if machine is not None else ():
             assert machine is not None
             machine.owners_read(key, owners)
 
     async def why_not_evict(self, key: str) -> str:
-        """Return why no pod is evicted for a Migration: an owner of what it moves, or makes room for, is gone.
+        """Return why no pod is evicted for a Migration: an owner of the pods, or of those that need the room, is gone.
 
-        Where the API server does not answer for an owner, pods are moved off failed nodes all the same.
+        If the API server does not confirm an owner, pods are moved off failed nodes anyway.
         """
         known = self._tracked(key)
         if known is None:
             return self.why_over(key)
-        waiting = known.migration.spec.makes_room_for
-        answered = [await self._moved_owners.confirm(one) for one in (key, waiting) if one]
+        beneficiary = known.migration.spec.makes_room_for
+        answered = [await self._moved_owners.confirm(migration) for migration in (key, beneficiary) if migration]
         self.end_ownerless()
-        if why := self.why_over(key) or (self.why_over(waiting) if waiting else ""):
+        if why := self.why_over(key) or (self.why_over(beneficiary) if beneficiary else ""):
             return why
         if all(answered) or known.migration.cause.of_node:
             return ""
         return "the API server does not answer whether the owners of what is moved exist"
 
     def why_over(self, key: str) -> str:
-        """Return why nothing is evicted for a Migration any more, or an empty string."""
+        """Return why no pod is evicted for a Migration any more, or an empty string."""
         known = self._tracked(key)
         return f"Migration {key} is over" if known is None else known.owner_gone
 

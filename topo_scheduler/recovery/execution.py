@@ -1,4 +1,4 @@
-"""From seats that are held to replacements that run in them."""
+"""Executes Migrations with held seats: evicts pods, and waits until replacements run in the seats."""
 
 from collections.abc import Collection, Sequence
 
@@ -17,7 +17,7 @@ from topo_scheduler.state.workloads import Member, Stage
 
 
 class Execution:
-    """The last phases."""
+    """The phases Evicting and Placing."""
 
     def __init__(self, ground: MigrationContext) -> None:
         self._ground = ground
@@ -25,7 +25,7 @@ class Execution:
     # ------------------------------------------------------------ evicting
 
     def evict(self, known: Tracked, now: float) -> None:
-        """Have pods evicted, until all of them are gone."""
+        """Have the pods evicted, until all of them are gone."""
         migration = known.migration
         if migration.cause.by_choice and self._cut_short(known, now):
             return
@@ -33,36 +33,36 @@ class Execution:
         if moves is None:
             return
         self._ground.keep(migration, moves)
-        there = [move for move in moves if self._ground.is_there(move)]
-        if known.beside is None and len(there) == len(moves):
+        present = [move for move in moves if self._ground.is_there(move)]
+        if known.beside is None and len(present) == len(moves):
             known.beside = self._members(moves)
-        if not there:
+        if not present:
             gone = Condition("Evicted", status=True, reason="Gone", message=f"{len(moves)} pods are gone")
             self._ground.write(known, now, Phase.PLACING, None, gone)
             return
-        waits: list[tuple[str, str]] = []
-        for move in there:
+        blockers: list[tuple[str, str]] = []
+        for move in present:
             entry = self._ground.engine.world.ledger.get(move.uid)
             occupant = entry.occupant if entry is not None else None
             going, force = occupant is not None and occupant.terminating, self._may_force(move, now)
             eviction = known.evictions.setdefault(move.uid, Eviction())
             if eviction.reason:
-                waits.append((eviction.reason, f"pod {move.pod} can't be evicted: {eviction.message}"))
+                blockers.append((eviction.reason, f"pod {move.pod} can't be evicted: {eviction.message}"))
             elif going:
-                waits.append(self._awaits(move, force=force))
-            # What was asked to go, and may be forced to since, is not waited for.
+                blockers.append(self._awaits(move, force=force))
+            # An eviction that is in progress is repeated at once if it may be forced since.
             due = now >= eviction.until or (force and not eviction.forced and not eviction.reason)
             if not eviction.flying and due and (force or not going):
                 eviction.flying, eviction.forced = True, force
                 pod = PodRef(migration.metadata.namespace, move.pod, move.uid)
                 self._ground.out.append(EvictPod(migration.key, pod, force))
-        if waits:
-            # What the kubelet or a person must do comes before what only takes its time.
-            waits.sort(key=lambda one: one[0] == "Terminating")
-            self._ground.write(known, now, None, None, Condition("Evicted", False, *waits[0]))
+        if blockers:
+            # Blockers that need action, of the kubelet or a person, come before those that only take time.
+            blockers.sort(key=lambda blocker: blocker[0] == "Terminating")
+            self._ground.write(known, now, None, None, Condition("Evicted", False, *blockers[0]))
 
     def _cut_short(self, known: Tracked, now: float) -> bool:
-        """Let those stay that nobody asked to go yet, where a move by choice has no use any more, or lost a seat."""
+        """End a voluntary move that is useless or lost a seat; pods that are not being evicted stay."""
         migration, engine = known.migration, self._ground.engine
         why = no_use_now(self._ground, known, now)
         if not why:
@@ -71,7 +71,7 @@ class Execution:
         for move in migration.status.moves:
             entry, eviction = engine.world.ledger.get(move.uid), known.evictions.get(move.uid, Eviction())
             if eviction.flying:
-                return True  # its answer tells
+                return True  # its answer decides
             accepted = eviction.until > now and not eviction.reason
             if entry is None or accepted or (entry.occupant is not None and entry.occupant.terminating):
                 going.append(move)
@@ -99,20 +99,20 @@ class Execution:
 
     def _may_force(self, move: Move, now: float) -> bool:
         health = self._ground.detection.health(move.from_)
-        out = health is not None and health.out_of_service
-        # A node that flaps may still run the pod: it must have been dead for a while, unless somebody says that it is.
+        out_of_service = health is not None and health.out_of_service
+        # The kubelet of a flapping node may still run the pod. So the node must be dead for a while, or marked as such.
         forced = self._ground.spec.force_delete and self._ground.detection.lasts(move.from_, now)
-        return self._dead(move.from_) and (out or forced)
+        return self._dead(move.from_) and (out_of_service or forced)
 
     def _dead(self, node: str) -> bool:
         if self._ground.detection.health(node) is None:
-            # Not told of yet, unless the other watch does not know it either.
+            # The node is not known yet, unless the watch of the engine does not know it either.
             return node not in self._ground.engine.world.nodes.row_of
         problem = self._ground.detection.problem(node)
         return problem is not None and problem.cause.dead
 
     def _unexpired(self, known: Tracked, now: float) -> list[Move] | None:
-        """Return the moves with the seats they still have; None where that is written first."""
+        """Return the moves with the seats that they still have; None if a change of these is written first."""
         migration, moves = known.migration, known.migration.status.moves
         if migration.shrinks:
             return moves
@@ -131,7 +131,7 @@ class Execution:
     # ------------------------------------------------------------ placing
 
     def place(self, known: Tracked, now: float) -> None:
-        """Keep seats until replacements are bound."""
+        """Keep the seats until replacements are bound."""
         migration, key = known.migration, known.migration.key
         if migration.shrinks:
             policy, count = migration.status.policy, len(migration.status.moves)
@@ -139,40 +139,47 @@ class Execution:
             placed = Condition("Placed", status=True, reason=reason, message=why_no_seats(policy))
             self._ground.end(known, Phase.DONE, "", how_it_ended(policy, count), now, None, placed)
             return
-        found = self._replacements(known)
-        if len(found) == len(migration.status.moves):
+        replacements = self._replacements(known)
+        if len(replacements) == len(migration.status.moves):
             moves = [
-                msgspec.structs.replace(move, replacement=found[move.uid].uid, replacement_name=found[move.uid].name)
+                msgspec.structs.replace(
+                    move, replacement=replacements[move.uid].uid, replacement_name=replacements[move.uid].name
+                )
                 for move in migration.status.moves
             ]
             for move in moves:
                 by = PodRef(migration.metadata.namespace, move.replacement_name, move.replacement)
-                self._ground.engine.seat_taken(key, move.uid, by, move.from_, found[move.uid].node)
+                self._ground.engine.seat_taken(key, move.uid, by, move.from_, replacements[move.uid].node)
             placed = Condition("Placed", status=True, reason="Bound", message=f"{len(moves)} replacements are bound")
             self._ground.end(known, Phase.DONE, "", f"{len(moves)} pods moved", now, moves, placed)
             return
         if self._ground.since(known, Phase.PLACING, now) > self._ground.spec.seats_expire:
-            missing = [move.pod for move in migration.status.moves if move.uid not in found]
+            missing = [move.pod for move in migration.status.moves if move.uid not in replacements]
             text = f"no pod took the place of {', '.join(missing[:3])} in time; its controller made none that was bound"
             self._ground.end(known, Phase.FAILED, "NoReplacement", text, now)
             return
-        self._ground.keep(migration, [move for move in migration.status.moves if move.uid not in found])
-        if strangers := [pod for pod in self._strangers(migration, found) if pod.uid not in known.learned]:
+        self._ground.keep(migration, [move for move in migration.status.moves if move.uid not in replacements])
+        if strangers := [pod for pod in self._strangers(migration, replacements) if pod.uid not in known.learned]:
             self._ground.learn(known, strangers)
 
-    def _strangers(self, migration: Migration, found: Collection[str]) -> list[PodRef]:
-        """Return pods that may be replacements, but were placed by an earlier process, so that too little is known."""
+    def _strangers(self, migration: Migration, replaced: Collection[str]) -> list[PodRef]:
+        """Return pods that may be replacements, but are hardly known as an earlier process placed them."""
         workloads, ledger = self._ground.engine.workloads, self._ground.engine.world.ledger
-        namespace, left = migration.metadata.namespace, [one for one in migration.status.moves if one.uid not in found]
-        nodes = {move.to for move in left if not move.gang and move.to}
-        there = [(uid, ledger.get(uid)) for node in sorted(nodes) for uid in sorted(ledger.on_node(node))]
-        occupants = [entry.occupant for uid, entry in there if entry is not None and workloads.of_pod(uid) is None]
+        namespace, unfilled = (
+            migration.metadata.namespace,
+            [move for move in migration.status.moves if move.uid not in replaced],
+        )
+        nodes = {move.to for move in unfilled if not move.gang and move.to}
+        entries = [(uid, ledger.get(uid)) for node in sorted(nodes) for uid in sorted(ledger.on_node(node))]
+        occupants = [entry.occupant for uid, entry in entries if entry is not None and workloads.of_pod(uid) is None]
         strangers = [
-            PodRef(one.namespace, one.name, one.uid) for one in occupants if one and one.namespace == namespace
+            PodRef(occupant.namespace, occupant.name, occupant.uid)
+            for occupant in occupants
+            if occupant and occupant.namespace == namespace
         ]
-        gangs = (workloads.get(id_) for id_ in sorted({move.workload for move in left if move.gang}))
-        members = [one for gang in gangs if gang is not None for one in gang.at(Stage.BOUND)]
-        strangers += [PodRef(one.namespace, one.name, one.uid) for one in members if not one.cls.amounts]
+        gangs = (workloads.get(id_) for id_ in sorted({move.workload for move in unfilled if move.gang}))
+        members = [member for gang in gangs if gang is not None for member in gang.at(Stage.BOUND)]
+        strangers += [PodRef(member.namespace, member.name, member.uid) for member in members if not member.cls.amounts]
         return strangers
 
     def _members(self, moves: Sequence[Move]) -> frozenset[str]:
@@ -181,13 +188,13 @@ class Execution:
         return frozenset(uid for gang in gangs if gang is not None for uid in gang.members)
 
     def _replacements(self, known: Tracked) -> dict[str, Member]:
-        """Return the bound member that took the place of each pod, by the uid of the pod."""
+        """Return the bound member that replaced each pod, by the uid of the pod."""
         migration = known.migration
         old = {move.uid for move in migration.status.moves}
         taken = self._ground.engine.preempting.replacements.taken
-        found: dict[str, Member] = {}
+        replacements: dict[str, Member] = {}
         used: set[str] = set(old)
-        # Both are times of the API server; of the clock that wrote when it was begun nobody knows what it is worth.
+        # Both are times of the API server; the clock of the process that wrote the begin of the phase may be wrong.
         begun = seconds_of(migration.metadata.creation_timestamp or "") or 0.0
 
         def fresh(member: Member) -> bool:
@@ -197,28 +204,28 @@ class Execution:
             seat = seat_of(migration.key, migration.metadata.namespace, move).id
             for member in self._candidates(migration, move, taken.get(seat, "")):
                 fits = member.uid == taken.get(seat) or (move.index is not None and member.index == move.index)
-                read = bool(member.cls.amounts) or member.uid in known.learned  # else its index is not known
+                read = bool(member.cls.amounts) or member.uid in known.learned  # otherwise its index is unknown
                 fits |= read and member.index in (None, move.index) and (member.node == move.to or fresh(member))
                 if member.uid not in used and member.stage is Stage.BOUND and fits:
-                    found[move.uid] = member
+                    replacements[move.uid] = member
                     used.add(member.uid)
                     break
-        return found
+        return replacements
 
     def _candidates(self, migration: Migration, move: Move, taken: str) -> list[Member]:
-        """Return the members that may have taken the place of a pod, the likeliest first."""
+        """Return the members that may have replaced a pod, the likeliest first."""
         workloads, ledger = self._ground.engine.workloads, self._ground.engine.world.ledger
-        likely = [one[1] for one in [workloads.of_pod(taken)] if one is not None]
+        likely = [known_pod[1] for known_pod in [workloads.of_pod(taken)] if known_pod is not None]
         if move.gang:
             gang = workloads.get(move.workload)
-            members = sorted(gang.members.values(), key=lambda one: one.name) if gang is not None else []
+            members = sorted(gang.members.values(), key=lambda member: member.name) if gang is not None else []
             return [*likely, *members]
         for uid in sorted(ledger.on_node(move.to)) if move.to else ():
-            one = workloads.of_pod(uid)
-            same = one is not None and (one[0].namespace, one[0].controller) == (
+            known_pod = workloads.of_pod(uid)
+            same = known_pod is not None and (known_pod[0].namespace, known_pod[0].controller) == (
                 migration.metadata.namespace,
                 move.controller,
             )
-            if one is not None and same:
-                likely.append(one[1])
+            if known_pod is not None and same:
+                likely.append(known_pod[1])
         return likely

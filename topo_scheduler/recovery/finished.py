@@ -1,7 +1,7 @@
-"""Migrations that are over: kept for a while to be looked at, then deleted.
+"""Retention of finished Migrations: they are kept for a while, then deleted.
 
-The oldest go first, a few at a time, and each only at the version at which it was over. None goes within the hour in
-which it ended, or within ``limits.rest``: by those it is known how many began of late, and who was moved.
+The oldest go first, a few at a time, and each only at the version at which it finished. None goes within an hour of its
+end, or within ``limits.rest``: limits on the rate of Migrations and moves are computed from them.
 """
 
 from collections.abc import Container
@@ -17,16 +17,16 @@ from topo_scheduler.recovery.instructions import DeleteMigration, WriteOutcome
 LEAST: Final = 3600.0
 """Seconds for which each is kept, however many there are."""
 AT_ONCE: Final = 10
-"""Deletions in `PACE` seconds at most, and on their way."""
+"""Deletions in flight, and within `PACE` seconds, at most."""
 PACE: Final = 1.0
 RETRY: Final = 60.0
-"""Seconds without any deletion after one that failed, doubled each time."""
+"""Seconds without deletions after a failed one, doubled each time."""
 RETRY_MOST: Final = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Over:
-    """One that is over. ``at`` seconds since the epoch."""
+    """A finished Migration. ``at`` is its end, in seconds since the epoch."""
 
     namespace: str
     name: str
@@ -36,7 +36,7 @@ class _Over:
 
 
 class Finished:
-    """All Migrations that are over, by namespace and name."""
+    """All finished Migrations, by namespace and name."""
 
     def __init__(self) -> None:
         self._over: dict[str, _Over] = {}
@@ -49,47 +49,49 @@ class Finished:
         return len(self._over)
 
     def note(self, migration: Migration, wall: float) -> None:
-        """Take over a Migration as it is. ``wall`` seconds since the epoch."""
+        """Record the current state of a Migration. ``wall`` is in seconds since the epoch."""
         phase, meta = migration.phase, migration.metadata
         if phase is None or not phase.over:
             self.forget(migration.key)
             return
-        at = seconds_of(migration.status.times.get(phase, "")) or seconds_of(meta.creation_timestamp or "")
-        over = _Over(meta.namespace, meta.name, meta.uid, meta.resource_version, wall if at is None else at)
-        self._over[migration.key] = over
+        end = seconds_of(migration.status.times.get(phase, "")) or seconds_of(meta.creation_timestamp or "")
+        finished = _Over(meta.namespace, meta.name, meta.uid, meta.resource_version, wall if end is None else end)
+        self._over[migration.key] = finished
         self._ordered = None
 
     def forget(self, key: str) -> None:
-        """A Migration was deleted, or is not over after all."""
+        """Forget a Migration that was deleted, or is not finished after all."""
         if self._over.pop(key, None) is not None:
             self._ordered = None
 
     def fresh_name(self, namespace: str, name: str, taken: Container[str] = ()) -> str:
-        """Return a name that no finished Migration has, nor any of ``taken``: this one, or this one with a number."""
-        found, number = name, 1
-        while f"{namespace}/{found}" in self._over or f"{namespace}/{found}" in taken:
+        """Return a name that no finished Migration and none of ``taken`` has: ``name``, if need be with a number."""
+        candidate, number = name, 1
+        while f"{namespace}/{candidate}" in self._over or f"{namespace}/{candidate}" in taken:
             number += 1
-            found = f"{name}-{number}"
-        return found
+            candidate = f"{name}-{number}"
+        return candidate
 
-    # ------------------------------------------------------------ deleting
+    # ------------------------------------------------------------ deletions
 
     def due(self, spec: RecoverySpec, now: float, wall: float) -> list[DeleteMigration]:
-        """Return which to delete now. ``now`` seconds, ``wall`` the same since the epoch."""
+        """Return the deletions that are due. ``now`` is in seconds, ``wall`` the same time since the epoch."""
         if now < self._not_before or self._flying:
             return []
-        ripe = takewhile(lambda item: wall >= self._until(*item, spec), enumerate(self._oldest_first()))
-        chosen = [one for _, one in islice(ripe, AT_ONCE)]
-        self._flying = {f"{one.namespace}/{one.name}" for one in chosen}
-        return [DeleteMigration(one.namespace, one.name, one.uid, one.version) for one in chosen]
+        expired = takewhile(lambda item: wall >= self._until(*item, spec), enumerate(self._oldest_first()))
+        chosen = [migration for _, migration in islice(expired, AT_ONCE)]
+        self._flying = {f"{finished.namespace}/{finished.name}" for finished in chosen}
+        return [
+            DeleteMigration(finished.namespace, finished.name, finished.uid, finished.version) for finished in chosen
+        ]
 
     def deleted(self, key: str, outcome: WriteOutcome, now: float) -> bool:
-        """Take over how a deletion ended; return whether that is to be told: the first failure of several."""
+        """Handle the result of a deletion; return whether to log it: only the first failure in a row."""
         self._flying.discard(key)
         self._not_before = max(self._not_before, now + PACE)
         if outcome in (WriteOutcome.WRITTEN, WriteOutcome.STALE):
             self._failures = 0
-            self.forget(key)  # if it is there after all, or was changed, the watch tells it
+            self.forget(key)  # if the object still exists or has changed, the watch reports it
             return False
         self._failures += 1
         pause = min(RETRY_MOST, RETRY * 2 ** min(self._failures - 1, 9))
@@ -97,20 +99,22 @@ class Finished:
         return self._failures == 1
 
     def next_due(self, spec: RecoverySpec, now: float, wall: float) -> float | None:
-        """Return when `due` must be asked next, in seconds as ``now``."""
+        """Return when `due` must be called next, in seconds as ``now``."""
         if self._flying or not self._over:
             return None
         return max(self._not_before, now + self._until(0, self._oldest_first()[0], spec) - wall)
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ helpers
 
     def _oldest_first(self) -> list[_Over]:
         if self._ordered is None:
-            self._ordered = sorted(self._over.values(), key=lambda one: (one.at, one.namespace, one.name))
+            self._ordered = sorted(
+                self._over.values(), key=lambda finished: (finished.at, finished.namespace, finished.name)
+            )
         return self._ordered
 
-    def _until(self, place: int, one: _Over, spec: RecoverySpec) -> float:
-        """Return until when the one at a place in the order is kept, in seconds since the epoch."""
-        too_many = place < len(self._over) - spec.keep_finished.most
-        least = max(LEAST, spec.limits.rest)
-        return one.at + (least if too_many else max(least, spec.keep_finished.time))
+    def _until(self, position: int, finished: _Over, spec: RecoverySpec) -> float:
+        """Return the end of the retention of the Migration at a position in the order, in seconds since the epoch."""
+        too_many = position < len(self._over) - spec.keep_finished.most
+        shortest = max(LEAST, spec.limits.rest)
+        return finished.at + (shortest if too_many else max(shortest, spec.keep_finished.time))

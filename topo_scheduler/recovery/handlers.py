@@ -1,9 +1,8 @@
-"""kopf in a thread and a loop of its own: it watches nodes and Migrations, and nothing else.
+"""kopf in a thread with its own event loop: it watches nodes and Migrations.
 
-Its handlers translate and post; they decide nothing, and write nothing: on nodes and Migrations alike there are
-handlers of raw events only, which leave no finalizers and no annotations. A node of which nothing changed that matters
-here is not posted; of Migrations kopf hears which changed, not what they say (see `kopf_session`). kopf cancels
-whatever else runs in its loop when it ends, hence one of its own.
+Its handlers translate and post; they decide nothing and write nothing. All are handlers of raw events, which leave no
+finalizers and no annotations. A node without a relevant change is not posted. Of Migrations, kopf receives only the
+metadata (see `kopf_session`). kopf cancels all tasks of its loop when it ends, so it gets a loop of its own.
 """
 
 import asyncio
@@ -32,11 +31,11 @@ log = logging.getLogger(__name__)
 STOP_SECONDS: Final = 10.0
 """Longest wait for the thread to end."""
 CLOSE_SECONDS: Final = 0.1
-"""How long the loop goes on once kopf has ended: connections that it was opening just then are closed only now."""
+"""Seconds that the loop goes on after kopf has ended, to close connections that kopf was just opening."""
 LOGIN_SECONDS: Final = 2.0
 """Seconds between attempts to get credentials."""
 SILENCE_SECONDS: Final = 70.0
-"""A watch without a byte for so long is opened anew."""
+"""Seconds without a byte after which a watch is reopened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class NodeGone:
 
 @dataclass(frozen=True, slots=True)
 class MigrationChanged:
-    """A Migration appeared or changed. What it says is read by who can bound it: see `migration_reader`."""
+    """A Migration appeared or changed. `migration_reader` reads its content, with limits."""
 
     namespace: str
     name: str
@@ -77,17 +76,17 @@ Message = NodeSeen | NodeGone | MigrationChanged | MigrationGone
 
 
 class _Pauses:
-    """Seconds between attempts while the API server is away: it is never given up."""
+    """Seconds between attempts while the API server is away: the attempts never end."""
 
     def __iter__(self) -> Iterator[float]:
         return itertools.chain((0.2, 0.5, 1.0, 2.0), itertools.repeat(5.0))
 
 
 class Watcher:
-    """The thread. Used once: started, stopped.
+    """The thread. It can be started and stopped once.
 
     Args:
-        spec: what is read of nodes.
+        spec: decides what is read of nodes.
         gpu_resources: names of GPU resources.
         connect: awaited in the loop of the caller for server and credentials.
         wake: called in the loop of the caller when there are messages.
@@ -105,25 +104,25 @@ class Watcher:
         self._connect = connect
         self._wake = wake
         self._messages: deque[Message] = deque()
-        self._told: dict[str, NodeHealth] = {}
+        self._last_posted: dict[str, NodeHealth] = {}
         self._stop = threading.Event()
-        self._told_to_end = False
+        self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._failure = ""
         self._session: tuple[Connection, kopf.AiohttpSession] | None = None
         self.heard = time.monotonic()
-        """When the last event was heard, in seconds of the monotonic clock."""
+        """When the last event arrived, in seconds of the monotonic clock."""
 
     def start(self) -> None:
-        """Start the thread; called in the loop that is to be woken."""
+        """Start the thread; must be called in the event loop to wake."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._work, name="kopf", daemon=True)
         self._thread.start()
 
     async def stop(self) -> None:
-        """End the thread, and wait for that."""
-        self._told_to_end = True
+        """Stop the thread, and wait for its end."""
+        self._stopping = True
         self._stop.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, STOP_SECONDS)
@@ -131,17 +130,17 @@ class Watcher:
                 log.error("the thread of kopf did not end within %g s", STOP_SECONDS)
 
     def wrong(self) -> str:
-        """Return what is wrong with the thread; empty while it lives, or was told to end."""
-        if self._thread is None or self._thread.is_alive() or self._told_to_end:
+        """Return the problem of the thread; empty while it lives, or if it was stopped."""
+        if self._thread is None or self._thread.is_alive() or self._stopping:
             return ""
         return f"the thread that watches nodes and Migrations has ended: {self._failure or 'nobody knows why'}"
 
     def take(self) -> list[Message]:
-        """Return what was heard since the last call."""
-        found = []
+        """Return the messages since the last call."""
+        messages = []
         while self._messages:
-            found.append(self._messages.popleft())
-        return found
+            messages.append(self._messages.popleft())
+        return messages
 
     # ------------------------------------------------------------ in the thread
 
@@ -155,30 +154,30 @@ class Watcher:
             self._call(self._wake)
 
     async def _serve(self) -> None:
-        import kopf  # not above: it costs time and memory that only a leader with recovery should pay
-        from kopf._cogs.structs.references import Insights  # it has no public name to ask what was found by
+        import kopf  # not above: only a leader with recovery pays its time and memory
+        from kopf._cogs.structs.references import Insights  # kopf has no public name for it
 
         logging.getLogger("kopf").setLevel(logging.WARNING)
-        logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # that signals are not its own is meant
+        logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # kopf must not handle signals
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry, backoff=LOGIN_SECONDS)(self._login)
         kopf.on.event("", "v1", "nodes", registry=registry)(self._node)
         kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(self._migration)
-        found = Insights()
+        insights = Insights()
         serving = asyncio.ensure_future(
             kopf.operator(
                 registry=registry,
                 settings=_settings(kopf),
-                insights=found,
+                insights=insights,
                 clusterwide=True,
                 standalone=True,
                 stop_flag=self._stop,
             )
         )
-        looking = asyncio.ensure_future(found.ready_resources.wait())
-        await asyncio.wait({serving, looking}, return_when=asyncio.FIRST_COMPLETED)
-        # kopf only warns, and would never hear of Migrations whose definition comes a moment later.
-        if not serving.done() and all(one.plural != PLURAL for one in found.watched_resources):
+        ready = asyncio.ensure_future(insights.ready_resources.wait())
+        await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+        # kopf only warns, and would never watch Migrations whose definition appears a moment later.
+        if not serving.done() and all(resource.plural != PLURAL for resource in insights.watched_resources):
             self._failure = f"{PLURAL}.{GROUP} was not defined when it was looked for"
             self._stop.set()
         await serving
@@ -187,22 +186,22 @@ class Watcher:
     async def _login(self, **_: Any) -> "kopf.AiohttpSession":
         assert self._loop is not None
 
-        async def ask() -> Connection:
+        async def connect() -> Connection:
             return await self._connect()
 
-        asked: Future[Connection] = asyncio.run_coroutine_threadsafe(ask(), self._loop)
-        found = await asyncio.wrap_future(asked)
-        if self._session is None or self._session[0] != found:
-            self._session = found, open_session(found)
-        return self._session[1]  # the same again where it is refused: kopf takes none twice
+        connecting: Future[Connection] = asyncio.run_coroutine_threadsafe(connect(), self._loop)
+        connection = await asyncio.wrap_future(connecting)
+        if self._session is None or self._session[0] != connection:
+            self._session = connection, open_session(connection)
+        return self._session[1]  # the same object again after a refusal: kopf does not accept it twice
 
     async def _node(self, event: Mapping[str, Any], **_: Any) -> None:
         health = read_health(event["object"], self._spec, self._gpu_resources)
         if event.get("type") == "DELETED":
-            self._told.pop(health.name, None)
+            self._last_posted.pop(health.name, None)
             self._post(NodeGone(health.name, health.uid))
-        elif self._told.get(health.name) != health:
-            self._told[health.name] = health
+        elif self._last_posted.get(health.name) != health:
+            self._last_posted[health.name] = health
             self._post(NodeSeen(health))
 
     async def _migration(self, event: Mapping[str, Any], **_: Any) -> None:
@@ -218,10 +217,10 @@ class Watcher:
         self._messages.append(message)
         self._call(self._wake)
 
-    def _call(self, what: Callable[[], None]) -> None:
+    def _call(self, callback: Callable[[], None]) -> None:
         assert self._loop is not None
         try:
-            self._loop.call_soon_threadsafe(what)
+            self._loop.call_soon_threadsafe(callback)
         except RuntimeError:
             log.debug("nobody listens any more")
 
@@ -230,7 +229,7 @@ def _settings(kopf: Any) -> Any:
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
     settings.scanning.disabled = True
-    # An operator without handlers that need kopf's finalizer takes it off objects where another one put it.
+    # An operator without handlers that need kopf's finalizer removes it from objects where another operator added it.
     settings.persistence.finalizer = f"{PREFIX}finalizer"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)

@@ -1,4 +1,4 @@
-"""What is read of a node to tell whether it failed."""
+"""The fields of a node from which recovery detects failures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 @dataclass(frozen=True, slots=True)
 class NodeHealth:
-    """A node, as far as it matters here. ``ready`` status of its condition Ready, empty where it never told any.
+    """The relevant fields of a node. ``ready`` is the status of its condition Ready, empty if it has none.
 
-    ``missing`` GPUs that it has but does not offer, by resource; ``links`` what its labels tell of degraded links.
+    ``missing`` are GPUs of its capacity that are not allocatable, by resource. ``links`` describes degraded links, from
+    its labels.
     """
 
     name: str
@@ -29,24 +30,24 @@ class NodeHealth:
 
     @property
     def out_of_service(self) -> bool:
-        """Whether an administrator says that the machine is off."""
+        """Whether an administrator marked the machine as switched off."""
         return OUT_OF_SERVICE in self.taints
 
 
 @dataclass(frozen=True, slots=True)
 class NodeProblem:
-    """What is wrong with a node. ``text`` continues "node x"."""
+    """A problem of a node. ``text`` continues "node x"."""
 
     cause: Cause
     text: str
 
 
 def read_health(node: Mapping[str, Any], spec: RecoverySpec, gpu_resources: tuple[str, ...]) -> NodeHealth:
-    """Return what a node's object tells. What is not as the API has it tells nothing."""
+    """Return the health of a node's object. Fields that are not as in the API are ignored."""
     meta, status = _mapping(node.get("metadata")), _mapping(node.get("status"))
     own = _mapping(node.get("spec"))
-    conditions = [_mapping(one) for one in status.get("conditions") or ()]
-    ready = next((one for one in conditions if one.get("type") == "Ready"), {})
+    conditions = [_mapping(condition) for condition in status.get("conditions") or ()]
+    ready = next((condition for condition in conditions if condition.get("type") == "Ready"), {})
     labels = _mapping(meta.get("labels"))
     links = [
         f"{pair.current} is {labels[pair.current]} and {pair.expected} {labels[pair.expected]}"
@@ -63,9 +64,9 @@ def read_health(node: Mapping[str, Any], spec: RecoverySpec, gpu_resources: tupl
         taints=tuple(taints),
         conditions=tuple(
             sorted(
-                str(one["type"])
-                for one in conditions
-                if one.get("status") == "True" and one.get("type") in spec.conditions
+                str(condition["type"])
+                for condition in conditions
+                if condition.get("status") == "True" and condition.get("type") in spec.conditions
             )
         ),
         missing=tuple(_missing(status, gpu_resources)) if spec.unhealthy_gpus else (),
@@ -74,7 +75,7 @@ def read_health(node: Mapping[str, Any], spec: RecoverySpec, gpu_resources: tupl
 
 
 def problem_of(health: NodeHealth, spec: RecoverySpec) -> NodeProblem | None:
-    """Return what is wrong with a node; the worst, where it is several things."""
+    """Return the most severe problem of a node, or None."""
     because = f" ({health.reason})" if health.reason else ""
     if health.ready == "Unknown":
         return NodeProblem(Cause.UNREACHABLE, f"is unreachable{because}")
@@ -103,9 +104,9 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 def _missing(status: Mapping[str, Any], gpu_resources: tuple[str, ...]) -> list[tuple[str, int]]:
     capacity, allocatable = _mapping(status.get("capacity")), _mapping(status.get("allocatable"))
-    found = []
+    missing = []
     for resource in gpu_resources:
         has, offers = str(capacity.get(resource, "")), str(allocatable.get(resource, ""))
         if has.isdecimal() and offers.isdecimal() and int(offers) < int(has):
-            found.append((resource, int(has) - int(offers)))
-    return found
+            missing.append((resource, int(has) - int(offers)))
+    return missing

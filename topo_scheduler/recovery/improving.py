@@ -1,9 +1,8 @@
-"""Gangs that lie in more leaves than they would if they were placed now: they return to fewer, if that is worth it.
+"""Moves gangs that span more leaves than a placement now would need, if the gain exceeds the cost.
 
-A gang in too many leaves is taken to run slower by ``improvement.slowdown``: returning gains that share of its GPUs
-times the seconds that it is still expected to run. It costs what moving *all* of its pods costs (`room.cost_of`),
-however few of them move, as the others stand still until they are back; a gang of which nothing tells when it ends
-stays.
+A gang in too many leaves runs slower by ``improvement.slowdown``. So returning to fewer leaves gains that share of its
+GPUs times its expected remaining seconds. The cost is that of moving *all* its pods (`room.cost_of`), however few of
+them move, as the others stand still meanwhile. A gang without a known end stays.
 """
 
 from collections.abc import Callable
@@ -24,33 +23,33 @@ from topo_scheduler.state.resources import GPU
 from topo_scheduler.state.workloads import Stage, Workload
 
 LOOK: Final = 30.0
-"""Seconds between two looks, at least."""
+"""Seconds between two searches, at least."""
 AGAIN: Final = 600.0
-"""Seconds after which a gang for which a Migration was made is looked at again."""
+"""Seconds after which a gang with a Migration is checked again."""
 MOST_TRIED: Final = 4
-"""Gangs that are tried in one look, at most; the others are in the next."""
+"""Gangs that are tried in one search, at most; the next search tries the others."""
 
 
 class Improving:
-    """Gangs that might lie in fewer leaves."""
+    """Gangs that could use fewer leaves."""
 
     def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
-        """``clock`` seconds, tells how long a step takes: see `looking`."""
+        """``clock`` returns seconds and measures how long a step takes: see `looking`."""
         self.ground = ground
         self._looking = Looking(ground.engine.world, clock)
         self._at = self._now = -inf
         self._state: object = None
         self._more = True
-        """Whether gangs are left to be looked at."""
+        """Whether gangs remain to be checked."""
         self._not_before: dict[str, float] = {}
-        """By gang: when it may be tried again."""
+        """When a gang may be tried again, by gang."""
         self._tried: set[str] = set()
-        """Gangs that were tried since something became free."""
+        """Gangs that were tried since resources were last freed."""
         self._read: set[str] = set()
-        """Uids of pods of which nothing more is to be learned, or that are being read."""
+        """Uids of pods that need not be read again, or that are being read."""
 
     def step(self, now: float) -> list[Instruction]:
-        """Return the Migrations to create, and the pods to be read before it is known what moving them costs."""
+        """Return the Migrations to create, and the pods to read before the cost of moving them is known."""
         self._now = now
         if not self.ground.spec.improvement.enabled:
             self._looking.drop()
@@ -65,13 +64,13 @@ class Improving:
         return self._looking.step(now)
 
     def next_due(self, now: float) -> float | None:
-        """Return when `step` must be called next."""
+        """Return when `step` must be called next, in seconds."""
         if not self.ground.spec.improvement.enabled:
             return None
         return self._looking.next_due() if self._looking.going else max(now, self._at + LOOK)
 
     def _look(self) -> Look:
-        """Look at all gangs, and try some; yields after each part, and what is to be done."""
+        """Check all gangs, and try some; yields after each slice of the work, and the instructions."""
         engine = self.ground.engine
         self._not_before = {id_: at for id_, at in self._not_before.items() if at > self._now}
         self._read = {uid for uid in self._read if engine.world.ledger.get(uid) is not None}
@@ -82,62 +81,64 @@ class Improving:
             if self._may_spread(workload):
                 spread.append(workload)
         uids = [uid for workload in spread for uid in workload.members]
-        if strangers := (yield from look_for_unread(engine, uids, self._read)):
-            yield [LearnPods(strangers)]
+        if unread := (yield from look_for_unread(engine, uids, self._read)):
+            yield [LearnPods(unread)]
             return
         self._more = len(spread) > MOST_TRIED
         for id_ in sorted(workload.id for workload in spread)[:MOST_TRIED]:
             yield None
             self._tried.add(id_)
-            known = engine.workloads.get(id_)
-            if known is not None and self._spreads(known) and (create := self._improved(known, self._now)) is not None:
+            gang = engine.workloads.get(id_)
+            if gang is not None and self._spreads(gang) and (create := self._improved(gang, self._now)) is not None:
                 self._not_before[id_] = self._now + AGAIN
                 yield [create]
 
     def _may_spread(self, workload: Workload) -> bool:
-        """Whether a gang runs whole in several leaves, and was not tried since something became free."""
+        """Return whether a complete gang runs in several leaves, and was not tried since resources were last freed."""
         tried = workload.id in self._tried or workload.id in self._not_before
         return workload.gang and not tried and self._spreads(workload)
 
     def _spreads(self, workload: Workload) -> bool:
-        """Whether a gang runs whole in several leaves."""
+        """Return whether a complete gang runs in several leaves."""
         members = workload.members.values()
         if len(members) < max(2, workload.size) or any(member.stage is not Stage.BOUND for member in members):
             return False
         return leaves_of(self.ground.engine, (member.node for member in members)) > 1
 
     def _improved(self, workload: Workload, now: float) -> CreateMigration | None:
-        """Return the Migration that brings a gang into fewer leaves; None where there is none, or it isn't worth it."""
+        """Return the Migration that moves a gang to fewer leaves; None if there is none, or its gain is too small."""
         ground, engine, wall = self.ground, self.ground.engine, self.ground.epoch + now
-        found = [leaver(engine, uid) for uid in sorted(workload.members)]
-        members = [one for one in found if one is not None and may_move(one)]
-        if len(members) < len(found) or not self._worth_it(members, now):
+        pods = [leaver(engine, uid) for uid in sorted(workload.members)]
+        members = [pod for pod in pods if pod is not None and may_move(pod)]
+        if len(members) < len(pods) or not self._worth_it(members, now):
             return None
-        taken = {uid for one in ground.tracked.values() for uid in (move.uid for move in one.migration.status.moves)}
+        taken = {
+            uid for known in ground.tracked.values() for uid in (move.uid for move in known.migration.status.moves)
+        }
         if not taken.isdisjoint(workload.members) or ground.moved.resting(members, ground.spec.limits, wall):
             return None
         seats = seats_of_whole(engine, members, ground.detection.avoided(now), now)
-        before = leaves_of(engine, (one.entry.node for one in members))
+        before = leaves_of(engine, (pod.entry.node for pod in members))
         after = leaves_of(engine, seats.values()) if seats else before
-        astray = [one for one in members if seats.get(one.member.uid) != one.entry.node]
-        if after >= before or not astray:
+        moving = [pod for pod in members if seats.get(pod.member.uid) != pod.entry.node]
+        if after >= before or not moving:
             return None
-        count = f"{len(astray)} pod{'s' if len(astray) > 1 else ''}"
+        count = f"{len(moving)} pod{'s' if len(moving) > 1 else ''}"
         leaves = f"{after} lea{'ves' if after > 1 else 'f'}"
         spec = MigrationSpec(
             cause=f"gang {workload.namespace}/{workload.name} lies in {leaves} instead of {before} if {count} move",
             reason=Cause.IMPROVEMENT.value,
-            pods=[MigrationPod(one.member.name, one.member.uid) for one in astray],
+            pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in moving],
         )
-        create = CreateMigration(workload.namespace, name_for(astray, stamp(wall)), spec)
+        create = CreateMigration(workload.namespace, name_for(moving, stamp(wall)), spec)
         ground.intended[create.key] = ()
         return create
 
     def _worth_it(self, members: list[MovingPod], now: float) -> bool:
-        """Whether a gang gains more by running faster than its pods lose by being moved, in GPU-seconds."""
+        """Return whether a gang gains more by running faster than its pods lose by the move, in GPU-seconds."""
         ends, spec = self.ground.engine.reserving.ends, self.ground.spec.improvement
-        left = min((ends.of(one.member.uid, one.entry, now) - now for one in members), default=inf)
-        if left == inf:
+        remaining = min((ends.of(pod.member.uid, pod.entry, now) - now for pod in members), default=inf)
+        if remaining == inf:
             return False
-        gpus = sum(one.entry.amount(GPU) for one in members)
-        return spec.slowdown * gpus * left > sum(cost_of(one, self.ground.epoch + now) for one in members)
+        gpus = sum(pod.entry.amount(GPU) for pod in members)
+        return spec.slowdown * gpus * remaining > sum(cost_of(pod, self.ground.epoch + now) for pod in members)

@@ -1,4 +1,4 @@
-"""What recovery wants done: the runner carries these out and feeds the results back."""
+"""Instructions of recovery: the runner executes them and returns the results."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +9,7 @@ from topo_scheduler.scheduling.instructions import PodRef
 
 @dataclass(frozen=True, slots=True)
 class CreateMigration:
-    """Create a Migration. One of that name that is there already is as good."""
+    """Create a Migration. An existing one with that name is as good."""
 
     namespace: str
     name: str
@@ -53,14 +53,14 @@ class EvictPod:
 
 @dataclass(frozen=True, slots=True)
 class LearnPods:
-    """Read pods that an earlier process placed, and tell the engine of them."""
+    """Read pods that an earlier process placed, and give them to the engine."""
 
     pods: tuple[PodRef, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TellMigration:
-    """Write an event on a Migration."""
+    """Emit an event on a Migration."""
 
     namespace: str
     name: str
@@ -72,7 +72,7 @@ class TellMigration:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """A phase of a Migration took so many seconds; with phase ``total`` all of it, from the failure to the end."""
+    """Record the duration of a phase in seconds; phase ``total`` is the time from the failure to the end."""
 
     phase: str
     seconds: float
@@ -82,14 +82,14 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """Log it."""
+    """Log a warning."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class CountRecoveryFailure:
-    """Something failed for one Migration or object, and everything else goes on: count it by ``kind``."""
+    """Count a failure for one object by ``kind``; the work on all other objects goes on."""
 
     kind: str
 
@@ -108,12 +108,12 @@ Instruction = (
 
 
 class WriteOutcome(StrEnum):
-    """How a write of a Migration ended."""
+    """The result of a write of a Migration."""
 
     WRITTEN = "written"
     STALE = "stale"
-    """It changed meanwhile, or is gone: what the watch tells next decides."""
+    """The object changed meanwhile, or is gone: the next event of the watch decides."""
     GONE = "gone"
-    """It is gone, and the watch may have told that before this process knew it."""
+    """The object is gone, and the watch may have reported that before this process knew of the object."""
     FORBIDDEN = "forbidden"
     FAILED = "failed"

@@ -1,7 +1,7 @@
-"""Failed nodes whose pods lost their Migration, because someone deleted, ended or edited it.
+"""Failed nodes whose pods lost their Migration because a client deleted, ended or edited it.
 
-A failure is reported once, so recovery would not come back to them by itself. Whoever may write Migrations in a
-namespace can do this by accident or on purpose, as often as they like: each time costs the namespace a longer pause.
+A failure is reported once, so recovery would not return to these pods by itself. Any client that can write Migrations
+in a namespace can do this repeatedly. Each time costs the namespace a longer pause.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ LONGEST_PAUSE_SECONDS: Final = 300.0
 
 @dataclass(slots=True)
 class _Lost:
-    """``times`` a Migration of this node was interfered with; ``until`` when the node is looked at again, if it is."""
+    """Interference with Migrations of a node, ``times`` in all. ``until`` is when the node is handled again, if set."""
 
     times: int = 0
     waits: bool = False
@@ -26,7 +26,7 @@ class _Lost:
 
 
 class Interference:
-    """Nodes to be looked at again, by namespace of the Migration and name; forgotten once they are well or empty."""
+    """Nodes to handle again, by namespace of the Migration and name; forgotten once they are healthy or empty."""
 
     def __init__(self, engine: Engine, detection: Detection) -> None:
         self._engine = engine
@@ -37,34 +37,34 @@ class Interference:
         return len(self._lost)
 
     def lost(self, migration: Migration) -> list[str]:
-        """Note that pods of a Migration may have been left behind; return the failed nodes where any are."""
+        """Record that a Migration may have left pods behind; return the failed nodes with such pods."""
         nodes = [node for node in sorted(self._nodes_of(migration)) if self._needed(node)]
         for node in nodes:
-            one = self._lost.setdefault((migration.metadata.namespace, node), _Lost())
-            one.times += not one.waits
-            one.waits = True
+            lost = self._lost.setdefault((migration.metadata.namespace, node), _Lost())
+            lost.times += not lost.waits
+            lost.waits = True
         return nodes
 
     def due(self, now: float) -> list[DomainFailure]:
         """Return the failures whose pods need a Migration again."""
-        self._lost = {key: one for key, one in self._lost.items() if self._needed(key[1])}
+        self._lost = {key: lost for key, lost in self._lost.items() if self._needed(key[1])}
         nodes: dict[str, None] = {}
-        for (_, node), one in self._lost.items():
-            if not one.waits:
+        for (_, node), lost in self._lost.items():
+            if not lost.waits:
                 continue
-            if one.until is None:
-                one.until = now + min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(one.times - 1, 9))
-            elif one.until <= now and not self._detection.held:
-                one.waits, one.until = False, None
+            if lost.until is None:
+                lost.until = now + min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(lost.times - 1, 9))
+            elif lost.until <= now and not self._detection.held:
+                lost.waits, lost.until = False, None
                 nodes[node] = None
         failures = (self._detection.reported(node, now) for node in nodes)
         return [failure for failure in failures if failure is not None]
 
     def next_due(self) -> float | None:
-        """Return when `due` must be asked next, in seconds."""
+        """Return when `due` must be called next, in seconds."""
         if self._detection.held:
             return None
-        return min((one.until for one in self._lost.values() if one.until is not None), default=None)
+        return min((lost.until for lost in self._lost.values() if lost.until is not None), default=None)
 
     def _nodes_of(self, migration: Migration) -> Iterable[str]:
         entries = (self._engine.world.ledger.get(pod.uid) for pod in migration.spec.pods if pod.uid)

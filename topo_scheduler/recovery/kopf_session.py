@@ -1,7 +1,7 @@
-"""The HTTP session of kopf, which asks for no more of Migrations than their metadata, a few at a time.
+"""The HTTP session of kopf. It requests only the metadata of Migrations, a few at a time.
 
-kopf reads whole pages into dictionaries, of as many objects of each kind. Nodes may come by the hundreds; of Migrations
-a tenant can make as many as it likes, each as large as etcd takes.
+kopf reads whole pages into dictionaries, with the same page size for each kind. Hundreds of nodes per page are fine.
+But a tenant can create any number of Migrations, each as large as etcd accepts.
 """
 
 from typing import TYPE_CHECKING, Any, Final
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
     import kopf
 
 PAGE: Final = 16
-"""Migrations of a page: labels alone may have more than a megabyte."""
+"""Migrations per page: labels alone may exceed a megabyte."""
 
 
-def open_session(found: Connection) -> "kopf.AiohttpSession":
-    """Return a session for kopf; called in the loop that is to use it."""
+def open_session(connection: Connection) -> "kopf.AiohttpSession":
+    """Return a session for kopf; must be called in the event loop that uses it."""
     import kopf
 
     info = kopf.ConnectionInfo(
-        server=found.server,
-        ca_path=found.ca_path or None,
-        certificate_path=found.certificate_path or None,
-        private_key_path=found.private_key_path or None,
-        scheme=found.scheme or None,
-        token=found.token or None,
-        insecure=found.insecure,
-        proxy_url=found.proxy or None,
+        server=connection.server,
+        ca_path=connection.ca_path or None,
+        certificate_path=connection.certificate_path or None,
+        private_key_path=connection.private_key_path or None,
+        scheme=connection.scheme or None,
+        token=connection.token or None,
+        insecure=connection.insecure,
+        proxy_url=connection.proxy or None,
     )
     session = ClientSession(
         connector=TCPConnector(limit=0, ssl=info.as_ssl_context()),
@@ -39,7 +39,7 @@ def open_session(found: Connection) -> "kopf.AiohttpSession":
         proxy=info.proxy_url,
         middlewares=(_identities_only,),
     )
-    return kopf.AiohttpSession(server=found.server, aiohttp_session=session)
+    return kopf.AiohttpSession(server=connection.server, aiohttp_session=session)
 
 
 async def _identities_only(request: ClientRequest, send: ClientHandlerType) -> ClientResponse:
@@ -56,11 +56,11 @@ async def _identities_only(request: ClientRequest, send: ClientHandlerType) -> C
 
 
 def _without_null_items(response: ClientResponse) -> None:
-    """Have an empty list decoded as one: API servers write null for the items of metadata, which ends kopf's watch."""
+    """Decode null items as an empty list: API servers write null for empty metadata lists, which ends kopf's watch."""
 
     async def decoded() -> Any:
-        found = msgspec.json.decode(await response.read())
-        found["items"] = found.get("items") or []
-        return found
+        listing = msgspec.json.decode(await response.read())
+        listing["items"] = listing.get("items") or []
+        return listing
 
     response.json = decoded  # type: ignore[method-assign, assignment]

@@ -1,4 +1,4 @@
-"""How many Migrations may be under way: at once, in a namespace, begun within an hour."""
+"""Limits of Migrations in progress: at once, in a namespace, and begun within an hour."""
 
 from collections import Counter
 from math import inf
@@ -17,13 +17,13 @@ class MigrationLimits:
     def __init__(self) -> None:
         self._running: dict[str, str] = {}
         self._in: Counter[str] = Counter()
-        """How many of them each namespace has."""
+        """Number of Migrations with seats of each namespace."""
         self._begun: dict[str, float] = {}
         self._first = inf
-        """No later than the first of them began."""
+        """A lower bound of the earliest begin, in seconds since the epoch."""
 
     def note(self, migration: Migration, wall: float) -> None:
-        """Take over how far a Migration is. ``wall`` seconds since the epoch."""
+        """Record the progress of a Migration. ``wall`` is in seconds since the epoch."""
         begun = seconds_of(migration.status.times.get(Phase.RESERVING, ""))
         if begun is not None and wall - begun < HOUR:
             self._began(migration.key, min(begun, wall))  # another clock may be ahead
@@ -32,13 +32,13 @@ class MigrationLimits:
             self._run(migration)
 
     def begin(self, migration: Migration, wall: float) -> None:
-        """A Migration is about to begin."""
+        """Record that a Migration begins now."""
         self.forget(migration.key)
         self._run(migration)
         self._began(migration.key, wall)
 
     def forget(self, key: str) -> None:
-        """A Migration was deleted, or is over. That it began within the hour is not forgotten."""
+        """Remove a Migration that was deleted, or is over. It still counts for the hour in which it began."""
         namespace = self._running.pop(key, None)
         if namespace is not None:
             self._in[namespace] -= 1
@@ -50,25 +50,25 @@ class MigrationLimits:
         self._running[migration.key] = namespace
         self._in[namespace] += 1
 
-    def _began(self, key: str, at: float) -> None:
-        self._begun[key] = at
-        self._first = min(self._first, at)
+    def _began(self, key: str, begun: float) -> None:
+        self._begun[key] = begun
+        self._first = min(self._first, begun)
 
     def lacking(self, migration: Migration, limits: RecoveryLimits, wall: float) -> str:
-        """Return why a Migration may not begin now, or an empty string."""
+        """Return why a Migration can't begin now, or an empty string."""
         if migration.spec.makes_room_for in self._running:
-            return ""  # who waits for it has begun
+            return ""  # the Migration that waits for it has begun
         own = self._running.get(migration.key)
-        others = len(self._running) - (own is not None)
-        if others >= limits.at_once:
-            return f"{others} are under way: limits.atOnce is {limits.at_once}"
-        here = self._in[migration.metadata.namespace] - (own == migration.metadata.namespace)
-        if here >= limits.per_namespace:
-            return f"{here} are under way in this namespace: limits.perNamespace is {limits.per_namespace}"
+        running = len(self._running) - (own is not None)
+        if running >= limits.at_once:
+            return f"{running} are under way: limits.atOnce is {limits.at_once}"
+        in_namespace = self._in[migration.metadata.namespace] - (own == migration.metadata.namespace)
+        if in_namespace >= limits.per_namespace:
+            return f"{in_namespace} are under way in this namespace: limits.perNamespace is {limits.per_namespace}"
         if wall - self._first >= HOUR:
-            self._begun = {key: at for key, at in self._begun.items() if wall - at < HOUR}
+            self._begun = {key: begun for key, begun in self._begun.items() if wall - begun < HOUR}
             self._first = min(self._begun.values(), default=inf)
-        lately = len(self._begun) - (migration.key in self._begun)
-        if lately >= limits.per_hour:
-            return f"{lately} began within the last hour: limits.perHour is {limits.per_hour}"
+        recent = len(self._begun) - (migration.key in self._begun)
+        if recent >= limits.per_hour:
+            return f"{recent} began within the last hour: limits.perHour is {limits.per_hour}"
         return ""

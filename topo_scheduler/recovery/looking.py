@@ -1,7 +1,7 @@
-"""Looks for what might move by choice, in parts, between which everything else goes on.
+"""Searches for possible voluntary moves, in slices between other work.
 
-Unlike the search for room they keep no copy of the state from part to part: each part looks at things as they are then,
-and whoever was noted in an earlier one is looked at again.
+Unlike the search for room, they keep no copy of the state between slices: each slice works on the current state, and
+checks candidates of earlier slices again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,16 +13,16 @@ from topo_scheduler.scheduling.parts import Parts
 from topo_scheduler.scheduling.world import World
 
 SLICE: Final = 0.005
-"""Seconds a step may look; one part may take longer."""
+"""Seconds that a step may search; one slice of work may take longer."""
 NEXT: Final = 0.02
-"""Seconds until the look goes on."""
+"""Seconds until the search continues."""
 
 Look = Iterator[Sequence[Instruction] | None]
-"""Yields after each part: what is to be done, or None."""
+"""Yields after each slice of the work: instructions, or None."""
 
 
 class Looking:
-    """One look at a time. ``clock`` tells how long a step has looked; if it stands still, all is done in one."""
+    """One search at a time. ``clock`` measures how long a step has searched; if it stands still, one step does all."""
 
     def __init__(self, world: World, clock: Callable[[], float]) -> None:
         self._parts: Parts[Sequence[Instruction]] = Parts(world)
@@ -31,26 +31,26 @@ class Looking:
 
     @property
     def going(self) -> bool:
-        """Whether a look was begun and not ended."""
+        """Whether a search is in progress."""
         return self._parts.going
 
     def begin(self, look: Look) -> None:
-        """Look at this from now on."""
+        """Begin a search."""
         self._parts.begin(look)
 
     def drop(self) -> None:
-        """Look no further."""
+        """Drop the search."""
         self._parts.drop()
 
     def step(self, now: float) -> list[Instruction]:
-        """Do the next part, and others as long as there is time; return what is to be done."""
+        """Do the next slice of work, and more while there is time; return the instructions."""
         if self._stepped == now or not self.going:
             return []
         self._stepped = now
         began = self._clock()
-        found = self._parts.work(lambda: self._clock() - began < SLICE)
-        return [one for some in found for one in some]
+        results = self._parts.work(lambda: self._clock() - began < SLICE)
+        return [instruction for instructions in results for instruction in instructions]
 
     def next_due(self) -> float:
-        """Return when `step` must be called next, while a look goes on."""
+        """Return when `step` must be called next, while a search is in progress."""
         return self._stepped + NEXT

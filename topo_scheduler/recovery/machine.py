@@ -1,6 +1,6 @@
-"""Recovery as a machine without I/O: what is told of nodes and Migrations goes in, what is to be done comes out.
+"""Recovery as a state machine without I/O: changes of nodes and Migrations go in, instructions come out.
 
-The facts about pods are the engine's. It is asked, and told which seats to hold, in between two of its own steps.
+The engine knows the pods. Recovery reads its state, and sets the seats to hold, between two steps of the engine.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -24,7 +24,7 @@ from topo_scheduler.scheduling.instructions import PodRef
 
 
 class Recovery:
-    """Detection, and Migrations from the failure to the end."""
+    """Detection of failures, and their Migrations from the failure to the end."""
 
     def __init__(
         self,
@@ -34,9 +34,10 @@ class Recovery:
         troubles: PodTroubles | None = None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """``epoch``: what makes seconds since the epoch of the times that are passed; ``troubles`` of pods so far.
+        """``epoch`` is what makes seconds since the epoch of the times that are passed.
 
-        ``clock`` seconds, tells how long a step takes; where it stands still a step does all there is to do.
+        ``troubles`` are pod failures so far. ``clock`` returns seconds and measures how long a step takes; if it stands
+        still, a step does all its work at once.
         """
         self._engine = engine
         self.troubles = troubles or PodTroubles(
@@ -52,17 +53,17 @@ class Recovery:
             Blocks(ground, clock),
             Improving(ground, clock),
         )
-        self._guards = [Guarded(f"{type(one).__name__} of recovery") for one in self._makers]
+        self._guards = [Guarded(f"{type(maker).__name__} of recovery") for maker in self._makers]
         self._healed = Guarded("healing of failed nodes")
         self._out: list[Instruction] = []
         self._held = ""
         self._avoided: frozenset[str] = frozenset()
         self._stepped = 0.0
 
-    # ------------------------------------------------------------ facts in
+    # ------------------------------------------------------------ input
 
     def configure(self, spec: RecoverySpec, now: float) -> None:
-        """Take over a new configuration."""
+        """Apply a changed configuration."""
         self.migrations.configure(spec)
         self.troubles.configure(spec.pod_failures)
         if not spec.unhealthy_gpus:
@@ -70,39 +71,39 @@ class Recovery:
         self.detection.configure(spec, now)
 
     def node_seen(self, health: NodeHealth, now: float) -> None:
-        """A node appeared or changed."""
+        """Handle a node that appeared or changed."""
         self.detection.seen(health, now)
 
     def node_gone(self, name: str, uid: str, now: float) -> None:
-        """A node was deleted."""
+        """Handle the deletion of a node."""
         self.detection.gone(name, uid, now)
 
-    def relisted(self, there: Collection[str], now: float) -> None:
-        """These are all Migrations there are, by namespace and name; others that were known are gone.
+    def relisted(self, existing: Collection[str], now: float) -> None:
+        """Handle a complete list of Migrations, by namespace and name; all other known ones are gone.
 
-        So are nodes that nobody else knows.
+        Nodes that the engine does not know are gone, too.
         """
-        for key in self.migrations.keys() - set(there):
+        for key in self.migrations.keys() - set(existing):
             namespace, _, name = key.partition("/")
             self.migrations.gone(namespace, name, "")
         for name in self.detection.names() - self._engine.world.nodes.row_of.keys():
             self.detection.gone(name, "", now)
 
     def migration_seen(self, migration: Migration, now: float) -> None:
-        """A Migration appeared or changed; one that can't be taken over is left alone."""
+        """Handle a Migration that appeared or changed; if that raises, skip the Migration."""
         try:
             self.migrations.seen(migration, now)
         except Exception as error:
             self._out += failure_of(f"Migration {migration.key}", error)
 
     def migration_gone(self, namespace: str, name: str, uid: str) -> None:
-        """A Migration was deleted."""
+        """Handle the deletion of a Migration."""
         self.migrations.gone(namespace, name, uid)
 
     def created(
         self, namespace: str, name: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float
     ) -> None:
-        """A CreateMigration ended; with the object where it was created."""
+        """Handle the result of a `CreateMigration`; ``migration`` is the object if it was created."""
         self._out += self.healing.created(namespace, name, outcome, message, now)
         if migration is not None:
             self.migration_seen(migration, now)
@@ -112,32 +113,32 @@ class Recovery:
     def written(
         self, namespace: str, name: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float
     ) -> None:
-        """A WriteStatus ended; with the object as it is then, where the server told it."""
+        """Handle the result of a `WriteStatus`; ``migration`` is the object now, if the server returned it."""
         self.migrations.written(f"{namespace}/{name}", outcome, message, migration, now)
 
     def deleted(self, namespace: str, name: str, outcome: WriteOutcome, message: str, now: float) -> None:
-        """A DeleteMigration ended."""
+        """Handle the result of a `DeleteMigration`."""
         self.migrations.deleted(f"{namespace}/{name}", outcome, message, now)
 
     def learned(self, uids: Sequence[str]) -> None:
-        """A LearnPods ended: the engine knows of these pods what there is to know."""
+        """Handle the end of a `LearnPods`: the engine knows these pods, or they are gone."""
         self.migrations.learned(uids)
         self.healing.learned(uids)
 
     def unread(self, pod: PodRef, why: str, now: float) -> None:
-        """A pod of a LearnPods can't be read at the moment; it is tried again."""
+        """Handle a pod of a `LearnPods` that can't be read at the moment; the runner retries."""
         self.migrations.unread(pod, why, now)
 
     def evicted(self, migration: str, uid: str, *, goes: bool, reason: str, message: str, now: float) -> None:
-        """An EvictPod ended. ``reason`` why the pod does not go, for machines."""
+        """Handle the result of an `EvictPod`. ``reason`` is why it failed, for machines."""
         self.migrations.evicted(migration, uid, goes=goes, reason=reason, message=message, now=now)
 
     def owner_gone(self, migration: str, why: str) -> None:
-        """The topmost owner of a Migration's pods was deleted, or is being deleted."""
+        """Handle a deletion, also in progress, of the topmost owner of a Migration's pods."""
         self.migrations.owner_gone(migration, why)
 
     def owners_read(self, migration: str, owners: Sequence[MigrationOwner]) -> None:
-        """The topmost owners of a Migration's pods were read: its status keeps them for a later leader."""
+        """Handle newly read topmost owners of a Migration's pods: the status keeps them for a later leader."""
         if (known := self.migrations.ground.tracked.get(migration)) is not None:
             known.owners = owners
 
@@ -146,33 +147,33 @@ class Recovery:
         return [known.migration for known in self.migrations.ground.tracked.values()]
 
     def let_go(self) -> None:
-        """Give back all seats, as recovery is turned off. The objects stay as they are."""
+        """Release all seats, as recovery is turned off. The objects stay as they are."""
         self.migrations.let_go()
-        self._tell_spares(frozenset())
+        self._avoid_spares(frozenset())
 
-    # ------------------------------------------------------------ the step
+    # ------------------------------------------------------------ steps
 
     def step(self, now: float) -> list[Instruction]:
-        """Return what is to be done now. Costs nothing where nothing failed and nothing moves."""
+        """Return the instructions that are due now. Cheap if nothing failed and nothing moves."""
         self._stepped = now
         lost = self.lost_gpus.problems() if self.detection.spec.unhealthy_gpus else {}
         self.detection.pods_tell({**lost, **self.troubles.problems(now)}, now)
-        self._tell_spares(self.detection.avoided(now))
+        self._avoid_spares(self.detection.avoided(now))
         self.healing.failed([*self.detection.due(now), *self.migrations.interference.due(now)])
         if self.detection.held != self._held:
             self._held = self.detection.held
             self._out.append(Warn(self._held or "most nodes are ready again: failures are healed as before"))
-        made = self._healed.run(lambda: self.healing.step(now), now)
+        created = self._healed.run(lambda: self.healing.step(now), now)
         self.migrations.ground.coming = self.healing.coming()
         for maker, guarded in zip(self._makers, self._guards, strict=True):
-            made += guarded.run(partial(maker.step, now), now)
-        out, self._out = [*self._out, *made, *self.migrations.step(now)], []
+            created += guarded.run(partial(maker.step, now), now)
+        out, self._out = [*self._out, *created, *self.migrations.step(now)], []
         return out
 
     def next_due(self) -> float | None:
-        """Return when `step` must be called next, if nothing happens before.
+        """Return when `step` must be called next if nothing happens before.
 
-        That may be over by now: a step may take longer than what it leaves to the next can wait.
+        That may be in the past: a step may take longer than the work that it leaves to the next one can wait.
         """
         now = self._stepped
         makers = zip(self._makers, self._guards, strict=True)
@@ -186,8 +187,8 @@ class Recovery:
         )
         return min((at for at in times if at is not None), default=None)
 
-    def _tell_spares(self, avoided: Collection[str]) -> None:
-        """Let no node be kept for recovery onto which nothing is planned."""
+    def _avoid_spares(self, avoided: Collection[str]) -> None:
+        """Make the engine reserve no spare nodes among avoided nodes."""
         if self._engine.spares.configured and avoided != self._avoided:
             self._avoided = frozenset(avoided)
             self._engine.spares_avoid(sorted(avoided))

@@ -1,6 +1,6 @@
-"""How much memory the Migrations take that are not over: tenants create as many as they like, and write what they like.
+"""Limits the memory of unfinished Migrations: tenants create as many as they like, with any content.
 
-One that would take a namespace beyond its cap is refused. So no more is kept than the caps, however many there are.
+A Migration that would take a namespace beyond its cap is refused. So memory stays within the caps.
 """
 
 from typing import Final
@@ -8,16 +8,16 @@ from typing import Final
 from topo_scheduler.api.migrations import Migration
 
 BASE_BYTES: Final = 2_048
-"""What a Migration takes that names no pod."""
+"""Memory of a Migration that names no pod, in bytes."""
 POD_BYTES: Final = 160
 MOST_OF_NAMESPACE_BYTES: Final = 16 * 1024 * 1024
 """About 60,000 pods, or 7,000 Migrations of one pod."""
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""Of all together: beyond it, namespaces with less than an equal share still get theirs."""
+"""Of all namespaces together. Beyond it, a namespace with less than an equal share still gets its share."""
 
 
 def bytes_of(migration: Migration) -> int:
-    """Return about how many bytes what users wrote into a Migration takes in memory."""
+    """Return about how many bytes of memory the user's input of a Migration takes."""
     spec = migration.spec
     pods = sum(POD_BYTES + len(pod.name) + len(pod.uid) for pod in spec.pods)
     avoid = sum(POD_BYTES + len(name) for name in spec.avoid)
@@ -33,7 +33,7 @@ class MigrationMemory:
         self._total = 0
 
     def hold(self, migration: Migration) -> None:
-        """Count a Migration as it is now."""
+        """Count a Migration in its current size."""
         self.release(migration.key)
         size, namespace = bytes_of(migration), migration.metadata.namespace
         self._bytes[migration.key] = size
@@ -41,7 +41,7 @@ class MigrationMemory:
         self._total += size
 
     def release(self, key: str) -> None:
-        """Count a Migration no more."""
+        """Stop counting a Migration."""
         size = self._bytes.pop(key, 0)
         if not size:
             return
@@ -52,17 +52,17 @@ class MigrationMemory:
             del self._of_namespace[namespace]
 
     def lacking(self, migration: Migration) -> str:
-        """Return why a Migration can't be kept as it is now; empty where it can."""
-        namespace, known = migration.metadata.namespace, self._bytes.get(migration.key, 0)
+        """Return why a Migration can't be kept in its current size; empty if it can."""
+        namespace, previous = migration.metadata.namespace, self._bytes.get(migration.key, 0)
         size = bytes_of(migration)
-        if size <= known:
+        if size <= previous:
             return ""
-        most, theirs = MOST_OF_NAMESPACE_BYTES, self._of_namespace.get(namespace, 0) - known + size
-        if self._total - known + size > MOST_BYTES:
-            most = min(most, MOST_BYTES // len(self._of_namespace.keys() | {namespace}))
-        if theirs <= most:
+        cap, needed = MOST_OF_NAMESPACE_BYTES, self._of_namespace.get(namespace, 0) - previous + size
+        if self._total - previous + size > MOST_BYTES:
+            cap = min(cap, MOST_BYTES // len(self._of_namespace.keys() | {namespace}))
+        if needed <= cap:
             return ""
         return (
-            f"the Migrations of namespace {namespace} that are not over would take {theirs:,} bytes with this one, of"
-            f" {most:,} at most; delete some of them, or create it again once some are over"
+            f"the Migrations of namespace {namespace} that are not over would take {needed:,} bytes with this one, of"
+            f" {cap:,} at most; delete some of them, or create it again once some are over"
         )

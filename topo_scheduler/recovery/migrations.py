@@ -1,8 +1,8 @@
-"""Migrations as a machine without I/O: from an object without a status to pods that run elsewhere.
+"""A state machine of Migrations without I/O: from an object without a status to pods that run elsewhere.
 
-Each phase is entered by one write of the status, and what a phase does may be done again: whoever comes after a crash
-goes on from the object alone. Seats are held from Reserving on, by what the object says; nothing is evicted before the
-object says Evicting.
+One status write begins each phase, and the work of a phase is idempotent: after a crash, the next process continues
+from the object alone. Seats are held from Reserving on, as the object says. No pod is evicted before the object says
+Evicting.
 """
 
 from collections import deque
@@ -31,16 +31,16 @@ from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 
 RETRY: Final = 10.0
-"""Seconds after which an eviction that was refused is tried again, doubled each time."""
+"""Seconds after which a refused eviction is retried, doubled each time."""
 RETRY_MOST: Final = 300.0
 NO_RIGHTS: Final = 300.0
-"""Seconds after which it is tried again at most what RBAC does not allow."""
+"""Longest pause, in seconds, before a request that RBAC forbids is retried."""
 WAITS: Final = 10.0
-"""Seconds after which it is looked again at those that have not evicted all, as the time for it may have come."""
+"""Seconds after which a Migration that has not evicted all pods is checked again, as its time may have come."""
 STEP_SECONDS: Final = 0.01
-"""Seconds from which on a step tries no further Migration that holds no seats: users may create thousands."""
+"""Seconds after which a step tries no further Migration without seats: users may create thousands."""
 BELIEVED: Final = 4
-"""Refusals by RBAC in a row until that is told: a server that has just started refuses everybody for a moment."""
+"""Refusals by RBAC in a row before they are reported: an API server that has just started refuses all requests."""
 
 
 class Migrations:
@@ -49,7 +49,7 @@ class Migrations:
     def __init__(
         self, engine: Engine, detection: Detection, spec: RecoverySpec, epoch: float, clock: Callable[[], float]
     ) -> None:
-        """``clock`` seconds, tells how long a step takes: see `searching`."""
+        """``clock`` returns seconds and measures how long a step takes: see `searching`."""
         self.ground = self._ground = MigrationContext(engine, detection, spec, epoch)
         self._planning = Planning(self._ground, clock)
         self._execution = Execution(self._ground)
@@ -58,39 +58,39 @@ class Migrations:
         self._memory = MigrationMemory()
         self._clock = clock
         self._left: deque[str] = deque()
-        """Those without seats that are still to be tried before the first of them is tried again."""
+        """Keys of Migrations without seats that are tried before the first of them is tried again."""
         self._over: dict[str, tuple[str, str]] = {}
-        """Uid and version of those that are over, so that no older view brings them back."""
+        """Uid and version of Migrations that are over, so that no older view brings them back."""
 
     def __len__(self) -> int:
         return len(self._ground.tracked)
 
     def keys(self) -> set[str]:
-        """Return namespace and name of those that are not over."""
+        """Return namespace and name of the Migrations that are not over."""
         return set(self._ground.tracked)
 
     def knows(self, key: str, uid: str, version: str) -> bool:
         """Return whether a Migration is known at a version, or a later one."""
         known = self._ground.tracked.get(key)
         meta = known.migration.metadata if known is not None else None
-        at = (meta.uid, meta.resource_version) if meta is not None else self._over.get(key)
-        return at is not None and at[0] == uid and (at[1] == version or _older(version, at[1]))
+        latest = (meta.uid, meta.resource_version) if meta is not None else self._over.get(key)
+        return latest is not None and latest[0] == uid and (latest[1] == version or _older(version, latest[1]))
 
     def configure(self, spec: RecoverySpec) -> None:
-        """Take over a new configuration."""
+        """Apply a changed configuration."""
         self._ground.spec = spec
 
-    # ------------------------------------------------------------ facts in
+    # ------------------------------------------------------------ input
 
     def seen(self, migration: Migration, now: float) -> None:
-        """Take over a Migration that appeared or changed."""
+        """Handle a Migration that appeared or changed."""
         key, uid = migration.key, migration.metadata.uid
         known, over = self._ground.tracked.get(key), self._over.get(key)
         version = migration.metadata.resource_version
         meta = known.migration.metadata if known is not None else None
-        other = (meta.uid, meta.resource_version) if meta is not None else over
-        if other is not None and other[0] != uid and _older(version, other[1]):
-            # The answer to who created it comes after the watch has told that it was replaced.
+        latest = (meta.uid, meta.resource_version) if meta is not None else over
+        if latest is not None and latest[0] != uid and _older(version, latest[1]):
+            # The answer to the create request arrives after the watch has reported the replacement.
             self._left_behind(migration, "deleted")
             return
         if known is not None and known.migration.metadata.uid != uid:
@@ -128,7 +128,7 @@ class Migrations:
         if known is None:
             self._ground.tracked[key] = known = Tracked(migration)
         elif version != known.migration.metadata.resource_version:
-            # It got on, whatever was answered to those who wrote it.
+            # The Migration changed, whatever the answers to earlier writes were.
             known.failures, known.not_before = 0, -inf
             known.state = None if known.migration.phase is not phase else known.state
         before = known.edited
@@ -138,7 +138,7 @@ class Migrations:
         known.noted(now)
 
     def gone(self, namespace: str, name: str, uid: str) -> None:
-        """A Migration was deleted: what it held is given back, and nothing more is done for it."""
+        """Handle the deletion of a Migration: release its seats and stop its work."""
         key = f"{namespace}/{name}"
         known = self._ground.tracked.get(key)
         if known is not None and uid and known.migration.metadata.uid != uid:
@@ -156,10 +156,10 @@ class Migrations:
             self._gang_room.forget(known.migration.metadata.uid)
 
     def _left_some(self, migration: Migration) -> bool:
-        """Return whether one that ended as if it had moved its pods left some: its status was not what was planned."""
+        """Return whether a Migration left pods behind, but its status says that they moved: another client wrote it."""
         moved = {move.uid for move in migration.status.moves}
         done = migration.phase is Phase.DONE or any(
-            one.reason == NOTHING_TO_MOVE for one in migration.status.conditions
+            condition.reason == NOTHING_TO_MOVE for condition in migration.status.conditions
         )
         return (done or bool(moved)) and any(
             self._ground.engine.world.ledger.get(pod.uid) is not None and (done or pod.uid not in moved)
@@ -167,17 +167,17 @@ class Migrations:
         )
 
     def _left_behind(self, migration: Migration, how: str) -> None:
-        """See to it that pods on failed nodes get another Migration than one that someone interfered with."""
+        """Give pods on failed nodes another Migration after a client interfered with theirs."""
         if nodes := self.interference.lost(migration):
             more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
             text = f"was {how} while node {nodes[0]}{more} is failed: recovery will move what is left there"
             self._ground.out.append(Warn(f"Migration {migration.key} {text}"))
 
     def written(self, key: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float) -> None:
-        """Take over how a write ended, with the object as it is then."""
+        """Handle the result of a write, with the object as it is now."""
         known = self._ground.tracked.get(key)
         if known is not None and known.writing and outcome is WriteOutcome.GONE:
-            # The answer to who created it came after the watch had told that it was deleted.
+            # The answer to the create request arrived after the watch had reported the deletion.
             meta = known.migration.metadata
             self.gone(meta.namespace, meta.name, meta.uid)
             return
@@ -187,8 +187,8 @@ class Migrations:
                 known.failures = 0
             else:
                 known.failures += 1
-                most = NO_RIGHTS if outcome is WriteOutcome.FORBIDDEN else 60.0
-                known.not_before = now + min(most, 2.0 ** min(known.failures, 9))
+                longest = NO_RIGHTS if outcome is WriteOutcome.FORBIDDEN else 60.0
+                known.not_before = now + min(longest, 2.0 ** min(known.failures, 9))
             if outcome is WriteOutcome.FORBIDDEN and known.failures == BELIEVED:
                 self._ground.out.append(Warn(f"Migration {key} is not carried on: {message}"))
                 self._ground.tell(known, warning=True, reason="StatusNotWritten", message=message)
@@ -196,7 +196,7 @@ class Migrations:
             self.seen(migration, now)
 
     def deleted(self, key: str, outcome: WriteOutcome, message: str, now: float) -> None:
-        """Take over how the deletion of one that was over ended."""
+        """Handle the result of the deletion of a finished Migration."""
         if self._ground.finished.deleted(key, outcome, now):
             self._ground.out.append(Warn(f"finished Migrations are not deleted: {message}"))
 
@@ -205,26 +205,26 @@ class Migrations:
         return self._ground.finished.fresh_name(namespace, name, self._ground.tracked)
 
     def learned(self, uids: Sequence[str]) -> None:
-        """Pods were told to the engine, or are gone."""
+        """Record that pods were given to the engine, or are gone."""
         for known in self._ground.tracked.values():
             known.learned.update(uids)
             known.state = None
 
     def unread(self, pod: PodRef, why: str, now: float) -> None:
-        """Write to the status of the Migrations that wait for a pod to be read that it can't be, and why."""
+        """Write to the status of the Migrations that wait for a pod why it can't be read."""
         key = f"{pod.namespace}/{pod.name}"
         for known in self._ground.tracked.values():
             if known.state != LEARNING or pod.uid not in known.learning or known.writing:
                 continue
-            told = few_for([key], self._ground.engine.world.reader(known.migration.metadata.namespace), "pod")
-            named = f"pod {key} can't be read: {why}" if told == key else f"{told} can't be read"
+            shortened = few_for([key], self._ground.engine.world.reader(known.migration.metadata.namespace), "pod")
+            named = f"pod {key} can't be read: {why}" if shortened == key else f"{shortened} can't be read"
             text = f"{named}; it is tried again every few seconds, and nothing is moved before"
             phase = known.migration.phase
             condition = Condition(NEXT_CONDITION[phase], status=False, reason="PodNotRead", message=text)
             self._ground.write(known, now, None, None, condition, message=text if phase is None else None)
 
     def evicted(self, key: str, uid: str, *, goes: bool, reason: str, message: str, now: float) -> None:
-        """Take over how an eviction ended. ``reason`` why not: for machines."""
+        """Handle the result of an eviction. ``reason`` is why it failed, for machines."""
         known = self._ground.tracked.get(key)
         if known is None:
             return
@@ -232,46 +232,52 @@ class Migrations:
         eviction.flying = False
         if goes:
             eviction.times, eviction.reason, eviction.message = 0, "", ""
-            eviction.until = now + RETRY  # the watch has not told yet that it is going
+            eviction.until = now + RETRY  # the watch has not reported yet that it is terminating
             return
         eviction.times += 1
         forbidden = reason == "Forbidden"
-        first, most = (2.0, NO_RIGHTS) if forbidden else (RETRY, RETRY_MOST)
-        pause = min(most, first * 2 ** min(eviction.times - 1, 9))
+        shortest, longest = (2.0, NO_RIGHTS) if forbidden else (RETRY, RETRY_MOST)
+        pause = min(longest, shortest * 2 ** min(eviction.times - 1, 9))
         eviction.until, eviction.reason, eviction.message = now + pause, reason, message
         if eviction.times == (BELIEVED if forbidden else 1):
             self._ground.tell(known, warning=True, reason=reason, message=message)
 
     def owner_gone(self, key: str, why: str) -> None:
-        """Give back the seats of a Migration whose pods have lost their owner: it ends with the next step."""
+        """Release the seats of a Migration whose pods have lost their owner; it ends in the next step."""
         known = self._ground.tracked.get(key)
         if known is not None and not known.owner_gone:
             known.owner_gone, known.not_before = why, -inf
             self._ground.release(key)
 
     def moves_pod(self, uid: str) -> bool:
-        """Return whether a Migration that is not over moves a pod, and would not end if its node failed."""
+        """Return whether an unfinished Migration moves a pod, and would not end if the node of the pod failed."""
         return any(
-            uid in {move.uid for move in one.migration.status.moves} | {pod.uid for pod in one.migration.spec.pods}
-            for one in self._ground.tracked.values()
-            if not one.migration.yields
+            uid in {move.uid for move in known.migration.status.moves} | {pod.uid for pod in known.migration.spec.pods}
+            for known in self._ground.tracked.values()
+            if not known.migration.yields
         )
 
-    # ------------------------------------------------------------ the step
+    # ------------------------------------------------------------ steps
 
     def step(self, now: float) -> list[Instruction]:
-        """Do what is to be done now; return what is to be carried out.
+        """Do the work that is due; return the instructions for the runner.
 
-        Those that hold seats are carried on in each step, the others as far as there is time, all of them in turn.
+        Migrations with seats are processed in each step, the others in turn as time allows.
         """
         ground, began = self._ground, self._clock()
         running = [known for known in ground.tracked.values() if _runs(known.migration)]
-        for known in sorted(running, key=lambda one: _order(one.migration)):
+        for known in sorted(running, key=lambda tracked: _order(tracked.migration)):
             if not known.writing and now >= known.not_before:
                 self._try(known, now)
         if not self._left:
-            due = [one for one in ground.tracked.values() if not _runs(one.migration) and now >= one.not_before]
-            self._left.extend(one.migration.key for one in sorted(due, key=lambda one: _order(one.migration)))
+            due = [
+                tracked
+                for tracked in ground.tracked.values()
+                if not _runs(tracked.migration) and now >= tracked.not_before
+            ]
+            self._left.extend(
+                tracked.migration.key for tracked in sorted(due, key=lambda tracked: _order(tracked.migration))
+            )
         while self._left:
             waiting = ground.tracked.get(self._left.popleft())
             if waiting is not None and not waiting.writing and now >= waiting.not_before:
@@ -283,7 +289,7 @@ class Migrations:
         return out
 
     def next_due(self, now: float) -> float | None:
-        """Return when `step` must be called next, if nothing happens before."""
+        """Return when `step` must be called next if nothing happens before."""
         times: list[float] = []
         ground = self._ground
         if self._left:
@@ -291,7 +297,9 @@ class Migrations:
         if (at := ground.finished.next_due(ground.spec, now, ground.epoch + now)) is not None:
             times.append(at)
         for known in self._ground.tracked.values():
-            times += [at for at in (known.not_before, *(one.until for one in known.evictions.values())) if at > now]
+            times += [
+                at for at in (known.not_before, *(eviction.until for eviction in known.evictions.values())) if at > now
+            ]
             if known.migration.phase is not Phase.PLACING:
                 times.append(now + WAITS)
             phase = _clock_of(known.migration)
@@ -301,7 +309,7 @@ class Migrations:
         return min(times, default=None)
 
     def _try(self, known: Tracked, now: float) -> None:
-        """Carry a Migration on; where that raises, or takes too much, it pauses, and the others are carried on."""
+        """Process a Migration; if that raises or exceeds its budget, the Migration pauses and the others go on."""
         try:
             with limited(OperationBudget(STEP_OPERATIONS)):
                 self._advance(known, now)
@@ -337,13 +345,13 @@ class Migrations:
                 self._execution.place(known, now)
 
     def let_go(self) -> None:
-        """Give back all seats."""
+        """Release all seats."""
         for key in self._ground.tracked:
             self._ground.release(key)
 
 
 def _order(migration: Migration) -> tuple[int, int, str, str]:
-    """Those under way first, then those of highest priority, then the largest, then in order of their names."""
+    """Return the sort key: Migrations with seats first, then those of highest priority, the largest, and by name."""
     moves = migration.status.moves
     running = _runs(migration)
     priority = max((move.priority for move in moves), default=0)
@@ -356,7 +364,7 @@ def _runs(migration: Migration) -> bool:
 
 
 def _clock_of(migration: Migration) -> Phase | None:
-    """Return the phase from whose beginning on seats are held for so long."""
+    """Return the phase from whose begin the expiry of seats is counted; None if no seats are held."""
     phase = migration.phase
     return Phase.PLACING if phase is Phase.PLACING else Phase.RESERVING if phase is not None and phase.running else None
 

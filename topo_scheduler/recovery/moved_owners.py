@@ -1,8 +1,8 @@
-"""Owners of pods that Migrations move: once the workload itself is deleted, nothing is to be moved for it any more.
+"""Owners of the pods that Migrations move: once the workload itself is deleted, its pods are not moved any more.
 
-What counts is the topmost owner: a JobSet that starts again deletes its Jobs and makes them anew, and their pods take
-the seats that are held. It is read once for each controller of a Migration's pods and followed from then on. Pods that
-have gone tell it no more, so it also stands in the status: a later leader begins with that.
+Only the topmost owner counts: a JobSet that restarts deletes and recreates its Jobs, and the new pods take the held
+seats. It is read once for each controller of a Migration's pods, and followed from then on. Pods that are gone no
+longer lead to it, so it is also in the status, from which a later leader continues.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from topo_scheduler.scheduling.instructions import PodRef
 log = logging.getLogger(__name__)
 
 ANSWER_SECONDS: Final = 5.0
-"""Longest wait for answers about owners before a pod is evicted."""
+"""Longest wait for answers about owners before an eviction."""
 CONFIRMED_SECONDS: Final = 1.0
-"""Age up to which such an answer counts."""
+"""Age up to which such an answer is valid."""
 AGAIN_SECONDS: Final = 5.0
-"""Seconds after which an owner is asked for again that could not be read."""
+"""Seconds after which a failed read of an owner is retried."""
 Read = Callable[[PodRef], Awaitable[Pod | None]]
 Find = Callable[[], Awaitable[ObjectMeta | None]]
-"""Returns what stands right below a topmost owner; None where there is none any more."""
+"""Returns the object right below a topmost owner; None if there is none any more."""
 Start = Callable[[Coroutine[Any, Any, None], str], None]
 
 
@@ -37,31 +37,31 @@ Start = Callable[[Coroutine[Any, Any, None], str], None]
 class _MovedOwner:
     uid: str
     tops: dict[str, ObjectMeta | None] = field(default_factory=dict)
-    """What stands below a topmost owner, by the controller it was read for; None where there is none, or not yet."""
+    """The object below each topmost owner, by the controller for which it was read; None if absent or not read yet."""
     reading: set[asyncio.Event] = field(default_factory=set)
 
     def room(self) -> bool:
-        """Return whether one more owner can be followed."""
+        """Return whether another owner can be followed."""
         return len(self.tops) < MOST_OWNERS
 
     def owners(self) -> dict[str, OwnerReference]:
-        """Return the topmost owners that are known, by uid."""
+        """Return the known topmost owners, by uid."""
         references = (below.controller for below in self.tops.values() if below is not None)
         return {reference.uid: reference for reference in references if reference is not None}
 
     def follows(self, uid: str) -> bool:
-        """Return whether an owner is known to be a topmost one."""
+        """Return whether an owner is a known topmost owner."""
         return uid in self.owners()
 
 
 class MovedOwners:
-    """The topmost owners of the pods of all Migrations that are not over.
+    """The topmost owners of the pods of all unfinished Migrations.
 
     Args:
-        owners: what is known of owners.
-        read: returns a pod, None where it is gone; raises ``KubeError``.
-        start: runs something that ends by itself.
-        changed: called when an owner was read.
+        owners: known owners.
+        read: returns a pod, None if it is gone; raises ``KubeError``.
+        start: starts a task that ends by itself.
+        changed: called after an owner was read.
     """
 
     def __init__(self, owners: OwnerDirectory, read: Read, start: Start, changed: Callable[[], None]) -> None:
@@ -72,19 +72,19 @@ class MovedOwners:
         self._followed: dict[str, _MovedOwner] = {}
         self._uids: frozenset[str] = frozenset()
         self._read_since: dict[str, None] = {}
-        """Migrations of which an owner was read since `take_read`."""
+        """Migrations of which an owner was read since the last `take_read`."""
 
     def __len__(self) -> int:
         return len(self._followed)
 
     def follow(self, migrations: Iterable[Migration]) -> None:
-        """Follow the owners of these Migrations, and of no others."""
-        there = {migration.key: migration for migration in migrations}
+        """Follow the owners of these Migrations, and no others."""
+        by_key = {migration.key: migration for migration in migrations}
         for key, known in list(self._followed.items()):
-            if key not in there or there[key].metadata.uid != known.uid:
+            if key not in by_key or by_key[key].metadata.uid != known.uid:
                 del self._followed[key]
                 self._note()
-        for key, migration in there.items():
+        for key, migration in by_key.items():
             known = self._followed.setdefault(key, _MovedOwner(migration.metadata.uid))
             for owner in migration.status.owners:
                 if owner.uid not in known.tops and known.room() and not known.follows(owner.uid):
@@ -94,11 +94,11 @@ class MovedOwners:
                     self._follow(key, controller, partial(self._of_pod, pod))
 
     def needs(self, uid: str) -> bool:
-        """Return whether an owner is the topmost of a Migration's pods."""
+        """Return whether an owner is the topmost one of a Migration's pods."""
         return uid in self._uids
 
     def gone(self) -> Iterator[tuple[str, str]]:
-        """Return the Migrations of which an owner was deleted or is being deleted, with why, as far as is known."""
+        """Yield the Migrations with a deleted owner, or one in deletion, and the reason."""
         for key, known in self._followed.items():
             for below in known.tops.values():
                 chain = self._owners.resolve(below) if below is not None else None
@@ -107,12 +107,12 @@ class MovedOwners:
                     break
 
     def take_read(self) -> list[tuple[str, list[MigrationOwner]]]:
-        """Return the Migrations of which owners were read since this was asked last, with all that are known."""
+        """Return the Migrations of which owners were read since the last call, with all their known owners."""
         read, self._read_since = self._read_since, {}
         return [(key, _recordable(known)) for key in read if (known := self._followed.get(key)) is not None]
 
     async def confirm(self, key: str) -> bool:
-        """Ask for the owners of a Migration's pods again; return whether the API server answered for all of them."""
+        """Read the owners of a Migration's pods again; return whether the API server answered for all of them."""
         known = self._followed.get(key)
         if known is None:
             return True
@@ -123,7 +123,7 @@ class MovedOwners:
         except TimeoutError:
             return False
         tops = [below for below in known.tops.values() if below is not None]
-        asking = [self._owners.confirm(one, age=CONFIRMED_SECONDS, within=ANSWER_SECONDS) for one in tops]
+        asking = [self._owners.confirm(below, age=CONFIRMED_SECONDS, within=ANSWER_SECONDS) for below in tops]
         return None not in await asyncio.gather(*asking)
 
     def _follow(self, key: str, name: str, find: Find) -> None:
@@ -133,7 +133,7 @@ class MovedOwners:
         self._start(self._find(key, known, name, find, read), f"owner of {name} in Migration {key}")
 
     async def _find(self, key: str, known: _MovedOwner, name: str, find: Find, read: asyncio.Event) -> None:
-        """Find out what stands below a topmost owner, and follow that."""
+        """Read the object below a topmost owner, and follow it."""
         try:
             below = await find()
             if below is not None:
@@ -152,14 +152,14 @@ class MovedOwners:
             known.reading.discard(read)
 
     async def _of_pod(self, pod: PodRef) -> ObjectMeta | None:
-        """Read a pod and climb to its topmost owner."""
-        found = await self._read(pod)
-        if found is None or found.metadata.controller is None:
+        """Read a pod and its chain of owners."""
+        pod_object = await self._read(pod)
+        if pod_object is None or pod_object.metadata.controller is None:
             return None
-        return _below_topmost(found.metadata, await self._owners.complete(found.metadata))
+        return _below_topmost(pod_object.metadata, await self._owners.complete(pod_object.metadata))
 
     async def _recorded(self, migration: ObjectMeta, owner: MigrationOwner) -> ObjectMeta:
-        """Look up an owner that an earlier leader read."""
+        """Read an owner that an earlier leader recorded."""
         reference = OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid, controller=True)
         below = ObjectMeta(name=migration.name, namespace=migration.namespace, owner_references=[reference])
         await self._owners.complete(below)
@@ -176,7 +176,7 @@ def _recordable(known: _MovedOwner) -> list[MigrationOwner]:
 
 
 def _one_of_each(migration: Migration) -> list[tuple[str, PodRef]]:
-    """Return one pod of each controller; before it is planned, all pods that it names by uid."""
+    """Return one pod of each controller; before the Migration is planned, all pods that it names by uid."""
     namespace, status = migration.metadata.namespace, migration.status
     if not status.moves:
         return [(pod.uid, PodRef(namespace, pod.name, pod.uid)) for pod in migration.spec.pods if pod.uid]
@@ -185,9 +185,9 @@ def _one_of_each(migration: Migration) -> list[tuple[str, PodRef]]:
 
 
 def _below_topmost(pod: ObjectMeta, chain: Chain) -> ObjectMeta:
-    """Return what stands right below the topmost owner of a pod that is known, or was deleted: the pod, or an owner."""
+    """Return the object right below the topmost owner that is known or was deleted: the pod, or an owner."""
     below = [pod, *(_metadata(owner) for owner in chain.owners)]
-    # The last owner names one more only if that is not among them: it was deleted, or can't be read.
+    # If the last owner names another one that is not in the chain, that one was deleted, or can't be read.
     return below[-1] if below[-1].controller is not None and chain.deleted else below[-2] if len(below) > 1 else pod
 
 

@@ -1,4 +1,4 @@
-"""Names of Migrations: the same whenever one is made for the same pods, so that it is made once."""
+"""Names of Migrations: equal whenever a Migration is created for the same pods, so that it is created once."""
 
 import hashlib
 import re
@@ -13,20 +13,20 @@ _NAME: Final = re.compile(r"[^a-z0-9-]+")
 
 
 def name_for(pods: Sequence[MovingPod], occasion: str = "") -> str:
-    """Return the name of the Migration of these pods. ``occasion`` tells it from others of the same pods."""
-    uids = {one.member.uid for one in pods}
+    """Return the name of the Migration of these pods. ``occasion`` distinguishes it from others of the same pods."""
+    uids = {pod.member.uid for pod in pods}
     return name_of(pods[0].workload, [*sorted(uids), *filter(None, [occasion])])
 
 
-def name_of(workload: Workload, told_by: Sequence[str]) -> str:
-    """Return the name of a Migration for a workload. ``told_by`` what tells it from others."""
-    digest = hashlib.sha256("\n".join(told_by).encode()).hexdigest()[:10]
+def name_of(workload: Workload, identity: Sequence[str]) -> str:
+    """Return the name of a Migration for a workload. ``identity`` is what distinguishes it from others."""
+    digest = hashlib.sha256("\n".join(identity).encode()).hexdigest()[:10]
     plain = workload.name if workload.gang else workload.controller.rpartition(" ")[2]
     name = _NAME.sub("-", plain.lower()).strip("-")[:50].strip("-")
     return f"{name or 'pods'}-{digest}"
 
 
 def makes_room_for(key: str, reader: str) -> str:
-    """Return the cause of a Migration that makes room for the one called ``key``; ``reader`` see `few_for`."""
-    told = few_for([key], reader, "Migration")
-    return f"makes room for Migration {key}" if told == key else f"makes room for {told}"
+    """Return the cause of a Migration that makes room for the one called ``key``; ``reader`` is as in `few_for`."""
+    shortened = few_for([key], reader, "Migration")
+    return f"makes room for Migration {key}" if shortened == key else f"makes room for {shortened}"

@@ -1,4 +1,4 @@
-"""From a Migration that is new to seats that are held: nobody is evicted meanwhile."""
+"""Plans Migrations, from a new object to held seats; no pod is evicted in these phases."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,19 +34,19 @@ from topo_scheduler.recovery.tracked import Condition, Tracked, with_targets
 from topo_scheduler.scheduling.instructions import PodRef
 
 HELP_SECONDS: Final = 30.0
-"""Seconds in which those who make room must have appeared."""
+"""Seconds within which the Migrations that make room must have appeared."""
 LOOK_AGAIN: Final = 1.0
 """Seconds between two searches for seats, at least."""
 NOTHING_TO_MOVE: Final = "NothingToMove"
-"""The reason of a Migration that ends as its pods are gone."""
+"""The reason of a Migration that ends because its pods are gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """What came of looking for room: seats by uid, if any, with what is to be said of them.
+    """The result of a search for room: seats by uid, if any, with the text of the condition.
 
-    ``state`` that was looked at, ``again`` when to look again where nothing was found, in seconds; ``whole``: all of
-    the gang moves now.
+    ``state`` is the state that was searched. ``again`` is when to search again if there are no seats, in seconds.
+    ``whole`` is whether the whole gang moves now.
     """
 
     state: object
@@ -57,14 +57,14 @@ class _Looked:
 
 
 def _free_of(turn: PlanningTurn, leavers: Sequence[MovingPod]) -> dict[str, str]:
-    """Return the seats that one gets without others' moving, nor members of its gang that need not."""
+    """Return the granted seats; empty if the grant relocates other pods or restarts the whole gang."""
     share = turn.share
-    free = share is not None and not share.others and share.seats.keys() == {one.member.uid for one in leavers}
+    free = share is not None and not share.others and share.seats.keys() == {pod.member.uid for pod in leavers}
     return dict(share.seats) if share is not None and free else {}
 
 
 class Planning:
-    """The first phases."""
+    """The phases up to Reserving."""
 
     def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
         self._ground = ground
@@ -72,7 +72,7 @@ class Planning:
         self._together = Together(ground, clock, self._claim)
 
     def plan(self, known: Tracked, now: float) -> None:
-        """Plan a Migration that is new."""
+        """Plan a new Migration."""
         migration = known.migration
         if self._circular(migration):
             text = f"{migration.spec.makes_room_for}, for which it is to make room, makes room itself"
@@ -92,40 +92,40 @@ class Planning:
         moves = moves_of(self._ground.engine, leavers)
         policy = policy_of(leavers, migration)
         targets = self._seats(known, leavers, now) if policy != OnFailure.SHRINK else {}
-        found = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
+        reserved = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
         if not targets and policy != OnFailure.SHRINK:
-            found = self._searches(leavers) if self._moves_others(migration, now) else self._no_room(leavers)
+            reserved = self._searches(leavers) if self._moves_others(migration, now) else self._no_room(leavers)
         moves, cause = with_targets(moves, targets), migration.spec.cause
         others = self._ground.intended.get(migration.key)
-        self._ground.write(known, now, Phase.PLANNED, moves, found, message=cause, policy=policy, others=others)
+        self._ground.write(known, now, Phase.PLANNED, moves, reserved, message=cause, policy=policy, others=others)
 
     def begin(self, known: Tracked, now: float) -> None:
-        """Hold seats for a planned one, if its turn has come and there is room."""
+        """Hold seats for a planned Migration, if limits allow it and there is room."""
         migration = known.migration
         if self._ends_before(known, now):
             return
         leavers = self._ground.leavers(migration)
-        understood = {one.member.uid for one in leavers if one.member.cls.amounts}
+        understood = {pod.member.uid for pod in leavers if pod.member.cls.amounts}
         unread = [move for move in migration.status.moves if self._ground.is_there(move) and move.uid not in understood]
         unread = [] if migration.shrinks else unread
-        if strange := next((move for move in unread if move.uid in known.learned), None):
-            text = f"pod {strange.pod} is not one that this scheduler placed"
+        if foreign := next((move for move in unread if move.uid in known.learned), None):
+            text = f"pod {foreign.pod} is not one that this scheduler placed"
             self._ground.end(known, Phase.FAILED, "NotOurs", text, now)
         elif unread:
             self._ground.learn(known, [PodRef(migration.metadata.namespace, move.pod, move.uid) for move in unread])
-        elif waits := self._ground.holds_back(migration, leavers, now):
-            self._ground.write(known, now, None, None, waits)
+        elif held_back := self._ground.holds_back(migration, leavers, now):
+            self._ground.write(known, now, None, None, held_back)
         elif migration.gives_way and not may_give_way(self._ground, known, now):
             return
         elif migration.shrinks:
             reason = "Lent" if migration.gives_way else "Shrinks"
-            told = Condition("Reserved", False, reason, why_no_seats(migration.status.policy))
-            self._ground.write(known, now, Phase.RESERVING, None, told)
+            reserved = Condition("Reserved", False, reason, why_no_seats(migration.status.policy))
+            self._ground.write(known, now, Phase.RESERVING, None, reserved)
         else:
             self._hold(known, leavers, now)
 
     def _hold(self, known: Tracked, leavers: Sequence[MovingPod], now: float) -> None:
-        """Hold seats for the pods that leave, if there are any; what has no use ends."""
+        """Hold seats for the pods that leave, if there are any; end the Migration if it is useless."""
         migration = known.migration
         heals = may_use_spares(self._ground, migration, now)
         state: object = (self._ground.engine.world.improvements, frozenset(self._ground.detection.avoided(now)), heals)
@@ -144,22 +144,22 @@ class Planning:
             self._searching.drop(known)
         lent = take_back(self._ground, known, leavers, self._avoided(migration, leavers, now), targets, now)
         targets, text = lent or (targets, text)
-        looked = _Looked(state, now + LOOK_AGAIN)
+        result = _Looked(state, now + LOOK_AGAIN)
         if not targets and not self._ground.helpers(migration):
             if not self._ground.engine.preempting.ready:
-                known.not_before = looked.again
+                known.not_before = result.again
                 return
-            made = self._planned_room(known, leavers, state, turn, now)
-            if made is None:
+            room = self._planned_room(known, leavers, state, turn, now)
+            if room is None:
                 known.not_before = now + NEXT
                 return
-            looked, targets, text = made, made.seats, made.text
-        if looked.whole:
+            result, targets, text = room, room.seats, room.text
+        if result.whole:
             known.state = None
             return
         if not targets:
             if known.state != LEARNING:
-                known.state, known.not_before = looked.state, looked.again
+                known.state, known.not_before = result.state, result.again
             self._ground.write(known, now, None, with_targets(migration.status.moves, {}), self._no_room(leavers))
             return
         moves = with_targets(moves_of(self._ground.engine, leavers), targets)
@@ -170,26 +170,24 @@ class Planning:
         self._ground.write(known, now, Phase.RESERVING, moves, held)
 
     def _make_room(self, known: Tracked, leavers: Sequence[MovingPod], state: object, now: float) -> _Looked | None:
-        """Return seats that others must leave first, or have the whole gang move; None while it is searched.
+        """Return seats that other pods must leave first, or move the whole gang, whichever is cheaper (see `room`).
 
-        Whatever is cheaper: see `room`.
+        None while the search goes on.
         """
-        migration, nothing = known.migration, _Looked(state, now + LOOK_AGAIN)
+        migration, no_room = known.migration, _Looked(state, now + LOOK_AGAIN)
         if not self._moves_others(migration, now):
-            return nothing
-        if strangers := [
-            pod for pod in neighbours_unread(self._ground.engine, leavers) if pod.uid not in known.learned
-        ]:
-            self._ground.learn(known, strangers)
-            return nothing
+            return no_room
+        if unread := [pod for pod in neighbours_unread(self._ground.engine, leavers) if pod.uid not in known.learned]:
+            self._ground.learn(known, unread)
+            return no_room
         avoided = self._avoided(migration, leavers, now)
         searched = self._searching.step(known, leavers, frozenset(avoided), state, now)
         if searched is None:
             return None
         room = searched.room
-        rest = self._may_restart(migration, leavers)
-        if rest and (room is None or restart_cost(rest) < room.cost):
-            whole = [*leavers, *rest]
+        remaining = self._may_restart(migration, leavers)
+        if remaining and (room is None or restart_cost(remaining) < room.cost):
+            whole = [*leavers, *remaining]
             if targets := self._seats(known, whole, now):
                 return self._restart(known, whole, targets, state, now)
         if room is None:
@@ -199,7 +197,7 @@ class Planning:
     def _planned_room(
         self, known: Tracked, leavers: Sequence[MovingPod], state: object, turn: PlanningTurn | None, now: float
     ) -> _Looked | None:
-        """Return what was planned for several at once, if it was; else what is found for this one alone."""
+        """Return the result of the joint plan, if there is one; otherwise of the search for this Migration alone."""
         if turn is None or turn.share is None or not turn.final:
             return self._make_room(known, leavers, state, now)
         share = turn.share
@@ -214,11 +212,11 @@ class Planning:
     def _restart(
         self, known: Tracked, whole: Sequence[MovingPod], targets: Mapping[str, str], state: object, now: float
     ) -> _Looked:
-        """Have all of a gang move."""
+        """Make the whole gang move."""
         moves = with_targets(moves_of(self._ground.engine, whole), targets)
         text = "there is no room near: all of the gang moves"
-        found = Condition("Reserved", status=False, reason="Planned", message=text)
-        self._ground.write(known, now, None, moves, found, policy=OnFailure.RESTART_GANG)
+        reserved = Condition("Reserved", status=False, reason="Planned", message=text)
+        self._ground.write(known, now, None, moves, reserved, policy=OnFailure.RESTART_GANG)
         return _Looked(state, now + LOOK_AGAIN, whole=True)
 
     def _ask_others(
@@ -230,7 +228,7 @@ class Planning:
         state: object,
         now: float,
     ) -> _Looked:
-        """Have others leave seats."""
+        """Create Migrations for the pods that must leave the seats."""
         self._ground.out += helpers_of(
             known.migration, others, self._ground.finished.fresh_name, self._ground.engine.world.reader
         )
@@ -238,12 +236,12 @@ class Planning:
         return _Looked(state, now + LOOK_AGAIN, dict(seats), text)
 
     def _circular(self, migration: Migration) -> bool:
-        """Whether one is to make room for itself, or for one that makes room."""
-        waits_for = self._ground.tracked.get(migration.spec.makes_room_for)
-        return waits_for is not None and bool(waits_for.migration.spec.makes_room_for)
+        """Return whether a Migration would make room for one that makes room itself."""
+        beneficiary = self._ground.tracked.get(migration.spec.makes_room_for)
+        return beneficiary is not None and bool(beneficiary.migration.spec.makes_room_for)
 
     def reserve(self, known: Tracked, now: float) -> None:
-        """Let evictions begin, once the seats are good."""
+        """Begin evictions, once all seats are valid."""
         migration = known.migration
         if self._ends_before(known, now):
             return
@@ -251,8 +249,8 @@ class Planning:
         lost = None if migration.shrinks else self._ground.lost_target(moves, now)
         if lost is not None:
             self._ground.release(migration.key)
-            gone = Condition("Reserved", status=False, reason="SeatLost", message=f"node {lost} can't be used now")
-            self._ground.write(known, now, Phase.PLANNED, with_targets(moves, {}), gone)
+            seat_lost = Condition("Reserved", status=False, reason="SeatLost", message=f"node {lost} can't be used now")
+            self._ground.write(known, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
             return
         self._ground.keep(migration, moves)
         if not all_have_seats(self._ground, migration):
@@ -265,11 +263,11 @@ class Planning:
         waited = self._ground.since(known, Phase.RESERVING, now)
         if waited > self._ground.spec.seats_expire or (waited > HELP_SECONDS and not self._ground.helpers(migration)):
             self._ground.release(migration.key)
-            taken = Condition("Reserved", status=False, reason="SeatLost", message="others did not leave the seats")
-            self._ground.write(known, now, Phase.PLANNED, with_targets(moves, {}), taken)
+            seat_lost = Condition("Reserved", status=False, reason="SeatLost", message="others did not leave the seats")
+            self._ground.write(known, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
 
     def _ends_before(self, known: Tracked, now: float) -> bool:
-        """End a Migration that has evicted nobody, and need not."""
+        """End a Migration that has evicted no pod and is not needed."""
         migration = known.migration
         if not any(self._ground.is_there(move) for move in migration.status.moves):
             self._ground.end(known, Phase.CANCELLED, NOTHING_TO_MOVE, "the pods are gone already", now)
@@ -284,7 +282,7 @@ class Planning:
             return True
         if migration.cause is Cause.REQUESTED and not self._ground.warranted(migration):
             dead = next((node for node in sorted(nodes) if self._ground.detection.died(node, now)), "")
-            if dead:  # otherwise its pods would wait for room for those that are well
+            if dead:  # otherwise its pods would wait for room for pods on healthy nodes
                 text = f"node {dead} has failed: its pods are moved first; ask again for the others"
                 known.superseded = True
                 self._ground.end(known, Phase.CANCELLED, "NotNeeded", text, now)
@@ -295,18 +293,18 @@ class Planning:
         return False
 
     def _moves_others(self, migration: Migration, now: float) -> bool:
-        """Whether others may be moved for the pods of a Migration."""
-        enough = migration.cause.moves_others and self._ground.warranted(migration)
-        enough = enough or may_use_spares(self._ground, migration, now)
-        return enough and not migration.spec.makes_room_for
+        """Return whether other pods may be relocated for the pods of a Migration."""
+        allowed = migration.cause.moves_others and self._ground.warranted(migration)
+        allowed = allowed or may_use_spares(self._ground, migration, now)
+        return allowed and not migration.spec.makes_room_for
 
     def _may_restart(self, migration: Migration, leavers: Sequence[MovingPod]) -> list[MovingPod]:
-        """Return the rest of a gang, if all of it may start again elsewhere."""
-        rest = rest_of_gang(self._ground.engine, leavers)
-        return rest if migration.cause.of_node and all(may_move(one) for one in rest) else []
+        """Return the other members of a gang, if the whole gang may restart elsewhere."""
+        remaining = rest_of_gang(self._ground.engine, leavers)
+        return remaining if migration.cause.of_node and all(may_move(pod) for pod in remaining) else []
 
     def _claim(self, migration: Migration, leavers: Sequence[MovingPod], now: float) -> RelocationRequest:
-        """Return what a Migration asks for."""
+        """Return the request of a Migration."""
         return RelocationRequest(
             migration.key,
             tuple(leavers),
@@ -323,8 +321,8 @@ class Planning:
 
     def _avoided(self, migration: Migration, leavers: Sequence[MovingPod], now: float) -> set[str]:
         """Return the nodes that are no target."""
-        named = (one for one in leavers if migration.names(one.member.name, one.member.uid))
-        avoided = self._ground.detection.avoided(now) | {one.entry.node for one in named}
+        named = (pod for pod in leavers if migration.names(pod.member.name, pod.member.uid))
+        avoided = self._ground.detection.avoided(now) | {pod.entry.node for pod in named}
         return avoided | avoided_nodes(self._ground.engine, migration.spec.avoid) | kept_free(self._ground, migration)
 
     def _searches(self, leavers: Sequence[MovingPod]) -> Condition:

@@ -246,13 +246,13 @@ class _Leaving:
     def __init__(
         self,
         copies: Copies,
-        wanted: Sequence[RelocationRequest],
+        served: Sequence[RelocationRequest],
         helped: Sequence[RelocationRequest],
         beside: Beside,
         candidates: Candidates,
         chosen: Sequence[int],
     ) -> None:
-        self._copies, self._wanted, self._helped, self._beside = copies, wanted, helped, beside
+        self._copies, self._served, self._helped, self._beside = copies, served, helped, beside
         self.candidates, self._chosen = candidates, chosen
         self.for_whom: dict[int, str] = {}
         """Key of the Migration for which a candidate moves, by the number of the candidate."""
@@ -267,9 +267,9 @@ class _Leaving:
         engine, pods = self._copies.engine, [self.candidates.pods[number] for number in self._chosen]
         # Of the claims, the one of lowest priority counts the most nominations and seats of other workloads.
         lowest = min(self._helped, key=lambda claim: claim.priority)
-        avoided = frozenset[str]().union(*(claim.avoided for claim in self._wanted))
+        avoided = frozenset[str]().union(*(claim.avoided for claim in self._served))
         trial = trial_without(engine, lowest.leavers, avoided, lowest.key, self._copies.now, neighbours=True)
-        seated = [(claim, SeatGrant(seats[claim.key])) for claim in self._wanted]
+        seated = [(claim, SeatGrant(seats[claim.key])) for claim in self._served]
         arriving, leaving = placed(engine, [*self._beside, *seated])
         trial.remove([*leaving, *pods])
         trial.restore(arriving)

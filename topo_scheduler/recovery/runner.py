@@ -1,7 +1,7 @@
-"""Carries out what recovery wants done, in the loop of the daemon, and tells it how that ended.
+"""Executes the instructions of recovery, in the event loop of the daemon, and returns the results to recovery.
 
-While recovery is on there is one thread more, of kopf. Where Migrations are not defined, the daemon schedules on, says
-so, and looks again from time to time.
+While recovery is on, kopf runs in an additional thread. If the definition of Migrations is not installed, the daemon
+schedules on, logs that, and checks again from time to time.
 """
 
 import asyncio
@@ -61,21 +61,21 @@ from topo_scheduler.scheduling.instructions import PodRef
 log = logging.getLogger(__name__)
 
 LOOK_AGAIN: Final = 30.0
-"""Seconds after which it is looked again whether Migrations are defined."""
+"""Seconds after which the runner checks again whether Migrations are defined."""
 ANSWER_SECONDS: Final = 5.0
-"""How often Migrations are listed while recovery is off, to report that in their status."""
+"""Seconds between lists of Migrations while recovery is off, to report that in their status."""
 LIST_SECONDS: Final = 5.0
-"""Longest wait for the first list of Migrations, before decisions are made without what they hold."""
+"""Longest wait for the first list of Migrations, before scheduling begins without the seats that they hold."""
 MOST_DEATHS: Final = 5
-"""How often the thread is started again within some time, before it is left dead."""
+"""Restarts of the thread within `DEATHS_WITHIN` seconds, before it stays dead."""
 DEATHS_WITHIN: Final = 600.0
 READ_SECONDS: Final = 10.0
 READ_AGAIN: Final = 5.0
-"""Seconds after which a pod is read again that could not be."""
+"""Seconds after which a failed read of a pod is retried."""
 LONGEST_REASON_CHARACTERS: Final = 512
 IN_FLIGHT: Final = 16
 IN_FLIGHT_OF_NAMESPACE: Final = 6
-"""Evictions and reads of pods at once, in all and of one namespace, whose webhooks may not answer."""
+"""Evictions and pod reads in flight, in all and per namespace, as webhooks may hang."""
 _OUTCOMES: Final = {
     MigrationWrite.WRITTEN: WriteOutcome.WRITTEN,
     MigrationWrite.STALE: WriteOutcome.STALE,
@@ -87,20 +87,20 @@ _pod = msgspec.json.Decoder(Pod)
 
 
 class RecoveryRunner:
-    """Recovery of one term of leadership.
+    """Recovery in one term of leadership.
 
     Args:
         client: connection to the API server.
-        engine: whose state is asked, and that is told of seats.
+        engine: provides the state, and holds the seats.
         spec: the configuration.
         gpu_resources: names of GPU resources.
-        events: where events are posted.
-        metrics: where it is counted.
-        owners: who knows the controllers of pods.
-        clock: seconds, as the engine is told.
+        events: records events.
+        metrics: metrics to update.
+        owners: knows the controllers of pods.
+        clock: returns the seconds of the engine.
         epoch: what makes seconds since the epoch of them.
-        start: runs something that ends by itself as part of the term.
-        changed: called when the engine was told something.
+        start: starts a task that ends by itself, as part of the term.
+        changed: called after the state of the engine changed.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class RecoveryRunner:
         self._writer = MigrationWriter(client)
         self._reader = MigrationReader(self._writer, start, self._read_migration)
         self._answered: dict[tuple[str, str], tuple[str, str]] = {}
-        """Uid and version of the Migrations that report already that recovery is off."""
+        """Uid and version of the Migrations whose status already reports that recovery is off."""
         self._evictor = Evictor(client)
         self._statuses = PodStatusWriter(client)
         self._slots = FairSlots(IN_FLIGHT, IN_FLIGHT_OF_NAMESPACE)
@@ -145,14 +145,14 @@ class RecoveryRunner:
         self._reconfigured = asyncio.Event()
         self._watcher: Watcher | None = None
         self._machine: Recovery | None = None
-        self._said = ""
+        self._last_warning = ""
         self._deaths: list[float] = []
         self._dead = ""
 
-    # ------------------------------------------------------------ from the term
+    # ------------------------------------------------------------ calls of the term
 
     async def prepare(self) -> None:
-        """Read the Migrations there are, before anything is decided: what they hold is nobody's to take."""
+        """Read all Migrations before the first decision, so that no workload takes the seats that they hold."""
         if not self._spec.enabled:
             return
         try:
@@ -162,7 +162,7 @@ class RecoveryRunner:
             log.warning("scheduling without having read Migrations: seats they hold may be taken")
 
     async def run(self) -> NoReturn:
-        """Watch and heal whenever that is enabled, until cancelled."""
+        """Watch and heal whenever recovery is enabled, until cancelled."""
         while True:
             self._reconfigured.clear()
             if not self._spec.enabled:
@@ -175,51 +175,51 @@ class RecoveryRunner:
                 await self._serve()
 
     def pods_applied(self, pods: Sequence[Pod]) -> None:
-        """Pods appeared or changed."""
+        """Handle pods that appeared or changed."""
         for pod in pods if self._spec.enabled else ():
             try:
                 self._troubles.applied((pod,), self._clock())
-            except Exception:  # it is the engine that decides whether the pod can be understood
+            except Exception:  # the engine decides whether the pod is valid
                 log.exception("pod %s can't be watched for failures", pod.key)
 
     def pods_deleted(self, uids: Iterable[str]) -> None:
-        """Pods vanished."""
+        """Handle pods that are gone."""
         self._troubles.deleted(uids)
 
     def owner_changed(self, uid: str) -> None:
-        """An owner changed, or was deleted."""
+        """Handle an owner that changed, or was deleted."""
         if self.needs_owner(uid):
             self._wake.set()
 
     def needs_owner(self, uid: str) -> bool:
-        """Return whether pods below an owner are moved."""
+        """Return whether a Migration moves pods below an owner."""
         return self._moved_owners.needs(uid)
 
     def facts_changed(self) -> None:
-        """Pods or nodes changed."""
+        """Handle a change of pods or nodes."""
         if self._machine is not None:
             self._wake.set()
 
     def configure(self, spec: RecoverySpec) -> None:
-        """Take over a changed configuration."""
+        """Apply a changed configuration."""
         if spec != self._spec:
             self._spec = spec
             self._reconfigured.set()
             self._wake.set()
 
     def wrong(self) -> str:
-        """Return what is wrong with the thread that watches."""
+        """Return the problem of the watching thread, or an empty string."""
         return self._dead or (self._watcher.wrong() if self._watcher is not None else "")
 
     @property
     def under_way(self) -> int:
-        """Migrations that are not over."""
+        """Number of Migrations that are not over."""
         return len(self._machine.migrations) if self._machine is not None else 0
 
-    # ------------------------------------------------------------ its life
+    # ------------------------------------------------------------ life cycle
 
     async def _begin(self) -> bool:
-        """Read what there is; return whether Migrations are defined."""
+        """Read all Migrations; return whether their definition is installed."""
         self._troubles.configure(self._spec.pod_failures)
         machine = Recovery(self._engine, self._spec, self._epoch, self._troubles, self._clock)
         try:
@@ -230,9 +230,9 @@ class RecoveryRunner:
         except KubeError as error:
             self._say(f"recovery is off, as Migrations can't be listed: {error}")
             return False
-        self._said = ""
+        self._last_warning = ""
         self._machine = machine
-        # What the search for others that might move needs is compiled now: a failure is not to wait for it.
+        # The kernels of the search for relocations are compiled now, so that a failure does not wait for them.
         self._engine.preempting.wanted = not self._engine.preempting.ready
         self._changed()
         self._step()
@@ -240,18 +240,18 @@ class RecoveryRunner:
         return True
 
     async def _read_all(self, machine: Recovery) -> set[str]:
-        """Tell the machine of each Migration there is, one after the other; return namespace and name of them."""
-        there: set[str] = set()
-        async for found in self._writer.each():
-            if isinstance(found, Unreadable):
-                self._unreadable(found)
+        """Give each Migration to the machine, one after the other; return their namespaces and names."""
+        keys: set[str] = set()
+        async for migration in self._writer.each():
+            if isinstance(migration, Unreadable):
+                self._unreadable(migration)
             else:
-                there.add(found.key)
-                machine.migration_seen(found, self._clock())
-        return there
+                keys.add(migration.key)
+                machine.migration_seen(migration, self._clock())
+        return keys
 
     async def _answer_without_recovery(self) -> None:
-        """While recovery is off, write into each Migration that no pod is moved; until the configuration changes."""
+        """While recovery is off, write to each Migration that no pod moves; until the configuration changes."""
         while not self._reconfigured.is_set():
             pause = ANSWER_SECONDS
             try:
@@ -265,45 +265,45 @@ class RecoveryRunner:
         self._answered.clear()
 
     async def _answer_each(self) -> None:
-        """Answer the Migrations that are not as they were when there was nothing more to answer.
+        """Answer the Migrations that have changed since their last answer.
 
-        Only who they are is listed, and a few at a time are read: nothing is kept of what tenants write.
+        Only their identities are listed, and a few at a time are read: the runner keeps nothing that tenants write.
         """
-        there: dict[tuple[str, str], tuple[str, str]] = {}
+        listed: dict[tuple[str, str], tuple[str, str]] = {}
         async for meta in self._writer.identities():
             key, state = (meta.namespace, meta.name), (meta.uid, meta.resource_version)
-            there[key] = state
+            listed[key] = state
             if self._answered.get(key) != state:
                 self._reader.changed(*key, *state)
-        self._answered = {key: state for key, state in self._answered.items() if there.get(key) == state}
+        self._answered = {key: state for key, state in self._answered.items() if listed.get(key) == state}
 
-    def _answer_one(self, found: Migration | Unreadable) -> None:
+    def _answer_one(self, migration: Migration | Unreadable) -> None:
         wall = self._epoch + self._clock()
-        if isinstance(found, Unreadable):
-            key, state = (found.namespace, found.name), (found.uid, found.version)
-            answer = malformed(found, wall) if found.phase != Phase.FAILED else None
+        if isinstance(migration, Unreadable):
+            key, state = (migration.namespace, migration.name), (migration.uid, migration.version)
+            answer = malformed(migration, wall) if migration.phase != Phase.FAILED else None
         else:
-            meta = found.metadata
+            meta = migration.metadata
             key, state = (meta.namespace, meta.name), (meta.uid, meta.resource_version)
-            answer = without_recovery(found, wall)
+            answer = without_recovery(migration, wall)
         if answer is None:
             self._answered[key] = state
         else:
             self._answer(answer)
 
-    def _unreadable(self, found: Unreadable) -> None:
-        """Write into a Migration that can't be read what is wrong with it; what was known of it is forgotten."""
+    def _unreadable(self, unreadable: Unreadable) -> None:
+        """Write to an invalid Migration what is wrong with it; the machine forgets an earlier version of it."""
         if self._machine is not None:
-            self._machine.migration_gone(found.namespace, found.name, "")
-        if found.name and found.phase != Phase.FAILED:
-            self._answer(malformed(found, self._epoch + self._clock()))
+            self._machine.migration_gone(unreadable.namespace, unreadable.name, "")
+        if unreadable.name and unreadable.phase != Phase.FAILED:
+            self._answer(malformed(unreadable, self._epoch + self._clock()))
 
     def _answer(self, answer: Answer) -> None:
         for instruction in answer:
             self._carry_out(instruction)
 
     async def _serve(self) -> None:
-        """Watch, until the configuration changes."""
+        """Watch until the configuration changes."""
         assert self._machine is not None
         self._machine.configure(self._spec, self._clock())
         self._watcher = Watcher(self._spec, self._gpu_resources, self._client.connection, self._wake.set)
@@ -328,10 +328,10 @@ class RecoveryRunner:
             log.info("recovery is off")
 
     async def _start_again(self, wrong: str) -> None:
-        """Look anew at what there is after the thread has ended; a few times, then it stays dead and `/livez` fails.
+        """Restart after the end of the thread: a few times, then it stays dead and `/livez` fails.
 
-        kopf ends for good when its watch is refused: by a server that has just started and not read its roles, or when
-        the definition of Migrations is deleted.
+        kopf ends for good when its watch is refused. A server that has just started and has not read its roles refuses
+        it, as does a server after the definition of Migrations was deleted.
         """
         now = self._clock()
         self._deaths = [*(at for at in self._deaths if now - at < DEATHS_WITHIN), now]
@@ -343,15 +343,15 @@ class RecoveryRunner:
         await self._pause(min(10.0, 2.0 ** len(self._deaths)))
         machine = self._machine
         try:
-            there = await self._read_all(machine) if machine is not None else set()
+            keys = await self._read_all(machine) if machine is not None else set()
         except NotFound:
-            there = set()
+            keys = set()
             self._machine = None
         except KubeError as error:
             log.warning("Migrations can't be listed: %s", error)
             return
         if machine is not None:
-            machine.relisted(there, self._clock())
+            machine.relisted(keys, self._clock())
             self._changed()
 
     async def _pause(self, seconds: float) -> None:
@@ -362,8 +362,8 @@ class RecoveryRunner:
             pass
 
     def _say(self, text: str) -> None:
-        if text != self._said:
-            self._said = text
+        if text != self._last_warning:
+            self._last_warning = text
             log.warning(text)
 
     def _hear(self) -> None:
@@ -386,16 +386,16 @@ class RecoveryRunner:
                 log.exception("recovery goes on without an event: %s", type(message).__name__)
                 self._carry_out(CountRecoveryFailure(kind_of(error)))
 
-    def _read_migration(self, found: Migration | Unreadable) -> None:
-        """Take over a Migration that was read since it changed."""
+    def _read_migration(self, migration: Migration | Unreadable) -> None:
+        """Handle a Migration that was read after a change."""
         if self._machine is None:
             if not self._spec.enabled:
-                self._answer_one(found)
+                self._answer_one(migration)
             return
-        if isinstance(found, Unreadable):
-            self._unreadable(found)
+        if isinstance(migration, Unreadable):
+            self._unreadable(migration)
         else:
-            self._machine.migration_seen(found, self._clock())
+            self._machine.migration_seen(migration, self._clock())
         self._wake.set()
 
     def _step(self) -> None:
@@ -408,7 +408,7 @@ class RecoveryRunner:
         for instruction in out:
             self._carry_out(instruction)
         if out:
-            self._changed()  # seats may have been held, or given back
+            self._changed()  # seats may have been held or released
 
     # ------------------------------------------------------------ instructions
 
@@ -476,7 +476,7 @@ class RecoveryRunner:
         log.log(level, "moving %s/%s: %s %s", pod.namespace, pod.name, result.outcome.value, result.message)
         self._evicted(evict, goes=goes, reason=_why_not(result.outcome, result.message), message=result.message)
         if evict.force and result.outcome is EvictionStatus.EVICTED:
-            # Only now: a webhook on statuses may not answer, and must not hold up the Migration.
+            # Last, because a webhook on statuses may hang, and must not delay the Migration.
             await self._statuses.mark_failed(pod.namespace, pod.name, pod.uid)
 
     def _evicted(self, evict: EvictPod, *, goes: bool, reason: str, message: str) -> None:
@@ -487,21 +487,23 @@ class RecoveryRunner:
             self._wake.set()
 
     async def _learn(self, pods: Sequence[PodRef]) -> None:
-        found = [one for one in await asyncio.gather(*map(self._learn_one, pods)) if one is not None]
-        self._engine.pods_told(found, self._clock())
+        known_pods = [
+            known_pod for known_pod in await asyncio.gather(*map(self._learn_one, pods)) if known_pod is not None
+        ]
+        self._engine.pods_told(known_pods, self._clock())
         if self._machine is not None:
             self._machine.learned([pod.uid for pod in pods])
             self._wake.set()
 
     async def _learn_one(self, pod: PodRef) -> Pod | None:
-        """Return a pod, its owners known; None where it is gone."""
+        """Return a pod after reading its owners; None if it is gone."""
         while True:
             try:
                 async with self._slots.slot(pod.namespace):
-                    found = await self._read(pod)
-                if found is not None:
-                    await self._owners.complete(found.metadata)
-                return found
+                    pod_object = await self._read(pod)
+                if pod_object is not None:
+                    await self._owners.complete(pod_object.metadata)
+                return pod_object
             except KubeError as error:
                 log.warning("pod %s/%s can't be moved, as it can't be read: %s", pod.namespace, pod.name, error)
                 if self._machine is not None:
@@ -517,8 +519,8 @@ class RecoveryRunner:
             )
         except NotFound:
             return None
-        found = decode(_pod, answer)
-        return found if found.metadata.uid == pod.uid else None
+        pod_object = decode(_pod, answer)
+        return pod_object if pod_object.metadata.uid == pod.uid else None
 
 
 def _why_not(outcome: EvictionStatus, message: str) -> str:

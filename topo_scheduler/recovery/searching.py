@@ -1,6 +1,6 @@
-"""The search for others that might move, one at a time and in parts, between which everything else goes on.
+"""Searches for pods to relocate, one search at a time and in slices between other work.
 
-It looks at a copy of the state. Where it took more than one step, what it found is looked at once more.
+A search runs on a copy of the state. If it took more than one step, its result is checked again on the current state.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,15 +16,15 @@ from topo_scheduler.recovery.tracked import Tracked
 from topo_scheduler.scheduling.parts import Parts
 
 SLICE: Final = 0.005
-"""Seconds a step may search; one part may take longer."""
+"""Seconds that a step may search; one slice of work may take longer."""
 NEXT: Final = 0.02
-"""Seconds until the search goes on, or the next Migration may begin one."""
+"""Seconds until the search continues, or the next Migration may begin one."""
 FORGOTTEN: Final = 1.0
-"""Seconds after which a search is given up that nobody asked for."""
+"""Seconds after which a search is dropped that no Migration continued."""
 PAUSE: Final = 10
-"""How many times as long as a search that found nothing took the next for the same waits."""
+"""Pause before the next search for the same Migration, as a multiple of the time of a search without result."""
 LEAST_PAUSE: Final = 1.0
-"""Seconds it waits at least."""
+"""Shortest such pause, in seconds."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class _SlicedSearch:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """How a search ended: what was found, if anything; else ``state`` on which it looked, and when to look again."""
+    """The result of a search: the room, or the ``state`` that was searched and when to search again, in seconds."""
 
     room: Relocation | None
     state: object
@@ -47,7 +47,7 @@ class Searched:
 
 
 class Searching:
-    """One search at a time. ``clock`` tells how long a step has searched; if it stands still, all is done in one."""
+    """One search at a time. ``clock`` measures how long a step has searched; if it stands still, one step does all."""
 
     def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
         self._ground = ground
@@ -56,20 +56,20 @@ class Searching:
         self._stepped = -inf
 
     def drop(self, known: Tracked) -> None:
-        """A Migration needs no room any more."""
+        """Drop the search of a Migration that needs no room any more."""
         if self._search is not None and self._search.key == known.migration.key:
             self._search = None
 
     def step(
         self, known: Tracked, leavers: Sequence[MovingPod], avoided: frozenset[str], state: object, now: float
     ) -> Searched | None:
-        """Search for a Migration, on from where it was; None while that is not done.
+        """Continue the search for a Migration; None while it is unfinished.
 
         Args:
             known: the Migration.
             leavers: pods that leave.
             avoided: nodes that are no target.
-            state: what the answer depends on.
+            state: the version of the state on which the answer depends.
             now: seconds.
         """
         if self._stepped == now or not self._mine(known, leavers, avoided, state, now):
@@ -78,13 +78,13 @@ class Searching:
         assert search is not None
         self._stepped, search.asked = now, now
         began = self._clock()
-        found = search.parts.work(lambda: self._clock() - began < SLICE)
+        rooms = search.parts.work(lambda: self._clock() - began < SLICE)
         search.spent += self._clock() - began
         search.slices += 1
-        if search.parts.going and not found:
+        if search.parts.going and not rooms:
             return None
         self._search = None
-        room = found[0] if found else None
+        room = rooms[0] if rooms else None
         if room is not None and search.slices > 1:
             ground = self._ground
             room = looked_again(ground.engine, leavers, avoided, search.key, now, ground.epoch + now, room)
@@ -93,7 +93,7 @@ class Searching:
     def _mine(
         self, known: Tracked, leavers: Sequence[MovingPod], avoided: frozenset[str], state: object, now: float
     ) -> bool:
-        """Return whether the search is that of a Migration; it is begun where there is none."""
+        """Return whether the search is that of a Migration; begin one if there is none."""
         ground, key, search = self._ground, known.migration.key, self._search
         if search is not None and search.key != key:
             other = ground.tracked.get(search.key)

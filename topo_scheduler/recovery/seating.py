@@ -1,8 +1,8 @@
-"""Where pods that must move go: seats for their replacements, planned on a copy of the state.
+"""Finds seats for the replacements of pods that must move, on a copy of the state.
 
-The ordinary planner is asked, with the pods gone and without the nodes that are avoided: so members of a gang go to the
-leaves where the others are, then to the nearest that the size rule allows, and whatever else is asked of a placement
-holds. Nothing of the state is changed.
+The ordinary planner places them, with the pods gone and the avoided nodes full. Members of a gang go to the leaves
+of the other members, or to the nearest leaves that the size rule allows. All other rules apply, too. The state itself
+does not change.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,12 +29,12 @@ from topo_scheduler.state.workloads import Member, Stage, Workload
 
 Groups = Sequence[tuple[PodClass, list[Member]]]
 """Members by class."""
-_NOBODY: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
+_UNKNOWN_OCCUPANT: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
 
 
 @dataclass(frozen=True, slots=True)
 class MovingPod:
-    """A pod that is to move, and what it holds."""
+    """A pod that is to move, with its workload and what it holds."""
 
     workload: Workload
     member: Member
@@ -42,28 +42,28 @@ class MovingPod:
 
 
 def leaver(engine: Engine, uid: str) -> MovingPod | None:
-    """Return a bound pod of ours; None for any other."""
-    found, entry = engine.workloads.of_pod(uid), engine.world.ledger.get(uid)
-    if found is None or entry is None or found[1].stage is not Stage.BOUND:
+    """Return a bound pod of this scheduler as a moving pod; None for any other pod."""
+    known_pod, entry = engine.workloads.of_pod(uid), engine.world.ledger.get(uid)
+    if known_pod is None or entry is None or known_pod[1].stage is not Stage.BOUND:
         return None
-    return MovingPod(found[0], found[1], entry)
+    return MovingPod(known_pod[0], known_pod[1], entry)
 
 
 def who(leavers: Sequence[MovingPod]) -> str:
-    """Return the names of some pods, for people."""
-    return few_of([one.member.key for one in leavers])
+    """Return the names of pods, shortened for messages."""
+    return few_of([pod.member.key for pod in leavers])
 
 
 def moves_of(engine: Engine, leavers: Sequence[MovingPod]) -> list[Move]:
-    """Return what a Migration keeps of pods that are to move, without targets; in order of rank and name."""
-    ordered = sorted(leavers, key=lambda one: (one.member.index is None, one.member.index or 0, one.member.name))
-    return [move_of(engine, one.workload, one.member, one.entry.amounts, from_=one.entry.node) for one in ordered]
+    """Return the moves of pods as a Migration stores them, without targets; in order of rank and name."""
+    ordered = sorted(leavers, key=lambda pod: (pod.member.index is None, pod.member.index or 0, pod.member.name))
+    return [move_of(engine, pod.workload, pod.member, pod.entry.amounts, from_=pod.entry.node) for pod in ordered]
 
 
 def move_of(
     engine: Engine, workload: Workload, member: Member, amounts: Amounts, *, from_: str = "", to: str = ""
 ) -> Move:
-    """Return what a Migration keeps of a pod. ``amounts`` what its seat holds."""
+    """Return the move of a pod as a Migration stores it. ``amounts`` are what its seat holds."""
     return Move(
         pod=member.name,
         uid=member.uid,
@@ -102,33 +102,33 @@ def find_seats(
     now: float,
     prepare: Callable[[Trial], None] = lambda _: None,
 ) -> Mapping[str, str]:
-    """Return a node for each pod that leaves, by uid; empty where there is no place for all of them.
+    """Return a node for each moving pod, by uid; empty if not all of them fit.
 
     Args:
-        engine: whose state is asked, not changed.
-        leavers: pods of one workload, or pods alone of one controller.
+        engine: provides the state; it is not changed.
+        leavers: pods of one workload, or single pods of one controller.
         avoided: nodes that are no target.
-        migration: whose own seats do not count.
+        migration: key of the Migration, whose own seats do not count.
         now: seconds.
-        prepare: changes the copy on which places are looked for.
+        prepare: changes the copy of the state on which the planner runs.
     """
-    found: dict[str, str] = {}
-    neighbours = any(looks_around(one.member.cls) for one in leavers) or bool(engine.world.residents.repelling)
+    seats: dict[str, str] = {}
+    neighbours = any(looks_around(pod.member.cls) for pod in leavers) or bool(engine.world.residents.repelling)
     trial = trial_without(engine, leavers, avoided, migration, now, neighbours=neighbours)
     prepare(trial)
     for group in _together(leavers):
         rows = place_group(engine, trial, group)
         if rows is None:
             return {}
-        found |= {one.member.uid: engine.world.nodes.names[row] for one, row in zip(group, rows, strict=True)}
-    return found
+        seats |= {pod.member.uid: engine.world.nodes.names[row] for pod, row in zip(group, rows, strict=True)}
+    return seats
 
 
 def _together(leavers: Sequence[MovingPod]) -> list[list[MovingPod]]:
-    """Members of a gang are placed together, others each for itself."""
+    """Return groups of pods to place together: all members of a gang, and each other pod alone."""
     if leavers and leavers[0].workload.gang:
         return [list(leavers)]
-    return [[one] for one in leavers]
+    return [[pod] for pod in leavers]
 
 
 def trial_without(
@@ -140,10 +140,10 @@ def trial_without(
     *,
     neighbours: bool,
 ) -> Trial:
-    """Return a copy of the state in which pods are gone, avoided nodes are full, and what is promised counts."""
+    """Return a copy of the state without the pods, with avoided nodes full, and with nominations and seats counted."""
     workload = leavers[0].workload
     trial = Trial(engine.planner, engine.world.layout, now, neighbours=neighbours)
-    trial.remove(as_candidate(one) for one in leavers if one.entry.row >= 0)
+    trial.remove(as_candidate(pod) for pod in leavers if pod.entry.row >= 0)
     own = f"seat:{migration}:"
     count_promised(engine, trial, workload.priority, lambda uid: uid.startswith(own) or uid in workload.members)
     shut(engine, trial, avoided)
@@ -151,7 +151,7 @@ def trial_without(
 
 
 def count_promised(engine: Engine, trial: Trial, priority: int, mine: Callable[[str], bool]) -> None:
-    """Let what is promised to pods of this priority or a higher one be held, but for those that are one's own."""
+    """Charge nominations and seats of this priority or a higher one, except for those that are ``mine``."""
     row_of = engine.world.nodes.row_of
     for promised in engine.preempting.nominations:
         if promised.priority >= priority and not mine(promised.uid) and (row := row_of.get(promised.node)) is not None:
@@ -159,32 +159,32 @@ def count_promised(engine: Engine, trial: Trial, priority: int, mine: Callable[[
 
 
 def shut(engine: Engine, trial: Trial, names: Collection[str]) -> None:
-    """Let nodes be full."""
+    """Make nodes full."""
     nodes, row_of = trial.planner.nodes, engine.world.nodes.row_of
     rows = np.array(sorted(row_of[name] for name in set(names) if name in row_of), np.int64)
     nodes.charge_all(rows, np.maximum(nodes.allocatable[rows] - nodes.requested[rows], 0))
 
 
 def place_group(engine: Engine, trial: Trial, group: Sequence[MovingPod]) -> list[int] | None:
-    """Return the row of each of some pods that are placed together, and let them be there; None without room."""
+    """Place a group of pods together on the trial; return the row of each pod, or None without room."""
     try:
-        groups, ask = asked_again(engine, group)
-        placement = trial.place(ask)
+        groups, query = asked_again(engine, group)
+        placement = trial.place(query)
     except PluginError:
         return None
     if placement is None:
         return None
     seats = place_members(groups, placement)
-    rows = [seats[one.member.uid] for one in group]
-    trial.restore(replace(as_candidate(one), row=row) for one, row in zip(group, rows, strict=True))
+    rows = [seats[pod.member.uid] for pod in group]
+    trial.restore(replace(as_candidate(pod), row=row) for pod, row in zip(group, rows, strict=True))
     return rows
 
 
 def asked_again(engine: Engine, group: Sequence[MovingPod]) -> tuple[Groups, PlacementQuery]:
-    """Return what is asked for pods of one workload once they are gone, and them by class."""
-    workload, members = group[0].workload, [one.member for one in group]
+    """Return the groups and the query for pods of one workload, as they are once these pods are gone."""
+    workload, members = group[0].workload, [pod.member for pod in group]
     groups, _, _ = engine.attempts.groups(workload, members)
-    groups = _in_exchange(engine, groups, [one.entry.row for one in group])
+    groups = _in_exchange(engine, groups, [pod.entry.row for pod in group])
     return groups, ask_without(engine, workload, groups, members)
 
 
@@ -192,15 +192,15 @@ def place_members(groups: Groups, placement: Placement) -> dict[str, int]:
     """Return the row of each member, by uid."""
     return {
         member.uid: row
-        for (_, some), there in zip(groups, placement.rows, strict=True)
-        for member, row in zip(some, there, strict=True)
+        for (_, members), rows in zip(groups, placement.rows, strict=True)
+        for member, row in zip(members, rows, strict=True)
     }
 
 
 def _in_exchange(
     engine: Engine, groups: Sequence[tuple[PodClass, list[Member]]], rows: Sequence[int]
 ) -> list[tuple[PodClass, list[Member]]]:
-    """Return groups without the quotas that already count the pods which leave: what comes takes no more of them."""
+    """Return groups without the quotas that already count the leaving pods: replacements need no more of them."""
     domains = engine.world.domains
 
     def counts(cap: Cap) -> bool:
@@ -217,8 +217,8 @@ def _in_exchange(
 def ask_without(
     engine: Engine, workload: Workload, groups: Sequence[tuple[PodClass, list[Member]]], members: Sequence[Member]
 ) -> PlacementQuery:
-    """Return what is asked for members of a workload once they are gone."""
-    ask = engine.attempts.ask(workload, groups, (), engine.world.layout)
+    """Return the query for members of a workload, as it is once they are gone."""
+    query = engine.attempts.ask(workload, groups, (), engine.world.layout)
     gone = {member.uid for member in members}
     row_of = engine.world.nodes.row_of
     rows = [
@@ -226,17 +226,17 @@ def ask_without(
         for member in workload.members.values()
         if member.stage is not Stage.PENDING and member.uid not in gone and member.node in row_of
     ]
-    return replace(ask, running=sorted(rows))
+    return replace(query, running=sorted(rows))
 
 
-def as_candidate(one: MovingPod) -> Candidate:
-    """Return a pod as trials know pods."""
-    occupant = one.entry.occupant or replace(_NOBODY, uid=one.member.uid)
-    return Candidate(occupant, one.entry.row, one.entry.amounts, one.entry.profile, 0, NO_GANG, -1)
+def as_candidate(pod: MovingPod) -> Candidate:
+    """Return a moving pod as a candidate of a trial."""
+    occupant = pod.entry.occupant or replace(_UNKNOWN_OCCUPANT, uid=pod.member.uid)
+    return Candidate(occupant, pod.entry.row, pod.entry.amounts, pod.entry.profile, 0, NO_GANG, -1)
 
 
 def vacant(engine: Engine, moves: Sequence[Move]) -> bool:
-    """Return whether there is room for seats now, apart from what those who move hold there themselves."""
+    """Return whether there is room for seats now, if what the moving pods hold on these nodes counts as free."""
     nodes, names = engine.world.nodes, engine.world.resources.names
     free: dict[int, np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = {}
     for move in moves:
@@ -251,5 +251,5 @@ def vacant(engine: Engine, moves: Sequence[Move]) -> bool:
         if entry is not None and entry.row in free:
             for column, amount in entry.amounts:
                 free[entry.row][column] += amount
-    asked = {names.index(name) for move in moves for name in move.requests if name in names}
-    return all((there[sorted(asked)] >= 0).all() for there in free.values())
+    columns = {names.index(name) for move in moves for name in move.requests if name in names}
+    return all((amounts[sorted(columns)] >= 0).all() for amounts in free.values())

@@ -1,9 +1,9 @@
-"""Migrations that wait for seats at the same time are planned together, in parts between which everything else goes on.
+"""Plans Migrations that wait for seats at the same time together, in slices of work between other work.
 
-Whoever comes to begin finds what is planned for it. There is a plan for all who wait because of failures, for those
-who make room for these, and for those whose Migrations are being written; none where one is alone, or where more than
-`MOST` wait: then each takes what it finds, in their order. What was planned is looked at once more before it counts,
-and planned anew when it is no good any more. Nothing of it outlives the process, as nothing was done for it yet.
+A Migration that is about to begin takes the grant that is planned for it. The plan covers all pending Migrations that a
+failure caused, those that make room for these, and those that are being created. There is no plan for a single
+Migration, or for more than `MOST`: then each takes what it finds, in their order. A grant is checked once more before
+it counts, and planned again if it is no longer valid. No plan outlives the process, as nothing was done for it yet.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,22 +30,21 @@ from topo_scheduler.scheduling.parts import Parts
 MOST: Final = 32
 """Migrations that are planned together at most."""
 PATIENCE: Final = 1.0
-"""Seconds that those who have free seats wait until it is known how others get room."""
+"""Seconds that Migrations with free seats wait for the plan of those that need other pods to move."""
 LONGEST: Final = 5.0
-"""Seconds a plan may take, also where it is begun anew as nodes change; then each takes what it finds."""
+"""Seconds that a plan may take, restarts because of changed nodes included; then each takes what it finds."""
 SOON: Final = 0.1
-"""Seconds in which one comes for seats that is planned with the others."""
+"""Seconds within which a Migration must be due to be planned with the others."""
 
 Asks = Callable[[Migration, Sequence[MovingPod], float], RelocationRequest]
-"""What a Migration asks for, for these pods, at a time."""
+"""Returns the request of a Migration, for pods and a time in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanningTurn:
-    """What one gets that comes to begin; None while that is being planned.
+    """The grant of a Migration that is about to begin; None while the search for it goes on.
 
-    ``final``: whether others that might move were looked at, so that there is nothing more to look for until ``again``
-    seconds.
+    ``final`` is whether the search included relocating other pods, so that no search is due before ``again`` seconds.
     """
 
     share: SeatGrant | None
@@ -55,10 +54,10 @@ class PlanningTurn:
 
 @dataclass(slots=True)
 class _Plan:
-    """What each gets that has not come for it yet, as of a ``state``; ``final`` and ``again`` as in `PlanningTurn`.
+    """Grants that Migrations have not taken yet, for a ``state``; ``final`` and ``again`` as in `PlanningTurn`.
 
-    ``for_now``: who might move could not be looked at yet; ``leaving`` all who leave first; ``until`` when those wait
-    who are not in it, in seconds, so that the others come first.
+    ``for_now`` is whether relocating other pods could not be considered yet. ``leaving`` are all pods that leave first.
+    ``until``, in seconds, is until when Migrations outside the plan wait, so that those in the plan begin first.
     """
 
     shares: dict[str, SeatGrant]
@@ -72,9 +71,9 @@ class _Plan:
 
 @dataclass(slots=True)
 class _JointSearch:
-    """What is being planned, since ``begun`` for the first time; ``free`` seats once these are known, at ``since``.
+    """A search in progress, ``begun`` at its first start. ``free`` are the free seats once known, at ``since``.
 
-    ``unread`` pods that must be read then; after that all is planned anew.
+    ``unread`` are uids of pods that must be read first; after that the search restarts.
     """
 
     claims: Mapping[str, RelocationRequest]
@@ -88,7 +87,7 @@ class _JointSearch:
 
 
 class Together:
-    """The plan for all who wait. ``asks`` what a Migration asks for."""
+    """The plan for all Migrations that wait for seats. ``asks`` returns the request of a Migration."""
 
     def __init__(self, ground: MigrationContext, clock: Callable[[], float], asks: Asks) -> None:
         self._ground = ground
@@ -97,26 +96,26 @@ class Together:
         self._plan: _Plan | None = None
         self._search: _JointSearch | None = None
         self._failed: set[str] = set()
-        """Who found its seats no good when it came to them."""
+        """Keys of Migrations whose planned seats were invalid when they were about to begin."""
         self._stepped = self._room_again = -inf
         self._alone = -inf
-        """When it was seen last that each takes what it finds."""
+        """When each Migration was last left to take what it finds, in seconds."""
 
     def turn(self, known: Tracked, leavers: Sequence[MovingPod], state: object, now: float) -> PlanningTurn | None:
-        """Return what one gets; None where it takes what it finds.
+        """Return the grant of a Migration; None if it takes what it finds.
 
         Args:
-            known: the Migration, which may begin.
+            known: the Migration, which is ready to begin.
             leavers: its pods.
-            state: what the answer depends on.
+            state: the version of the state on which the answer depends.
             now: seconds.
         """
         key = known.migration.key
         if not self._joins(known.migration):
             return None
         claim = self._asks(known.migration, leavers, now)
-        if (found := self._planned(claim, state, now)) is not None:
-            return found
+        if (turn := self._planned(claim, state, now)) is not None:
+            return turn
         if self._alone == now:
             return None
         if self._plan is not None and now < self._plan.until:
@@ -126,7 +125,7 @@ class Together:
         if search is None or search.parts.stale or read or key not in search.claims:
             claims, begun = self._claims(known, state, now), search.begun if search is not None else now
             if claims and key not in claims:
-                return None  # it waits for others already, who make room
+                return None  # it already waits for pods that make room
             if len(claims) < 2 or now - begun > LONGEST:
                 self._search, self._alone = None, now
                 return None
@@ -136,20 +135,20 @@ class Together:
         self._step(search, known, now)
         return self._planned(claim, state, now) or self._meanwhile(claim, state, now)
 
-    # ------------------------------------------------------------ what is planned
+    # ------------------------------------------------------------ the plan
 
     def _planned(self, claim: RelocationRequest, state: object, now: float) -> PlanningTurn | None:
-        """Return what was planned for one, if that is good still."""
+        """Return the planned grant of a Migration, if it is still valid."""
         plan = self._plan
         share = plan.shares.get(claim.key) if plan is not None else None
         if plan is None or share is None:
             return None
         if not share.seats:
-            stays = plan.state == state and not (plan.for_now and self._others_may_move)
-            return PlanningTurn(share, plan.final, plan.again) if stays else None
+            valid = plan.state == state and not (plan.for_now and self._others_may_move)
+            return PlanningTurn(share, plan.final, plan.again) if valid else None
         if self._good(claim, share, now):
             self._failed.discard(claim.key)
-            if not (share.whole and claim.rest):  # it comes once more, with all of the gang
+            if not (share.whole and claim.rest):  # the Migration returns once more, with the whole gang
                 del plan.shares[claim.key]
             return PlanningTurn(share, plan.final, plan.again)
         self._plan = None
@@ -161,28 +160,28 @@ class Together:
         return None
 
     def _good(self, claim: RelocationRequest, share: SeatGrant, now: float) -> bool:
-        asked = claim.whole if share.whole else claim
-        if share.seats.keys() != {one.member.uid for one in asked.leavers}:
+        request = claim.whole if share.whole else claim
+        if share.seats.keys() != {pod.member.uid for pod in request.leavers}:
             return False
         leaving = self._plan.leaving if self._plan is not None else ()
-        return Copies(self._ground.engine, now).still(asked, share, leaving)
+        return Copies(self._ground.engine, now).still(request, share, leaving)
 
     @property
     def _others_may_move(self) -> bool:
-        """Whether others that might move are looked at: what was lent comes first, and kernels must be compiled."""
+        """Whether relocating other pods is considered: lent spare nodes come first, and kernels must be compiled."""
         engine = self._ground.engine
         return engine.preempting.ready and not engine.spares.lent()
 
     def _meanwhile(self, claim: RelocationRequest, state: object, now: float) -> PlanningTurn | None:
-        """Return what one gets while the search goes on: its free seats, if all have waited for others long enough.
+        """Return the grant while the search goes on: the free seats, once their holders waited long enough.
 
-        Who has none goes on waiting, and takes what it finds once the search has taken too long.
+        A Migration without free seats keeps waiting, and takes what it finds once the search has taken too long.
         """
         search = self._search
         if search is not None and search.free is not None and now - search.since > PATIENCE:
-            there = {key: share for key, share in search.free.items() if share.seats}
-            if there:
-                self._plan = _Plan(there, search.state, False, now, for_now=True, leaving=(), until=now + SOON)
+            with_seats = {key: share for key, share in search.free.items() if share.seats}
+            if with_seats:
+                self._plan = _Plan(with_seats, search.state, False, now, for_now=True, leaving=(), until=now + SOON)
                 self._search = None
                 return self._planned(claim, state, now) or PlanningTurn(None)
         if search is not None and now - search.begun > LONGEST:
@@ -193,33 +192,33 @@ class Together:
     # ------------------------------------------------------------ the search
 
     def _step(self, search: _JointSearch, known: Tracked, now: float) -> None:
-        """Search on, once in a step."""
+        """Continue the search, once per step of recovery."""
         if self._stepped == now:
             return
         self._stepped = now
-        began = self._clock()
+        started = self._clock()
 
-        def more() -> bool:
-            return self._clock() - began < SLICE
+        def time_left() -> bool:
+            return self._clock() - started < SLICE
 
         while search.parts.going:
-            found = search.parts.work(more)
-            if found:
+            results = search.parts.work(time_left)
+            if results:
                 search.parts.drop()
-                self._take(search, found[0], known, now)
-            if not more():
+                self._take(search, results[0], known, now)
+            if not time_left():
                 break
-        search.spent += self._clock() - began
+        search.spent += self._clock() - started
 
     def _take(self, search: _JointSearch, shares: dict[str, SeatGrant], known: Tracked, now: float) -> None:
-        """Take over what was found: that is the plan, or it is looked for room for those who have no seats."""
+        """Make the result the plan, or search for room for the Migrations that have no seats."""
         lacking = [claim for claim in search.claims.values() if not shares[claim.key].seats]
         helped = [claim for claim in lacking if claim.rest or claim.moves_others]
-        may = self._others_may_move
-        if search.free is None and helped and may and now >= self._room_again:
+        may_relocate = self._others_may_move
+        if search.free is None and helped and may_relocate and now >= self._room_again:
             search.free, search.since = shares, now
-            some = helped if len(search.claims) > EXACT else search.claims.values()
-            unread = [pod for claim in some for pod in neighbours_unread(self._ground.engine, claim.leavers)]
+            searched = helped if len(search.claims) > EXACT else search.claims.values()
+            unread = [pod for claim in searched for pod in neighbours_unread(self._ground.engine, claim.leavers)]
             unread = [pod for pod in unread if pod.uid not in known.learned]
             if unread:
                 search.unread = frozenset(pod.uid for pod in unread)
@@ -232,53 +231,57 @@ class Together:
         if search.free is not None and not final:
             self._room_again = again
         leaving = tuple(other for share in shares.values() for other in share.others)
-        self._plan = _Plan(shares, search.state, final, again, for_now=not final and not may, leaving=leaving)
+        self._plan = _Plan(shares, search.state, final, again, for_now=not final and not may_relocate, leaving=leaving)
         self._search = None
 
     def _look_for_room(self, search: _JointSearch, now: float) -> None:
         ground, claims = self._ground, list(search.claims.values())
-        moved = (known.migration for known in ground.tracked.values() if known.migration.key not in search.claims)
-        taken = frozenset(move.uid for one in moved for move in one.status.moves)
+        elsewhere = (known.migration for known in ground.tracked.values() if known.migration.key not in search.claims)
+        taken = frozenset(move.uid for migration in elsewhere for move in migration.status.moves)
         others, copies = Others(taken, ground.epoch + now), Copies(ground.engine, now)
         assert search.free is not None
         search.parts.begin(_found(_or_free(room_for_all(copies, claims, search.free, others), search.free)))
 
-    # ------------------------------------------------------------ who waits
+    # ------------------------------------------------------------ Migrations that wait
 
     def _claims(self, known: Tracked, state: object, now: float) -> dict[str, RelocationRequest]:
-        """Return what all ask for who wait, in their order; nothing where there are too many."""
+        """Return the requests of all Migrations that wait, in their order; empty if there are too few or too many."""
         ground = self._ground
-        waiting = [one for one in ground.tracked.values() if one is known or self._waits(one, state, now)]
-        waiting += [_as_tracked(one) for one in ground.coming if one.key not in ground.tracked]
+        waiting = [
+            waiting_migration
+            for waiting_migration in ground.tracked.values()
+            if waiting_migration is known or self._waits(waiting_migration, state, now)
+        ]
+        waiting += [_as_tracked(create) for create in ground.coming if create.key not in ground.tracked]
         if not 2 <= len(waiting) <= MOST:
             return {}
-        claims = [claim for one in waiting if (claim := self._claim(one, now)) is not None]
+        claims = [claim for waiting_migration in waiting if (claim := self._claim(waiting_migration, now)) is not None]
         claims.sort(key=lambda claim: (-claim.priority, -len(claim.leavers), claim.key))
         return {claim.key: claim for claim in claims}
 
     def _joins(self, migration: Migration) -> bool:
-        """Whether it waits because something failed, or makes room for one that does."""
-        helped = self._ground.tracked.get(migration.spec.makes_room_for)
-        return migration.cause.of_node or (helped is not None and helped.migration.cause.of_node)
+        """Return whether a failure caused the Migration, or it makes room for one that a failure caused."""
+        beneficiary = self._ground.tracked.get(migration.spec.makes_room_for)
+        return migration.cause.of_node or (beneficiary is not None and beneficiary.migration.cause.of_node)
 
-    def _waits(self, one: Tracked, state: object, now: float) -> bool:
-        """Whether it may come for seats soon: not where it was planned in vain, and nothing has changed."""
-        migration = one.migration
+    def _waits(self, tracked: Tracked, state: object, now: float) -> bool:
+        """Return whether a Migration may soon ask for seats: not if its last plan failed and nothing has changed."""
+        migration = tracked.migration
         if migration.phase not in (None, Phase.PLANNED) or migration.gives_way or migration.shrinks:
             return False
-        if one.state == state or one.not_before > now + SOON:
+        if tracked.state == state or tracked.not_before > now + SOON:
             return False
         return self._joins(migration) and not self._ground.engine.preempting.replacements.knows(migration.key)
 
-    def _claim(self, one: Tracked, now: float) -> RelocationRequest | None:
-        ground, migration = self._ground, one.migration
+    def _claim(self, tracked: Tracked, now: float) -> RelocationRequest | None:
+        ground, migration = self._ground, tracked.migration
         if migration.phase is Phase.PLANNED:
             leavers = ground.leavers(migration)
             if ground.holds_back(migration, leavers, now) or ground.helpers(migration):
                 return None
         else:
             try:
-                leavers = read_pods(ground.engine, migration, one.learned, ground.others(one))
+                leavers = read_pods(ground.engine, migration, tracked.learned, ground.others(tracked))
             except (Refused, Unlearned):
                 return None
         if not leavers or not all(pod.member.cls.amounts for pod in leavers):
@@ -294,12 +297,12 @@ def _as_tracked(create: CreateMigration) -> Tracked:
 
 
 def _or_free(steps: MaybeParts, free: dict[str, SeatGrant]) -> Steps:
-    found = yield from steps
-    return free if found is None else found
+    shares = yield from steps
+    return free if shares is None else shares
 
 
 def _found(steps: Steps) -> Iterator[dict[str, SeatGrant] | None]:
-    """Yield None after each part of the work, and what comes of it."""
+    """Yield None after each slice of the work, and then the result."""
     while True:
         try:
             yield next(steps)

@@ -1,4 +1,4 @@
-"""A Migration that is under way, and how its status changes."""
+"""A Migration in progress, and how its status changes."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,12 +24,12 @@ from topo_scheduler.scheduling.barrier import Backoff
 
 LONGEST_MESSAGE: Final = 2048
 SHOWN: Final = 3
-"""Nodes that are named in a column."""
+"""Nodes that a printer column names."""
 
 
 @dataclass(slots=True)
 class Eviction:
-    """How the eviction of a pod stands. ``until`` when it may be tried again; ``forced`` whether the last one was."""
+    """Progress of the eviction of a pod. ``until`` is when a retry is due; ``forced`` is whether the last one was."""
 
     flying: bool = False
     forced: bool = False
@@ -51,14 +51,14 @@ NEXT_CONDITION: Final[Mapping[Phase | None, str]] = {
 
 @dataclass(slots=True)
 class Tracked:
-    """What is known of a Migration beyond the object. ``state`` of the engine when it was planned in vain last.
+    """What this process knows of a Migration beyond the object. ``state`` is the engine state of the last failed plan.
 
-    ``stamps`` what the object says of when each phase began, with when this process saw that first. ``beside`` uids of
-    the members of the gang when nobody had gone yet, None where this process has not seen that. ``wrote`` the status
-    that this process wrote last; ``ending`` whether that ends it; ``superseded`` whether it ends as the pods of a
-    failed node get a Migration of their own; ``edited`` whether someone else changed its spec, or which pods it moves;
-    ``owner_gone`` why nothing is moved any more: an owner of its pods was deleted; ``owners`` the topmost owners of its
-    pods, as far as this process has read them: written with the next change of the status.
+    ``stamps`` have the time of each phase on the object, and when this process first saw it. ``beside`` are uids of the
+    members of the gang before any pod was gone; None if this process has not seen that. ``wrote`` is the status that
+    this process wrote last, and ``ending`` whether that ends the Migration. ``superseded`` is whether it ends because
+    the pods of a failed node get a Migration of their own. ``edited`` is whether another client changed its spec, or
+    the pods that it moves. ``owner_gone`` is why nothing is moved any more: an owner of its pods was deleted.
+    ``owners`` are the topmost owners of its pods that this process has read; the next status write includes them.
     """
 
     migration: Migration
@@ -79,17 +79,17 @@ class Tracked:
     owner_gone: str = ""
     owners: Sequence[MigrationOwner] = ()
     backoff: Backoff = field(default_factory=Backoff)
-    """How often carrying it on raised or took too much."""
+    """Pauses after steps that raised or exceeded their budget."""
 
     def replaced_by(self, migration: Migration) -> None:
-        """Take over a newer view; note whether someone else changed its spec, or took pods away from it."""
+        """Take a newer version; record whether another client changed the spec, or removed pods."""
         before, self.migration = self.migration, migration
         moved = {move.uid for move in migration.status.moves}
         fewer = any(move.uid not in moved for move in before.status.moves) and migration.status != self.wrote
         self.edited |= before.spec != migration.spec or fewer
 
     def noted(self, now: float) -> None:
-        """Remember when each phase was seen to begin."""
+        """Record when each phase was first seen."""
         for phase, text in self.migration.status.times.items():
             if self.stamps.get(phase, ("", 0.0))[0] != text:
                 self.stamps[phase] = (text, now)
@@ -97,7 +97,7 @@ class Tracked:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition without its time."""
+    """A condition without its timestamp."""
 
     type: str
     status: bool
@@ -106,12 +106,12 @@ class Condition:
 
 
 def stamp(wall: float) -> str:
-    """Return seconds since the epoch as the API writes a time, with microseconds."""
+    """Return a timestamp as the API writes it, with microseconds. ``wall`` is in seconds since the epoch."""
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def joined(names: Sequence[str]) -> str:
-    """Return names for a column: each once, the first few."""
+    """Return names for a printer column: each once, the first few."""
     distinct = list(dict.fromkeys(name for name in names if name))
     more = f" +{len(distinct) - SHOWN}" if len(distinct) > SHOWN else ""
     return ",".join(distinct[:SHOWN]) + more
@@ -129,18 +129,18 @@ def changed_status(
     owners: Sequence[MigrationOwner] = (),
     conditions: Sequence[Condition] = (),
 ) -> MigrationStatus | None:
-    """Return the status with changes; None where nothing would change. ``wall`` seconds since the epoch.
+    """Return the status with changes; None if nothing would change. ``wall`` is in seconds since the epoch.
 
-    That only the ``owners`` differ is no change that is written for itself.
+    A change of ``owners`` alone is not written.
     """
     old = migration.status
-    wanted = {one.type: one for one in conditions}
+    new_conditions = {condition.type: condition for condition in conditions}
     kept: list[MigrationCondition] = []
-    for known in old.conditions:
-        fresh = wanted.pop(known.type, None)
-        kept.append(known if fresh is None else _condition(fresh, known, wall))
-    kept += [_condition(fresh, None, wall) for fresh in wanted.values()]
-    there = list(old.moves if moves is None else moves)
+    for current in old.conditions:
+        new = new_conditions.pop(current.type, None)
+        kept.append(current if new is None else _condition(new, current, wall))
+    kept += [_condition(new, None, wall) for new in new_conditions.values()]
+    all_moves = list(old.moves if moves is None else moves)
     times = dict(old.times)
     if phase is not None and phase != old.phase:
         times[phase] = stamp(wall)
@@ -148,9 +148,9 @@ def changed_status(
         phase=old.phase if phase is None else phase.value,
         policy=old.policy if policy is None else policy,
         message=old.message if message is None else message[:LONGEST_MESSAGE],
-        from_nodes=joined([move.from_ for move in there]),
-        to_nodes=joined([move.to for move in there]),
-        moves=there,
+        from_nodes=joined([move.from_ for move in all_moves]),
+        to_nodes=joined([move.to for move in all_moves]),
+        moves=all_moves,
         conditions=kept,
         times=times,
         others=old.others if others is None else list(others),
@@ -162,13 +162,13 @@ def changed_status(
     return status
 
 
-def _condition(fresh: Condition, known: MigrationCondition | None, wall: float) -> MigrationCondition:
-    status, message = str(fresh.status), fresh.message[:LONGEST_MESSAGE]
-    turned = known is None or known.status != status
-    if known is not None and (known.status, known.reason, known.message) == (status, fresh.reason, message):
-        return known
-    time = stamp(wall) if turned or known is None else known.last_transition_time
-    return MigrationCondition(fresh.type, status, fresh.reason, message, time)
+def _condition(new: Condition, current: MigrationCondition | None, wall: float) -> MigrationCondition:
+    status, message = str(new.status), new.message[:LONGEST_MESSAGE]
+    turned = current is None or current.status != status
+    if current is not None and (current.status, current.reason, current.message) == (status, new.reason, message):
+        return current
+    time = stamp(wall) if turned or current is None else current.last_transition_time
+    return MigrationCondition(new.type, status, new.reason, message, time)
 
 
 def write(migration: Migration, status: MigrationStatus) -> WriteStatus:
@@ -178,7 +178,7 @@ def write(migration: Migration, status: MigrationStatus) -> WriteStatus:
 
 
 def spent(migration: Migration, phase: Phase, wall: float) -> list[Spent]:
-    """Return how long the phase took that a Migration leaves for another, and all of it where that is the end."""
+    """Return the duration of the phase that a Migration leaves, and the total if the new phase is final."""
     status, cause = migration.status, migration.cause.value
     out = []
     if (begun := seconds_of(status.times.get(status.phase, ""))) is not None:

@@ -1,9 +1,9 @@
-"""Pods that their nodes refuse, or that crash there again and again: which nodes that speaks against.
+"""Judges nodes by pods that kubelets refuse, or that crash repeatedly.
 
-A program that crashes is no reason to blame a node. So what happened to pods of a workload on a node counts only where
-nothing of the kind happened to that workload on another node of late; of crashes only where members of the same gang,
-or pods of the same controller, run elsewhere and never had to be started again. A node is failing when that is so for
-several workloads, or when it refused many pods.
+A program that crashes is no reason to blame a node. So refusals and crashes of a workload on a node count only if
+nothing similar happened to that workload on another node lately. Crashes count only if members of the same gang, or
+pods of the same controller, run elsewhere without any restart. A node is failing if that holds for several workloads,
+or if it refused many pods.
 """
 
 from collections import Counter
@@ -24,14 +24,14 @@ from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS
 
 CRASHES: Final = "CrashLoopBackOff"
 MOST_TROUBLES: Final = 10_000
-"""Pods of which it is remembered that they were refused or crash; beyond them the oldest are forgotten."""
+"""Refused or crashing pods that are remembered; beyond them the oldest are forgotten."""
 NAMED: Final = 3
-"""Pods that are named at most."""
+"""Pods named in a message at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Trouble:
-    """What happened to a pod. ``at`` when it was seen last, in seconds."""
+    """The failure of a pod. ``at`` is when it was last observed, in seconds."""
 
     node: str
     workload: str
@@ -47,13 +47,13 @@ class _Trouble:
 
 
 class PodTroubles:
-    """Pods of ours, as far as they tell of nodes.
+    """Pods of this scheduler, as evidence about nodes.
 
-    ``scheduler_name`` tells them from those of others; ``epoch`` makes seconds since the epoch of the times that are
-    passed; ``decided`` whether this process decided where a pod runs, by uid. What happens to others does not count: a
-    tenant can put pods on nodes itself, with every mark that this scheduler leaves on those it binds. So a new leader
-    learns of a node by the pods that it places there. That others of a workload run well counts for all: it is the
-    namespace's own word on its own workload.
+    ``scheduler_name`` identifies them, and ``epoch`` converts the times that are passed to seconds since the epoch.
+    ``decided`` returns whether this process chose the node of a pod, by uid. Failures of other pods do not count: a
+    tenant can put pods on nodes itself, with all marks that this scheduler leaves on the pods that it binds. So a new
+    leader judges a node only by the pods that it places there. Healthy pods of a workload always count: they are
+    evidence of the namespace about its own workload.
     """
 
     def __init__(
@@ -69,26 +69,26 @@ class PodTroubles:
         self._spec = spec
         self._troubles: dict[str, _Trouble] = {}
         self._well: dict[str, tuple[str, str]] = {}
-        """Pods that run and never had to be started again: workload and node."""
+        """Workload and node of pods that run without any restart, by uid."""
         self._well_on: dict[str, Counter[str]] = {}
         self._found: dict[str, NodeProblem] = {}
         self._stale = False
 
     def configure(self, spec: PodFailuresSpec) -> None:
-        """Take over a new configuration."""
+        """Apply a changed configuration."""
         self._stale |= spec != self._spec
         self._spec = spec
 
-    # ------------------------------------------------------------ facts in
+    # ------------------------------------------------------------ input
 
     def applied(self, pods: Iterable[Pod], now: float) -> None:
-        """Take over pods that appeared or changed."""
+        """Handle pods that appeared or changed."""
         for pod in pods:
             if pod.spec.node_name and pod.spec.scheduler_name == self._scheduler_name:
                 self._seen(pod, now)
 
     def deleted(self, uids: Iterable[str]) -> None:
-        """Pods are gone. What happened to them is not forgotten at once."""
+        """Handle pods that are gone. Their failures are remembered for a while."""
         for uid in uids:
             self._not_well(uid)
 
@@ -97,9 +97,9 @@ class PodTroubles:
         reason = _refused(pod) or _crashes(pod, self._spec.restarts)
         if reason:
             self._not_well(uid)
-            known = self._troubles.get(uid)
-            if known is not None and known.refused:
-                return  # once is once, however often it is told
+            trouble = self._troubles.get(uid)
+            if trouble is not None and trouble.refused:
+                return  # a refusal counts once, however often it is reported
             if not self._decided(uid):
                 return
             refused = pod.finished
@@ -121,95 +121,98 @@ class PodTroubles:
             self._not_well(uid)
 
     def _begun(self, pod: Pod) -> float:
-        """Return when a kubelet refused a pod, in seconds since the epoch: it may have been long ago."""
+        """Return when a kubelet refused a pod, in seconds since the epoch; it may be long ago."""
         return seconds_of(pod.status.start_time or pod.metadata.creation_timestamp or "") or inf
 
     def _not_well(self, uid: str) -> None:
-        known = self._well.pop(uid, None)
-        if known is not None:
-            workload, node = known
-            here = self._well_on[workload]
-            here[node] -= 1
-            if not here[node]:
-                del here[node]
-            if not here:
+        healthy = self._well.pop(uid, None)
+        if healthy is not None:
+            workload, node = healthy
+            count_of_node = self._well_on[workload]
+            count_of_node[node] -= 1
+            if not count_of_node[node]:
+                del count_of_node[node]
+            if not count_of_node:
                 del self._well_on[workload]
             self._stale |= bool(self._troubles)
 
-    # ------------------------------------------------------------ what follows
+    # ------------------------------------------------------------ results
 
     def problems(self, now: float) -> dict[str, NodeProblem]:
-        """Return what is wrong with nodes by what happened to pods there, by name of the node."""
-        over = [uid for uid, one in self._troubles.items() if one.at + self._spec.window <= now]
-        for uid in over:
+        """Return the problems of nodes that their pods indicate, by name of the node."""
+        expired = [uid for uid, trouble in self._troubles.items() if trouble.at + self._spec.window <= now]
+        for uid in expired:
             del self._troubles[uid]
-        if self._stale or over:
+        if self._stale or expired:
             self._stale = False
             self._found = dict(self._judged()) if self._spec.enabled else {}
         return self._found
 
     def next_due(self) -> float | None:
-        """Return when `problems` may answer otherwise, if nothing happens before."""
+        """Return when the result of `problems` may change without new input."""
         if not self._spec.enabled:
             return None
-        return min((one.at + self._spec.window for one in self._troubles.values()), default=None)
+        return min((trouble.at + self._spec.window for trouble in self._troubles.values()), default=None)
 
     def _judged(self) -> Iterator[tuple[str, NodeProblem]]:
         nodes_of: dict[str, set[str]] = {}
-        for one in self._troubles.values():
-            nodes_of.setdefault(one.workload, set()).add(one.node)
+        for trouble in self._troubles.values():
+            nodes_of.setdefault(trouble.workload, set()).add(trouble.node)
         by_node: dict[str, list[_Trouble]] = {}
-        for one in self._troubles.values():
-            if len(nodes_of[one.workload]) == 1 and (one.refused or self._runs_elsewhere(one)):
-                by_node.setdefault(one.node, []).append(one)
-        for node, found in sorted(by_node.items()):
-            refused = [one for one in found if one.refused]
-            if len({one.namespace for one in found}) < self._spec.namespaces:
+        for trouble in self._troubles.values():
+            if len(nodes_of[trouble.workload]) == 1 and (trouble.refused or self._runs_elsewhere(trouble)):
+                by_node.setdefault(trouble.node, []).append(trouble)
+        for node, troubles in sorted(by_node.items()):
+            refused = [trouble for trouble in troubles if trouble.refused]
+            if len({trouble.namespace for trouble in troubles}) < self._spec.namespaces:
                 continue
-            if len({one.workload for one in found}) >= self._spec.workloads or len(refused) >= self._spec.refusals:
-                yield node, self._problem(found, refused)
+            if (
+                len({trouble.workload for trouble in troubles}) >= self._spec.workloads
+                or len(refused) >= self._spec.refusals
+            ):
+                yield node, self._problem(troubles, refused)
 
-    def _runs_elsewhere(self, one: _Trouble) -> bool:
-        return any(node != one.node for node in self._well_on.get(one.workload, ()))
+    def _runs_elsewhere(self, trouble: _Trouble) -> bool:
+        return any(node != trouble.node for node in self._well_on.get(trouble.workload, ()))
 
-    def _problem(self, found: Collection[_Trouble], refused: Collection[_Trouble]) -> NodeProblem:
-        crashing = [one for one in found if not one.refused]
+    def _problem(self, troubles: Collection[_Trouble], refused: Collection[_Trouble]) -> NodeProblem:
+        crashing = [trouble for trouble in troubles if not trouble.refused]
         within = f"within {format_duration(self._spec.window)}"
-        if len({one.workload for one in refused}) >= len({one.workload for one in crashing}):
+        if len({trouble.workload for trouble in refused}) >= len({trouble.workload for trouble in crashing}):
             return NodeProblem(Cause.REFUSED, f"refused {len(refused)} pods {within}: {_named(refused)}")
         return NodeProblem(Cause.CRASHING, f"has {len(crashing)} pods that crash there only: {_named(crashing)}")
 
 
 def workload_of(pod: Pod) -> str:
-    """Return what tells the gang of a pod from others, or its controller, or itself."""
+    """Return a key of a pod's gang, or its controller, or of the pod itself."""
     controller = pod.metadata.controller
     own = controller.uid if controller is not None else pod.metadata.uid
     return f"{pod.metadata.namespace}/{pod.metadata.annotations.get(GANG_ID, '') or own}"
 
 
 def _refused(pod: Pod) -> str:
-    """Return why a kubelet refused a pod, empty where it didn't."""
+    """Return the reason for which a kubelet refused a pod; empty if none did."""
     refused = pod.status.phase == "Failed" and pod.status.reason.startswith(KUBELET_REFUSALS)
     return pod.status.reason if refused else ""
 
 
 def _crashes(pod: Pod, restarts: int) -> str:
-    """Return how often a container of a pod was started again that crashes time after time, empty where none does."""
+    """Return the restarts of a container in a crash loop, as text; empty if there is none."""
     if pod.finished:
         return ""
-    for one in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        waiting = one.state.waiting if one.state is not None else None
-        if waiting is not None and waiting.reason == CRASHES and one.restart_count >= restarts:
-            return f"{CRASHES}, {one.restart_count} restarts"
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting = status.state.waiting if status.state is not None else None
+        if waiting is not None and waiting.reason == CRASHES and status.restart_count >= restarts:
+            return f"{CRASHES}, {status.restart_count} restarts"
     return ""
 
 
 def _runs_well(pod: Pod) -> bool:
     statuses = pod.status.container_statuses
-    never_restarted = all(not one.restart_count for one in (*statuses, *pod.status.init_container_statuses))
+    never_restarted = all(not status.restart_count for status in (*statuses, *pod.status.init_container_statuses))
     return pod.status.phase == "Running" and bool(statuses) and never_restarted
 
 
-def _named(found: Collection[_Trouble]) -> str:
-    ordered = sorted(found, key=lambda one: one.pod)
-    return few_of([f"{one.pod} ({one.reason})" for one in ordered], NAMED)
+def _named(troubles: Collection[_Trouble]) -> str:
+    ordered = sorted(troubles, key=lambda trouble: trouble.pod)
+    return few_of([f"{trouble.pod} ({trouble.reason})" for trouble in ordered], NAMED)
