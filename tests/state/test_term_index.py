@@ -55,7 +55,7 @@ def test_the_terms_that_mean_a_pod_are_those_that_comparing_all_finds(
     meant = {term for one, count in here.items() if count for term in one.repels if around.applies(term, pod)}
     assert around.repelled(pod) == meant
     if not twin:
-        assert {term for _, term in around._meant_for(pod)[1]} == meant
+        assert {term for _, term in around._terms_for(pod)[1]} == meant
 
 
 def test_nothing_is_left_once_the_pods_are_gone() -> None:
@@ -176,9 +176,9 @@ def test_a_namespace_that_copies_a_term_of_another_hides_it_from_nobody() -> Non
     for number, term in enumerate([*others, guard]):
         residents.change(number, residents.profile("x", {}, repels=(term,)), 1)
     around, pod = surroundings(residents), residents.profile("y", {"app": "web"})
-    around._meant_for(pod)
+    around._terms_for(pod)
     residents.change(1000, residents.profile("y", {}, repels=(guard,)), 1)
-    assert guard in around._meant_for(pod)[0], "the pod's own namespace has it by now"
+    assert guard in around._terms_for(pod)[0], "the pod's own namespace has it by now"
 
 
 def test_nothing_stands_for_terms_that_are_gone() -> None:

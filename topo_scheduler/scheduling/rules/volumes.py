@@ -108,11 +108,11 @@ def concerned(cls: PodClass, claims: frozenset[ClaimKey], other: bool) -> bool:
 
 
 def volume_rejections(
-    context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: Extra, left: Bool
+    context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: Extra, remaining: Bool
 ) -> Iterator[tuple[NodeReason, Bool]]:
     """Yield reasons, and the rows that each rejects.
 
-    ``left``: rows not rejected so far. The caller removes the yielded rows from it in place.
+    ``remaining``: rows not rejected so far. The caller removes the yielded rows from it in place.
 
     Raises:
         ClaimError: a problem excludes all nodes. As in kube-scheduler, a single node with an unknown volume suffices.
@@ -124,40 +124,40 @@ def volume_rejections(
     charge_rows(len(rows), 1 + 4 * len(constraints.claims))
     claims = claims_of(storage, constraints)
     yield NodeReason.CLAIM_IN_USE, np.full(len(rows), _in_use(context, constraints, claims, assumed_pods), np.bool_)
-    yield NodeReason.VOLUME_LIMIT, ~within_limits(context, constraints, rows, assumed_pods, left)
+    yield NodeReason.VOLUME_LIMIT, ~within_limits(context, constraints, rows, assumed_pods, remaining)
     bound = [claim for claim in claims if is_bound(claim)]
     volumes = [storage.volumes.get(claim.spec.volume_name) for claim in bound]
     known = [volume for volume in volumes if volume is not None]
     if len(known) < len(volumes):
         raise ClaimError("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
-    near = np.ones(len(rows), np.bool_)
+    reachable = np.ones(len(rows), np.bool_)
     for volume in known:
-        near &= reaches_bound(context, volume, rows, left & near)
-    yield NodeReason.VOLUME_NODE, ~near
-    waiting = [claim for claim in claims if not is_bound(claim)]
-    if waiting:
-        yield from _provided(context, waiting, rows)
-    zoned = np.ones(len(rows), np.bool_)
-    for claim, used in zip(claims, constraints.claims, strict=True):
-        if is_bound(claim) and not used.owner:
-            zoned &= _in_zone(context, storage.volumes[claim.spec.volume_name], rows)
-    yield NodeReason.VOLUME_ZONE, ~zoned
+        reachable &= reaches_bound(context, volume, rows, remaining & reachable)
+    yield NodeReason.VOLUME_NODE, ~reachable
+    unbound = [claim for claim in claims if not is_bound(claim)]
+    if unbound:
+        yield from _provided(context, unbound, rows)
+    in_zone = np.ones(len(rows), np.bool_)
+    for claim, pod_claim in zip(claims, constraints.claims, strict=True):
+        if is_bound(claim) and not pod_claim.owner:
+            in_zone &= _in_zone(context, storage.volumes[claim.spec.volume_name], rows)
+    yield NodeReason.VOLUME_ZONE, ~in_zone
 
 
 def _in_use(
     context: FilterContext, constraints: Constraints, claims: list[PersistentVolumeClaim], assumed_pods: Extra
 ) -> bool:
     """VolumeRestrictions: ReadWriteOncePod."""
-    single = {
+    exclusive = {
         claim.metadata.name
-        for claim, used in zip(claims, constraints.claims, strict=True)
-        if not used.owner and READ_WRITE_ONCE_POD in claim.spec.access_modes
+        for claim, pod_claim in zip(claims, constraints.claims, strict=True)
+        if not pod_claim.owner and READ_WRITE_ONCE_POD in claim.spec.access_modes
     }
-    conflicts = sum((constraints.namespace, name) in context.residents.claimed for name in single)
+    conflicts = sum((constraints.namespace, name) in context.residents.claimed for name in exclusive)
     if conflicts or constraints.disks:
-        # Nominated pods count only where the plugin has something to check at all.
+        # As in the plugin, nominated pods count only if there is something else to check.
         conflicts += sum(
-            claim.name in single and not claim.owner for _, profile in assumed_pods for claim in profile.claims
+            claim.name in exclusive and not claim.owner for _, profile in assumed_pods for claim in profile.claims
         )
     return conflicts > 0
 
@@ -168,12 +168,12 @@ def _in_zone(context: FilterContext, volume: PersistentVolume, rows: Int64) -> B
     columns = {label: nodes.label_column(label)[rows] for label in ZONE_LABELS}
     unzoned = np.all([column == UNKNOWN for column in columns.values()], axis=0)
     accepted = np.ones(len(rows), np.bool_)
-    for label, newer in ZONE_LABELS.items():
-        written = volume.metadata.labels.get(label)
-        zones = [zone.strip() for zone in written.split("__")] if written is not None else []
+    for label, current_label in ZONE_LABELS.items():
+        label_value = volume.metadata.labels.get(label)
+        zones = [zone.strip() for zone in label_value.split("__")] if label_value is not None else []
         if not zones or not all(zones):
             continue
-        column = np.where(columns[label] == UNKNOWN, columns[newer], columns[label])
+        column = np.where(columns[label] == UNKNOWN, columns[current_label], columns[label])
         known = [nodes.known_value(zone) for zone in zones]
         accepted &= np.isin(column, np.array([zone for zone in known if zone != UNKNOWN], np.int64))
     result: Bool = accepted | unzoned
