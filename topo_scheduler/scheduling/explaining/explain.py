@@ -10,7 +10,7 @@ from topo_scheduler.scheduling.explaining.dominant import BLOCK, shortage
 from topo_scheduler.scheduling.explaining.segment_shortage import segment_shortage
 from topo_scheduler.scheduling.placing.ask import PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.second_tree import moved
+from topo_scheduler.scheduling.placing.second_tree import convert_query
 from topo_scheduler.scheduling.placing.segments import in_one_piece, seen_by
 from topo_scheduler.scheduling.placing.size_rule import in_words, leaf_fits
 from topo_scheduler.scheduling.placing.tied import is_tied, most_held
@@ -55,7 +55,7 @@ def domain_reasons(
     if failure.elsewhere is not None:
         rule, woven = failure.elsewhere
         second_layout = crossed(layout, woven)
-        ask, layout = moved(ask, layout, second_layout), second_layout
+        ask, layout = convert_query(ask, layout, second_layout), second_layout
     if rule is None:
         return ()
     layout = seen_by(ask, layout)

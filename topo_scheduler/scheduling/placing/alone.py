@@ -60,7 +60,7 @@ def plan_alone(
     return Placement([[int(best_row)]], [leaf], rule, parts, int(np.count_nonzero(view.fit)))
 
 
-def shares_in_mixed_gang(query: PlacementQuery) -> str:
+def gpu_share_error(query: PlacementQuery) -> str:
     """Return why a gang that asks for shares of GPUs can't be placed, or an empty string."""
     if not query.gang or not any(cls.share for cls, _ in query.groups):
         return ""

@@ -30,7 +30,9 @@ def links_key(context: PlanningContext, query: PlacementQuery, layout: Layout) -
     return query.traffic.bandwidth, settled_links(context.around, layout.inner or layout).capacity_changes
 
 
-def carried(context: PlanningContext, query: PlacementQuery, layout: Layout, find: Find, fit: Int64) -> Found | None:
+def placement_with_links(
+    context: PlanningContext, query: PlacementQuery, layout: Layout, find: Find, fit: Int64
+) -> Found | None:
     """Return the depth, number of leaves and rows of a placement that the links can carry when they are all unused.
 
     It takes the deepest level possible, then the fewest leaves found there.

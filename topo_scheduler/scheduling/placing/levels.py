@@ -13,7 +13,13 @@ from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.durations import format_duration
 from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.second_tree import brought_back, cut_no_more, joined, moved, seen_fabric
+from topo_scheduler.scheduling.placing.second_tree import (
+    convert_outcome,
+    convert_query,
+    layout_with_levels,
+    layout_without_cut,
+    seen_fabric,
+)
 from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.workloads import Member, Workload
@@ -90,11 +96,11 @@ def plan_by_levels(
         PluginError: a plugin failed, so there is no outcome.
     """
     if wish.preferred and query.within >= 0 and not query.running:
-        other_layout = joined(query, layout, (wish.preferred,))
-        near_query = moved(query, layout, other_layout)
+        other_layout = layout_with_levels(query, layout, (wish.preferred,))
+        near_query = convert_query(query, layout, other_layout)
         within = max(_depth(wish.preferred, other_layout), near_query.within)
         near_query = replace(near_query, within=within, enforcement=Enforcement.PREFERRED)
-        outcome_near = brought_back(planner.plan(near_query, other_layout, now), near_query, other_layout, layout)
+        outcome_near = convert_outcome(planner.plan(near_query, other_layout, now), near_query, other_layout, layout)
         if isinstance(outcome_near, Placement):
             return (
                 (near_query if other_layout is layout else replace(query, enforcement=Enforcement.PREFERRED)),
@@ -113,8 +119,8 @@ def plan_by_levels(
     other_layout = crossed(
         layout, (name for name in layout.woven if name in (*layout.levels[:depth], query.segments.level))
     )
-    looser_query = moved(looser, layout, other_layout)
-    outcome = brought_back(planner.plan(looser_query, other_layout, now), looser_query, other_layout, layout)
+    looser_query = convert_query(looser, layout, other_layout)
+    outcome = convert_outcome(planner.plan(looser_query, other_layout, now), looser_query, other_layout, layout)
     if isinstance(outcome, PlacementFailure) and outcome.rule is not None:
         failed_scope = f"no {level} has" if depth else "the cluster does not have"
         outcome = replace(outcome, sentence=f"{failed_scope} room for {query.members} pods now; {message}")
@@ -145,8 +151,8 @@ def _looser(query: PlacementQuery, layout: Layout, base: int, wish: Wish) -> tup
         because="its annotation relax-after",
         enforcement=Enforcement.PREFERRED,
     )
-    looser_layout = cut_no_more(query, layout, depth)
-    return moved(looser, layout, looser_layout), looser_layout
+    looser_layout = layout_without_cut(query, layout, depth)
+    return convert_query(looser, layout, looser_layout), looser_layout
 
 
 def _base(query: PlacementQuery, outcome: Placement | PlacementFailure, layout: Layout) -> int:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery, SpreadLimits
-from topo_scheduler.scheduling.placing.carried import carried, links_key
+from topo_scheduler.scheduling.placing.carried import links_key, placement_with_links
 from topo_scheduler.scheduling.placing.equals import EqualSearch as EqualSearch
 from topo_scheduler.scheduling.placing.equals import best_of_equals
 from topo_scheduler.scheduling.placing.filling import Filler
@@ -108,7 +108,7 @@ def _rule_of(
             )
 
         fit = np.max([np.sum([view.empty_fit for view in views], axis=0) for views in variants], axis=0)
-        placed = carried(context, query, layout, find, fit)
+        placed = placement_with_links(context, query, layout, find, fit)
         if placed is None:
             return None, 0
         depth, leaves, rows = placed

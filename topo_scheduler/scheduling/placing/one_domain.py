@@ -7,7 +7,7 @@ from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.choice import Window, best_window
 from topo_scheduler.scheduling.placing.seats import seat
-from topo_scheduler.scheduling.placing.second_tree import moved
+from topo_scheduler.scheduling.placing.second_tree import convert_query
 from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.state.crossing import crossed, depth_in
@@ -40,7 +40,7 @@ def in_one_domain(
             continue  # a domain of this level is part of one leaf
         rule_depth = woven_layout.depth - 1 if leaves == 1 else max(within, depth_in(layout, woven_layout, depth))
         domain_query = replace(
-            moved(query, layout, woven_layout), within=max(within, depth_in(layout, woven_layout, query.within))
+            convert_query(query, layout, woven_layout), within=max(within, depth_in(layout, woven_layout, query.within))
         )
         domain_query = replace(domain_query, enforcement=Enforcement.REQUIRED)
         domain_window = best_window(

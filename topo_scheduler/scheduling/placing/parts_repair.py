@@ -28,13 +28,15 @@ class _NoRoom(Exception):
     """Why there is no placement; an empty text leaves the reason to the caller."""
 
 
-def plan_parts_again(context: PlanningContext, query: PlacementQuery, layout: Layout) -> Placement | PlacementFailure:
+def plan_uneven_segment_repair(
+    context: PlanningContext, query: PlacementQuery, layout: Layout
+) -> Placement | PlacementFailure:
     """Place lost members where the rest of their segment runs, and lost segments near the others."""
     rule = make_rule(layout, query.bounds.depth, max(1, query.bounds.leaves or len(layout.paths)), 1)
     reason = ""
     for views in variants(context, query):
         try:
-            rows = _Again(context, query, layout, views).rows(rule)
+            rows = _Repair(context, query, layout, views).rows(rule)
         except _NoRoom as error:
             reason = reason or str(error)
             continue
@@ -45,7 +47,7 @@ def plan_parts_again(context: PlanningContext, query: PlacementQuery, layout: La
     return PlacementFailure(reason, rule)
 
 
-class _Again:
+class _Repair:
     """One attempt to place lost members, on one view of each class."""
 
     def __init__(self, context: PlanningContext, query: PlacementQuery, layout: Layout, views: list[ClassView]) -> None:
@@ -56,7 +58,7 @@ class _Again:
         self._home = sorted(layout.leaves_of(query.running))
         homes = dict(query.segments.homes)
         self._kinds = kinds_of(query, {number for part in query.segments.parts for number in part} - set(homes))
-        self._packer = _Beside(context, query, layout, context.nodes.requested, self._kinds, empty=False)
+        self._packer = _RepairPacker(context, query, layout, context.nodes.requested, self._kinds, empty=False)
         self._budget = self._packer.budget([views])
         self._fixed: dict[int, list[Place]] = {}
         for group, part in enumerate(query.segments.parts):
@@ -135,7 +137,7 @@ class _Again:
         return tuple(sum(group == other for other, _ in places) for group in range(len(self._query.groups)))
 
 
-class _Beside(SegmentPacker):
+class _RepairPacker(SegmentPacker):
     """A packer that counts nodes already used by the gang against the limit per leaf."""
 
     def __init__(

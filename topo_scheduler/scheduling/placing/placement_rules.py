@@ -14,7 +14,7 @@ import numpy as np
 from topo_scheduler.scheduling.extensions.extension import Demand, Gang
 from topo_scheduler.scheduling.placing import mixed, tied
 from topo_scheduler.scheduling.placing.ask import ANYWHERE, Placement, PlacementFailure, PlacementQuery, SpreadLimits
-from topo_scheduler.scheduling.placing.second_tree import brought_back, joined, moved
+from topo_scheduler.scheduling.placing.second_tree import convert_outcome, convert_query, layout_with_levels
 from topo_scheduler.scheduling.placing.segments import seen_by
 from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.state.crossing import depth_in
@@ -38,8 +38,8 @@ def plan_with_rules(
     for demand in required:
         if demand.level and demand.level not in layout.every_level:
             return PlacementFailure(
-                f"{demand.name} asks for {asked(demand)}, and no node has a label for a level called {demand.level};"
-                f" there are {', '.join(layout.every_level)}"
+                f"{demand.name} asks for {demand_text(demand)}, and no node has a label for a level called"
+                f" {demand.level}; there are {', '.join(layout.every_level)}"
             )
     required = list(_kept_by(query, layout, required))
     applicable = list(
@@ -53,7 +53,7 @@ def plan_with_rules(
     for bounds, scoped_layout in {
         (scope[0], scope[1].woven): scope for scope in (_where(query, applicable, layout), required_scope)
     }.values():
-        bounded = replace(moved(query, layout, scoped_layout), bounds=bounds)
+        bounded = replace(convert_query(query, layout, scoped_layout), bounds=bounds)
         outcome = plan(bounded, scoped_layout, now)
         if isinstance(outcome, Placement):
             enforced_bounds = ANYWHERE
@@ -61,15 +61,15 @@ def plan_with_rules(
                 enforced_bounds = SpreadLimits(
                     required_scope[0].leaves, depth_in(required_scope[1], scoped_layout, required_scope[0].depth)
                 )
-            return brought_back(replace(outcome, bounds=enforced_bounds), bounded, scoped_layout, layout)
+            return convert_outcome(replace(outcome, bounds=enforced_bounds), bounded, scoped_layout, layout)
         elsewhere = (
             (outcome.rule, scoped_layout.woven)
             if outcome.rule is not None and scoped_layout.cut != layout.cut
             else None
         )
-        outcome = brought_back(outcome, bounded, scoped_layout, layout)
+        outcome = convert_outcome(outcome, bounded, scoped_layout, layout)
     if required_scope[0] != ANYWHERE and isinstance(plan(query, layout, now), Placement):
-        names = " and ".join(f"{demand.name} asks for {asked(demand)}" for demand in required)
+        names = " and ".join(f"{demand.name} asks for {demand_text(demand)}" for demand in required)
         if outcome.rule is None:
             reason = "not even the empty cluster holds the gang so"
         else:
@@ -84,7 +84,7 @@ def _kept_by(query: PlacementQuery, layout: Layout, demands: Iterable[Demand]) -
         if not (demand.level and query.running):
             yield demand
             continue
-        joined_layout = joined(query, layout, (demand.level,))
+        joined_layout = layout_with_levels(query, layout, (demand.level,))
         domains = joined_layout.outer(joined_layout.levels.index(demand.level) + 1).leaf_of_row[
             np.asarray(query.running, np.int64)
         ]
@@ -96,7 +96,7 @@ def _kept_by(query: PlacementQuery, layout: Layout, demands: Iterable[Demand]) -
 
 def _where(query: PlacementQuery, demands: Sequence[Demand], layout: Layout) -> tuple[SpreadLimits, Layout]:
     """Return the bounds that demands set, and the fabric with their levels."""
-    joined_layout = joined(query, layout, (demand.level for demand in demands))
+    joined_layout = layout_with_levels(query, layout, (demand.level for demand in demands))
     bounds = bounds_of(demands, joined_layout)
     # All members share one leaf of the network, which this fabric divides into parts.
     return (
@@ -122,7 +122,7 @@ def bounds_of(demands: Iterable[Demand], layout: Layout) -> SpreadLimits:
     return SpreadLimits(leaves, depth)
 
 
-def asked(demand: Demand) -> str:
+def demand_text(demand: Demand) -> str:
     """Return the text of what a demand asks for."""
     leaves = f"at most {demand.leaves} {'leaf' if demand.leaves == 1 else 'leaves'}" if demand.leaves else "all leaves"
     return f"{leaves} in 1 {demand.level}" if demand.level else leaves

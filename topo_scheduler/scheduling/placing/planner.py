@@ -8,20 +8,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.alone import plan_alone, shares_in_mixed_gang
+from topo_scheduler.scheduling.placing.alone import gpu_share_error, plan_alone
 from topo_scheduler.scheduling.placing.ask import NO_SEGMENTS, Placement, PlacementFailure, PlacementQuery, SpreadLimits
 from topo_scheduler.scheduling.placing.bandwidth import plan_within_links
 from topo_scheduler.scheduling.placing.choice import best_window
 from topo_scheduler.scheduling.placing.mixed import plan_mixed
 from topo_scheduler.scheduling.placing.one_domain import in_one_domain
 from topo_scheduler.scheduling.placing.outer_segments import breaks_bounds, narrower_asks, rule_outside
-from topo_scheduler.scheduling.placing.parts_repair import plan_parts_again
+from topo_scheduler.scheduling.placing.parts_repair import plan_uneven_segment_repair
 from topo_scheduler.scheduling.placing.placement_rules import plan_with_rules
 from topo_scheduler.scheduling.placing.repair import plan_repair
 from topo_scheduler.scheduling.placing.seats import seat
 from topo_scheduler.scheduling.placing.second_tree import network_leaves_of
 from topo_scheduler.scheduling.placing.segment_repair import plan_segment_repair
-from topo_scheduler.scheduling.placing.segments import in_one_piece, not_in_segments
+from topo_scheduler.scheduling.placing.segments import in_one_piece, segment_error
 from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.size_rule import make_rule, too_large, too_large_within
 from topo_scheduler.scheduling.placing.tied import is_tied, plan_tied
@@ -100,16 +100,16 @@ class Planner(PlanningContext):
 
     def plan_within(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
         """Find the best placement within the bounds of the query; otherwise like `plan`."""
-        if problem := shares_in_mixed_gang(query):
+        if problem := gpu_share_error(query):
             return PlacementFailure(problem)
         tied = query.gang and is_tied(query.groups)
-        if query.in_segments and (problem := not_in_segments(query)):
+        if query.in_segments and (problem := segment_error(query)):
             return PlacementFailure(problem)
         if tied:
             return plan_tied(self, query, layout, now)
         if len(query.groups) > 1 or query.segments.parts:
             if query.segments.parts and query.running:
-                return plan_parts_again(self, query, layout)
+                return plan_uneven_segment_repair(self, query, layout)
             return plan_mixed(self, query, layout, now)
         views = self.views_for(query)
         rule, capacity = self.rule(views, query, layout)

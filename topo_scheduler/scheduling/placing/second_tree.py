@@ -31,7 +31,7 @@ def seen_fabric(workload: Workload, layout: Layout) -> Layout:
     return crossed(layout, levels, whole=True)
 
 
-def joined(query: PlacementQuery, layout: Layout, levels: Iterable[str]) -> Layout:
+def layout_with_levels(query: PlacementQuery, layout: Layout, levels: Iterable[str]) -> Layout:
     """Return the fabric on which a gang is planned that must share domains of additional levels."""
     shared = [*layout.woven, *levels]
     if query.in_segments and query.within < (query.segments.depth or layout.depth):
@@ -39,7 +39,7 @@ def joined(query: PlacementQuery, layout: Layout, levels: Iterable[str]) -> Layo
     return crossed(layout, shared, whole=True)
 
 
-def cut_no_more(query: PlacementQuery, layout: Layout, depth: int) -> Layout:
+def layout_without_cut(query: PlacementQuery, layout: Layout, depth: int) -> Layout:
     """Return the fabric of a gang that only has to share a domain of this depth, without cuts by deeper levels."""
     if not layout.cut:
         return layout
@@ -71,7 +71,7 @@ def _around_segments(layout: Layout, level: str, shared: Collection[str]) -> Lay
     return crossed(layout, (*whole.woven, shared_network_levels[-1]))
 
 
-def moved(query: PlacementQuery, source: Layout, target: Layout) -> PlacementQuery:
+def convert_query(query: PlacementQuery, source: Layout, target: Layout) -> PlacementQuery:
     """Convert a query from one fabric to another, as far as the other has its levels."""
     if source is target:
         return query
@@ -103,7 +103,7 @@ def _moved_segments(query: PlacementQuery, source: Layout, target: Layout) -> Se
     return replace(segments, depth=depth, places=places, homes=homes)
 
 
-def brought_back(
+def convert_outcome(
     outcome: Placement | PlacementFailure, query: PlacementQuery, planned_layout: Layout, layout: Layout
 ) -> Placement | PlacementFailure:
     """Convert an outcome from another fabric to this one; leaves are those of the network."""
@@ -139,7 +139,7 @@ def network_leaves_of(layout: Layout, query: PlacementQuery, placement: Placemen
     )
 
 
-def torn_domain(layout: Layout, query: PlacementQuery, placement: Placement) -> str:
+def split_level(layout: Layout, query: PlacementQuery, placement: Placement) -> str:
     """Return an additional level that members should share but don't, or an empty string."""
     levels = {*placement.shared, *shared_levels(layout, query.within)}
     tree, network = layout.accelerators, layout.network

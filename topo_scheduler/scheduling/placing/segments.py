@@ -167,7 +167,7 @@ def ranks_to_give(workload: Workload, members: Sequence[Member]) -> Mapping[str,
     return give_ranks(workload, [(member, number) for number, member in enumerate(placed)])
 
 
-def not_in_segments(query: PlacementQuery) -> str:
+def segment_error(query: PlacementQuery) -> str:
     """Return why a gang can't be divided into segments, or an empty string."""
     size = query.segments.size
     if not query.running and (query.members - query.segments.ahead) % size:

@@ -18,7 +18,7 @@ import numpy as np
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.kernels.fit import fit_rows
 from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
-from topo_scheduler.scheduling.placing.carried import carried, links_key
+from topo_scheduler.scheduling.placing.carried import links_key, placement_with_links
 from topo_scheduler.scheduling.placing.equals import best_of_equals
 from topo_scheduler.scheduling.placing.mixed import common_score, labelled_first, variants
 from topo_scheduler.scheduling.placing.packer import Found as Placed
@@ -209,7 +209,7 @@ def _rule_of(context: PlanningContext, query: PlacementQuery, layout: Layout) ->
         return None
 
     fit = np.max([np.sum([view.empty_fit for view in views], axis=0) for views in variants(context, query)], axis=0)
-    placed = carried(context, query, layout, find, fit)
+    placed = placement_with_links(context, query, layout, find, fit)
     if placed is None:
         return None
     depth, leaves, rows = placed

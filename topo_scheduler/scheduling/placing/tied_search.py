@@ -216,7 +216,7 @@ class ConstrainedSearch:
             ceilings = [ceilings[0].copy()]
             share_room = [np.minimum(zones.room, share.maximum).sum(axis=1) for share in zones.shares]
             ceilings[0][low:high] = np.minimum(ceilings[0][low:high], np.max(share_room, axis=0)) if share_room else 0
-        for places in tied_segments.ways(
+        for places in tied_segments.assignments(
             self.query, tied_segments.SegmentDomains(ceilings, leaves, home), max_leaves, self._steps
         ):
             if zones is None:

@@ -48,7 +48,7 @@ class Steps:
         return self.left >= 0
 
 
-def ways(query: PlacementQuery, domains: SegmentDomains, max_leaves: int, steps: Steps) -> Iterator[Places]:
+def assignments(query: PlacementQuery, domains: SegmentDomains, max_leaves: int, steps: Steps) -> Iterator[Places]:
     """Yield the required leaf of each member, with at most ``max_leaves`` that are not free, until steps run out.
 
     Lost members of a segment go to the leaf where the rest of it runs.
@@ -73,7 +73,7 @@ def ways(query: PlacementQuery, domains: SegmentDomains, max_leaves: int, steps:
                 return
             leaves = [*domains.free, *chosen]
             if leaves and _enough(kinds, [room[leaf] for leaf in leaves]):
-                for counts in _ways(kinds, [room[leaf] for leaf in leaves], len(domains.free), steps):
+                for counts in _kind_assignments(kinds, [room[leaf] for leaf in leaves], len(domains.free), steps):
                     yield _places(query, kinds, sorted(zip(leaves, counts, strict=True)), fixed)
 
 
@@ -111,7 +111,7 @@ def _enough(kinds: SegmentShapes, rooms: Sequence[Vector]) -> bool:
     )
 
 
-def _ways(kinds: SegmentShapes, rooms: Sequence[Vector], free: int, steps: Steps) -> Iterator[list[Vector]]:
+def _kind_assignments(kinds: SegmentShapes, rooms: Sequence[Vector], free: int, steps: Steps) -> Iterator[list[Vector]]:
     """Yield the segments of each kind for each leaf; each leaf that is not free gets at least one."""
 
     def deal(index: int, left: Vector) -> Iterator[list[Vector]]:

@@ -13,7 +13,7 @@ import numpy as np
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.scheduling.placing.ask import ANYWHERE, Placement, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.bandwidth import check_links
-from topo_scheduler.scheduling.placing.second_tree import torn_domain
+from topo_scheduler.scheduling.placing.second_tree import split_level
 from topo_scheduler.scheduling.placing.segments import broken_segment, seen_by
 from topo_scheduler.scheduling.rules.feasible import allowed_rows
 from topo_scheduler.scheduling.rules.filters import eligible
@@ -165,7 +165,7 @@ def _check_domains(
         ]
         if len(set(nodes.model[np.array(with_gpus, np.int64)].tolist())) > 1:
             return "the gang was spread over several GPU models"
-    if torn_level := torn_domain(layout, query, placement):
+    if torn_level := split_level(layout, query, placement):
         return f"the gang was spread over more than one {torn_level}"
     placed = [row for rows in placement.rows for row in rows]
     problem = _check_spread(seen_by(query, layout), query, placement, placed) or _check_bounds(

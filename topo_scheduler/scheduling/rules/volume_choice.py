@@ -15,7 +15,7 @@ from topo_scheduler.scheduling.rules.volume_limits import ClaimError, within_lim
 from topo_scheduler.scheduling.rules.volume_reach import reaches, reaches_bound
 from topo_scheduler.scheduling.rules.volumes import (
     by_size,
-    can_make,
+    can_provision,
     claims_of,
     options_for,
 )
@@ -94,7 +94,7 @@ def _choose(
             return VolumeChoice(_key(claim), volume=name)
         if option.reserved and name not in taken:
             break
-    makes, room = can_make(context, claim, rows)
+    makes, room = can_provision(context, claim, rows)
     if not (makes & room).all():
         pods = "this pod" if len(rows) == 1 else "all pods that share it"
         raise ClaimError(f'no volume for persistentvolumeclaim "{claim.metadata.name}" is there that {pods} could use')

@@ -201,7 +201,7 @@ def _provided(
     to_provision += _unmatched(context, unselected, rows)
     undecided = np.ones(len(rows), np.bool_)
     for rows_missing, (makes, room) in [
-        (rows_missing, can_make(context, claim, rows)) for claim, rows_missing in to_provision
+        (rows_missing, can_provision(context, claim, rows)) for claim, rows_missing in to_provision
     ]:
         without_volume |= undecided & rows_missing & ~makes
         without_space |= undecided & rows_missing & makes & ~room
@@ -289,7 +289,7 @@ def options_for(context: FilterContext, claim: PersistentVolumeClaim) -> Iterato
             yield VolumeOption(volume, reserved)
 
 
-def can_make(context: FilterContext, claim: PersistentVolumeClaim, rows: Int64) -> tuple[Bool, Bool]:
+def can_provision(context: FilterContext, claim: PersistentVolumeClaim, rows: Int64) -> tuple[Bool, Bool]:
     """Return the rows where a volume could be provisioned for a claim, and the rows with room for it."""
     name = class_of_claim(claim)
     storage_class = context.storage.classes.get(name)
