@@ -238,7 +238,7 @@ class GangRoom:
         named: Sequence[OtherPod],
         now: float,
     ) -> list[MovingPod] | None:
-        """Return the other pods that still exist; None while they are being read, or if the Migration ended as useless."""
+        """Return the other pods that still exist; None while they are being read, or if the Migration ended."""
         others = self._leavers(known, named)
         if others is None:
             return None

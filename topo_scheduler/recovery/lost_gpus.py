@@ -32,11 +32,11 @@ class LostGPUs:
             self._held[name] = max(self._held.get(name, 0), int(nodes.requested[row, GPU]))
         problems: dict[str, NodeProblem] = {}
         for name, held in list(self._held.items()):
-            row = nodes.row_of.get(name)
-            if row is None or nodes.allocatable[row, GPU] >= held or not nodes.requested[row, GPU]:
+            node_row = nodes.row_of.get(name)
+            if node_row is None or nodes.allocatable[node_row, GPU] >= held or not nodes.requested[node_row, GPU]:
                 del self._held[name]
             else:
-                text = f"offers {nodes.allocatable[row, GPU]} GPUs, but its pods held {held}"
+                text = f"offers {nodes.allocatable[node_row, GPU]} GPUs, but its pods held {held}"
                 problems[name] = NodeProblem(Cause.GPUS, text)
         return problems
 
