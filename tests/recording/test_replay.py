@@ -592,7 +592,7 @@ def test_a_disk_that_fails_ends_the_record_and_nothing_else(tmp_path: Path, capl
 
 
 def test_a_disk_that_is_too_slow_ends_the_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topo_scheduler.observability.segment_writer.MOST_WAITING", 10_000)
+    monkeypatch.setattr("topo_scheduler.observability.segment_writer.MAX_QUEUE_BYTES", 10_000)
     monkeypatch.setattr("topo_scheduler.observability.segment_writer.PATIENCE_SECONDS", 0.0)
     writer = SegmentWriter(tmp_path, LARGE)
     try:
@@ -604,7 +604,7 @@ def test_a_disk_that_is_too_slow_ends_the_record(tmp_path: Path, monkeypatch: py
 
 
 def test_a_list_of_the_whole_cluster_is_taken_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topo_scheduler.observability.segment_writer.MOST_WAITING", 1000)
+    monkeypatch.setattr("topo_scheduler.observability.segment_writer.MAX_QUEUE_BYTES", 1000)
     record(tmp_path, lambda d, _: d.nodes(*fabric({"s1/l1": 100})))
     assert replay(tmp_path).notes == []
 

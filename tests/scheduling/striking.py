@@ -34,7 +34,7 @@ BARRIERS: Final = (
     "scheduling.engine.Engine.bind_finished",
     "scheduling.engine.Engine.rehearsed",
     "scheduling.engine.Engine.eviction_finished",
-    "scheduling.explaining.why.Why._step",
+    "scheduling.explaining.why.Explainer._step",
     "scheduling.intake.arrivals.Arrivals._applied",
     "scheduling.intake.arrivals.Arrivals._understand",
     "scheduling.moving.machine.Moving.due",

@@ -251,8 +251,8 @@ def test_a_gang_of_too_many_classes_is_refused_with_count_cap_and_remedy() -> No
 def test_thousands_of_classes_are_looked_at_a_few_at_a_time_and_none_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(waking, "FRESH_CLASSES", 8)
-    monkeypatch.setattr(waking, "LATE_CLASSES", 16)
+    monkeypatch.setattr(waking, "NEW_CLASSES_PER_STEP", 8)
+    monkeypatch.setattr(waking, "POSTPONED_PER_CHECK", 16)
     monkeypatch.setattr(views, "KEEP", 32)
     d = Driver([make_node("n1", gpus=8), make_node("n2", gpus=8)])
     d.run(filler := make_pod("filler", gpus=8), make_pod("filler-2", gpus=8))
@@ -282,8 +282,8 @@ def test_thousands_of_classes_are_looked_at_a_few_at_a_time_and_none_is_forgotte
 
 
 def test_classes_of_one_namespace_do_not_hold_up_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waking, "FRESH_CLASSES", 0)
-    monkeypatch.setattr(waking, "LATE_CLASSES", 4)
+    monkeypatch.setattr(waking, "NEW_CLASSES_PER_STEP", 0)
+    monkeypatch.setattr(waking, "POSTPONED_PER_CHECK", 4)
     monkeypatch.setattr(views, "KEEP", 4)
     d = Driver([make_node("n1", gpus=8)])
     d.run(filler := make_pod("filler", gpus=8))

@@ -11,7 +11,7 @@ from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import RecordDecision
-from topo_scheduler.scheduling.queueing.turns import BY_SHARE, MISSES, FairnessLimits
+from topo_scheduler.scheduling.queueing.turns import MISSES, PLACEMENTS_BY_SHARE, FairnessLimits
 
 CAPACITY = {"cpu": 4 * 64, "gpus": 4 * 8, "memory": 4 * 512}
 
@@ -227,7 +227,7 @@ def test_whoever_fits_is_overtaken_a_bounded_number_of_times_once_overdue(data: 
     for number in range(80):
         busy.tick(number)
         for uid, ahead in busy.ahead.items():
-            assert busy.overtaken[uid] <= (BY_SHARE + 1) * (ahead + 1), uid
+            assert busy.overtaken[uid] <= (PLACEMENTS_BY_SHARE + 1) * (ahead + 1), uid
 
 
 # ---------------------------------------------------------------- the limit

@@ -10,10 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from topo_scheduler.scheduling.queueing.queue import Queue
 from topo_scheduler.scheduling.queueing.turns import (
-    BY_SHARE,
-    KEEP,
+    KEPT_NAMESPACES,
     MISS_OPERATIONS,
     MISSES,
+    PLACEMENTS_BY_SHARE,
     FairnessLimits,
     Order,
     Turns,
@@ -185,7 +185,7 @@ def test_the_overdue_go_first_by_age_and_leave_some_places_to_the_share() -> Non
     assert names(turns, 8, now=200) == [
         "big0", "small0", "small1", "small2", "big1", "small3", "big2", "big3",
     ]  # fmt: skip
-    assert BY_SHARE == 3
+    assert PLACEMENTS_BY_SHARE == 3
 
 
 def test_who_is_overdue_but_finds_no_place_does_not_cost_the_next_one_its_turn() -> None:
@@ -249,15 +249,15 @@ def test_a_new_wave_of_attempts_begins_with_the_smallest_share() -> None:
 
 def test_of_many_namespaces_each_keeps_to_its_rate_and_the_idle_are_forgotten() -> None:
     turns = Turns(Held(), FairnessLimits(rate=1.0, burst=2))
-    for number in range(2 * KEEP):
+    for number in range(2 * KEPT_NAMESPACES):
         turns.put(Order(0, number, f"x{number}", f"n{number}", since=number))
         assert turns.take(number) == f"x{number}"
-    assert len(turns._tokens) <= KEEP + 1
-    busy = f"n{2 * KEEP - 1}"
+    assert len(turns._tokens) <= KEPT_NAMESPACES + 1
+    busy = f"n{2 * KEPT_NAMESPACES - 1}"
     for number in range(2):
-        turns.put(Order(0, number, f"more{number}", busy, since=2 * KEEP))
-    assert turns.take(2 * KEEP - 0.9) == "more0"
-    assert turns.take(2 * KEEP - 0.9) is None, "two at once, and one a second"
+        turns.put(Order(0, number, f"more{number}", busy, since=2 * KEPT_NAMESPACES))
+    assert turns.take(2 * KEPT_NAMESPACES - 0.9) == "more0"
+    assert turns.take(2 * KEPT_NAMESPACES - 0.9) is None, "two at once, and one a second"
 
 
 def test_nothing_is_left_behind() -> None:
@@ -314,4 +314,4 @@ def test_nobody_is_overtaken_without_end(data: st.DataObject) -> None:
         if not any(id_.startswith("old") for id_ in waiting):
             break
     assert not any(id_.startswith("old") for id_ in waiting)
-    assert overtaken <= BY_SHARE * 6
+    assert overtaken <= PLACEMENTS_BY_SHARE * 6

@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 
 from tests.scheduling.driver import Driver, fabric, gang
 from topo_scheduler.scheduling.instructions import EmitEvent
-from topo_scheduler.scheduling.queueing.setting_aside import LONGEST_WAIT, WAIT_BEFORE_TELLING, WAIT_WHILE_PODS_COME
+from topo_scheduler.scheduling.queueing.setting_aside import (
+    MAX_REPORT_DELAY_SECONDS,
+    MAX_REPORT_PAUSE_SECONDS,
+    REPORT_DELAY_SECONDS,
+)
 
 
 def arrive(d: Driver, size: int, gaps: list[float]) -> list[str]:
@@ -39,7 +43,7 @@ def test_a_gang_that_comes_slowly_is_told_a_few_times_a_pod(gap: float) -> None:
     """Of 200 pods all were told of each that came: 20,000 events."""
     d = Driver(fabric({"s1/l1": 4}))
     uids = arrive(d, 201, [gap] * 200)
-    late = WAIT_WHILE_PODS_COME if gap < WAIT_BEFORE_TELLING else 2 * gap
+    late = MAX_REPORT_DELAY_SECONDS if gap < REPORT_DELAY_SECONDS else 2 * gap
     assert set(last_told(d)) >= set(uids[: -2 - int(late / gap)])
     assert len(d.told()) <= 200 * (log2(gap + 2) + 2)
     pass_time(d, 4 * gap + 10)
@@ -83,7 +87,7 @@ def test_a_pod_that_is_made_again_and_again_is_not_told_to_all_each_time() -> No
         pass_time(d, 5.0)
     assert len(d.told()) <= 50 * 12 + 2 * 100
     d.delete(pods[0])
-    pass_time(d, LONGEST_WAIT + WAIT_BEFORE_TELLING)
+    pass_time(d, MAX_REPORT_PAUSE_SECONDS + REPORT_DELAY_SECONDS)
     told = last_told(d)
     assert {told[pod.metadata.uid] for pod in pods[1:]} == {"Gang g is waiting for 1 of 50 pods"}
 
@@ -108,11 +112,11 @@ def test_each_is_told_early_and_all_the_truth_in_the_end(changes: list[tuple[flo
         elif there:
             d.delete(there.pop(0))
         told = last_told(d)
-        quiet = WAIT_BEFORE_TELLING if gap > WAIT_BEFORE_TELLING else WAIT_WHILE_PODS_COME
+        quiet = REPORT_DELAY_SECONDS if gap > REPORT_DELAY_SECONDS else MAX_REPORT_DELAY_SECONDS
         since = d.now - quiet - 0.001
         assert all(pod.metadata.uid in told for pod in there if came[pod.metadata.uid] < since)
-    pass_time(d, LONGEST_WAIT + WAIT_BEFORE_TELLING + 1)
+    pass_time(d, MAX_REPORT_PAUSE_SECONDS + REPORT_DELAY_SECONDS + 1)
     lack = f"Gang g is waiting for {50 - len(there)} of 50 pods"
     told = last_told(d)
     assert {told[pod.metadata.uid] for pod in there} <= {lack}
-    assert len(d.told()) <= len(came) * (log2(LONGEST_WAIT) + 3)
+    assert len(d.told()) <= len(came) * (log2(MAX_REPORT_PAUSE_SECONDS) + 3)

@@ -18,7 +18,7 @@ from tests.scheduling.every_way import HOST, LEAF
 from topo_scheduler.api.objects import ContainerPort, Node, Pod, Taint, Toleration
 from topo_scheduler.api.selectors import Affinity
 from topo_scheduler.scheduling.explaining import ending_by_trial
-from topo_scheduler.scheduling.explaining.combined import MOST_TOLD
+from topo_scheduler.scheduling.explaining.combined import MAX_COMBINATIONS
 from topo_scheduler.scheduling.explaining.ways import EndingPods, RemedyCost, RemedyKind, Way
 from topo_scheduler.scheduling.explaining.ways_text import say
 
@@ -418,7 +418,7 @@ def test_no_fewer_nodes_would_do_than_those_that_are_told_to_come_back(data: st.
     assert found == ([expected] if expected is not None else [])
 
 
-@pytest.mark.parametrize(("bound", "value"), [("MOST_TRIALS", 5), ("MOST_SETS", 1)])
+@pytest.mark.parametrize(("bound", "value"), [("MAX_QUERIES", 5), ("MAX_SETS", 1)])
 def test_where_the_search_for_the_least_ends_at_a_bound_that_is_said(
     monkeypatch: pytest.MonkeyPatch, bound: str, value: int
 ) -> None:
@@ -539,7 +539,7 @@ def test_combinations_are_told_only_where_nothing_helps_by_itself_and_then_if_th
         assert ways
         assert not combined
         return
-    assert len(combined) == len(ways) <= MOST_TOLD
+    assert len(combined) == len(ways) <= MAX_COMBINATIONS
     assert ways == tuple(sorted(ways, key=lambda way: way.cost))
     pairs = [
         Way(RemedyKind.COMBINE, RemedyCost(), parts=pair)

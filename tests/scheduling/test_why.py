@@ -9,7 +9,12 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.explaining import why
 from topo_scheduler.scheduling.explaining.ways import RemedyKind
 from topo_scheduler.scheduling.explaining.ways_text import NOTE_BYTES, say
-from topo_scheduler.scheduling.explaining.why import AGAIN, MANY, SOONEST, Explanation
+from topo_scheduler.scheduling.explaining.why import (
+    MAX_EXPLAINED_WORKLOADS,
+    MIN_INTERVAL_SECONDS,
+    REFRESH_SECONDS,
+    Explanation,
+)
 from topo_scheduler.scheduling.instructions import EmitEvent, LogWarning, MarkUnschedulable
 
 
@@ -335,11 +340,11 @@ def test_they_are_told_once_as_long_as_they_stay_the_same_and_again_when_they_ch
     d = Driver(fabric({"s/a": 2, "t/a": 1}))
     pods = waiting(d)
     assert d.explain()
-    d.step(AGAIN + 1)
+    d.step(REFRESH_SECONDS + 1)
     assert d.explain() == []
     d.nodes(make_node("s-a-3", "s/a", ready=False))
     d.step(1)
-    d.explain(SOONEST)
+    d.explain(MIN_INTERVAL_SECONDS)
     assert "bring back node s-a-3" in d.told(pods[0])[-1]
 
 
@@ -480,14 +485,14 @@ def test_gangs_that_ask_alike_share_an_explanation() -> None:
 def test_single_pods_beyond_many_are_left_to_the_command_and_gangs_never() -> None:
     d = Driver(fabric({"s/a": 1}))
     d.apply(held("x", "s-a-1"))
-    singles = [make_pod(f"p{n}", gpus=8, created=n) for n in range(MANY + 5)]
+    singles = [make_pod(f"p{n}", gpus=8, created=n) for n in range(MAX_EXPLAINED_WORKLOADS + 5)]
     d.apply(*singles)
     d.step()
     d.apply(*gang(2, name="late", gpus=4))
     d.step()
     told = {one.pod.name for one in d.explain() if isinstance(one, EmitEvent)}
     assert {"late-0", "late-1"} <= told
-    assert len(told & {pod.metadata.name for pod in singles}) == MANY
+    assert len(told & {pod.metadata.name for pod in singles}) == MAX_EXPLAINED_WORKLOADS
     assert explained(d, singles[-1]).ways
 
 

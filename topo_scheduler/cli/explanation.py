@@ -165,7 +165,7 @@ async def _decided(client: Client, configuration: "Configuration", pod: Pod) -> 
 
     engine = await build_engine(client, listed, configuration)
     from topo_scheduler.scheduling.instructions import EmitEvent, RecordDecision
-    from topo_scheduler.scheduling.queueing.setting_aside import WAIT_BEFORE_TELLING
+    from topo_scheduler.scheduling.queueing.setting_aside import REPORT_DELAY_SECONDS
     from topo_scheduler.scheduling.queueing.turns import FairnessLimits
     from topo_scheduler.state.decision import Verdict
 
@@ -179,7 +179,7 @@ async def _decided(client: Client, configuration: "Configuration", pod: Pod) -> 
     now = time.monotonic()
     said = []
     # The second step is that in which a gang is told that it still lacks pods.
-    for moment in (now, now + WAIT_BEFORE_TELLING + 1):
+    for moment in (now, now + REPORT_DELAY_SECONDS + 1):
         said += engine.step(moment, time.perf_counter, _WITHOUT_LIMIT)
         while engine.pending_work:
             said += engine.step(moment, time.perf_counter, _WITHOUT_LIMIT)

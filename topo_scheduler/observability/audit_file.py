@@ -15,7 +15,7 @@ from typing import Final
 log = logging.getLogger(__name__)
 
 STDOUT: Final = "-"
-MOST_WAITING: Final = 100_000
+MAX_QUEUE_LINES: Final = 100_000
 """Lines in the queue of the writer at most."""
 WRITE_SECONDS: Final = 0.1
 """Seconds for which a line may be in the queue."""
@@ -57,7 +57,7 @@ class AuditFile:
     def put(self, line: bytes) -> None:
         """Append a line. The argument has no line end."""
         with self._wakeup:
-            if len(self._waiting) >= MOST_WAITING:
+            if len(self._waiting) >= MAX_QUEUE_LINES:
                 self.dropped += 1
             else:
                 self._waiting.append(line)

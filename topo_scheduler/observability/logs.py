@@ -13,10 +13,10 @@ from topo_scheduler.state.decision import Decision, Verdict
 decisions: Final = logging.getLogger("topo_scheduler.decisions")
 """Logger with one line for each decision."""
 
-SHOWN: Final = 16
+MAX_NODES: Final = 16
 """Nodes in the line of a decision at most: a gang of a thousand pods would fill the screen."""
 
-MOST_ITEMS: Final = 256
+MAX_ITEMS: Final = 256
 """Items of a list, or keys of an object, in one field of a JSON line at most."""
 
 CONTINUED: Final = "    | "
@@ -54,11 +54,11 @@ def _cut(value: Any) -> Any:
             omitted = len(value) - 2 * LONGEST_CHARACTERS
             return f"{value[:LONGEST_CHARACTERS]}... ({omitted} more characters) ...{value[-LONGEST_CHARACTERS:]}"
         case list() | tuple():
-            items = [_cut(item) for item in value[:MOST_ITEMS]]
-            return [*items, f"and {len(value) - MOST_ITEMS} more"] if len(value) > MOST_ITEMS else items
+            items = [_cut(item) for item in value[:MAX_ITEMS]]
+            return [*items, f"and {len(value) - MAX_ITEMS} more"] if len(value) > MAX_ITEMS else items
         case dict():
-            items_by_key = {_cut(str(key)): _cut(item) for key, item in islice(value.items(), MOST_ITEMS)}
-            return items_by_key | ({"...": f"and {len(value) - MOST_ITEMS} more"} if len(value) > MOST_ITEMS else {})
+            items_by_key = {_cut(str(key)): _cut(item) for key, item in islice(value.items(), MAX_ITEMS)}
+            return items_by_key | ({"...": f"and {len(value) - MAX_ITEMS} more"} if len(value) > MAX_ITEMS else {})
     return value
 
 
@@ -96,8 +96,8 @@ def log_decision(decision: Decision, seconds: float) -> None:
         "microseconds": round(seconds * 1e6),
     }
     if placed:
-        fields["nodes"] = [seat.node for seat in decision.seats[:SHOWN]]
-        fields["leaves"] = ["/".join(path) for path in decision.leaves[:SHOWN]]
+        fields["nodes"] = [seat.node for seat in decision.seats[:MAX_NODES]]
+        fields["leaves"] = ["/".join(path) for path in decision.leaves[:MAX_NODES]]
         if decision.score is not None:
             fields["score"] = decision.score.total / 1000
             fields |= {f"score_{name}": part / 1000 for name, part in decision.score.added}

@@ -19,14 +19,14 @@ from topo_scheduler.observability.segments import RecordError, SegmentFile, segm
 
 log = logging.getLogger(__name__)
 
-LEVEL: Final = 3
+COMPRESSION_LEVEL: Final = 3
 FLUSH_SECONDS: Final = 0.5
 """Seconds for which a line may be in the queue. A kill loses these lines."""
 WAKE_BYTES: Final = 1 << 20
 """Bytes in the queue from which the thread writes at once."""
-MOST_WAITING: Final = 64 << 20
+MAX_QUEUE_BYTES: Final = 64 << 20
 PATIENCE_SECONDS: Final = 2.0
-"""Seconds for which the queue may hold more than `MOST_WAITING` bytes."""
+"""Seconds for which the queue may hold more than `MAX_QUEUE_BYTES` bytes."""
 CLOSE_SECONDS: Final = 10.0
 LOCK: Final = ".lock"
 
@@ -134,8 +134,8 @@ class SegmentWriter:
         if self.failed:
             return
         # A list of the whole cluster arrives at once: the queue may exceed its limit for a moment.
-        if bounded and self._waiting_bytes > MOST_WAITING and time.monotonic() - self._since > PATIENCE_SECONDS:
-            self._fail(f"{MOST_WAITING >> 20} MiB wait to be written: the disk is too slow")
+        if bounded and self._waiting_bytes > MAX_QUEUE_BYTES and time.monotonic() - self._since > PATIENCE_SECONDS:
+            self._fail(f"{MAX_QUEUE_BYTES >> 20} MiB wait to be written: the disk is too slow")
             return
         with self._wakeup:
             if not self._waiting:
@@ -209,7 +209,11 @@ class SegmentWriter:
         self.written += len(data)
 
     def _begin_segment(self, item: _Begin) -> None:
-        packed = None if item.checkpoint is None else zstandard.ZstdCompressor(level=LEVEL).compress(item.checkpoint)
+        packed = (
+            None
+            if item.checkpoint is None
+            else zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress(item.checkpoint)
+        )
         self._number, self._size, self._checkpoint_size = item.number, 0, len(packed or b"")
         self._make_room(5 * self.bounds.segment_bytes // 4)
         file = segment_file(self._directory, item.number)
@@ -221,7 +225,7 @@ class SegmentWriter:
                 raise
             self.written += len(packed)
         self._open = file.path.open("xb", buffering=0)
-        self._frame = zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).compressobj()
+        self._frame = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL, write_checksum=True).compressobj()
         self._begun = time.monotonic()
 
     def _end_segment(self) -> None:

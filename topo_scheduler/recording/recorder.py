@@ -20,9 +20,9 @@ from topo_scheduler.scheduling.intake.understand import Lineage
 
 log = logging.getLogger(__name__)
 
-PAUSES: Final = 100
+PAUSE_FACTOR: Final = 100
 """Minimum pause after a checkpoint, as a multiple of its duration. A segment of a quarter of the limit overrides it."""
-MOST_LINEAGES: Final = 16_384
+MAX_LINEAGES: Final = 16_384
 """Chains of owners that are cached, so that each is written once."""
 
 
@@ -105,7 +105,7 @@ class Recorder:
             log.error("segment %d of the record has no checkpoint, a replay needs those before it: %s", number, error)
             return CONTINUED, None
         seconds = time.perf_counter() - began
-        self._not_before = time.monotonic() + PAUSES * seconds
+        self._not_before = time.monotonic() + PAUSE_FACTOR * seconds
         log.info("checkpoint of the record", extra={"seconds": round(seconds, 3), "bytes": len(state)})
         return CHECKPOINT, state
 
@@ -135,7 +135,7 @@ class Recorder:
         key = (*map(id, lineage.owners), lineage.complaint, lineage.gone, lineage.doubt)
         numbered = self._lineages.get(key)
         if numbered is None:
-            if len(self._lineages) >= MOST_LINEAGES:
+            if len(self._lineages) >= MAX_LINEAGES:
                 self._lineages.clear()  # lineages in use will be written again
             numbered = self._lineages[key] = self._numbered, lineage
             self._numbered += 1

@@ -26,7 +26,7 @@ from topo_scheduler.state.resources import GPU
 
 Cost = tuple[int, ...]
 """Compared part by part."""
-ROWS_AT_ONCE: Final = 50
+NODES_PER_PART: Final = 50
 """Nodes that one part of the work covers, between two pauses."""
 OFFER_OPERATIONS: Final = 30
 """Operations charged to work out what room on one node costs."""
@@ -158,7 +158,7 @@ class _Class:
         for count, row in enumerate(rows):
             if board.usable[row] and (offer := self._offer(row, lacking)) is not None:
                 offers.append(offer)
-            if count % ROWS_AT_ONCE == 0:
+            if count % NODES_PER_PART == 0:
                 yield
         return _least_of([(offer[0], offer[1]) for offer in offers], lacking), _least_of(
             [(offer[0], offer[2]) for offer in offers], lacking

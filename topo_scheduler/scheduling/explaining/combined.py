@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.explaining.ending import AT_ONCE, place_without
+from topo_scheduler.scheduling.explaining.ending import PODS_PER_PART, place_without
 from topo_scheduler.scheduling.explaining.pods_that_end import pods_that_end
 from topo_scheduler.scheduling.explaining.running import Running
 from topo_scheduler.scheduling.explaining.ways import RemedyCost, RemedyKind, Scene, Way
@@ -30,11 +30,11 @@ from topo_scheduler.scheduling.explaining.ways_out import (
 from topo_scheduler.scheduling.rules.demands import demands_of
 from topo_scheduler.state.workloads import Member, Workload
 
-MOST_TOLD: Final = 3
+MAX_COMBINATIONS: Final = 3
 """Combinations that are reported, the cheapest of those found."""
-MOST_CHANGES: Final = 12
+MAX_FIRST_CHANGES: Final = 12
 """First changes for which the search tries a second."""
-MOST_ASKED: Final = 200
+MAX_QUERIES: Final = 200
 """Queries to the planner for combinations, after which the search tries no further first change."""
 
 
@@ -59,8 +59,8 @@ def _order(way: Way) -> tuple[object, ...]:
 
 def _combinations(scene: Scene, running: Running) -> Iterator[None]:
     queries_before, combinations = scene.what_if.queries, dict[frozenset[Way], Way]()
-    for first in _first_changes(scene)[:MOST_CHANGES]:
-        if scene.what_if.queries - queries_before > MOST_ASKED:
+    for first in _first_changes(scene)[:MAX_FIRST_CHANGES]:
+        if scene.what_if.queries - queries_before > MAX_QUERIES:
             break
         rows = _rows(scene, first)
         with scene.what_if.back(rows) if rows else nullcontext():
@@ -82,7 +82,7 @@ def _combinations(scene: Scene, running: Running) -> Iterator[None]:
         yield from pods_that_end(changed, running)
         for second in changed.remedies:
             yield from _keep(scene, running, smaller, second, combinations)
-    scene.remedies += sorted(combinations.values(), key=_order)[:MOST_TOLD]
+    scene.remedies += sorted(combinations.values(), key=_order)[:MAX_COMBINATIONS]
 
 
 def _first_changes(scene: Scene) -> list[Way]:
@@ -117,7 +117,7 @@ def _size_for_all(scene: Scene, running: Running) -> Generator[None, None, Way |
     if not scene.workload.gang or not pods:
         return None
     without_pods = _scene(scene, scene.workload, scene.members)
-    parts = [pods[at : at + AT_ONCE] for at in range(0, len(pods), AT_ONCE)]
+    parts = [pods[at : at + PODS_PER_PART] for at in range(0, len(pods), PODS_PER_PART)]
     for part in parts:
         scene.what_if.remove(part)
         yield

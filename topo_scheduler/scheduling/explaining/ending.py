@@ -7,7 +7,7 @@ from topo_scheduler.scheduling.explaining.running import Running, Unit
 from topo_scheduler.scheduling.explaining.ways import EndingPods, RemedyCost, RemedyKind, Scene, Way
 from topo_scheduler.state.decision import Decision
 
-AT_ONCE: Final = 250
+PODS_PER_PART: Final = 250
 """Pods that one part of the work removes from the copy, between two pauses."""
 
 
@@ -17,7 +17,7 @@ def place_without(scene: Scene, running: Running, units: Sequence[int]) -> Gener
     A caller that stops in between must discard the copy.
     """
     pods = [pod for number in units for pod in running.units[number].pods]
-    parts = [pods[first : first + AT_ONCE] for first in range(0, len(pods), AT_ONCE)]
+    parts = [pods[first : first + PODS_PER_PART] for first in range(0, len(pods), PODS_PER_PART)]
     for part in parts:
         scene.what_if.remove(part)
         yield

@@ -22,19 +22,19 @@ from topo_scheduler.scheduling.rules.neighbours import looks_around
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.operation_budget import charge
 
-TRIALS: Final = 48
+HALVING_QUERIES: Final = 48
 """Queries to the planner while the search leaves out units by halves."""
-MOST_TRIALS: Final = 128
+MAX_QUERIES: Final = 128
 """Queries to the planner after which the search tries no further region or set of units."""
-EVERY_SET: Final = 8
+EXHAUSTIVE_UNITS: Final = 8
 """Units of a region up to which the search tries every set of them."""
-MOST_SETS: Final = 4_096
+MAX_SETS: Final = 4_096
 """Sets that the search for the cheapest set checks at most."""
-SETS_AT_ONCE: Final = 50
+SETS_PER_PART: Final = 50
 """Sets that one part of the work checks, between two pauses."""
 SET_OPERATIONS: Final = 30
 """Operations charged to check whether a set frees enough."""
-FEW_TIMES: Final = 12
+EXHAUSTIVE_TIMES: Final = 12
 """End times up to which the search checks each. With more it assumes that what fits at one time fits later too."""
 
 Units = Sequence[int]
@@ -59,7 +59,7 @@ def _until_they_end(scene: Scene, running: Running) -> Iterator[None]:
     ending = running.units_on(eligible, has_end)
     times = sorted({running.units[number].ends for number in ending})
     low = 0
-    if len(times) > FEW_TIMES:
+    if len(times) > EXHAUSTIVE_TIMES:
         high = len(times) - 1
         while low < high:
             middle = (low + high) // 2
@@ -113,15 +113,15 @@ class _EndingSearch:
 
     @property
     def _exhausted(self) -> bool:
-        return self._scene.what_if.queries - self._queries_before >= MOST_TRIALS
+        return self._scene.what_if.queries - self._queries_before >= MAX_QUERIES
 
     def _look_in(self, region: GangRegion) -> Iterator[None]:
-        if len(region.units) > EVERY_SET:
+        if len(region.units) > EXHAUSTIVE_UNITS:
             yield from self._by_halves(region)
             if region.bound >= self._cost or not (self.units or self._may_need_pods):
                 return
             most_units = len(self.units) if self.units else len(region.units)
-            if sum(comb(len(region.units), size) for size in range(1, most_units + 1)) > MOST_SETS:
+            if sum(comb(len(region.units), size) for size in range(1, most_units + 1)) > MAX_SETS:
                 self.certain = False
                 return
         yield from self._by_sets(region)
@@ -131,11 +131,11 @@ class _EndingSearch:
         for cost, units in region.sets():
             if cost >= self._cost:
                 return
-            if self._sets >= MOST_SETS or self._exhausted:
+            if self._sets >= MAX_SETS or self._exhausted:
                 self.certain = False
                 return
             self._sets += 1
-            if self._sets % SETS_AT_ONCE == 0:
+            if self._sets % SETS_PER_PART == 0:
                 yield
             if any(part < bound for part, bound in zip(cost, region.bound, strict=True)):
                 continue
@@ -160,7 +160,7 @@ class _EndingSearch:
         units.sort(key=lambda number: (running.units[number].cost, number), reverse=True)
         needed, parts = set(units), [units]
         queries_before = scene.what_if.queries
-        while parts and scene.what_if.queries - queries_before < TRIALS:
+        while parts and scene.what_if.queries - queries_before < HALVING_QUERIES:
             part = parts.pop()
             fewer = needed - set(part)
             if fewer and (yield from fits_without(scene, running, sorted(fewer))):

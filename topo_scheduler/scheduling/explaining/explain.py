@@ -21,7 +21,7 @@ from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout, Path
 from topo_scheduler.state.nodes import Int64
 
-MOST_DOMAINS: Final = 16
+MAX_DOMAINS: Final = 16
 """Domains with a reason in the result, those closest to enough room first."""
 
 
@@ -60,7 +60,7 @@ def domain_reasons(
         return ()
     layout = seen_by(ask, layout)
     held = _held(planner, ask, layout, rule)
-    order = np.argsort(-held, kind="stable")[:MOST_DOMAINS]
+    order = np.argsort(-held, kind="stable")[:MAX_DOMAINS]
     depth = _depth(layout, rule)
     size, unit = (ask.segment, "segments") if ask.segment > 1 else (1, "pods")
     # For a constrained gang only an upper bound is known.

@@ -3,10 +3,10 @@
 The search works on arrays and considers only the resources that pods hold. The caller verifies each result with the
 planner.
 
-In a domain with at most `EXACT` units (gangs, and single pods) the search tries every set of units. A larger domain has
-two phases. First the search finds, for each node, the cheapest sets that make room for one more member, two more, and
-so on. It takes the set with the least cost per member until the gang fits. Then it drops the units that turn out to be
-unnecessary, the costliest first. So every unit of a result is needed, but a cheaper set may exist.
+In a domain with at most `EXHAUSTIVE_UNITS` units (gangs, and single pods) the search tries every set of units. In a
+larger domain it has two phases. First it finds, for each node, the cheapest sets that make room for one more member,
+two more, and so on. It takes the set with the least cost per member until the gang fits. Then it drops the units that
+turn out to be unnecessary, the costliest first. So every unit of a result is needed, but a cheaper set may exist.
 """
 
 import heapq
@@ -28,11 +28,11 @@ from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.resources import GPU
 
-EXACT: Final = 8
+EXHAUSTIVE_UNITS: Final = 8
 """Units of a domain up to which the search tries every set of them."""
-COMBINATIONS: Final = 96
+MAX_NODE_SETS: Final = 96
 """Sets of the units of one node that the search tries at most."""
-AT_ONCE: Final = 24
+NODES_PER_PART: Final = 24
 """Nodes that one part of the work covers, between two pauses."""
 
 
@@ -135,7 +135,7 @@ class Board:
                 continue
             pods_inside = [number for row in region.rows.tolist() if self.usable[row] for number in self.on(row)]
             units = sorted({int(self.running.unit[number]) for number in pods_inside})
-            if len(units) <= EXACT:
+            if len(units) <= EXHAUSTIVE_UNITS:
                 to_end = set(self._every_set(region, units))
                 yield None
             else:
@@ -225,7 +225,7 @@ class Board:
             if self.usable[row]:
                 offer(row)
                 offered += 1
-                if offered % AT_ONCE == 0:
+                if offered % NODES_PER_PART == 0:
                     yield
         pods_ended = 0
         while not freed_rows.holds():
@@ -250,7 +250,7 @@ class Board:
                 chosen.discard(unit)
             else:
                 freed_rows.end((unit,))
-            if count % AT_ONCE == 0:
+            if count % NODES_PER_PART == 0:
                 yield
         return chosen
 
@@ -271,7 +271,7 @@ class Board:
             )
             units_by_shape.setdefault((amounts, unit_info.cost, own_shape), []).append(unit)
         shapes = list(units_by_shape.values())
-        if prod(len(units) + 1 for units in shapes) > COMBINATIONS:
+        if prod(len(units) + 1 for units in shapes) > MAX_NODE_SETS:
             # Too many to try: the largest go first.
             order = sorted(
                 held,

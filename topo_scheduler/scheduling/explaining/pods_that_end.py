@@ -13,7 +13,7 @@ from topo_scheduler.scheduling.explaining.ways import Scene
 from topo_scheduler.scheduling.rules.neighbours import looks_around
 from topo_scheduler.state.decision import SizeRule
 
-VERIFIED: Final = 6
+MAX_VERIFIED_SETS: Final = 6
 """Sets of pods to end that the search verifies with the planner at most, the cheapest first."""
 
 
@@ -41,7 +41,7 @@ def _by_arrays(scene: Scene, rule: SizeRule, running: Running) -> Iterator[None]
                 cleared.append((clearance.cost, board_number, clearance.region, clearance.units))
             yield
     exact = all(board.exact for board in boards)
-    for rank, (_, _, _, units) in enumerate(sorted(cleared)[:VERIFIED]):
+    for rank, (_, _, _, units) in enumerate(sorted(cleared)[:MAX_VERIFIED_SETS]):
         if (yield from fits_without(scene, running, units)):
             offer_to_end(scene, running, units, least=exact and rank == 0)
             return

@@ -13,7 +13,7 @@ from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.resources import GPU
 from topo_scheduler.state.workloads import Workloads
 
-AT_ONCE: Final = 400
+PODS_PER_PART: Final = 400
 """Pods that one part of the work covers, between two pauses."""
 
 
@@ -85,8 +85,8 @@ def running_pods(
         None between two parts of the work, then the result.
     """
     by_row: dict[int, list[_Found]] = {}
-    for start in range(0, len(entries), AT_ONCE):
-        for uid, entry in entries[start : start + AT_ONCE]:
+    for start in range(0, len(entries), PODS_PER_PART):
+        for uid, entry in entries[start : start + PODS_PER_PART]:
             if (collected := _collected(uid, entry, workloads, spared, ends)) is not None:
                 by_row.setdefault(collected[0].row, []).append(collected)
         yield None
@@ -120,7 +120,7 @@ def running_pods(
             pod_rows.append(row)
             unit_numbers.append(unit.place)
         parts.append(held)
-        if len(pods) - paused_at >= AT_ONCE // 2:
+        if len(pods) - paused_at >= PODS_PER_PART // 2:
             paused_at = len(pods)
             yield None
     yield None

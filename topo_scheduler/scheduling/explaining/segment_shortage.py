@@ -20,7 +20,7 @@ from topo_scheduler.scheduling.placing.size_rule import in_words, leaf_fits, nam
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 
-MOST_NAMED: Final = 8
+MAX_NAMED_LEAVES: Final = 8
 """Leaves that the reason names at most."""
 
 
@@ -58,7 +58,7 @@ def segment_shortage(planner: Planner, ask: PlacementQuery, layout: Layout, rule
         return ""
     names = names_of(layout, tuple(leaf for leaf, _ in fitting.held))
     leaf_texts = [f"{name} takes {count}" for name, (_, count) in zip(names, fitting.held, strict=True)]
-    leaves_text = few_of(leaf_texts, MOST_NAMED)
+    leaves_text = few_of(leaf_texts, MAX_NAMED_LEAVES)
     size_text = f" of {ask.segment} pods" if ask.segment > 1 else ""
     verb = "fits" if fitting.anywhere == 1 else "fit"
     text = (

@@ -22,18 +22,18 @@ from topo_scheduler.scheduling.rules.demands import DroppableDemand, demands_of
 from topo_scheduler.state.crossing import depth_in
 from topo_scheduler.state.workloads import Member, Workload
 
-NODES_SINGLY: Final = 12
+SINGLY_CHECKED_NODES: Final = 12
 """Nodes to put back up to which the search checks for each whether it is needed."""
-NODE_SETS: Final = 64
+MAX_NODE_SETS: Final = 64
 """Smaller sets of nodes that the search tries at most, the smallest first."""
-NODES_OF_ALL_SETS: Final = 6
+EXHAUSTIVE_NODES: Final = 6
 """Nodes up to which the search tries sets even if all nodes are not enough.
 
 With fewer nodes the size rule may ask for less.
 """
-FEW_SIZES: Final = 32
+FULL_ATTEMPT_SIZES: Final = 32
 """Sizes up to which the search makes a full attempt for each."""
-SIZES: Final = 4096
+MAX_SIZES: Final = 4096
 """Smaller sizes that the search tries at most, the largest first."""
 
 
@@ -147,12 +147,12 @@ def fewer_members(scene: Scene) -> Iterator[None]:
         return
     seated, segments = scene.ask.total - scene.ask.members, scene.ask.segments
     largest = min(len(scene.members) - 1, _room(scene))
-    for size in range(largest, max(0, largest - SIZES), -1):
+    for size in range(largest, max(0, largest - MAX_SIZES), -1):
         if (size + seated - segments.ahead) % segments.size:
             continue  # the scheduler would refuse this size
         smaller, members = reduced(scene, size)
         # A failed attempt also computes reasons. With many sizes, the planner alone checks each first.
-        fits = largest <= FEW_SIZES or scene.what_if.fits(smaller, members)
+        fits = largest <= FULL_ATTEMPT_SIZES or scene.what_if.fits(smaller, members)
         fits = fits and scene.what_if.decide(smaller, members) is not None
         yield
         if fits:
@@ -193,7 +193,7 @@ def _nodes_back(scene: Scene) -> Iterator[None]:
         if not rows:
             continue
         needed = yield from _needed(scene, rows)
-        if needed or len(rows) <= NODES_OF_ALL_SETS:
+        if needed or len(rows) <= EXHAUSTIVE_NODES:
             smaller_set = yield from _fewer(scene, rows, len(needed) or len(rows))
             needed = smaller_set or needed
         if needed:
@@ -210,7 +210,7 @@ def _needed(scene: Scene, rows: Sequence[int]) -> Generator[None, None, Sequence
     yield
     used = {seat.row for seat in decision.seats} if decision is not None else set()
     needed = [row for row in rows if row in used]
-    for row in list(needed) if len(needed) <= NODES_SINGLY else []:
+    for row in list(needed) if len(needed) <= SINGLY_CHECKED_NODES else []:
         others = [other for other in needed if other != row]
         if (yield from _fits_with(scene, others)):
             needed = others
@@ -220,7 +220,7 @@ def _needed(scene: Scene, rows: Sequence[int]) -> Generator[None, None, Sequence
 def _fewer(scene: Scene, rows: Sequence[int], count: int) -> Generator[None, None, Sequence[int]]:
     """Return the fewest nodes that are enough, fewer than ``count``. Empty where none are, or with too many sets."""
     candidates = (subset for size in range(1, count) for subset in combinations(rows, size))
-    for subset in islice(candidates, NODE_SETS):
+    for subset in islice(candidates, MAX_NODE_SETS):
         if (yield from _fits_with(scene, subset)):
             return subset
     return ()

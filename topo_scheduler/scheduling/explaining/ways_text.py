@@ -9,7 +9,7 @@ from topo_scheduler.scheduling.explaining.ways import EndingPods, RemedyKind, Wa
 
 NOTE_BYTES: Final = 1024
 """The API server's limit for the message of an event, in bytes."""
-NAMES: Final = 3
+MAX_NAMES: Final = 3
 """Names of a list that the text contains; it only counts the others."""
 _INTRO: Final = " What would help, cheapest first: "
 
@@ -28,7 +28,7 @@ def say(way: Way, wall: float, reader: str = "") -> str:
             return f"wait until about {moment(way.until, wall)}, when {ended_text} {_verb(way, reader)}"
         case RemedyKind.RETURN:
             verb = "uncordon" if way.value == "uncordon" else "bring back"
-            return f"{verb} {_plural(len(way.nodes), 'node')} {few_of(way.nodes, NAMES)}"
+            return f"{verb} {_plural(len(way.nodes), 'node')} {few_of(way.nodes, MAX_NAMES)}"
         case RemedyKind.COMBINE:
             parts = way.parts
             return " and ".join(
@@ -45,7 +45,7 @@ def say(way: Way, wall: float, reader: str = "") -> str:
             return _reduce(way) if _sensible(way) else _fits(way)
         case RemedyKind.FREE:
             ended_text = _ended(way, reader)
-            nodes_text = f"{_plural(len(way.nodes), 'node')} {few_of(way.nodes, NAMES)}"
+            nodes_text = f"{_plural(len(way.nodes), 'node')} {few_of(way.nodes, MAX_NAMES)}"
             caveat = "" if way.least else " (a smaller set may be enough)"
             amounts = f"{_count(way.cost.pods, 'pod')}, {_count(way.cost.gpus, 'GPU')}"
             return f"end {ended_text} on {nodes_text}: {amounts}{caveat}"
@@ -108,10 +108,10 @@ def _ended(way: Way, reader: str) -> str:
     own = [_who(unit) for unit in way.ended if not reader or unit.name.startswith(f"{reader}/")]
     others = [unit for unit in way.ended if reader and not unit.name.startswith(f"{reader}/")]
     if not others:
-        return few_of(own, NAMES)
+        return few_of(own, MAX_NAMES)
     pods = sum(len(unit.pods) if unit.gang else 1 for unit in others)
     hidden = "a pod of another namespace" if pods == 1 else f"{pods} pods of other namespaces"
-    return f"{few_of(own, NAMES)} and {hidden}" if own else hidden
+    return f"{few_of(own, MAX_NAMES)} and {hidden}" if own else hidden
 
 
 def _who(unit: EndingPods) -> str:

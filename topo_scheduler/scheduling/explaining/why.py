@@ -48,22 +48,22 @@ from topo_scheduler.state.decision import Decision, SizeRule, Verdict
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
-AGAIN: Final = 60.0
+REFRESH_SECONDS: Final = 60.0
 """Seconds after which the explainer makes an explanation again, if the state changed."""
-SOONEST: Final = 10.0
+MIN_INTERVAL_SECONDS: Final = 10.0
 """Seconds between two explanations of a workload whose reason stays the same."""
-RESTART: Final = 0.25
+RESTART_SECONDS: Final = 0.25
 """Seconds after which the explainer restarts an explanation during which nodes changed."""
-AS_BEFORE: Final = 600.0
+REPUBLISH_SECONDS: Final = 600.0
 """Seconds after which the explainer publishes remedies again if only numbers in them changed."""
-MANY: Final = 500
+MAX_EXPLAINED_WORKLOADS: Final = 500
 """Pending workloads above which the explainer adds no further single pods: their events would be a flood."""
-LONG: Final = 600
+LONG_MESSAGE_BYTES: Final = 600
 """Bytes of a message above which there is no room for remedies after it."""
 FAULT: Final = "internal fault while its waiting was explained, please report it"
-REMEMBERED: Final = 256
+MAX_CACHED: Final = 256
 """Explanations that are cached for workloads with the same demands."""
-RESTARTS: Final = 20
+MAX_RESTARTS: Final = 20
 """Restarts after which the explainer postpones a workload, because nodes change all the time."""
 
 
@@ -107,7 +107,7 @@ class Explanation:
             reader: namespace whose names the text may contain, see `few_for`; empty for all names.
         """
         message = self.message
-        if len(message.encode()) > LONG:
+        if len(message.encode()) > LONG_MESSAGE_BYTES:
             message = f"0/{self.nodes} nodes are available. {self.reason}"
         return message + say_all(self.ways, self.at, limit - len(message.encode()), reader)
 
@@ -175,7 +175,7 @@ class Explainer:
         """Record that members of a workload found no place, with the published message. Takes microseconds."""
         case = self._cases.get(workload.id)
         if case is None:
-            if not workload.gang and len(self._cases) >= MANY:
+            if not workload.gang and len(self._cases) >= MAX_EXPLAINED_WORKLOADS:
                 return
             self._cases[workload.id] = _Case(text, members)
             self._queue.setdefault(workload.id, now)
@@ -185,7 +185,7 @@ class Explainer:
         if not same_reason:
             self.reworded(workload, text, now)
         elif case.stamp != self._stamp():
-            self._schedule(workload.id, case, max(now, case.made + SOONEST))
+            self._schedule(workload.id, case, max(now, case.made + MIN_INTERVAL_SECONDS))
 
     def reworded(self, workload: Workload, text: str, now: float) -> None:
         """Record that a pending workload has a new message, so that the remedies must be published after it again."""
@@ -266,7 +266,7 @@ class Explainer:
                 continue
             case.due = inf
             if case.stamp == self._stamp():
-                self._schedule(id_, case, now + AGAIN)
+                self._schedule(id_, case, now + REFRESH_SECONDS)
             else:
                 self._queue.setdefault(id_, now)
 
@@ -295,7 +295,7 @@ class Explainer:
             # The copy shares names and labels of nodes: partial results may be wrong now.
             self._work = None
             case.restarts += 1
-            self._schedule(work.id, case, now + (RESTART if case.restarts % RESTARTS else AGAIN))
+            self._schedule(work.id, case, now + (RESTART_SECONDS if case.restarts % MAX_RESTARTS else REFRESH_SECONDS))
             return []
         self._world.around.extensions.guard.begin()
         try:
@@ -307,11 +307,11 @@ class Explainer:
             return []
         except PluginError:
             self._work = None
-            self._schedule(work.id, case, now + AGAIN)
+            self._schedule(work.id, case, now + REFRESH_SECONDS)
             return []  # the attempt reports it
         except Exception as error:  # explanations are optional: a fault in one must stop no placement
             self._work = None
-            self._schedule(work.id, case, now + AS_BEFORE)
+            self._schedule(work.id, case, now + REPUBLISH_SECONDS)
             if kind_of(error) != AN_EXCEPTION:
                 return failure_of(f"workload {work.id}", error, Activity.EXPLANATION)
             return [
@@ -323,7 +323,7 @@ class Explainer:
             return []
         self._work = None
         case.made, case.restarts = now, 0
-        self._schedule(work.id, case, now + AGAIN)
+        self._schedule(work.id, case, now + REFRESH_SECONDS)
         return self._tell(work.id, case, replace(explanation, seconds=work.spent), now)
 
     def _facts(self) -> object:
@@ -389,7 +389,7 @@ class Explainer:
             ways=tuple(scene.remedies),
             at=wall,
         )
-        if len(self._made) > REMEMBERED:
+        if len(self._made) > MAX_CACHED:
             self._made.clear()
         self._made[key] = (stamp, explanation)
         yield explanation
@@ -421,7 +421,7 @@ class Explainer:
         text = explanation.event_text(reader=self._world.reader(workload.namespace)) if workload is not None else ""
         if workload is None or not explanation.ways or text == case.published:
             return []
-        if worded(text) == worded(case.published) and now < case.published_at + AS_BEFORE:
+        if worded(text) == worded(case.published) and now < case.published_at + REPUBLISH_SECONDS:
             return []
         case.published, case.published_at = text, now
         out: list[Instruction] = []

@@ -33,9 +33,9 @@ from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.resources import Amounts
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
-LOOK_AGAIN: Final = 10.0
+MIN_PAUSE_SECONDS: Final = 10.0
 """Seconds between two searches at least."""
-PACE: Final = 1e-3
+PAUSE_SECONDS_PER_CANDIDATE: Final = 1e-3
 """Seconds until the next search for each candidate of this one."""
 
 
@@ -142,7 +142,7 @@ class Moving:
         self._now = now
         if self._parts.stale:
             self._parts.drop()
-            self._not_before = now + LOOK_AGAIN
+            self._not_before = now + MIN_PAUSE_SECONDS
             if self._looking is not None:
                 self._looking.state = None
         if not self._parts.going and not self._begin(now):
@@ -152,7 +152,7 @@ class Moving:
     def failed(self, now: float) -> str:
         """Give up a search that raised, and pause searches for its gang. Return the ID of the gang."""
         self._parts.drop()
-        self._not_before = now + LOOK_AGAIN
+        self._not_before = now + MIN_PAUSE_SECONDS
         for id_, gang in self._wanted.items():
             if gang is self._looking:
                 gang.plan, gang.sentence = None, ""
@@ -187,7 +187,7 @@ class Moving:
     def _search_for(self, workload: Workload, gang: _PendingGang) -> Iterator[tuple[Workload, str] | None]:
         """Search for moves for a gang. Yield None after each part of the work, and the gang if the plan changed."""
         plan, candidate_count, state = yield from self._look(workload, self._now, self._spec.most_moves)
-        self._not_before = self._now + max(LOOK_AGAIN, PACE * candidate_count)
+        self._not_before = self._now + max(MIN_PAUSE_SECONDS, PAUSE_SECONDS_PER_CANDIDATE * candidate_count)
         if self._wanted.get(workload.id) is not gang or self._workloads.get(workload.id) is not workload:
             return
         if state is GONE or (plan is not None and state != self._taken() and not self._possible(plan, workload)):

@@ -3,8 +3,8 @@
 A set of pods is a plan if the ordinary planner finds a place for the workload once the pods are gone, and then, with
 the workload placed, a place for each of the pods. Sets of fewer pods come first. The search for sets:
 
-- With at most `EXACT` candidates it tries every set, in order of size. For pods without inter-pod rules it also tries
-  all assignments of a set to nodes, up to a number of steps. So it finds the fewest pods.
+- With at most `EXHAUSTIVE_CANDIDATES` candidates it tries every set, in order of size. For pods without inter-pod rules
+  it also tries all assignments of a set to nodes, up to a number of steps. So it finds the fewest pods.
 - With more candidates it searches domain by domain for the fewest pods that would make room there (`clearing`), and
   tries the smallest sets over all domains first. For workloads of several classes, or with inter-pod rules, it finds
   sets as preemption does (`reprieve`). Both may miss a plan, or a smaller one.
@@ -33,15 +33,15 @@ from topo_scheduler.state.occupants import Occupant
 from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.resources import GPU
 
-EXACT: Final = 10
+EXHAUSTIVE_CANDIDATES: Final = 10
 """Candidates up to which the search tries every set of them."""
-MOST_SETS: Final = 300
+MAX_SETS: Final = 300
 """Sets that make room and that the search tries at most."""
-MOST_STEPS: Final = 2000
+MAX_STEPS: Final = 2000
 """Steps at most to assign the pods of one set to nodes."""
-SEATED_AT_ONCE: Final = 8
+PODS_PER_PART: Final = 8
 """Pods of a set that one part of the work covers."""
-MOST_REGIONS: Final = 48
+MAX_REGIONS: Final = 48
 """Domains that the search covers at most, those that lack room for fewest members first."""
 
 Again = Callable[[Sequence[Candidate]], PlacementQuery]
@@ -113,13 +113,13 @@ def plan_moves(
     neighbours = bool(profiles) or any(looks_around(cls) for cls, _ in ask.groups)
     trial = Trial(planner, layout, now, neighbours=neighbours)
     yield
-    sets = _every_set if len(candidates.pods) <= EXACT else by_domain
+    sets = _every_set if len(candidates.pods) <= EXHAUSTIVE_CANDIDATES else by_domain
     tried_sets = 0
     for chosen in sets(trial, ask, layout, candidates, max_moves):
         if chosen is None:
             yield
             continue
-        if tried_sets >= MOST_SETS:
+        if tried_sets >= MAX_SETS:
             break
         tried_sets += 1
         pods = [candidates.pods[number] for number in chosen]
@@ -203,7 +203,7 @@ def by_domain(
             yield None
             fit = np.minimum(view.fit, ask.members)
             held = [int(fit[region.rows].sum()) for region in clearing.regions]
-            for index in sorted(range(len(held)), key=lambda index: -held[index])[:MOST_REGIONS]:
+            for index in sorted(range(len(held)), key=lambda index: -held[index])[:MAX_REGIONS]:
                 for option in clearing.options([clearing.regions[index]]):
                     sets.add(option.victims)
                     yield None
@@ -214,7 +214,7 @@ def by_domain(
 # ---------------------------------------------------------------- targets of the moves
 
 
-_NOBODY: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
+_NO_OCCUPANT: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
 
 
 def as_candidates(
@@ -223,7 +223,7 @@ def as_candidates(
     """Return the members of the workload as if they were running."""
     group_profiles = profiles or [[None] * count for _, count in ask.groups]
     return [
-        Candidate(_NOBODY, row, cls.amounts, profile, 0, NO_GANG, -1)
+        Candidate(_NO_OCCUPANT, row, cls.amounts, profile, 0, NO_GANG, -1)
         for (cls, _), rows, group in zip(ask.groups, placement.rows, group_profiles, strict=True)
         for row, profile in zip(rows, group, strict=True)
     ]
@@ -252,7 +252,7 @@ def seat_again(
         classes: list[PodClass] = []
         for number in singles:
             classes.append(again([candidates.pods[number]]).groups[0][0])
-            if len(classes) % SEATED_AT_ONCE == 0:
+            if len(classes) % PODS_PER_PART == 0:
                 yield
         yield
         if any(looks_around(cls) for cls in classes):
@@ -308,13 +308,13 @@ def _seat_singles(
     nodes = trial.planner.nodes
     free: Int64 = nodes.allocatable - nodes.requested
     order = sorted(singles, key=lambda item: (-item[1].gpus, -item[1].amount(0), item[0]))
-    steps = MOST_STEPS
+    steps = MAX_STEPS
 
     def seat(position: int) -> Generator[None, None, bool]:
         nonlocal steps
         if position == len(order):
             return True
-        if steps % SEATED_AT_ONCE == 0:
+        if steps % PODS_PER_PART == 0:
             yield
         number, cls = order[position]
         view = trial.planner.views.get(cls)

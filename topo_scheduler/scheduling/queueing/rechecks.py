@@ -30,7 +30,7 @@ from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.workloads import Member, Stage, Workload, size_of
 
-KEEP: Final = 4096
+MAX_TEXTS: Final = 4096
 """Cached texts at most."""
 
 
@@ -148,7 +148,7 @@ class Rechecks:
         )
         moves = self._moving.told(workload.id)
         text = text.removesuffix(moves).rstrip()
-        if len(self._words) > KEEP:
+        if len(self._words) > MAX_TEXTS:
             self._words.clear()
         state = self._state(applying)
         self._words[demand, kept_key, first] = _Words(known, state, decision.message, text, worded(text))

@@ -18,11 +18,11 @@ from topo_scheduler.scheduling.queueing.standing import needed_now, order_of
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.workloads import Member, MemberShortage, SetAside, Stage, Workload
 
-WAIT_BEFORE_TELLING: Final = 2.0
+REPORT_DELAY_SECONDS: Final = 2.0
 """Seconds from the last change of a gang that lacks pods until its event: its controller may still create pods."""
-WAIT_WHILE_PODS_COME: Final = 30.0
+MAX_REPORT_DELAY_SECONDS: Final = 30.0
 """Seconds at most for which new pods delay that event: 600 pods at kube-controller-manager's 20 pods a second."""
-LONGEST_WAIT: Final = 3600.0
+MAX_REPORT_PAUSE_SECONDS: Final = 3600.0
 """Seconds without new pods, at most, until members that already have an event get one with the new number."""
 
 
@@ -163,4 +163,4 @@ class SettingAside:
 def _patience(shortage: MemberShortage) -> float:
     """Return for how many more seconds the number of missing pods must stay the same until it is published again."""
     times = max(1, shortage.times // max(1, shortage.members))
-    return min(LONGEST_WAIT, WAIT_BEFORE_TELLING * (2.0 ** min(times - 1, 32) - 1))
+    return min(MAX_REPORT_PAUSE_SECONDS, REPORT_DELAY_SECONDS * (2.0 ** min(times - 1, 32) - 1))

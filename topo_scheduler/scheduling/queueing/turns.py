@@ -3,8 +3,8 @@
 Three rules keep one namespace from blocking another of the same priority:
 
 - A workload that has been pending longer than `FairnessLimits.overdue_after` goes before all others, the oldest first.
-  After one such placement the next `BY_SHARE` placements go by share again: an old backlog can't shut out a namespace
-  that holds little. So between two placements of overdue workloads there are at most `BY_SHARE` others.
+  After one such placement the next `PLACEMENTS_BY_SHARE` placements go by share again: an old backlog can't shut out a
+  namespace that holds little. So between two placements of overdue workloads there are at most that many others.
 - An attempt without a placement costs its namespace none of its share. After `MISSES` such attempts in a row,
   namespaces take turns until the next placement, the one with the oldest turn first. An attempt that takes many
   operations counts as several.
@@ -25,9 +25,9 @@ MISSES: Final = 10
 """Attempts without a placement in a row after which namespaces take turns."""
 MISS_OPERATIONS: Final = 2_000
 """Operations for which an attempt without a placement counts once more, a few milliseconds. Most attempts need less."""
-BY_SHARE: Final = 3
+PLACEMENTS_BY_SHARE: Final = 3
 """Placements by share after the placement of an overdue workload."""
-KEEP: Final = 4096
+KEPT_NAMESPACES: Final = 4096
 """Namespaces whose last turn and tokens are kept at least."""
 
 
@@ -216,7 +216,7 @@ class Turns:
         (level, overdue), self._current = self._current, None
         if placed:
             level.misses = 0
-            level.by_share_next = BY_SHARE if overdue else max(0, level.by_share_next - 1)
+            level.by_share_next = PLACEMENTS_BY_SHARE if overdue else max(0, level.by_share_next - 1)
         elif level.live:
             level.misses += 1 + operations // MISS_OPERATIONS
 
@@ -282,13 +282,13 @@ class Turns:
 
     def _take_turn(self, namespace: str, now: float) -> None:
         self._turns += 1
-        if len(self._last_turn) > KEEP:
+        if len(self._last_turn) > KEPT_NAMESPACES:
             self._last_turn.clear()
         self._last_turn[namespace] = self._turns
         rate, burst = self._fairness.rate, self._fairness.burst
         if rate is None:
             return
-        if len(self._tokens) > KEEP:
+        if len(self._tokens) > KEPT_NAMESPACES:
             tokens = self._tokens.items()
             self._tokens = {
                 name: (tokens_then, counted_at)

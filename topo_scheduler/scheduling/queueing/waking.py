@@ -15,7 +15,7 @@ from topo_scheduler.scheduling.intake.arrivals import Arrivals
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.scheduling.queueing.rechecks import Rechecks
-from topo_scheduler.scheduling.queueing.setting_aside import WAIT_BEFORE_TELLING, WAIT_WHILE_PODS_COME
+from topo_scheduler.scheduling.queueing.setting_aside import MAX_REPORT_DELAY_SECONDS, REPORT_DELAY_SECONDS
 from topo_scheduler.scheduling.queueing.standing import lacking, order_of
 from topo_scheduler.scheduling.rules.filters import eligible
 from topo_scheduler.scheduling.rules.volumes import concerned
@@ -25,11 +25,11 @@ from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 from topo_scheduler.state.workloads import Stage, Workload, Workloads
 
-FRESH_CLASSES: Final = 32
+NEW_CLASSES_PER_STEP: Final = 32
 """Classes without a view that one step checks: it makes a view of all nodes for each."""
-LATE_CLASSES: Final = 32
+POSTPONED_PER_CHECK: Final = 32
 """Postponed workloads that one step checks together, by changed nodes only."""
-LATE_SECONDS: Final = 0.05
+POSTPONED_PAUSE_SECONDS: Final = 0.05
 """Seconds between two such checks: a tenant with thousands of different classes must not keep a core busy."""
 
 
@@ -88,7 +88,7 @@ class Waking:
                 if workload.lacking_since is None:
                     workload.lacking_since = now
                 # While the controller creates the pods of a gang, no event reports each number of missing pods.
-                report_at = min(now + WAIT_BEFORE_TELLING, workload.lacking_since + WAIT_WHILE_PODS_COME)
+                report_at = min(now + REPORT_DELAY_SECONDS, workload.lacking_since + MAX_REPORT_DELAY_SECONDS)
                 self._queue.wait(order_of(workload), report_at)
             else:
                 workload.lacking_since = None
@@ -112,7 +112,7 @@ class Waking:
             self._guard.begin()
         helps_by_class: dict[PodClass, bool] = {}
         helps_by_id: dict[int, bool] = {}
-        views, classes_left = self._attempts.planner.views, FRESH_CLASSES
+        views, classes_left = self._attempts.planner.views, NEW_CLASSES_PER_STEP
         lowest = self._preempting.lowest
         for id_ in self._queue.parked():
             workload = self._workloads.get(id_)
@@ -159,9 +159,9 @@ class Waking:
         """Check some of the postponed workloads. Their namespaces take turns."""
         if now < self._late_at:
             return
-        self._late_at = now + LATE_SECONDS
+        self._late_at = now + POSTPONED_PAUSE_SECONDS
         rows = np.array(sorted(self._late_rows), np.int64)
-        for _ in range(min(LATE_CLASSES, len(self._is_late))):
+        for _ in range(min(POSTPONED_PER_CHECK, len(self._is_late))):
             namespace = next(iter(self._late))
             ids = self._late.pop(namespace)
             id_ = ids.popleft()
