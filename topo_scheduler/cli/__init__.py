@@ -1,1 +1,1 @@
-"""The command line: one file a command, each imported only when it is called."""
+"""The command line: one module for each command, imported only when the command is called."""

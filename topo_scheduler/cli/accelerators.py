@@ -1,4 +1,4 @@
-"""The second tree on a terminal and as JSON: each accelerator domain, and the leaves in which its nodes hang."""
+"""Accelerator domains on a terminal and as JSON: each domain, and the leaves of its nodes."""
 
 from typing import Any
 
@@ -9,38 +9,38 @@ from topo_scheduler.scheduling.surveying.survey import SurveyedDomain, survey_ac
 from topo_scheduler.scheduling.world import World
 
 MOST_LEAVES = 4
-"""Leaves named of one domain."""
+"""Maximum leaves of one domain that are named."""
 
 
 def domains(world: World) -> list[tuple[SurveyedDomain, list[str]]]:
-    """Return every accelerator domain with the leaves that its nodes hang on, in order."""
+    """Return every accelerator domain with the paths of its nodes' leaves, in order."""
     layout, row_of = world.layout, world.nodes.row_of
-    found = []
+    surveyed = []
     for domain in survey_accelerators(world):
         leaves = sorted(layout.leaves_of(row_of[name] for name in domain.nodes))
-        found.append((domain, ["/".join(layout.paths[leaf]) for leaf in leaves]))
-    return found
+        surveyed.append((domain, ["/".join(layout.paths[leaf]) for leaf in leaves]))
+    return surveyed
 
 
-def table(found: list[tuple[SurveyedDomain, list[str]]]) -> Table:
-    """Return a table with a line for each domain."""
-    out = Table(title="Accelerator domains", title_justify="left", title_style="bold", box=None, pad_edge=False)
+def table(surveyed: list[tuple[SurveyedDomain, list[str]]]) -> Table:
+    """Return a table with one row for each domain."""
+    rendered = Table(title="Accelerator domains", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for name in ("domain", "level", "GPUs free", "nodes", "leaves"):
-        out.add_column(name, header_style="dim", overflow="fold", no_wrap=name in ("GPUs free", "nodes"))
-    for domain, leaves in found:
-        out.add_row(
+        rendered.add_column(name, header_style="dim", overflow="fold", no_wrap=name in ("GPUs free", "nodes"))
+    for domain, leaves in surveyed:
+        rendered.add_row(
             "/".join(domain.path),
             domain.level,
             f"{domain.free} of {domain.capacity}",
             str(len(domain.nodes)),
             few_of(leaves, MOST_LEAVES),
         )
-    return out
+    return rendered
 
 
-def as_json(found: list[tuple[SurveyedDomain, list[str]]]) -> dict[str, Any]:
-    """Return them as JSON has it; nothing where there are none."""
-    if not found:
+def as_json(surveyed: list[tuple[SurveyedDomain, list[str]]]) -> dict[str, Any]:
+    """Return the domains for JSON output; an empty dictionary without any."""
+    if not surveyed:
         return {}
     return {
         "accelerators": [
@@ -59,6 +59,6 @@ def as_json(found: list[tuple[SurveyedDomain, list[str]]]) -> dict[str, Any]:
                 "leaves": leaves,
                 "nodes": list(domain.nodes),
             }
-            for domain, leaves in found
+            for domain, leaves in surveyed
         ]
     }

@@ -1,4 +1,4 @@
-"""``topo-scheduler check-config``: whether a configuration would be taken over."""
+"""``topo-scheduler check-config``: whether a scheduler would accept a configuration."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,7 +46,7 @@ def command(file: Path, live: bool, kubeconfig: str | None, context: str | None)
 
 
 async def _about_fabric(configuration: "Configuration", kubeconfig: str | None, context: str | None) -> list[str]:
-    """Return what of the configuration does not fit the nodes of the cluster."""
+    """Return messages on parts of the configuration that don't match the nodes of the cluster."""
     from topo_scheduler.api.words import lacking_labels
     from topo_scheduler.cli.snapshot import Listed, build_world, connected
     from topo_scheduler.kube.listing import list_all
@@ -63,7 +63,7 @@ async def _about_fabric(configuration: "Configuration", kubeconfig: str | None, 
 
 
 def _about_plugins(configuration: "Configuration") -> list[str]:
-    """Load the plugins that are named, and return what to say of scores; without names nothing is imported."""
+    """Load the configured plugins, and return messages on unknown scores; without plugins nothing is imported."""
     from topo_scheduler.scheduling.unknown_scores import names_scores, unknown_scores
 
     if not configuration.scheduler.plugins and not names_scores(configuration):

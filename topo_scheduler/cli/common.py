@@ -1,4 +1,4 @@
-"""What commands share: how they fail, how they run, and the options that say which cluster is meant."""
+"""Code that the commands share: failures, the event loop, and options that select a cluster."""
 
 import asyncio
 import atexit
@@ -20,30 +20,32 @@ T = TypeVar("T")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _UNLIMITED: Final = sys.maxsize
-"""A command prints what was asked for in full length."""
+"""Commands print texts in full length."""
 
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 200_000
-"""More than all imports of a command make; as garbage, some tens of MB."""
+"""More objects than all imports of a command create; as garbage, some tens of MB."""
 
 USAGE: Final = 2
-"""Exit code when what was given can't be used; 1 is for an answer that is no."""
+"""Exit code for invalid arguments or input; 1 is the exit code for a negative result."""
 
 
 _PLAIN: Final = {"\u2192": "->", "\u25a0": "#", "\u25a1": ".", "\u2026": "...", "\u2013": "-", "\u2014": "-"}
-"""Characters of this program's own that the locale may lack, and what stands for them."""
+"""Characters in this program's own output that the locale may lack, and their replacements."""
 
 
 def _in_plain_characters(error: UnicodeError) -> tuple[str, int]:
-    """Replace what an encoding lacks: handles errors of a codec."""
+    """Replace characters that an encoding lacks; an error handler for codecs."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    lacking = error.object[error.start : error.end]
-    found = "".join(_PLAIN.get(one) or one.encode("ascii", "backslashreplace").decode() for one in lacking)
-    return found, error.end
+    unencodable = error.object[error.start : error.end]
+    replacement = "".join(
+        _PLAIN.get(character) or character.encode("ascii", "backslashreplace").decode() for character in unencodable
+    )
+    return replacement, error.end
 
 
 def use_plain_characters() -> None:
-    """Have standard output and standard error replace the characters that their encoding lacks."""
+    """Let standard output and standard error replace the characters that their encoding lacks."""
     codecs.register_error("plain-characters", _in_plain_characters)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -51,16 +53,16 @@ def use_plain_characters() -> None:
 
 
 def visible(text: str) -> str:
-    """Return a text of several lines with codes for all characters that are not visible; line breaks stay."""
+    """Return a text of several lines with escape codes for all invisible characters; line breaks stay."""
     return "\n".join(printable(line, _UNLIMITED) for line in text.split("\n"))
 
 
 def say(line: str, *, err: bool = False) -> None:
-    """Print one line, with codes for what is not visible in it: a name can neither forge a line nor move a cursor.
+    """Print one line, with escape codes for invisible characters, so that no name can forge a line or move the cursor.
 
     Args:
-        line: what is printed; a line break in it came from outside, and is printed as a code.
-        err: print it to standard error.
+        line: the line to print; a line break in it is external input, and is printed as an escape code.
+        err: whether to print to standard error.
     """
     click.echo(printable(line, _UNLIMITED), err=err)
 
@@ -74,33 +76,33 @@ class CommandFailure(click.ClickException):
 
 
 class ShortCommand(click.Command):
-    """A command that imports, asks and answers within a second or two, and collects little garbage meanwhile.
+    """A command that ends within a second or two, and rarely runs the garbage collector.
 
-    What imports leave is no garbage, and yet a third of the time of such a command went into looking through it: while
-    it runs, and once more when the process ends.
+    Imports leave hardly any garbage. Yet such a command spent a third of its time in collections: while it ran, and
+    once more at the end of the process.
     """
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it; afterwards garbage is collected as before."""
-        before = gc.get_threshold()
-        gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *before[1:])
+        """Run the command; then restore the thresholds of the garbage collector."""
+        threshold = gc.get_threshold()
+        gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS, *threshold[1:])
         atexit.unregister(gc.freeze)  # in tests many commands run in one process
         atexit.register(gc.freeze)
         try:
             return super().invoke(ctx)
         finally:
-            gc.set_threshold(*before)
+            gc.set_threshold(*threshold)
 
 
 class Number(click.FloatRange):
-    """A number within bounds; "nan" is none, though it is not outside of any."""
+    """A number within bounds; "nan" is refused, although it is not outside of any bounds."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return it; fail where it is none."""
-        found = float(super().convert(value, param, ctx))
-        if isnan(found):
+        """Return the number; fail if the value is none."""
+        number = float(super().convert(value, param, ctx))
+        if isnan(number):
             self.fail(f"{value!r} is not a number.", param, ctx)
-        return found
+        return number
 
 
 def cluster_options(command: Command) -> Command:
@@ -132,11 +134,11 @@ config_map_option = click.option(
     metavar="NAMESPACE/NAME",
     help="ConfigMap to read the configuration from; by default the one that the scheduler's Deployment mounts.",
 )
-"""``--config-map``, for commands that ask the cluster for the configuration."""
+"""``--config-map``, for commands that read the configuration from the cluster."""
 
 
 def run_async(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, on uvloop where there is one."""
+    """Run a coroutine to its end, on uvloop if it is installed."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None
     try:
         from topo_scheduler.cli.event_loop import EventLoop as factory
@@ -146,17 +148,17 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
         return runner.run(work)
 
 
-def as_document(found: Any, output: str) -> str:
+def as_document(answer: Any, output: str) -> str:
     """Return an answer as ``json`` or ``yaml``."""
     if output == "json":
-        return json.dumps(found, indent=2)
+        return json.dumps(answer, indent=2)
     import yaml
 
-    return str(yaml.safe_dump(found, sort_keys=False)).rstrip("\n")
+    return str(yaml.safe_dump(answer, sort_keys=False)).rstrip("\n")
 
 
 def first_cause(error: BaseException) -> BaseException:
-    """Return the first error inside nested groups: what went wrong, without the tasks it went wrong in."""
+    """Return the first error inside nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,4 +1,4 @@
-"""``topo-scheduler demo``: the examples, scheduled by the daemon itself on a cluster inside this process."""
+"""``topo-scheduler demo``: schedules the examples with the real scheduler on a cluster inside this process."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Store
 
 LEAD_SECONDS: Final = 120.0
-"""Longest wait for the daemon to lead; on a slow machine its kernels take most of it, the first time."""
+"""Longest wait for the scheduler to lead; on a slow machine the first compilation of kernels takes most of it."""
 BIND_SECONDS: Final = 20.0
 EVENT_SECONDS: Final = 10.0
 
@@ -46,7 +46,7 @@ def command(serve: bool, port: int, log_level: str | None) -> None:
     interpreted = not serve and interpret_unless_compiled()
     if not interpreted:
         warm_beside()
-    # What the daemon warns about is part of what it shows; in the demo its tables say the same.
+    # The tables of the demo show what the scheduler warns about, so its warnings are not logged.
     logs.configure(log_level or "error", "text")
     try:
         run_async(_demo(serve, port, interpreted))
@@ -111,7 +111,7 @@ def _stop_event() -> asyncio.Event:
 
 
 def _configuration(path: Path | None, kubeconfig: Path) -> "Configuration":
-    """The configuration of the examples, for this cluster and any free port."""
+    """Return the configuration of the examples, for this cluster and any free port."""
     from topo_scheduler.cli.run import with_flags
     from topo_scheduler.config_files import read_configuration
 
@@ -121,7 +121,7 @@ def _configuration(path: Path | None, kubeconfig: Path) -> "Configuration":
 
 @contextlib.asynccontextmanager
 async def _scheduling(configuration: "Configuration", stop: asyncio.Event) -> AsyncIterator[asyncio.Event]:
-    """Run the daemon while the context lasts; yields the event that is set while it schedules."""
+    """Run the scheduler while the context lasts; yield the event that is set while it leads."""
     from topo_scheduler.daemon import Daemon
     from topo_scheduler.kube.client import Client
 
@@ -130,56 +130,56 @@ async def _scheduling(configuration: "Configuration", stop: asyncio.Event) -> As
     try:
         daemon = Daemon(configuration, client)
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(daemon.run(), name="daemon")
+            daemon_task = group.create_task(daemon.run(), name="daemon")
             try:
                 yield daemon.leading
             finally:
-                running.cancel()
+                daemon_task.cancel()
     finally:
         await client.close()
 
 
 async def _or_stop(work: Coroutine[Any, Any, object], stop: asyncio.Event, seconds: float, complaint: str) -> None:
-    """Wait for something; Ctrl-C ends the command instead, and so does too long a time."""
+    """Wait for a coroutine; fail on Ctrl-C, or after ``seconds``."""
     tasks = [asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())]
     try:
-        done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        completed, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in tasks:
             task.cancel()
     if stop.is_set():
         raise CommandFailure("interrupted", 130)
-    if not done:
+    if not completed:
         raise CommandFailure(f"{complaint} within {seconds:.0f} s; --log-level info tells more")
-    done.pop().result()
+    completed.pop().result()
 
 
-async def _place(store: "Store", manifests: list[Path], scheduler: str, tell: Callable[[str], None]) -> None:
-    """Submit the files one by one, each when the one before it stands: so the result is the same each time."""
+async def _place(store: "Store", manifests: list[Path], scheduler: str, report: Callable[[str], None]) -> None:
+    """Submit the files one by one, each after the pods of the previous one are bound, for a reproducible result."""
     from topo_scheduler.simulation import demo
 
     expected = 0
 
-    def ours() -> list[dict[str, object]]:
+    def submitted_specs() -> list[dict[str, object]]:
         return [pod["spec"] for pod in store.list("pods") if pod["spec"].get("schedulerName") == scheduler]
 
-    def bound() -> bool:
-        return sum(bool(spec.get("nodeName")) for spec in ours()) >= expected
+    def all_bound() -> bool:
+        return sum(bool(spec.get("nodeName")) for spec in submitted_specs()) >= expected
 
     for path in manifests:
-        tell(f"submitting {path.name}")
+        report(f"submitting {path.name}")
         expected += demo.submit(store, path)
-        await demo.until(store, bound, BIND_SECONDS)
-        if missing := expected - sum(bool(spec.get("nodeName")) for spec in ours()):
+        await demo.until(store, all_bound, BIND_SECONDS)
+        if missing := expected - sum(bool(spec.get("nodeName")) for spec in submitted_specs()):
             raise CommandFailure(
                 f"{path.name}: {missing} of its pods are not bound within {BIND_SECONDS:.0f} s:"
                 f" {'; '.join(_failures(store)) or '--log-level info tells more'}"
             )
 
-    def told() -> bool:
+    def all_reported() -> bool:
         return [event["reason"] for event in store.list("events")].count("Scheduled") >= expected
 
-    await demo.until(store, told, EVENT_SECONDS)
+    await demo.until(store, all_reported, EVENT_SECONDS)
 
 
 def _failures(store: "Store") -> list[str]:

@@ -1,4 +1,4 @@
-"""``topo-scheduler drain``: empty nodes or whole domains by Migrations, which the scheduler carries out."""
+"""``topo-scheduler drain``: drains nodes or whole domains by Migrations, which the scheduler executes."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ TIMEOUT_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class WantedMigration:
-    """A Migration to be made. ``workload`` kind and name of the controller, or the gang."""
+    """A Migration to create. ``workload`` is kind and name of the controller, or the gang."""
 
     namespace: str
     name: str
@@ -45,7 +45,7 @@ class WantedMigration:
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """A pod that is not moved, and why."""
+    """A pod that is not moved, and the reason."""
 
     pod: str
     node: str
@@ -123,24 +123,24 @@ async def _drain(
         for problem in render.problems(listed.problems):
             say(f"warning: {problem}", err=True)
         nodes = _nodes(world, target)
-        wanted, stays = migrations_for(listed.pods, nodes, target, scheduler.scheduler_name)
+        migrations, stays = migrations_for(listed.pods, nodes, target, scheduler.scheduler_name)
         if output == "text":
-            _report(target, nodes, wanted, stays)
+            _report(target, nodes, migrations, stays)
         else:
-            click.echo(as_document(_plan(target, nodes, wanted, stays, dry_run=dry_run), output))
-        if wanted:
+            click.echo(as_document(_plan(target, nodes, migrations, stays, dry_run=dry_run), output))
+        if migrations:
             _check_recovery(live, refuse=not dry_run)
             await check_leader(client, scheduler.leader_election)
         if dry_run:
             return
-        created = await _write(client, nodes, wanted, target, cause)
+        created = await _write(client, nodes, migrations, target, cause)
         say(f"{counted(len(nodes), 'node')} cordoned, {counted(len(created), 'Migration')} created", err=True)
         if wait:
             await wait_for_migrations(client, created, timeout)
 
 
 def _check_recovery(live: "LiveConfiguration", *, refuse: bool) -> None:
-    """See that a leader would carry Migrations out; where the configuration is only assumed, warn."""
+    """Check that a leader would execute Migrations; if the configuration is only assumed, warn."""
     recovery = live.configuration.topology.spec.recovery
     if recovery.enabled and not recovery.dry_run:
         return
@@ -162,20 +162,20 @@ def _check_recovery(live: "LiveConfiguration", *, refuse: bool) -> None:
 
 
 def _nodes(world: "World", target: str) -> list[str]:
-    """Return the nodes that are meant, in order of the fabric."""
+    """Return the nodes of the target, in order of the fabric."""
     if target in world.nodes.row_of:
         return [target]
     layout = world.layout
-    found = layout.find(target)
+    domains = layout.find(target)
     kind, _, name = target.partition("/")
-    if not found and kind in ("node", "nodes", "no") and name in world.nodes.row_of:
+    if not domains and kind in ("node", "nodes", "no") and name in world.nodes.row_of:
         return [name]
-    if not found:
+    if not domains:
         raise CommandFailure(f"no domain and no node is called {target}; see `topo-scheduler topology`", USAGE)
-    if len(found) > 1:
-        paths = ", ".join("/".join(layout.domain_path(depth, index)) for depth, index in found[:4])
+    if len(domains) > 1:
+        paths = ", ".join("/".join(layout.domain_path(depth, index)) for depth, index in domains[:4])
         raise CommandFailure(f"{target} may mean {paths}; write the path of one of them", USAGE)
-    depth, index = found[0]
+    depth, index = domains[0]
     first, last = layout.domains[depth][index : index + 2].tolist()
     rows = layout.order[layout.offsets[first] : layout.offsets[last]]
     return [world.nodes.names[row] for row in rows.tolist()]
@@ -184,14 +184,14 @@ def _nodes(world: "World", target: str) -> list[str]:
 def migrations_for(
     pods: Sequence["Pod"], nodes: Sequence[str], target: str, scheduler: str
 ) -> tuple[list[WantedMigration], list[Stays]]:
-    """Return the Migrations that empty nodes, and the pods that stay."""
+    """Return the Migrations that drain nodes, and the pods that stay."""
     from topo_scheduler.api.annotations import GANG_ID, MOVABLE
 
-    inside = set(nodes)
+    drained = set(nodes)
     groups: dict[tuple[str, str], list[Pod]] = {}
     stays: list[Stays] = []
     for pod in sorted(pods, key=lambda pod: pod.key):
-        if pod.spec.node_name not in inside or pod.finished:
+        if pod.spec.node_name not in drained or pod.finished:
             continue
         controller = pod.metadata.controller
         if controller is not None and controller.kind in ("DaemonSet", "Node"):
@@ -206,17 +206,17 @@ def migrations_for(
             gang = pod.metadata.annotations.get(GANG_ID, "")
             key = f"gang {gang}" if gang else f"{controller.kind} {controller.name}"
             groups.setdefault((pod.metadata.namespace, key), []).append(pod)
-    wanted = []
-    for (namespace, key), some in groups.items():
-        first = some[0].metadata.controller
-        assert first is not None
-        uids = "\n".join(sorted(pod.metadata.uid for pod in some))
+    migrations = []
+    for (namespace, key), members in groups.items():
+        controller = members[0].metadata.controller
+        assert controller is not None
+        uids = "\n".join(sorted(pod.metadata.uid for pod in members))
         digest = hashlib.sha256(f"{target}\n{uids}".encode()).hexdigest()[:10]
         slug = re.sub(r"[^a-z0-9-]+", "-", f"drain-{target}".lower()).strip("-")[:50].strip("-")
-        named = tuple((pod.metadata.name, pod.metadata.uid) for pod in some)
-        workload = f"{first.kind} {first.name}" if key.startswith("gang ") else key
-        wanted.append(WantedMigration(namespace, f"{slug}-{digest}", workload, named))
-    return wanted, stays
+        named_pods = tuple((pod.metadata.name, pod.metadata.uid) for pod in members)
+        workload = f"{controller.kind} {controller.name}" if key.startswith("gang ") else key
+        migrations.append(WantedMigration(namespace, f"{slug}-{digest}", workload, named_pods))
+    return migrations, stays
 
 
 def counted(number: int, noun: str) -> str:
@@ -224,44 +224,44 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _report(target: str, nodes: Sequence[str], wanted: Sequence[WantedMigration], stays: Sequence[Stays]) -> None:
-    pods = counted(sum(len(one.pods) for one in wanted), "pod")
-    say(f"{target}: {counted(len(nodes), 'node')} to cordon, {pods} of {counted(len(wanted), 'workload')} to move")
-    for one in wanted:
-        names = few_of([name for name, _ in one.pods])
-        say(f"  {one.namespace}/{one.name}  {one.workload}: {names}")
+def _report(target: str, nodes: Sequence[str], migrations: Sequence[WantedMigration], stays: Sequence[Stays]) -> None:
+    pods = counted(sum(len(migration.pods) for migration in migrations), "pod")
+    say(f"{target}: {counted(len(nodes), 'node')} to cordon, {pods} of {counted(len(migrations), 'workload')} to move")
+    for migration in migrations:
+        names = few_of([name for name, _ in migration.pods])
+        say(f"  {migration.namespace}/{migration.name}  {migration.workload}: {names}")
     for stay in stays:
         say(f"  stays: pod {stay.pod} on {stay.node}: {stay.why}")
 
 
 def _plan(
-    target: str, nodes: Sequence[str], wanted: Sequence[WantedMigration], stays: Sequence[Stays], *, dry_run: bool
+    target: str, nodes: Sequence[str], migrations: Sequence[WantedMigration], stays: Sequence[Stays], *, dry_run: bool
 ) -> dict[str, object]:
-    """Return what is to be done, for machines."""
+    """Return the plan for JSON and YAML output."""
     return {
         "target": target,
         "dryRun": dry_run,
         "nodes": list(nodes),
         "migrations": [
             {
-                "namespace": one.namespace,
-                "name": one.name,
-                "workload": one.workload,
-                "pods": [{"name": name, "uid": uid} for name, uid in one.pods],
+                "namespace": migration.namespace,
+                "name": migration.name,
+                "workload": migration.workload,
+                "pods": [{"name": name, "uid": uid} for name, uid in migration.pods],
             }
-            for one in wanted
+            for migration in migrations
         ],
         "stays": [{"pod": stay.pod, "node": stay.node, "reason": stay.why} for stay in stays],
     }
 
 
 async def _write(
-    client: "Client", nodes: Sequence[str], wanted: Sequence[WantedMigration], target: str, cause: str
+    client: "Client", nodes: Sequence[str], migrations: Sequence[WantedMigration], target: str, cause: str
 ) -> list[tuple[str, str]]:
     """Cordon the nodes and create the Migrations; return namespace and name of each.
 
     Raises:
-        Failure: Migrations are not defined, or one could not be created.
+        CommandFailure: the definition of Migrations is not installed, or one could not be created.
     """
     from topo_scheduler.api.migrations import DEFINITION, Migration, MigrationPod, MigrationSpec
     from topo_scheduler.kube.client import MERGE_PATCH
@@ -273,7 +273,7 @@ async def _write(
     client = client.fenced(UNFENCED)
     writer = MigrationWriter(client)
     try:
-        over = {
+        ended_phases = {
             migration.key: migration.status.phase
             async for migration in writer.each()
             if isinstance(migration, Migration) and migration.phase is not None and migration.phase.over
@@ -288,25 +288,25 @@ async def _write(
             "PATCH", NODES.path("", node), body=cordon, content_type=MERGE_PATCH, timeout=TIMEOUT_SECONDS
         )
     refused, created = [], []
-    for one in wanted:
+    for wanted in migrations:
         spec = MigrationSpec(
             cause=cause or f"{target} is drained",
             avoid=[target],
-            pods=[MigrationPod(name, uid) for name, uid in one.pods],
+            pods=[MigrationPod(name, uid) for name, uid in wanted.pods],
         )
-        name, times = one.name, 1
-        while f"{one.namespace}/{name}" in over:
-            times += 1
-            name = f"{one.name}-{times}"
-        if times > 1:
-            phase = over[f"{one.namespace}/{one.name}"]
-            say(f"  {one.namespace}/{one.name} is over ({phase}): again as {name}", err=True)
-        result = await writer.create(one.namespace, name, spec)
-        # A Migration of this name is for the same pods: another drain is under way.
+        name, attempt = wanted.name, 1
+        while f"{wanted.namespace}/{name}" in ended_phases:
+            attempt += 1
+            name = f"{wanted.name}-{attempt}"
+        if attempt > 1:
+            phase = ended_phases[f"{wanted.namespace}/{wanted.name}"]
+            say(f"  {wanted.namespace}/{wanted.name} is over ({phase}): again as {name}", err=True)
+        result = await writer.create(wanted.namespace, name, spec)
+        # An existing Migration of this name is for the same pods: another drain is in progress.
         if result.outcome not in (MigrationWrite.WRITTEN, MigrationWrite.STALE):
-            refused.append(f"{one.namespace}/{one.name}: {result.message}")
+            refused.append(f"{wanted.namespace}/{wanted.name}: {result.message}")
         else:
-            created.append((one.namespace, name))
+            created.append((wanted.namespace, name))
     if refused:
         raise CommandFailure("these Migrations could not be created:\n  " + "\n  ".join(refused))
     return created

@@ -1,4 +1,4 @@
-"""How far the Migrations of a drain are: a table on a terminal, a line for each change elsewhere."""
+"""Progress of the Migrations of a drain: a table on a terminal, a line for each change elsewhere."""
 
 import asyncio
 import time
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 1.0
 TIMEOUT_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 30.0
-"""A Migration without a status for so long is reported: no scheduler has looked at it."""
+"""Seconds after which a Migration without a status is reported: no scheduler has handled it."""
 STALE_LEASE_SECONDS: Final = 300.0
-"""A Lease renewed longer ago than this has no leader, however much clocks differ."""
+"""Seconds since the last renewal after which a Lease counts as without a leader, even if clocks differ."""
 
 _migration: Final = msgspec.json.Decoder(Migration)
 
@@ -44,7 +44,7 @@ _lease: Final = msgspec.json.Decoder(_Lease)
 
 
 async def check_leader(client: Client, election: LeaderElection) -> None:
-    """Warn where no scheduler leads: Migrations wait until one does."""
+    """Warn if no scheduler leads: Migrations stay pending until one does."""
     if not election.leader_elect:
         return
     namespace, name = election.resource_namespace, election.resource_name
@@ -52,14 +52,15 @@ async def check_leader(client: Client, election: LeaderElection) -> None:
     try:
         lease = decode(_lease, await client.request("GET", path, timeout=TIMEOUT_SECONDS))
     except NotFound:
-        why = "does not exist"
+        problem = "does not exist"
     except ApiError:
-        return  # who may not read it learns the same from Migrations that get no status
+        return  # without this permission, users see Migrations that get no status
     else:
-        why = _without_leader(lease.spec)
-    if why:
+        problem = _without_leader(lease.spec)
+    if problem:
         say(
-            f"warning: Lease {namespace}/{name} {why}: no scheduler is running, and Migrations wait until one leads",
+            f"warning: Lease {namespace}/{name} {problem}: no scheduler is running, and Migrations wait until one"
+            " leads",
             err=True,
         )
 
@@ -76,47 +77,56 @@ def _without_leader(spec: _LeaseSpec) -> str:
 
 
 async def wait_for_migrations(client: Client, names: Sequence[tuple[str, str]], timeout: float | None) -> None:
-    """Show how far Migrations are until all have ended.
+    """Show the progress of Migrations until all have ended.
 
     Args:
         client: connection to the cluster.
-        names: namespace and name of each.
+        names: namespace and name of each Migration.
         timeout: longest wait in seconds; None for no limit.
 
     Raises:
-        Failure: one failed or was cancelled, no scheduler acts on one, or time is up.
-        KubeError: a refusal of the API server; while it does not answer, the wait goes on.
+        CommandFailure: a Migration failed or was cancelled, no scheduler handles one, or the time is up.
+        KubeError: the API server refused a request; while it does not answer, the wait goes on.
     """
     from topo_scheduler.cli import render
 
-    began = time.monotonic()
-    found: dict[str, Migration | None] = {}
+    started = time.monotonic()
+    migrations: dict[str, Migration | None] = {}
     screen = render.console()
-    shown = _ProgressTable(screen) if screen.is_terminal else _LineProgress()
-    with shown:
+    display = _ProgressTable(screen) if screen.is_terminal else _LineProgress()
+    with display:
         while True:
             try:
-                found = {f"{namespace}/{name}": await _read(client, namespace, name) for namespace, name in names}
+                migrations = {f"{namespace}/{name}": await _read(client, namespace, name) for namespace, name in names}
             except Unreachable as error:
-                shown.note(f"the API server does not answer: {error}")
+                display.note(f"the API server does not answer: {error}")
             else:
-                shown.show(found)
-                if all(one is None or _over(one) for one in found.values()):
+                display.show(migrations)
+                if all(migration is None or _over(migration) for migration in migrations.values()):
                     break
-                if refused := next((key for key, one in found.items() if one is not None and disabled(one)), None):
-                    raise CommandFailure(f"Migration {refused}: {state(found[refused])[1]}")
-            waited = time.monotonic() - began
-            if waited > SILENCE_SECONDS and any(one is not None and untouched(one) for one in found.values()):
-                shown.note(f"no scheduler has looked at a Migration within {SILENCE_SECONDS:g} s; does one run?")
-            if timeout is not None and waited > timeout:
-                left = sum(one is not None and not _over(one) for one in found.values())
+                if refused := next(
+                    (key for key, migration in migrations.items() if migration is not None and disabled(migration)),
+                    None,
+                ):
+                    raise CommandFailure(f"Migration {refused}: {state(migrations[refused])[1]}")
+            elapsed = time.monotonic() - started
+            if elapsed > SILENCE_SECONDS and any(
+                migration is not None and untouched(migration) for migration in migrations.values()
+            ):
+                display.note(f"no scheduler has looked at a Migration within {SILENCE_SECONDS:g} s; does one run?")
+            if timeout is not None and elapsed > timeout:
+                unfinished = sum(migration is not None and not _over(migration) for migration in migrations.values())
                 raise CommandFailure(
-                    f"{left} of {len(names)} Migrations have not ended within {timeout:g} s; they go on"
+                    f"{unfinished} of {len(names)} Migrations have not ended within {timeout:g} s; they go on"
                 )
             await asyncio.sleep(POLL_SECONDS)
-    failed = [f"{key}: {' '.join(state(one)).strip()}" for key, one in found.items() if not succeeded(one)]
-    if failed:
-        raise CommandFailure("pods stay, or may: these Migrations did not end in Done:\n  " + "\n  ".join(failed))
+    failures = [
+        f"{key}: {' '.join(state(migration)).strip()}"
+        for key, migration in migrations.items()
+        if not succeeded(migration)
+    ]
+    if failures:
+        raise CommandFailure("pods stay, or may: these Migrations did not end in Done:\n  " + "\n  ".join(failures))
 
 
 async def _read(client: Client, namespace: str, name: str) -> Migration | None:
@@ -138,51 +148,58 @@ def untouched(migration: Migration) -> bool:
 
 def disabled(migration: Migration) -> bool:
     """Whether the scheduler reports that recovery is off."""
-    waits = migration.phase in (None, Phase.PLANNED)
-    return waits and any(one.reason == REASON for one in migration.status.conditions)
+    not_started = migration.phase in (None, Phase.PLANNED)
+    return not_started and any(condition.reason == REASON for condition in migration.status.conditions)
 
 
 def succeeded(migration: Migration | None) -> bool:
-    """Whether its pods have left: they moved, or were gone already."""
+    """Whether its pods have left the nodes: they moved, or were already gone."""
     if migration is None:
         return False
-    gone = any(one.reason == "NothingToMove" for one in migration.status.conditions)
-    return migration.phase is Phase.DONE or (migration.phase is Phase.CANCELLED and gone)
+    nothing_to_move = any(condition.reason == "NothingToMove" for condition in migration.status.conditions)
+    return migration.phase is Phase.DONE or (migration.phase is Phase.CANCELLED and nothing_to_move)
 
 
 def state(migration: Migration | None) -> tuple[str, str]:
-    """Return phase and the most telling message of a Migration; one that was deleted has no phase."""
+    """Return phase and the most specific message of a Migration; a deleted one has no phase."""
     if migration is None:
         return "deleted", "it was deleted, which cancels it"
     status = migration.status
     if _over(migration):
         return status.phase, status.message
-    lacking = next((one.message for one in reversed(status.conditions) if one.status == "False" and one.message), "")
-    return status.phase or "no phase yet", lacking
+    reason = next(
+        (
+            condition.message
+            for condition in reversed(status.conditions)
+            if condition.status == "False" and condition.message
+        ),
+        "",
+    )
+    return status.phase or "no phase yet", reason
 
 
 class _LineProgress:
     """One line for each change."""
 
     def __init__(self) -> None:
-        self._before: dict[str, tuple[str, str]] = {}
+        self._last_states: dict[str, tuple[str, str]] = {}
         self._noted: set[str] = set()
 
     def __enter__(self) -> "_LineProgress":
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is left to close."""
+        """Do nothing: there is nothing to close."""
 
-    def show(self, found: Mapping[str, Migration | None]) -> None:
-        """Print what changed."""
-        ended = sum(one is None or _over(one) for one in found.values())
-        for key, migration in found.items():
-            now = state(migration)
-            if self._before.get(key) != now:
-                self._before[key] = now
-                phase, message = now
-                say(f"{ended} of {len(found)} ended; {key}: {phase}{f': {message}' if message else ''}", err=True)
+    def show(self, migrations: Mapping[str, Migration | None]) -> None:
+        """Print a line for each Migration whose state changed."""
+        ended = sum(migration is None or _over(migration) for migration in migrations.values())
+        for key, migration in migrations.items():
+            current = state(migration)
+            if self._last_states.get(key) != current:
+                self._last_states[key] = current
+                phase, message = current
+                say(f"{ended} of {len(migrations)} ended; {key}: {phase}{f': {message}' if message else ''}", err=True)
 
     def note(self, text: str) -> None:
         """Print a remark, once."""
@@ -192,7 +209,7 @@ class _LineProgress:
 
 
 class _ProgressTable:
-    """A table that stays in its place."""
+    """A table that is updated in place."""
 
     def __init__(self, screen: "object") -> None:
         from rich.live import Live
@@ -208,23 +225,23 @@ class _ProgressTable:
         """Leave the last state on the screen."""
         self._live.stop()
 
-    def show(self, found: Mapping[str, Migration | None]) -> None:
-        """Draw all of them."""
-        self._live.update(self._table(found), refresh=True)
+    def show(self, migrations: Mapping[str, Migration | None]) -> None:
+        """Draw all Migrations."""
+        self._live.update(self._table(migrations), refresh=True)
         self._note = ""
 
     def note(self, text: str) -> None:
         """Show a remark below the table."""
         self._note = text
 
-    def _table(self, found: Mapping[str, Migration | None]) -> "Table":
+    def _table(self, migrations: Mapping[str, Migration | None]) -> "Table":
         from rich.table import Table
         from rich.text import Text
 
-        ended = sum(one is None or _over(one) for one in found.values())
-        table = Table(caption=Text(" ".join(filter(None, (f"{ended} of {len(found)} ended.", self._note)))))
+        ended = sum(migration is None or _over(migration) for migration in migrations.values())
+        table = Table(caption=Text(" ".join(filter(None, (f"{ended} of {len(migrations)} ended.", self._note)))))
         for title in ("Migration", "phase", "message"):
             table.add_column(title)
-        for key, migration in found.items():
+        for key, migration in migrations.items():
             table.add_row(*(Text(part) for part in (key, *state(migration))))
         return table

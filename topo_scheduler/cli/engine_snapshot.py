@@ -1,4 +1,4 @@
-"""An engine that knows the cluster as it is at one moment, for a question about a pending pod."""
+"""An engine with a snapshot of the cluster, to explain a pending pod."""
 
 import asyncio
 import time
@@ -29,7 +29,7 @@ _INSTALL: Final = (
 
 
 async def _add_groups(client: Client, engine: Engine, listed: Listed, now: float) -> None:
-    """Tell an engine of the PodGroups there are."""
+    """Add all PodGroups to an engine."""
     for api, resource in (await served_groups(client)).items():
         try:
             objects, bad = await list_all(client, resource)
@@ -45,20 +45,20 @@ async def _add_groups(client: Client, engine: Engine, listed: Listed, now: float
 
 
 async def build_engine(client: Client, listed: Listed, configuration: Configuration) -> Engine:
-    """Return an engine that believes what a scheduler would that started now, with the owners of pending pods known.
+    """Return an engine in the state of a scheduler that starts now, with the owners of pending pods resolved.
 
     Raises:
-        KubeError: no answer for an owner.
+        KubeError: the API server did not answer the request for an owner.
         ConfigError: a plugin of the configuration can't be loaded here.
     """
     owners = OwnerDirectory(client)
     name = configuration.scheduler.scheduler_name
-    waiting = [
+    pending = [
         pod
         for pod in listed.pods
         if pod.spec.scheduler_name == name and not pod.spec.node_name and not pod.finished and pod.metadata.controller
     ]
-    await asyncio.gather(*(owners.complete(pod.metadata) for pod in waiting))
+    await asyncio.gather(*(owners.complete(pod.metadata) for pod in pending))
 
     def resolve(pod: Pod) -> Lineage | None:
         if pod.metadata.controller is None:
@@ -68,7 +68,7 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
             return None
         return Lineage(chain.owners, chain.complaint, doubt=chain.doubt)
 
-    # The plugins that the scheduler has: without them the answer would be another.
+    # The plugins of the scheduler are needed: without them the answer could differ.
     scheduler = configuration.scheduler
     now = time.monotonic()
     extensions = load_extensions(scheduler, Isolated(scheduler.plugin_timeout), remedy=_INSTALL)
@@ -86,11 +86,13 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
 
 
 def _has_claims(pod: Pod) -> bool:
-    return any(one.persistent_volume_claim is not None or one.ephemeral is not None for one in pod.spec.volumes)
+    return any(
+        volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in pod.spec.volumes
+    )
 
 
 async def _list_storage(client: Client, storage: Storage, listed: Listed) -> None:
-    """List what decides about claims; of what may not be listed the storage says so itself."""
+    """List the storage objects that claims depend on; `Storage` reports the resources that may not be listed."""
     for sink in storage_sinks(storage):
         try:
             objects, problems = await list_all(client, sink.resource)

@@ -1,4 +1,4 @@
-"""``topo-scheduler explain``: why a pod or job is where it is, or why it has no nodes yet and what would help."""
+"""``topo-scheduler explain``: why a pod or job was placed on its nodes, or why it is pending and what would help."""
 
 from pathlib import Path
 
@@ -70,7 +70,7 @@ async def _explain(
     output: str,
 ) -> None:
     from topo_scheduler.cli import explanation, explanation_text
-    from topo_scheduler.cli.finding import wanted
+    from topo_scheduler.cli.finding import parse_target
     from topo_scheduler.cli.live_config import live_configuration
     from topo_scheduler.cli.snapshot import connected
 
@@ -78,13 +78,13 @@ async def _explain(
         live = await live_configuration(client, config_path, config_map, scheduler_name)
         from topo_scheduler.api.config import ConfigError
 
-        found = wanted(target, client.namespace if namespace is None else namespace)
+        named_object = parse_target(target, client.namespace if namespace is None else namespace)
         try:
-            told = await explanation.explain(client, live.configuration, found)
+            report = await explanation.explain(client, live.configuration, named_object)
         except ConfigError as error:
             raise CommandFailure(str(error), USAGE) from error
     if output == "text":
-        for line in explanation_text.lines(told):
+        for line in explanation_text.lines(report):
             say(line)
     else:
-        click.echo(as_document(told, output))
+        click.echo(as_document(report, output))

@@ -1,6 +1,6 @@
-"""What ``topo-scheduler explain -o json`` prints, field by field. The published schema is made from this.
+"""The output of ``topo-scheduler explain -o json``, field by field. The published schema is generated from this.
 
-A change that takes away or renames a field, or changes what one means, makes a new version; new fields don't.
+Removing or renaming a field, or changing its meaning, needs a new version of the schema; new fields don't.
 """
 
 from typing import Any, Final, Literal
@@ -11,7 +11,7 @@ SCHEMA: Final = "topology.scheduler/explain/v1"
 
 
 class ReportPart(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """What all parts have in common."""
+    """Common rules of all parts."""
 
 
 class Event(ReportPart):
@@ -39,7 +39,7 @@ class GangReport(ReportPart):
 
 
 class WorkloadReport(ReportPart):
-    """What a pending pod is placed with. ``size``: pods that must be placed at once."""
+    """The workload of a pending pod. ``size``: number of pods that must be placed at once."""
 
     name: str
     made_by: str
@@ -51,7 +51,7 @@ class WorkloadReport(ReportPart):
 
 
 class SizeRuleReport(ReportPart):
-    """At least so many nodes, in so many leaves of one domain of the level ``within``."""
+    """The size rule: at least ``nodes`` nodes, in ``leaves`` leaves of one domain of the level ``within``."""
 
     nodes: int
     leaves: int
@@ -59,14 +59,14 @@ class SizeRuleReport(ReportPart):
 
 
 class Domain(ReportPart):
-    """A domain that lost, of those that come closest."""
+    """A rejected domain, one of those with the most room."""
 
     path: str
     reason: str
 
 
 class SeatReport(ReportPart):
-    """Where a pod of the workload would go."""
+    """The node that a pod of the workload would get."""
 
     pod: str
     node: str
@@ -74,7 +74,7 @@ class SeatReport(ReportPart):
 
 
 class DecisionReport(ReportPart):
-    """What would be decided now. ``reasons``: nodes by what keeps the pods away. Scores are from 0 to 1."""
+    """The decision that a scheduler would make now. ``reasons``: number of nodes by reason. Scores are from 0 to 1."""
 
     verdict: Literal["placed", "unschedulable"]
     message: str
@@ -95,7 +95,7 @@ class DecisionReport(ReportPart):
 
 
 class DomainReason(ReportPart):
-    """One domain of one level. ``room``: pods that it takes, of ``needed``; ``reasons`` as for the cluster."""
+    """One domain of one level. ``room``: pods that fit there, of ``needed``; ``reasons`` as for the cluster."""
 
     path: str
     level: str
@@ -107,7 +107,7 @@ class DomainReason(ReportPart):
 
 
 class Cost(ReportPart):
-    """What a way out takes. Ways are in order of this: the first part that differs decides."""
+    """Cost of a remedy. Remedies are sorted by cost: the first field that differs decides."""
 
     pods_ended: int
     gpus_ended: int
@@ -119,7 +119,7 @@ class Cost(ReportPart):
 
 
 class Ended(ReportPart):
-    """Pods that end together: a gang, or one pod. ``expected_end`` RFC 3339, null where nothing tells."""
+    """Pods that end together: a gang, or one pod. ``expected_end`` is in RFC 3339, null if unknown."""
 
     name: str
     gang: bool
@@ -129,14 +129,14 @@ class Ended(ReportPart):
 
 
 class WayOut(ReportPart):
-    """One way out, tried on a copy of the state. What does not belong to its kind is empty or null.
+    """One remedy, tried on a copy of the state. Fields that do not belong to its kind are empty or null.
 
-    ``ends`` what has to end (``free``), or is waited for (``wait``); ``nodes`` that get free, that come back
-    (``returnNodes``), or that the gang would use; ``size`` pods that fit (``reduce``); ``level`` innermost level of
-    which one domain would hold the gang (``relax``); ``demand`` and ``value`` what is to be changed in the pods
-    (``relax``, ``dropDemand``), or how nodes come back; ``until`` RFC 3339 (``wait``); ``parts`` what must
-    be done together (``combine``), else empty. ``least`` whether no cheaper set of pods would do (``free``); false
-    where the search for one ended at its bound.
+    ``ends``: workloads that must end (``free``), or whose end is awaited (``wait``). ``nodes``: nodes that become free,
+    that return (``returnNodes``), or that the gang would use. ``size``: pods that fit (``reduce``). ``level``:
+    innermost level at which one domain would contain the gang (``relax``). ``demand`` and ``value``: the change to the
+    pods (``relax``, ``dropDemand``), or how nodes return. ``until``: RFC 3339 (``wait``). ``parts``: remedies that must
+    be combined (``combine``), else empty. ``least``: whether no cheaper set of pods is enough (``free``); false if the
+    search for one reached its limit.
     """
 
     kind: Literal["wait", "returnNodes", "relax", "dropDemand", "reduce", "free", "combine"]
@@ -154,9 +154,10 @@ class WayOut(ReportPart):
 
 
 class PendingReport(ReportPart):
-    """Why a workload waits, and what would help, cheapest first.
+    """Why a workload is pending, and what would help, cheapest first.
 
-    ``reason`` the dominant one; ``members`` that must be placed at once; ``as_of`` RFC 3339; ``seconds`` it took.
+    ``reason``: the dominant reason. ``members``: pods that must be placed at once. ``as_of``: RFC 3339. ``seconds``:
+    duration of the search.
     """
 
     reason: str
@@ -172,9 +173,9 @@ class PendingReport(ReportPart):
 
 
 class Explained(ReportPart):
-    """All there is to say about one pod.
+    """The explanation of one pod.
 
-    Bound or finished pods have ``node`` to ``warnings``, pending ones ``workload`` to ``left_out``.
+    Bound or finished pods have the fields ``node`` to ``warnings``, pending pods ``workload`` to ``left_out``.
     """
 
     schema: Literal["topology.scheduler/explain/v1"]

@@ -1,4 +1,4 @@
-"""What is known of one pod's placement, as JSON: read from the pod, or decided by an engine made for the question."""
+"""Explanation of one pod's placement, as JSON: read from the pod, or decided by an engine built for the question."""
 
 import time
 from typing import TYPE_CHECKING, Any, Final
@@ -55,111 +55,111 @@ class _Events(Base):
 _events: Final = msgspec.json.Decoder(_Events)
 
 
-async def explain(client: Client, configuration: "Configuration", asked: NamedObject) -> Json:
-    """Return all there is to say about a pod; ``state`` is bound, finished, pending, gated, or deleted.
+async def explain(client: Client, configuration: "Configuration", target: NamedObject) -> Json:
+    """Return the explanation of a pod; its ``state`` is bound, finished, pending, gated, or deleted.
 
     Raises:
-        Failure: there is no such pod, or it is not this scheduler's.
+        CommandFailure: there is no such pod, or it belongs to another scheduler.
         KubeError: no answer from the API server.
     """
-    ours = configuration.scheduler.scheduler_name
-    pod = await find_pod(client, ours, asked)
-    if pod.spec.scheduler_name != ours:
+    scheduler_name = configuration.scheduler.scheduler_name
+    pod = await find_pod(client, scheduler_name, target)
+    if pod.spec.scheduler_name != scheduler_name:
         where = f"; it is on node {pod.spec.node_name}" if pod.spec.node_name else ""
         raise CommandFailure(
             f"pod {pod.key} is not ours: its schedulerName is {pod.spec.scheduler_name or '(none)'},"
-            f" this scheduler is called {ours}{where}"
+            f" this scheduler is called {scheduler_name}{where}"
         )
-    told: Json = {
+    report: Json = {
         "schema": SCHEMA,
         "pod": pod.metadata.name,
         "namespace": pod.metadata.namespace,
         "state": state_of(pod),
-        "events": await _told(client, pod),
+        "events": await _events_of_pod(client, pod),
     }
     if pod.spec.node_name:
-        return {**told, **await _bound(client, pod)}
-    if told["state"] == "pending":
-        return {**told, **await _decided(client, configuration, pod)}
-    return told
+        return {**report, **await _bound(client, pod)}
+    if report["state"] == "pending":
+        return {**report, **await _planned_decision(client, configuration, pod)}
+    return report
 
 
-async def _told(client: Client, pod: Pod) -> list[Json]:
-    """The events of a pod, as ``kubectl describe`` shows them; none where they may not be read."""
+async def _events_of_pod(client: Client, pod: Pod) -> list[Json]:
+    """Return the events of a pod, as ``kubectl describe`` shows them; none if they may not be read."""
     path = f"/api/v1/namespaces/{segment(pod.metadata.namespace)}/events"
     query = {"fieldSelector": f"involvedObject.uid={pod.metadata.uid}"}
     try:
-        found = decode(_events, await client.request("GET", path, query=query, timeout=TIMEOUT_SECONDS))
+        answer = decode(_events, await client.request("GET", path, query=query, timeout=TIMEOUT_SECONDS))
     except Forbidden:
         return []
-    return [{"type": event.type, "reason": event.reason, "message": event.message} for event in found.items]
+    return [{"type": event.type, "reason": event.reason, "message": event.message} for event in answer.items]
 
 
 # ---------------------------------------------------------------- bound
 
 
 async def _bound(client: Client, pod: Pod) -> Json:
-    written = pod.metadata.annotations
-    found: Json = {
+    annotations = pod.metadata.annotations
+    report: Json = {
         "node": pod.spec.node_name,
-        # Bound by hand or by another under our name: then nothing of ours is on it.
-        "byUs": ADDRESS in written,
-        "rank": written_number(written, RANK),
-        "address": written.get(ADDRESS),
-        "score": written.get(SCORE),
-        "spannedLevel": written.get(SPANNED_LEVEL),
-        "levelsSpanned": written_number(written, LEVELS_SPANNED),
-        "hops": written.get(HOPS),
-        "chargedGpus": written_number(written, CHARGED_GPUS),
-        "gpuFraction": written.get(CHARGED_FRACTION),
-        "gpuIndex": list(written_indexes(written, GPU_INDEX)),
-        "bandwidthMbit": written_number(written, RESERVED_BANDWIDTH),
+        # A pod bound by hand or by another scheduler under our name has no annotations of ours.
+        "byUs": ADDRESS in annotations,
+        "rank": written_number(annotations, RANK),
+        "address": annotations.get(ADDRESS),
+        "score": annotations.get(SCORE),
+        "spannedLevel": annotations.get(SPANNED_LEVEL),
+        "levelsSpanned": written_number(annotations, LEVELS_SPANNED),
+        "hops": annotations.get(HOPS),
+        "chargedGpus": written_number(annotations, CHARGED_GPUS),
+        "gpuFraction": annotations.get(CHARGED_FRACTION),
+        "gpuIndex": list(written_indexes(annotations, GPU_INDEX)),
+        "bandwidthMbit": written_number(annotations, RESERVED_BANDWIDTH),
     }
-    gang = written.get(GANG_ID)
+    gang = annotations.get(GANG_ID)
     if gang:
         pods, _ = await list_all(client, PODS, pod.metadata.namespace)
         members = [other for other in pods if other.metadata.annotations.get(GANG_ID) == gang]
         members.sort(key=lambda other: (written_number(other.metadata.annotations, RANK) or 0, other.metadata.name))
-        found["gang"] = {"id": gang, "members": [_member(other) for other in members]}
-    found["warnings"] = _without_place(found)
-    return found
+        report["gang"] = {"id": gang, "members": [_member(other) for other in members]}
+    report["warnings"] = _unlabelled_warnings(report)
+    return report
 
 
-def _without_place(found: Json) -> list[str]:
-    """What to say of a pod or gang on nodes that do not tell their place: what spans it is said as if they did."""
-    members = found["gang"]["members"] if "gang" in found else [found]
-    seated = [member for member in members if member["address"]]
-    lost = [
+def _unlabelled_warnings(report: Json) -> list[str]:
+    """Return warnings on nodes of the pod or gang without labels of their position, where spanned levels are wrong."""
+    members = report["gang"]["members"] if "gang" in report else [report]
+    placed_members = [member for member in members if member["address"]]
+    unlabelled_nodes = [
         member["node"]
-        for member in seated
+        for member in placed_members
         if UNLABELLED in member["address"].removesuffix(f".{member['node']}").split(".")
     ]
-    if not lost:
+    if not unlabelled_nodes:
         return []
-    nodes = list(dict.fromkeys(lost))
-    if len(seated) == 1:
+    nodes = list(dict.fromkeys(unlabelled_nodes))
+    if len(placed_members) == 1:
         return [f"node {nodes[0]} has no labels that tell its place in the fabric"]
     return [
-        f"{len(lost)} of {len(seated)} pods are on nodes without labels that tell their place in the fabric"
-        f" ({few_of(nodes)}): which leaves they share, and how many hops they are apart, is not known"
+        f"{len(unlabelled_nodes)} of {len(placed_members)} pods are on nodes without labels that tell their place in"
+        f" the fabric ({few_of(nodes)}): which leaves they share, and how many hops they are apart, is not known"
     ]
 
 
 def _member(pod: Pod) -> Json:
-    written = pod.metadata.annotations
+    annotations = pod.metadata.annotations
     return {
         "pod": pod.metadata.name,
         "node": pod.spec.node_name,
-        "rank": written_number(written, RANK),
-        "address": written.get(ADDRESS),
+        "rank": written_number(annotations, RANK),
+        "address": annotations.get(ADDRESS),
     }
 
 
 # ---------------------------------------------------------------- pending
 
 
-async def _decided(client: Client, configuration: "Configuration", pod: Pod) -> Json:
-    """Ask an engine that knows what a scheduler would know that started now; what it wants written is not."""
+async def _planned_decision(client: Client, configuration: "Configuration", pod: Pod) -> Json:
+    """Return the decision of an engine in the state of a scheduler that starts now; nothing of it is written."""
     listed = await list_cluster(client)
     from topo_scheduler.cli.engine_snapshot import build_engine
 
@@ -170,25 +170,27 @@ async def _decided(client: Client, configuration: "Configuration", pod: Pod) -> 
     from topo_scheduler.state.decision import Verdict
 
     uid = pod.metadata.uid
-    found = engine.workloads.of_pod(uid)
-    if found is None:
+    workload_and_member = engine.workloads.of_pod(uid)
+    if workload_and_member is None:
         changed = ["the pod changed while it was looked at; ask again"]
         return {"workload": None, "decision": None, "wouldTell": changed, "why": None, "leftOut": listed.problems}
-    workload, member = found
-    engine.queue.configure(FairnessLimits())  # a limit on decisions only says when; here the answer is wanted now
+    workload, member = workload_and_member
+    engine.queue.configure(FairnessLimits())  # a limit on decisions only delays them; here the answer is needed now
     now = time.monotonic()
-    said = []
-    # The second step is that in which a gang is told that it still lacks pods.
+    instructions = []
+    # The second step is the one that emits the event on missing pods of a gang.
     for moment in (now, now + REPORT_DELAY_SECONDS + 1):
-        said += engine.step(moment, time.perf_counter, _WITHOUT_LIMIT)
+        instructions += engine.step(moment, time.perf_counter, _WITHOUT_LIMIT)
         while engine.pending_work:
-            said += engine.step(moment, time.perf_counter, _WITHOUT_LIMIT)
+            instructions += engine.step(moment, time.perf_counter, _WITHOUT_LIMIT)
     decisions = [
-        one.decision for one in said if isinstance(one, RecordDecision) and one.decision.workload == workload.id
+        instruction.decision
+        for instruction in instructions
+        if isinstance(instruction, RecordDecision) and instruction.decision.workload == workload.id
     ]
-    # More pods than the gang's size are tried in two parts: the decision that places this pod is the one to tell.
-    decision = next((d for d in decisions if any(seat.uid == uid for seat in d.seats)), None)
-    decision = decision or next((d for d in decisions if d.verdict is not Verdict.PLACED), None)
+    # A gang with more pods than its size is placed in two parts: report the decision that places this pod.
+    decision = next((candidate for candidate in decisions if any(seat.uid == uid for seat in candidate.seats)), None)
+    decision = decision or next((candidate for candidate in decisions if candidate.verdict is not Verdict.PLACED), None)
     why = None
     if decision is not None and decision.verdict is not Verdict.PLACED:
         why = engine.why.explain(workload, now, time.time(), time.perf_counter)
@@ -203,7 +205,11 @@ async def _decided(client: Client, configuration: "Configuration", pod: Pod) -> 
             "gpusPerPod": member.cls.gpus,
         },
         "decision": _decision(decision, uid) if decision is not None else None,
-        "wouldTell": [one.message for one in said if isinstance(one, EmitEvent) and one.pod.uid == uid],
+        "wouldTell": [
+            instruction.message
+            for instruction in instructions
+            if isinstance(instruction, EmitEvent) and instruction.pod.uid == uid
+        ],
         "why": why_json(why) if why is not None else None,
         "leftOut": listed.problems,
     }

@@ -1,4 +1,4 @@
-"""``topo-scheduler filter``: where pods may go by Kubernetes' own rules, from a file."""
+"""``topo-scheduler filter``: feasible nodes of pods in a file by the rules of Kubernetes alone."""
 
 import json
 from pathlib import Path

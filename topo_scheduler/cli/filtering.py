@@ -1,4 +1,4 @@
-"""What Kubernetes' own rules say of pods and nodes in a snapshot: no cluster is asked, nothing of ours has a say."""
+"""Filtering of a snapshot's nodes by the rules of Kubernetes alone, without a cluster and without our own rules."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -43,29 +43,29 @@ KINDS: Final[Mapping[str, str]] = {
     "CSIStorageCapacity": "csiStorageCapacities",
     "VolumeAttachment": "volumeAttachments",
 }
-"""Where the objects of a ``List`` belong; a Pod is pending while it has no node."""
+"""Key of the snapshot for each kind of object in a ``List``; a Pod without a node is pending."""
 KEYS: Final = ("pods", "pending", *KINDS.values())
 
 
 class SnapshotError(ValueError):
-    """A snapshot that can't be read; the message names the object and what is wrong."""
+    """A snapshot that can't be read; the message names the object and the problem."""
 
 
 @dataclass(slots=True)
 class FilterAnswer:
-    """By pod (``namespace/name``): the nodes that would do, in order, and for each other node why not."""
+    """By pod (``namespace/name``): the feasible nodes, in order, and the reason for each other node."""
 
     feasible: dict[str, list[str]] = field(default_factory=dict)
     reasons: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 class _SnapshotLoader(yaml.SafeLoader):
-    """Leaves timestamps as they are written."""
+    """Loads timestamps as plain strings."""
 
 
 _SnapshotLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if tag != "tag:yaml.org,2002:timestamp"]
-    for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    first_character: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first_character, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 
 
@@ -82,15 +82,15 @@ def read_snapshot(path: Path) -> Mapping[str, Any]:
     except UnicodeDecodeError as error:
         raise SnapshotError(f"{path}: not UTF-8 text: {error}; save it as UTF-8") from error
     try:
-        found = json.loads(text) if text.lstrip().startswith("{") else yaml.load(text, _SnapshotLoader)
+        document = json.loads(text) if text.lstrip().startswith("{") else yaml.load(text, _SnapshotLoader)
     except RecursionError as error:
         raise SnapshotError(f"{path}: mappings or lists are nested too deeply; is a bracket left open?") from error
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-        # PyYAML raises more than its own errors, of a date such as 2026-13-01 for one.
+        # PyYAML raises other errors than its own too, e.g. for a date such as 2026-13-01.
         raise SnapshotError(f"{path}: {error}") from error
-    if not isinstance(found, Mapping):
+    if not isinstance(document, Mapping):
         raise SnapshotError(f"{path}: an object with lists was expected, such as {{nodes, pods, pending}}")
-    return _by_kind(found) if isinstance(found.get("items"), list) else found
+    return _by_kind(document) if isinstance(document.get("items"), list) else document
 
 
 def _by_kind(listed: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -105,10 +105,10 @@ def _by_kind(listed: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def filter_snapshot(snapshot: Mapping[str, Any]) -> FilterAnswer:
-    """Apply the rules of kube-scheduler 1.36 to each pending pod of a snapshot alone.
+    """Apply the rules of kube-scheduler 1.36 to each pending pod of a snapshot separately.
 
     Args:
-        snapshot: lists of Kubernetes objects as JSON has them, under the names in `KEYS`.
+        snapshot: lists of Kubernetes objects as in JSON, under the names in `KEYS`.
 
     Raises:
         SnapshotError: an object can't be read; the message names it.
@@ -118,17 +118,17 @@ def filter_snapshot(snapshot: Mapping[str, Any]) -> FilterAnswer:
         raise SnapshotError(f"unknown key {unknown[0]!r}; there are {', '.join(KEYS)}")
     world = _world(snapshot)
     pending = list(_objects(snapshot, "pending", Pod))
-    waiting = [pod for pod in _objects(snapshot, "pods", Pod) if not pod.spec.node_name and not pod.finished]
-    nominated = list(_nominated(world, [*waiting, *pending]))
+    unplaced = [pod for pod in _objects(snapshot, "pods", Pod) if not pod.spec.node_name and not pod.finished]
+    nominated = list(_nominated(world, [*unplaced, *pending]))
     answer = FilterAnswer()
     for pod in pending:
-        why = _why_not(world, pod, nominated)
-        answer.feasible[pod.key] = sorted(node for node, reason in why.items() if not reason)
-        answer.reasons[pod.key] = {node: str(reason) for node, reason in sorted(why.items()) if reason}
+        reason_by_node = _reason_by_node(world, pod, nominated)
+        answer.feasible[pod.key] = sorted(node for node, reason in reason_by_node.items() if not reason)
+        answer.reasons[pod.key] = {node: str(reason) for node, reason in sorted(reason_by_node.items()) if reason}
     return answer
 
 
-def _why_not(world: World, pod: Pod, nominated: list[Nominated]) -> dict[str, str]:
+def _reason_by_node(world: World, pod: Pod, nominated: list[Nominated]) -> dict[str, str]:
     try:
         amounts = as_amounts(pod_amounts(world.resources, pod))
         constraints = constraints_of(pod)
@@ -136,12 +136,19 @@ def _why_not(world: World, pod: Pod, nominated: list[Nominated]) -> dict[str, st
         return dict.fromkeys(world.nodes.row_of, str(error))
     world.nodes.widen()
     cls = pod_class(pod, amounts, (), 0, constraints)
-    others = [one for one in nominated if one.uid != pod.metadata.uid and one.priority >= pod.spec.priority]
-    why = reasons(world.around, cls, profile_of(world.residents, pod), others, ours=False)
+    other_nominations = [
+        nomination
+        for nomination in nominated
+        if nomination.uid != pod.metadata.uid and nomination.priority >= pod.spec.priority
+    ]
+    reason_by_node = reasons(world.around, cls, profile_of(world.residents, pod), other_nominations, ours=False)
     if pod.spec.node_name:
-        wrong = "node(s) didn't match the requested node name"
-        why = {node: reason if node == pod.spec.node_name else reason or wrong for node, reason in why.items()}
-    return why
+        other_node = "node(s) didn't match the requested node name"
+        reason_by_node = {
+            node: reason if node == pod.spec.node_name else reason or other_node
+            for node, reason in reason_by_node.items()
+        }
+    return reason_by_node
 
 
 def _nominated(world: World, pods: list[Pod]) -> Iterator[Nominated]:
@@ -161,19 +168,19 @@ def _world(snapshot: Mapping[str, Any]) -> World:
         world.put_node(node, 0.0)
     around = world.around
     around.namespaces = {
-        one.metadata.name: one.metadata.labels for one in _objects(snapshot, "namespaces", PartialObject)
+        item.metadata.name: item.metadata.labels for item in _objects(snapshot, "namespaces", PartialObject)
     }
     storage = around.storage
-    storage.claims = {_key(one.metadata): one for one in _objects(snapshot, "pvcs", PersistentVolumeClaim)}
+    storage.claims = {_key(item.metadata): item for item in _objects(snapshot, "pvcs", PersistentVolumeClaim)}
     for volume in _objects(snapshot, "pvs", PersistentVolume):
         storage.put(storage.volumes, volume.metadata.name, volume)
-    storage.classes = {one.metadata.name: one for one in _objects(snapshot, "storageClasses", StorageClass)}
-    storage.csi_nodes = {one.metadata.name: one for one in _objects(snapshot, "csiNodes", CSINode)}
-    storage.drivers = {one.metadata.name: one for one in _objects(snapshot, "csiDrivers", CSIDriver)}
+    storage.classes = {item.metadata.name: item for item in _objects(snapshot, "storageClasses", StorageClass)}
+    storage.csi_nodes = {item.metadata.name: item for item in _objects(snapshot, "csiNodes", CSINode)}
+    storage.drivers = {item.metadata.name: item for item in _objects(snapshot, "csiDrivers", CSIDriver)}
     capacities = _objects(snapshot, "csiStorageCapacities", CSIStorageCapacity)
-    storage.capacities = {_key(one.metadata): one for one in capacities}
+    storage.capacities = {_key(item.metadata): item for item in capacities}
     attachments = _objects(snapshot, "volumeAttachments", VolumeAttachment)
-    storage.attachments = {one.metadata.name: one for one in attachments}
+    storage.attachments = {item.metadata.name: item for item in attachments}
     for pod in _objects(snapshot, "pods", Pod):
         if pod.spec.node_name and not pod.finished:
             world.bound(pod)
@@ -187,12 +194,12 @@ def _key(metadata: ObjectMeta) -> tuple[str, str]:
 def _objects(snapshot: Mapping[str, Any], key: str, kind: type[T]) -> Iterator[T]:
     for item in snapshot.get(key) or ():
         try:
-            found = msgspec.convert(without_nulls(item), kind)
+            obj = msgspec.convert(without_nulls(item), kind)
         except msgspec.ValidationError as error:
             metadata = item.get("metadata") if isinstance(item, Mapping) else None
             names = [metadata.get(part) for part in ("namespace", "name")] if isinstance(metadata, Mapping) else []
             name = "/".join(str(part) for part in names if part)
             raise SnapshotError(f"{key}: {name or 'an object without a name'}: {error}") from error
-        if isinstance(found, Pod) and not found.metadata.uid:
-            found.metadata.uid = f"{found.metadata.namespace}/{found.metadata.name}"
-        yield found
+        if isinstance(obj, Pod) and not obj.metadata.uid:
+            obj.metadata.uid = f"{obj.metadata.namespace}/{obj.metadata.name}"
+        yield obj

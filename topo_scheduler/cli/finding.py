@@ -1,4 +1,4 @@
-"""Which pods a name on the command line means: a pod, or the workload that made them."""
+"""Resolution of a name on the command line: a pod, or the pods of a workload."""
 
 import re
 from dataclasses import dataclass
@@ -52,9 +52,10 @@ _TEMPLATE_HASH: Final = "pod-template-hash"
 
 @dataclass(frozen=True, slots=True)
 class NamedObject:
-    """What the command line names. ``kind`` in lower case, empty for a pod or whatever else has the name.
+    """The object that the command line names. ``kind`` is in lower case, empty for any kind with this name.
 
-    ``namespace`` empty for all of them; ``first`` what was taken for a namespace, as it is no type.
+    ``namespace`` is empty for all namespaces. ``first`` is the word before the slash if it is no type, and so counts as
+    a namespace.
     """
 
     kind: str
@@ -64,66 +65,70 @@ class NamedObject:
 
     @property
     def described(self) -> str:
-        """What it is called in messages."""
+        """Kind and name, for messages."""
         return f"{self.kind or 'pod'} {self.name}"
 
     @property
     def where(self) -> str:
-        """The namespace as messages have it."""
+        """The namespace, for messages."""
         return f"in namespace {self.namespace}" if self.namespace else "in any namespace"
 
 
-def wanted(target: str, namespace: str) -> NamedObject:
-    """Read ``NAME``, ``TYPE/NAME`` or ``NAMESPACE/NAME``; a type comes first where the word is both.
+def parse_target(target: str, namespace: str) -> NamedObject:
+    """Parse ``NAME``, ``TYPE/NAME`` or ``NAMESPACE/NAME``; a word that may be both counts as a type.
 
     Raises:
-        Failure: it is none of these.
+        CommandFailure: the target has none of these forms.
     """
-    first, slash, rest = target.partition("/")
+    first, slash, name = target.partition("/")
     if not slash:
         return NamedObject("", namespace, target)
-    if not first or not rest or "/" in rest:
+    if not first or not name or "/" in name:
         raise CommandFailure(f"{target!r}: write a pod's NAME, or TYPE/NAME as in job/train", USAGE)
     kind = _TYPE_OF.get(first.lower().partition(".")[0])
-    return NamedObject(kind, namespace, rest) if kind else NamedObject("", first, rest, first)
+    return NamedObject(kind, namespace, name) if kind else NamedObject("", first, name, first)
 
 
-async def find_pod(client: Client, scheduler: str, asked: NamedObject) -> Pod:
-    """Return the pod of a name; else of the pods of a workload of that name the first that waits, else the first.
+async def find_pod(client: Client, scheduler: str, target: NamedObject) -> Pod:
+    """Return the pod of this name; else the first pending pod of the workload of this name, else its first pod.
 
     Raises:
-        Failure: there is none, or in several namespaces.
+        CommandFailure: there is none, or there are some in several namespaces.
         KubeError: no answer from the API server.
     """
-    if asked.namespace and asked.kind in ("", "pod"):
+    if target.namespace and target.kind in ("", "pod"):
         try:
-            path = PODS.path(asked.namespace, asked.name)
+            path = PODS.path(target.namespace, target.name)
         except ValueError as error:
             raise CommandFailure(str(error)) from error
         try:
             return _codec.one(await client.request("GET", path, timeout=TIMEOUT_SECONDS))
         except NotFound as error:
-            if asked.kind == "pod":
-                raise CommandFailure(f"there is no pod {asked.name} {asked.where}; {_HINT}") from error
-    pods, _ = await list_all(client, PODS, asked.namespace or None)
-    found = [pod for pod in pods if asked.kind in ("", "pod") and pod.metadata.name == asked.name]
-    found = found or [pod for pod in pods if _is_of(pod, asked)]
-    if not found:
-        beside = "" if asked.kind else ", and no pods of a workload of that name"
-        has = f"{asked.described} has no pods" if asked.kind not in ("", "pod") else f"there is no {asked.described}"
-        if asked.first:
+            if target.kind == "pod":
+                raise CommandFailure(f"there is no pod {target.name} {target.where}; {_HINT}") from error
+    pods, _ = await list_all(client, PODS, target.namespace or None)
+    candidates = [pod for pod in pods if target.kind in ("", "pod") and pod.metadata.name == target.name]
+    candidates = candidates or [pod for pod in pods if _is_of(pod, target)]
+    if not candidates:
+        nothing_else = "" if target.kind else ", and no pods of a workload of that name"
+        missing = (
+            f"{target.described} has no pods" if target.kind not in ("", "pod") else f"there is no {target.described}"
+        )
+        if target.first:
             types = ", ".join(_TYPES)
-            raise CommandFailure(f"{has} {asked.where}{beside}: {asked.first} is no type of workload ({types})")
-        raise CommandFailure(f"{has} {asked.where}{beside}; {_HINT}")
-    namespaces = sorted({pod.metadata.namespace for pod in found})
+            raise CommandFailure(
+                f"{missing} {target.where}{nothing_else}: {target.first} is no type of workload ({types})"
+            )
+        raise CommandFailure(f"{missing} {target.where}{nothing_else}; {_HINT}")
+    namespaces = sorted({pod.metadata.namespace for pod in candidates})
     if len(namespaces) > 1:
-        raise CommandFailure(f"{asked.described} is in namespaces {', '.join(namespaces)}; choose one with -n", USAGE)
+        raise CommandFailure(f"{target.described} is in namespaces {', '.join(namespaces)}; choose one with -n", USAGE)
 
     def order(pod: Pod) -> tuple[bool, bool, int, str]:
         rank = written_number(pod.metadata.annotations, RANK) or 0
         return pod.spec.scheduler_name != scheduler, state_of(pod) != "pending", rank, pod.metadata.name
 
-    return min(found, key=order)
+    return min(candidates, key=order)
 
 
 _HINT: Final = "-n names another namespace, -A searches all"
@@ -140,24 +145,24 @@ def state_of(pod: Pod) -> str:
     return "gated" if pod.spec.scheduling_gates else "pending"
 
 
-def _is_of(pod: Pod, asked: NamedObject) -> bool:
-    return any(name == asked.name and asked.kind in ("", kind) for kind, name in _workloads(pod))
+def _is_of(pod: Pod, target: NamedObject) -> bool:
+    return any(name == target.name and target.kind in ("", kind) for kind, name in _workloads(pod))
 
 
 def _workloads(pod: Pod) -> set[tuple[str, str]]:
-    """Return kind and name of the workloads that a pod belongs to, as far as the pod itself tells."""
+    """Return kind and name of the workloads of a pod, as far as the pod itself names them."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
-    found = {(kind, labels[label]) for kind, label in _OWNER_LABELS if labels.get(label)}
-    found |= {("gang", annotations.get(GANG_NAME, "")), ("gang", annotations.get(GANG_ID, "").rpartition("/")[2])}
+    workloads = {(kind, labels[label]) for kind, label in _OWNER_LABELS if labels.get(label)}
+    workloads |= {("gang", annotations.get(GANG_NAME, "")), ("gang", annotations.get(GANG_ID, "").rpartition("/")[2])}
     if pod.spec.scheduling_group:
-        found.add(("podgroup", str(pod.spec.scheduling_group.get("podGroupName", ""))))
+        workloads.add(("podgroup", str(pod.spec.scheduling_group.get("podGroupName", ""))))
     controller = pod.metadata.controller
     if controller is not None:
         kind = controller.kind.lower()
-        found.add((kind, controller.name))
+        workloads.add((kind, controller.name))
         template = labels.get(_TEMPLATE_HASH)
         if kind == "replicaset" and template and controller.name.endswith(f"-{template}"):
-            found.add(("deployment", controller.name.removesuffix(f"-{template}")))
-        if kind == "job" and (made := re.fullmatch(r"(.+)-\d{8,}", controller.name)):
-            found.add(("cronjob", made[1]))
-    return found
+            workloads.add(("deployment", controller.name.removesuffix(f"-{template}")))
+        if kind == "job" and (cronjob_match := re.fullmatch(r"(.+)-\d{8,}", controller.name)):
+            workloads.add(("cronjob", cronjob_match[1]))
+    return workloads

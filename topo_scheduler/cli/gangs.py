@@ -1,4 +1,4 @@
-"""The largest gangs that fit now and stranded GPUs, on a terminal and as JSON."""
+"""The largest gangs that fit now, and stranded GPUs, on a terminal and as JSON."""
 
 from typing import Any
 
@@ -11,11 +11,11 @@ from topo_scheduler.scheduling.surveying.fragmentation import Fragmentation, Lar
 Json = dict[str, Any]
 
 
-def largest_gangs(found: Fragmentation) -> Group:
-    """Return a table for each GPU model with a line for each level. They fit into 80 columns; long names fold."""
+def largest_gangs(survey: Fragmentation) -> Group:
+    """Return a table for each GPU model with one row for each level. They fit into 80 columns; long names fold."""
     parts: list[RenderableType] = [Text("Largest gang that fits now", style="bold")]
-    for model in dict.fromkeys(one.model for one in found.gangs):
-        parts += [Text(model or "unknown model"), _table([one for one in found.gangs if one.model == model])]
+    for model in dict.fromkeys(gang.model for gang in survey.gangs):
+        parts += [Text(model or "unknown model"), _table([gang for gang in survey.gangs if gang.model == model])]
     return Group(*parts)
 
 
@@ -23,45 +23,45 @@ def _table(gangs: list[LargestGang]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("level", "of whole nodes", "in", "of typical members", "in"):
         table.add_column(name, header_style="dim", overflow="fold", no_wrap=name not in ("in", "level"))
-    for one in gangs:
+    for gang in gangs:
         table.add_row(
-            one.level,
-            f"{one.whole_nodes} x node = {_gpus(one.whole_gpus)}",
-            _where(one.whole_path) if one.whole_gpus else "",
-            f"{one.members} x {one.typical} = {_gpus(one.gpus)}",
-            _where(one.path) if one.gpus else "",
+            gang.level,
+            f"{gang.whole_nodes} x node = {_gpus(gang.whole_gpus)}",
+            _where(gang.whole_path) if gang.whole_gpus else "",
+            f"{gang.members} x {gang.typical} = {_gpus(gang.gpus)}",
+            _where(gang.path) if gang.gpus else "",
         )
     return table
 
 
-def stranded_line(found: Fragmentation) -> Text:
-    """Return how many free GPUs nobody can have."""
-    parts = [f"{found.stranded[model]} of {free} {model or 'unknown'}" for model, free in found.free.items()]
+def stranded_line(survey: Fragmentation) -> Text:
+    """Return a line with the number of free GPUs that no pod can use."""
+    parts = [f"{survey.stranded[model]} of {free} {model or 'unknown'}" for model, free in survey.free.items()]
     text = Text(f"Stranded: {', '.join(parts) or 'none'}")
-    if any(found.stranded.values()):
+    if any(survey.stranded.values()):
         text.stylize("yellow")
     return text
 
 
-def as_json(found: Fragmentation) -> Json:
-    """Return it as JSON has it."""
+def as_json(survey: Fragmentation) -> Json:
+    """Return the largest gangs and stranded GPUs for JSON output."""
     return {
         "largestGangs": [
             {
-                "level": one.level,
-                "gpuModel": one.model,
-                "wholeNodes": {"nodes": one.whole_nodes, "gpus": one.whole_gpus, "domain": "/".join(one.whole_path)},
+                "level": gang.level,
+                "gpuModel": gang.model,
+                "wholeNodes": {"nodes": gang.whole_nodes, "gpus": gang.whole_gpus, "domain": "/".join(gang.whole_path)},
                 "typicalMembers": {
-                    "gpusEach": one.typical,
-                    "members": one.members,
-                    "gpus": one.gpus,
-                    "domain": "/".join(one.path),
+                    "gpusEach": gang.typical,
+                    "members": gang.members,
+                    "gpus": gang.gpus,
+                    "domain": "/".join(gang.path),
                 },
             }
-            for one in found.gangs
+            for gang in survey.gangs
         ],
         "strandedGpus": [
-            {"gpuModel": model, "free": free, "stranded": found.stranded[model]} for model, free in found.free.items()
+            {"gpuModel": model, "free": free, "stranded": survey.stranded[model]} for model, free in survey.free.items()
         ],
     }
 

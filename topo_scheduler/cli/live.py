@@ -1,4 +1,4 @@
-"""The cluster as it changes: nodes and pods listed once and watched from then on."""
+"""A view of the cluster that follows changes: nodes and pods are listed once, then watched."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -15,11 +15,11 @@ from topo_scheduler.kube.sinks import Calls, Deleted
 from topo_scheduler.scheduling.world import World
 
 FIRST_LIST_SECONDS = 30.0
-"""Longest wait for nodes and pods to be listed."""
+"""Longest wait for the first lists of nodes and pods, in seconds."""
 
 
 class LiveWorld:
-    """A world that follows the cluster, and the pods that hold something of it."""
+    """A world that follows the cluster, and the pods that hold resources of it."""
 
     def __init__(self, configuration: Configuration) -> None:
         self._world = World(configuration.scheduler)
@@ -29,27 +29,27 @@ class LiveWorld:
 
     @property
     def world(self) -> World:
-        """Nodes, fabric, links and what pods hold, as of now."""
+        """Current nodes, fabric, links and resources of pods."""
         self._world.links.settle(self._world.layout)
         return self._world
 
     @property
     def pods(self) -> list[Pod]:
-        """The pods that are bound and have not ended."""
+        """The bound pods that have not finished."""
         return list(self._pods.values())
 
     def nodes_applied(self, nodes: Sequence[Node]) -> None:
-        """Nodes appeared or changed."""
+        """Handle nodes that appeared or changed."""
         for node in nodes:
             self._world.put_node(node, 0.0)
 
     def nodes_deleted(self, references: Sequence[Deleted]) -> None:
-        """Nodes vanished."""
+        """Handle deleted nodes."""
         for reference in references:
             self._world.remove_node(reference.name, reference.uid)
 
     def pods_applied(self, pods: Sequence[Pod]) -> None:
-        """Pods appeared or changed."""
+        """Handle pods that appeared or changed."""
         for pod in pods:
             if pod.finished:
                 self._forget(pod.metadata.uid)
@@ -58,7 +58,7 @@ class LiveWorld:
                 self._world.bound(pod)
 
     def pods_deleted(self, references: Sequence[Deleted]) -> None:
-        """Pods vanished."""
+        """Handle deleted pods."""
         for reference in references:
             self._forget(reference.uid)
 
@@ -72,10 +72,10 @@ async def following(client: Client, configuration: Configuration) -> AsyncIterat
     """Follow the cluster while the context lasts.
 
     Raises:
-        Failure: nodes and pods were not listed in time.
-        KubeError: they may not be listed, or there is no answer.
+        CommandFailure: nodes and pods were not listed in time.
+        KubeError: they may not be listed, or the API server does not answer.
     """
-    for kind in (NODES, PODS):  # what follows would try again and again
+    for kind in (NODES, PODS):  # fail at once, as the reflectors below would retry forever
         await client.request("GET", kind.collection(None), query={"limit": "1"}, timeout=TIMEOUT_SECONDS)
     live = LiveWorld(configuration)
     reflectors = (

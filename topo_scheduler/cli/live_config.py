@@ -1,6 +1,6 @@
-"""The configuration that the scheduler of a cluster runs with, read from the ConfigMap that its Deployment mounts.
+"""The configuration of a cluster's scheduler, read from the ConfigMap that its Deployment mounts.
 
-The models of the configuration take 0.2 s to import: they are, once it is known which ConfigMap to read.
+Importing the configuration models takes 0.2 s, so they are imported only once the ConfigMap is known.
 """
 
 from collections.abc import Sequence
@@ -79,7 +79,7 @@ _config_map: Final = msgspec.json.Decoder(_ConfigMap)
 
 @dataclass(frozen=True, slots=True)
 class LiveConfiguration:
-    """A configuration and where it comes from. ``assumed``: it could not be read, and defaults stand in for it."""
+    """A configuration and its source. ``assumed``: it could not be read, so it has the defaults."""
 
     configuration: "Configuration"
     origin: str
@@ -88,7 +88,7 @@ class LiveConfiguration:
 
 @dataclass(frozen=True, slots=True)
 class _Mounted:
-    """What a Deployment runs with: the ConfigMap behind ``--config``, if any, and the flags that override it."""
+    """Configuration of a Deployment: the ConfigMap behind ``--config``, if any, and the flags that override it."""
 
     deployment: str
     config_map: tuple[str, str] | None
@@ -98,16 +98,16 @@ class _Mounted:
 async def live_configuration(
     client: Client, config_path: Path | None, config_map: str | None, scheduler_name: str | None = None
 ) -> LiveConfiguration:
-    """Return the configuration of the scheduler that runs in a cluster; warn on standard error where it is assumed.
+    """Return the configuration of the scheduler that runs in a cluster; warn on standard error if it is assumed.
 
     Args:
         client: connection to the cluster.
-        config_path: a file or folder that replaces it.
+        config_path: a file or folder to read instead.
         config_map: ``NAMESPACE/NAME`` of the ConfigMap to read.
-        scheduler_name: replaces the name that the configuration gives.
+        scheduler_name: replaces the name in the configuration.
 
     Raises:
-        Failure: what was named can't be read, or its text can't be used.
+        CommandFailure: the named source can't be read, or its configuration is invalid.
         KubeError: no answer from the API server.
     """
     if config_path is not None and config_map:
@@ -119,12 +119,12 @@ async def live_configuration(
         live = await _read(client, config_path, config_map, mounted)
         return _named(live, scheduler_name)
     except ConfigError as error:
-        other = (
+        hint = (
             ""
             if config_path is not None
             else "\n--config FILE or --config-map NAMESPACE/NAME names another configuration"
         )
-        raise CommandFailure(f"{error}{other}", USAGE) from error
+        raise CommandFailure(f"{error}{hint}", USAGE) from error
 
 
 def _named(live: LiveConfiguration, scheduler_name: str | None) -> LiveConfiguration:
@@ -158,9 +158,9 @@ async def _read(
     try:
         live = await _from_map(client, namespace, name)
     except ApiError as error:
-        why = "does not exist" if isinstance(error, NotFound) else f"can't be read ({error.message})"
+        problem = "does not exist" if isinstance(error, NotFound) else f"can't be read ({error.message})"
         say(
-            f"warning: ConfigMap {namespace}/{name} {why}: defaults are assumed;"
+            f"warning: ConfigMap {namespace}/{name} {problem}: defaults are assumed;"
             " --config-map NAMESPACE/NAME or --config FILE names the scheduler's own",
             err=True,
         )
@@ -172,32 +172,35 @@ async def _from_map(client: Client, namespace: str, name: str) -> LiveConfigurat
     from topo_scheduler.api.config import ConfigError, load_configuration
 
     path = f"/api/v1/namespaces/{segment(namespace)}/configmaps/{segment(name)}"
-    found = decode(_config_map, await client.request("GET", path, timeout=TIMEOUT_SECONDS))
+    config_map = decode(_config_map, await client.request("GET", path, timeout=TIMEOUT_SECONDS))
     origin = f"ConfigMap {namespace}/{name}"
-    files = {f"{origin}: {key}": text for key, text in sorted(found.data.items()) if key.endswith((".yaml", ".yml"))}
+    files = {
+        f"{origin}: {key}": text for key, text in sorted(config_map.data.items()) if key.endswith((".yaml", ".yml"))
+    }
     if not files:
         raise ConfigError(f"{origin}: no key ends in .yaml; the scheduler reads such keys only")
     return LiveConfiguration(load_configuration(files), origin)
 
 
 async def _deployed(client: Client) -> _Mounted | None:
-    """Return what the scheduler's Deployment runs with; None where there is none, or it may not be listed.
+    """Return the configuration source of the scheduler's Deployment; None without one, or without permission to list.
 
     Raises:
-        Failure: several Deployments run with different ConfigMaps.
+        CommandFailure: several Deployments mount different ConfigMaps.
     """
     query = {"labelSelector": SELECTOR}
     try:
         answer = await client.request("GET", "/apis/apps/v1/deployments", query=query, timeout=TIMEOUT_SECONDS)
     except ApiError:
         return None
-    found = [_mounted(one) for one in decode(_deployments, answer).items]
-    if len({one.config_map for one in found}) > 1:
+    mounted = [_mounted(deployment) for deployment in decode(_deployments, answer).items]
+    if len({deployment.config_map for deployment in mounted}) > 1:
         names = ", ".join(
-            f"{one.deployment} mounts {'/'.join(one.config_map) if one.config_map else 'none'}" for one in found[:4]
+            f"{deployment.deployment} mounts {'/'.join(deployment.config_map) if deployment.config_map else 'none'}"
+            for deployment in mounted[:4]
         )
         raise CommandFailure(f"several schedulers run here: {names}; choose by --config-map NAMESPACE/NAME", USAGE)
-    return found[0] if found else None
+    return mounted[0] if mounted else None
 
 
 def _mounted(deployment: _Deployment) -> _Mounted:
@@ -205,24 +208,26 @@ def _mounted(deployment: _Deployment) -> _Mounted:
     described = f"Deployment {namespace}/{deployment.metadata.name}"
     spec = deployment.spec.template.spec
     for container in spec.containers:
-        said = [*container.command, *container.args]
-        config = _flag(said, "--config")
+        arguments = [*container.command, *container.args]
+        config = _flag(arguments, "--config")
         if config is None:
             continue
         maps = {volume.name: volume.config_map.name for volume in spec.volumes if volume.config_map is not None}
-        below = [mount for mount in container.volume_mounts if PurePosixPath(config).is_relative_to(mount.mount_path)]
-        mount = max(below, key=lambda mount: len(mount.mount_path), default=None)
+        matching_mounts = [
+            mount for mount in container.volume_mounts if PurePosixPath(config).is_relative_to(mount.mount_path)
+        ]
+        mount = max(matching_mounts, key=lambda mount: len(mount.mount_path), default=None)
         name = maps.get(mount.name) if mount is not None else None
-        return _Mounted(described, (namespace, name) if name else None, _flag(said, "--scheduler-name"))
-    names = [_flag([*one.command, *one.args], "--scheduler-name") for one in spec.containers]
+        return _Mounted(described, (namespace, name) if name else None, _flag(arguments, "--scheduler-name"))
+    names = [_flag([*container.command, *container.args], "--scheduler-name") for container in spec.containers]
     return _Mounted(described, None, next(filter(None, names), None))
 
 
-def _flag(said: Sequence[str], name: str) -> str | None:
+def _flag(arguments: Sequence[str], name: str) -> str | None:
     """Return the value of a flag, written ``--flag=value`` or as two arguments."""
-    for number, argument in enumerate(said):
+    for number, argument in enumerate(arguments):
         if argument.startswith(f"{name}="):
             return argument.removeprefix(f"{name}=")
-        if argument == name and number + 1 < len(said):
-            return said[number + 1]
+        if argument == name and number + 1 < len(arguments):
+            return arguments[number + 1]
     return None

@@ -1,6 +1,6 @@
-"""``topo-scheduler``: the commands, none of which is imported before it is called.
+"""``topo-scheduler``: the commands. Each is imported only when it is called.
 
-``--help`` and ``--version`` stay fast that way: numba and the Kubernetes client cost a second between them.
+So ``--help`` and ``--version`` are fast: importing numba and the Kubernetes client takes a second.
 """
 
 from importlib import import_module
@@ -22,19 +22,19 @@ COMMANDS: Final = {
     "simulate": "Schedule a workload on a cluster in virtual time, and compare policies.",
     "demo": "Schedule the examples on a cluster inside this process.",
 }
-"""Every command with the line ``--help`` shows for it; ``a-b`` is ``command`` in ``topo_scheduler.cli.a_b``."""
+"""All commands with their line in ``--help``; ``a-b`` is ``command`` in ``topo_scheduler.cli.a_b``."""
 
 
 class LazyCommands(click.Group):
-    """A group that knows its commands by name and imports the one that is called."""
+    """A group of commands that imports only the command that is called."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the command that was asked for; in a locale without the characters of its output, with others."""
+        """Run the command; output characters that the locale lacks are replaced."""
         use_plain_characters()
         return super().main(*args, **kwargs)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order in which they are met."""
+        """Return the names in the order of the help text."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -42,9 +42,9 @@ class LazyCommands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = import_module(f"topo_scheduler.cli.{cmd_name.replace('-', '_')}")
-        found = module.command
-        assert isinstance(found, click.Command)
-        return found
+        command = module.command
+        assert isinstance(command, click.Command)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands without importing them."""

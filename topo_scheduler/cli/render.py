@@ -1,4 +1,4 @@
-"""The fabric on a terminal: spine, leaf, node and the GPUs of each, with who sits on them."""
+"""The fabric on a terminal: spines, leaves, nodes and their GPUs, with the pods that hold them."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -15,20 +15,20 @@ from topo_scheduler.scheduling.surveying.link_survey import LinkState
 from topo_scheduler.state.wiring import readable
 
 PIPE_WIDTH: Final = 200
-"""Columns where there is no terminal to ask."""
+"""Columns of output that does not go to a terminal."""
 MOST_GPUS: Final = 16
-"""GPUs drawn one by one; a node with more gets numbers only."""
+"""Maximum GPUs of a node that are drawn one by one; a node with more gets numbers only."""
 COLOURS: Final = ("green", "cyan", "magenta", "yellow", "blue", "bright_red", "bright_green", "bright_cyan")
 
 
 class VisibleConsole(Console):
-    """A console that takes nothing in a text for markup, and prints codes for characters that are not visible."""
+    """A console that interprets no markup in texts, and prints escape codes for invisible characters."""
 
     def __init__(self, *, width: int | None = None, stderr: bool = False) -> None:
         super().__init__(highlight=False, markup=False, emoji=False, width=width, stderr=stderr)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield what is printed, in pieces."""
+        """Yield the segments to print."""
         for piece in super().render(renderable, options):
             if piece.control or piece.text.isprintable():
                 yield piece
@@ -38,9 +38,9 @@ class VisibleConsole(Console):
 
 def console() -> Console:
     """Return a console on standard output."""
-    found = VisibleConsole()
-    # What a pipe is read by does not care for columns: nothing may be cut off.
-    return found if found.is_terminal else VisibleConsole(width=PIPE_WIDTH)
+    terminal = VisibleConsole()
+    # Output to a pipe must not be cut off at a terminal's width.
+    return terminal if terminal.is_terminal else VisibleConsole(width=PIPE_WIDTH)
 
 
 def fabric(root: DomainView, *, wide: bool = False, tenants: bool = False, colours: "Palette | None" = None) -> Tree:
@@ -48,9 +48,9 @@ def fabric(root: DomainView, *, wide: bool = False, tenants: bool = False, colou
 
     Args:
         root: the fabric.
-        wide: with what more is known of nodes.
-        tenants: with the pods that hold GPUs.
-        colours: which pods share a colour; by default all of one namespace do.
+        wide: whether to show further facts about nodes.
+        tenants: whether to show the pods that hold GPUs.
+        colours: assigns colours to pods; by default all pods of a namespace share one.
     """
     palette = colours or Palette()
     top = Tree(_domain_line(root, "cluster", wide), guide_style="dim")
@@ -59,7 +59,7 @@ def fabric(root: DomainView, *, wide: bool = False, tenants: bool = False, colou
 
 
 class Palette:
-    """Gives groups of pods a colour each; a group is a namespace unless somebody knows better."""
+    """Gives each group of pods a colour; by default a group is a namespace."""
 
     def __init__(self, groups: dict[tuple[str, str], str] | None = None) -> None:
         self._groups = groups or {}
@@ -93,9 +93,9 @@ def _domain_line(view: DomainView, level: str, wide: bool) -> Text:
     )
     if view.uplink is not None and (wide or view.uplink.reserved or view.uplink.capacity is not None):
         line.append(f", {_uplink(view.uplink)}")
-    away = sum(bool(node.state) for node in nodes)
-    if away:
-        line.append(f", {away} not available", style="yellow")
+    unavailable = sum(bool(node.state) for node in nodes)
+    if unavailable:
+        line.append(f", {unavailable} not available", style="yellow")
     models = sorted({node.model for node in nodes if node.model})
     if not view.domains and len(models) == 1:
         line.append(f"  {models[0]}", style="dim")
@@ -133,31 +133,31 @@ def _say(tenant: Tenant) -> str:
 
 
 def _gpus(node: NodeView, palette: Palette, tenants: bool) -> Text:
-    """One square a GPU, in the colour of its pod."""
+    """Return one square for each GPU, in the colour of its pod."""
     squares = Text()
     for tenant in node.tenants:
         squares.append("■" * tenant.gpus, style=palette.colour(tenant) if tenants else "green")
-    taken = min(len(squares), node.capacity)
-    squares.append("□" * (node.capacity - taken), style="red" if node.state else "dim")
+    drawn = min(len(squares), node.capacity)
+    squares.append("□" * (node.capacity - drawn), style="red" if node.state else "dim")
     return squares
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def unlabelled_gpus(root: DomainView) -> bool:
-    """Return whether a node with GPUs does not tell its place."""
+    """Return whether a node with GPUs lacks labels of its position."""
     return any(node.capacity and not node.labelled for node in root.all_nodes())
 
 
 def unlabelled_note(root: DomainView) -> str:
-    """Return a sentence on nodes that do not tell their place, empty when all do."""
+    """Return a sentence on nodes without labels of their position, empty if there are none."""
     return lacking_labels([node.name for node in root.all_nodes() if not node.labelled], len(root.domain.nodes))
 
 
 def as_json(view: DomainView) -> dict[str, Any]:
-    """Return a domain and all inside it as JSON has it."""
+    """Return a domain with its inner domains and nodes, for JSON output."""
     domain = view.domain
     return {
         "name": domain.name,
@@ -201,7 +201,7 @@ def _tenant_json(tenant: Tenant) -> dict[str, Any]:
     }
 
 
-def problems(found: Sequence[str], most: int = 10) -> list[str]:
-    """Return what could not be read, cut where it is too much for a screen."""
-    left = len(found) - most
-    return [*found[:most], *([f"and {left} more of this kind"] if left > 0 else [])]
+def problems(messages: Sequence[str], limit: int = 10) -> list[str]:
+    """Return the first messages on what could not be read, with the number of the others."""
+    omitted = len(messages) - limit
+    return [*messages[:limit], *([f"and {omitted} more of this kind"] if omitted > 0 else [])]

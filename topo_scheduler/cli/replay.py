@@ -1,4 +1,4 @@
-"""``topo-scheduler replay``: whether recorded decisions come out again, bit for bit."""
+"""``topo-scheduler replay``: repeats recorded decisions and compares them bit for bit."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,23 +47,27 @@ def _as_json(report: "Report") -> str:
 
     from topo_scheduler import __version__
 
-    found: dict[str, Any] = asdict(report)
-    found["seconds"] = round(report.seconds, 3)
-    return json.dumps({"schema": SCHEMA, "version": __version__, "differences": int(report.first is not None), **found})
+    fields: dict[str, Any] = asdict(report)
+    fields["seconds"] = round(report.seconds, 3)
+    return json.dumps(
+        {"schema": SCHEMA, "version": __version__, "differences": int(report.first is not None), **fields}
+    )
 
 
 def _as_text(report: "Report") -> list[str]:
     from topo_scheduler import __version__
 
     lines = list(report.notes)
-    if others := [version for version in report.versions if version != __version__]:
-        lines.append(f"recorded by {', '.join(others)}, repeated by {__version__}: what differs may be meant to")
+    if other_versions := [version for version in report.versions if version != __version__]:
+        lines.append(
+            f"recorded by {', '.join(other_versions)}, repeated by {__version__}: what differs may be meant to"
+        )
     rate = f"{report.decisions / report.seconds:,.0f}/s" if report.seconds else "in no time"
     files = f"{report.files:,} {'file' if report.files == 1 else 'files'}"
     decisions = f"{report.decisions:,} {'decision' if report.decisions == 1 else 'decisions'} in {files}"
     if report.first is None:
-        told = "0 differences" if report.files else "nothing could be repeated"
-        return [*lines, f"{decisions} repeated, {told}, {rate}"]
+        result = "0 differences" if report.files else "nothing could be repeated"
+        return [*lines, f"{decisions} repeated, {result}, {rate}"]
     first = report.first
     lines += [
         f"{decisions} repeated, then the first difference:",

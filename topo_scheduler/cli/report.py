@@ -1,4 +1,4 @@
-"""What the demo shows at its end: the placement as a tree, workloads with their reasons, and what has no node."""
+"""Final output of the demo: the placement as a tree, workloads with their reasons, and pods without a node."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -17,14 +17,14 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Store
 
 MOST_LINES: Final = 3
-"""Events shown of one workload: those of a gang are much alike."""
+"""Maximum events of one workload that are shown: those of a gang are similar."""
 
 ABOUT_SCORES: Final = "A score ranks the places of one workload; those of two can't be compared."
 
 
 @dataclass(slots=True)
 class Group:
-    """Pods of one workload, as their user knows it."""
+    """Pods of one workload that a user submitted."""
 
     kind: str
     name: str
@@ -37,7 +37,7 @@ class Group:
 
 
 async def show(screen: Console, server: EmbeddedAPIServer, configuration: Configuration) -> None:
-    """Print everything; nodes and pods are read over HTTP, as anybody would."""
+    """Print everything; nodes and pods are read over HTTP, as by any client."""
     connection = configuration.scheduler.client_connection
     async with connected(connection.kubeconfig, None) as client:
         listed = await list_cluster(client)
@@ -46,23 +46,23 @@ async def show(screen: Console, server: EmbeddedAPIServer, configuration: Config
     assert root is not None
     name = configuration.scheduler.scheduler_name
     groups = workloads(server.store, [pod for pod in listed.pods if pod.spec.scheduler_name == name])
-    of_pod = {(pod.metadata.namespace, pod.metadata.name): group.title for group in groups for pod in group.pods}
-    screen.print(render.fabric(root, tenants=True, colours=render.Palette(of_pod)))
+    group_of_pod = {(pod.metadata.namespace, pod.metadata.name): group.title for group in groups for pod in group.pods}
+    screen.print(render.fabric(root, tenants=True, colours=render.Palette(group_of_pod)))
     screen.print()
     screen.print(table(groups, world))
     screen.print(Text(ABOUT_SCORES, style="dim"))
     screen.print()
     screen.print(reasons(groups, messages(server.store)))
-    waiting = [pod for group in groups for pod in group.pods if not pod.spec.node_name]
-    if not waiting:
+    pending = [pod for group in groups for pod in group.pods if not pod.spec.node_name]
+    if not pending:
         screen.print("Every pod of every workload has a node.")
-    for pod in waiting:
-        why = messages(server.store).get(pod.metadata.uid, [])
-        screen.print(f"{pod.metadata.name} has no node: {'; '.join(why) or 'nothing was said about it yet'}")
+    for pod in pending:
+        pod_messages = messages(server.store).get(pod.metadata.uid, [])
+        screen.print(f"{pod.metadata.name} has no node: {'; '.join(pod_messages) or 'nothing was said about it yet'}")
 
 
 def workloads(store: Store, pods: list[Pod]) -> list[Group]:
-    """Return the pods by the workload their user wrote; bare pods of one gang are one."""
+    """Return the pods by the workload that their user submitted; bare pods of one gang are one workload."""
     groups: dict[tuple[str, str], Group] = {}
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         kind, name = _origin(store, pod)
@@ -77,47 +77,49 @@ def _origin(store: Store, pod: Pod) -> tuple[str, str]:
         return ("Gang", gang) if gang else ("Pod", pod.metadata.name)
     kind, name, version = reference.kind, reference.name, reference.api_version
     while (served := store.kinds.of(version, kind)) and (owner := store.find(served, name, namespace)):
-        above = next((ref for ref in owner["metadata"].get("ownerReferences", ()) if ref.get("controller")), None)
-        if above is None:
+        controller = next((ref for ref in owner["metadata"].get("ownerReferences", ()) if ref.get("controller")), None)
+        if controller is None:
             break
-        kind, name, version = above["kind"], above["name"], above["apiVersion"]
+        kind, name, version = controller["kind"], controller["name"], controller["apiVersion"]
     return kind, name
 
 
 def messages(store: Store) -> dict[str, list[str]]:
-    """Return what was told about each pod by uid, as ``kubectl describe`` shows it."""
-    told: dict[str, list[str]] = {}
+    """Return the messages of the events of each pod by uid, as ``kubectl describe`` shows them."""
+    messages_of_pod: dict[str, list[str]] = {}
     for event in store.list("events"):
-        told.setdefault(event["involvedObject"].get("uid", ""), []).append(printable(str(event.obj.get("message", ""))))
-    return told
+        messages_of_pod.setdefault(event["involvedObject"].get("uid", ""), []).append(
+            printable(str(event.obj.get("message", "")))
+        )
+    return messages_of_pod
 
 
 def table(groups: list[Group], world: World) -> Table:
-    """Return the table of workloads: pods, leaves and score. It fits into 80 columns."""
-    shown = Table(box=None, pad_edge=False, header_style="bold")
+    """Return the table of workloads with pods, leaves and score. It fits into 80 columns."""
+    rendered = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("WORKLOAD", "PODS", "LEAVES", "SCORE"):
-        shown.add_column(title, overflow="fold", justify="right" if title in ("PODS", "SCORE") else "left")
+        rendered.add_column(title, overflow="fold", justify="right" if title in ("PODS", "SCORE") else "left")
     for group in groups:
         bound = [pod for pod in group.pods if pod.spec.node_name]
-        placed = sorted(
+        leaves_and_scores = sorted(
             {
                 ("/".join(world.leaf_of(pod.spec.node_name) or ()), pod.metadata.annotations.get(SCORE, ""))
                 for pod in bound
             }
         )
-        leaves, scores = [leaf for leaf, _ in placed], [score for _, score in placed]
-        shown.add_row(group.title, f"{len(bound)}/{len(group.pods)}", "\n".join(leaves), "\n".join(scores))
-    return shown
+        leaves, scores = [leaf for leaf, _ in leaves_and_scores], [score for _, score in leaves_and_scores]
+        rendered.add_row(group.title, f"{len(bound)}/{len(group.pods)}", "\n".join(leaves), "\n".join(scores))
+    return rendered
 
 
-def reasons(groups: list[Group], told: dict[str, list[str]]) -> Table:
-    """Return why each workload is where it is, or why not, in the words of its pods' events."""
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    shown.add_column("WORKLOAD", overflow="fold", max_width=32)
-    shown.add_column("WHY (events of its pods)", overflow="fold")
+def reasons(groups: list[Group], messages_of_pod: dict[str, list[str]]) -> Table:
+    """Return a table of workloads with the messages of their pods' events, which have the reasons."""
+    rendered = Table(box=None, pad_edge=False, header_style="bold")
+    rendered.add_column("WORKLOAD", overflow="fold", max_width=32)
+    rendered.add_column("WHY (events of its pods)", overflow="fold")
     for group in groups:
-        why = [line for pod in group.pods for line in told.get(pod.metadata.uid, ())]
-        if len(why) > MOST_LINES:
-            why[MOST_LINES - 1 :] = [f"and {len(why) - MOST_LINES + 1} more like these"]
-        shown.add_row(group.title, Text("\n".join(why)))
-    return shown
+        pod_messages = [line for pod in group.pods for line in messages_of_pod.get(pod.metadata.uid, ())]
+        if len(pod_messages) > MOST_LINES:
+            pod_messages[MOST_LINES - 1 :] = [f"and {len(pod_messages) - MOST_LINES + 1} more like these"]
+        rendered.add_row(group.title, Text("\n".join(pod_messages)))
+    return rendered

@@ -1,4 +1,4 @@
-"""``topo-scheduler run``: the daemon, with flags over the file over the defaults."""
+"""``topo-scheduler run``: the scheduler process. Flags override the configuration file, which overrides defaults."""
 
 import asyncio
 import errno
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """A duration such as ``15s``; the configuration says whether its value will do."""
+    """A duration such as ``15s``; the configuration checks its range."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Turn the text into seconds."""
+        """Return the duration in seconds."""
         from topo_scheduler.api.durations import DurationError, parse_duration
 
         try:
@@ -34,12 +34,12 @@ class Duration(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 
 class Size(click.ParamType):  # type: ignore[type-arg,unused-ignore]
-    """Bytes, such as ``512Mi``; the configuration says whether their number will do."""
+    """A size such as ``512Mi``; the configuration checks its range."""
 
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Turn the text into bytes."""
+        """Return the size in bytes."""
         from topo_scheduler.api.quantity import QuantityError, parse_quantity
 
         try:
@@ -61,7 +61,7 @@ def election_options(command: Callable[..., None]) -> Callable[..., None]:
         command = click.option(f"--leader-elect-{flag}", parameter, type=kind, metavar=_metavar(kind), help=text)(
             command
         )
-    # Of kube-scheduler's spelling: `--leader-elect`, `--leader-elect=false`.
+    # As in kube-scheduler: `--leader-elect`, `--leader-elect=false`.
     return click.option(
         "--leader-elect",
         type=click.BOOL,
@@ -108,7 +108,7 @@ def command(config_path: Path | None, **flags: Any) -> None:
 
     warm_beside()
     if kernels.CACHE.whole:
-        # Imports leave hardly any garbage, compilation much. The daemon enables collections once all is imported.
+        # Imports leave little garbage, compilation much. The daemon enables collections after all imports.
         gc.disable()
     from topo_scheduler.api.config import ConfigError
     from topo_scheduler.config_files import read_configuration
@@ -139,7 +139,7 @@ def command(config_path: Path | None, **flags: Any) -> None:
 
 
 def with_flags(configuration: "Configuration", flags: dict[str, Any]) -> "Configuration":
-    """Return the configuration with the flags that were given in place of what the file says.
+    """Return the configuration with the given flags, which override the values of the file.
 
     Raises:
         ConfigError: a value that can't be used.
@@ -153,8 +153,8 @@ def with_flags(configuration: "Configuration", flags: dict[str, Any]) -> "Config
     scheduler = configuration.scheduler
     merged = scheduler.model_dump()
     for section, names in _SECTIONS.items():
-        part = merged[section] if section else merged
-        part.update({field: given[flag] for flag, field in names.items() if flag in given})
+        section_values = merged[section] if section else merged
+        section_values.update({field: given[flag] for flag, field in names.items() if flag in given})
     try:
         return Configuration(SchedulerConfig.model_validate(merged), configuration.topology)
     except ValidationError as error:
@@ -175,13 +175,15 @@ _SECTIONS = {
     "record": {"record": "directory", "record_max_bytes": "max_bytes"},
     "audit_log": {"audit_log": "path"},
 }  # fmt: skip
-"""Where in SchedulerConfig each flag belongs."""
+"""By section of SchedulerConfig, the field of each flag."""
 
 
 def _explain(error: Any) -> str:
     section = str(error["loc"][0]) if error["loc"] else ""
     field = str(error["loc"][-1]) if error["loc"] else ""
-    names = {to: flag for flag, to in _SECTIONS.get(section if len(error["loc"]) > 1 else "", {}).items()}
+    names = {
+        field_name: flag for flag, field_name in _SECTIONS.get(section if len(error["loc"]) > 1 else "", {}).items()
+    }
     message = error["msg"].removeprefix("Value error, ")
     if field in names:
         prefix = "leader-elect-" if section == "leader_election" and field != "leader_elect" else ""

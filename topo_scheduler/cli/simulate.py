@@ -1,4 +1,4 @@
-"""``topo-scheduler simulate``: what this scheduler, and others, would have done with jobs, in virtual time."""
+"""``topo-scheduler simulate``: schedules jobs in virtual time, by this scheduler and by other policies."""
 
 import signal
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _write_report(context: click.Context, _: click.Parameter, folder: Path | None) -> None:
-    """Write a report anew and end: nothing that is needed to simulate is needed for it."""
+    """Write the report of a result again and exit; the modules of the simulation are not imported."""
     if folder is None or context.resilient_parsing:
         return
     from topo_scheduler.simulation.cases.model import CaseError
@@ -105,30 +105,32 @@ def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
     from topo_scheduler.simulation.cases.reading import read_cluster, waiting_in
 
     try:
-        asked = _Options(**given | {"workload": given["workload"] or waiting_in(given["cluster"])})
-        if asked.workers and asked.dask:
+        options = _Options(**given | {"workload": given["workload"] or waiting_in(given["cluster"])})
+        if options.workers and options.dask:
             raise CommandFailure("--workers and --dask: name one; a Dask cluster has workers of its own", USAGE)
-        if asked.bind_latency and asked.fill is not None:
+        if options.bind_latency and options.fill is not None:
             raise CommandFailure("--bind-latency and --fill: no time passes in a fill; leave one out", USAGE)
-        live = asked.cluster == LIVE
-        read = read_cluster(LIVE, kubeconfig=kubeconfig, context=context) if live else asked.cluster
-        with _ended_in_order():
-            lost = _simulate(asked, _tasks(asked, read))
+        live = options.cluster == LIVE
+        cluster = read_cluster(LIVE, kubeconfig=kubeconfig, context=context) if live else options.cluster
+        with _exit_on_signals():
+            lost_count = _simulate(options, _tasks(options, cluster))
     except CaseError as error:
         raise CommandFailure(str(error), USAGE) from error
-    if lost:
-        raise CommandFailure(f"{lost} {'run was' if lost == 1 else 'runs were'} lost; what is shown is of the others")
+    if lost_count:
+        raise CommandFailure(
+            f"{lost_count} {'run was' if lost_count == 1 else 'runs were'} lost; what is shown is of the others"
+        )
 
 
 @contextmanager
-def _ended_in_order() -> Iterator[None]:
-    """Have what ends a process end this one as Ctrl-C does: what is half written goes, and so do workers."""
+def _exit_on_signals() -> Iterator[None]:
+    """Exit on SIGTERM and SIGHUP as on Ctrl-C, so that incomplete files are removed and workers end."""
 
     def end(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
-    # nohup has the latter ignored
-    numbers = [one for one in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(one) is signal.SIG_DFL]
+    # nohup ignores SIGHUP
+    numbers = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
     for number in numbers:
         signal.signal(number, end)
     try:
@@ -139,12 +141,12 @@ def _ended_in_order() -> Iterator[None]:
 
 
 MOST_REASONS: Final = 3
-"""Reasons that are shown of workloads that never ran, for each policy."""
+"""Maximum reasons that are shown of workloads that never ran, for each policy."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """What the command line asks for, by the names of its options."""
+    """Values of the command line, by the names of its options."""
 
     cluster: str
     workload: str
@@ -160,7 +162,7 @@ class _Options:
     config_path: Path | None
 
 
-def _tasks(asked: _Options, cluster: "str | ClusterCase") -> "list[Task]":
+def _tasks(options: _Options, cluster: "str | ClusterCase") -> "list[Task]":
     from topo_scheduler.api.config import ConfigError
     from topo_scheduler.config_files import read_configuration
     from topo_scheduler.simulation.cases.what_if import changes_of
@@ -169,69 +171,82 @@ def _tasks(asked: _Options, cluster: "str | ClusterCase") -> "list[Task]":
     from topo_scheduler.simulation.tasks import Task, cases_of, check_files
 
     try:
-        base = read_configuration(asked.config_path)
+        configuration = read_configuration(options.config_path)
     except ConfigError as error:
         raise CommandFailure(str(error), USAGE) from error
-    numbers, policies = seeds_of(asked.seeds), read_policies(asked.policy)
-    assumed = Assumed(communication=asked.communication)
-    scenarios = [("", ()), *((one, changes_of(one)) for one in asked.what_if)]
+    seeds, policies = seeds_of(options.seeds), read_policies(options.policy)
+    assumed = Assumed(communication=options.communication)
+    scenarios = [("", ()), *((change, changes_of(change)) for change in options.what_if)]
     tasks = [
-        Task(one, seed, cluster, asked.workload, asked.fill, base, asked.bind_latency, assumed, changes, name)
+        Task(
+            policy,
+            seed,
+            cluster,
+            options.workload,
+            options.fill,
+            configuration,
+            options.bind_latency,
+            assumed,
+            changes,
+            name,
+        )
         for name, changes in scenarios
-        for one in policies
-        for seed in numbers
+        for policy in policies
+        for seed in seeds
     ]
     check_files(tasks)
-    for task in tasks[:: len(policies) * len(numbers)]:
-        cases_of(task)  # what is wrong with the last change is told before hours are spent on the first
+    for task in tasks[:: len(policies) * len(seeds)]:
+        cases_of(task)  # so that an error in the last change is reported before hours are spent on the first
     return tasks
 
 
-def _simulate(asked: _Options, tasks: "Sequence[Task]") -> int:
-    """Run tasks, show and write what came of them; return how many were lost."""
+def _simulate(options: _Options, tasks: "Sequence[Task]") -> int:
+    """Run tasks, show and write their results; return the number of lost tasks."""
     from topo_scheduler.simulation.results.writing import check_folder, lost_run, write_result
     from topo_scheduler.simulation.tasks import Done
 
-    if asked.out is not None:
-        check_folder(asked.out)
-    outcomes = dict(_outcomes(asked, tasks))
-    done = [one for at in range(len(tasks)) if isinstance(one := outcomes[at], Done)]
-    lost = [one for at in range(len(tasks)) if not isinstance(one := outcomes[at], Done)]
-    runs = [one.run for one in done]
-    if asked.out is not None:
-        files = {one.run.file: one.placements for one in done}
-        write_result(asked.out, runs, files, [lost_run(one.task, one.why) for one in lost])
+    if options.out is not None:
+        check_folder(options.out)
+    outcomes = dict(_outcomes(options, tasks))
+    done = [outcome for index in range(len(tasks)) if isinstance(outcome := outcomes[index], Done)]
+    lost = [outcome for index in range(len(tasks)) if not isinstance(outcome := outcomes[index], Done)]
+    runs = [outcome.run for outcome in done]
+    if options.out is not None:
+        files = {outcome.run.file: outcome.placements for outcome in done}
+        write_result(options.out, runs, files, [lost_run(outcome.task, outcome.why) for outcome in lost])
     _show(runs)
-    for gone in lost:
-        say(f"lost: {_name(gone.task)}, seed {gone.task.seed}: {gone.why}", err=True)
-    if asked.out is not None:
-        say(f"{asked.out / 'result.json'}: {len(runs)} {'run' if len(runs) == 1 else 'runs'}")
-        say(f"{asked.out / 'report.html'}: what happened, in pictures")
+    for lost_task in lost:
+        say(f"lost: {_name(lost_task.task)}, seed {lost_task.task.seed}: {lost_task.why}", err=True)
+    if options.out is not None:
+        say(f"{options.out / 'result.json'}: {len(runs)} {'run' if len(runs) == 1 else 'runs'}")
+        say(f"{options.out / 'report.html'}: what happened, in pictures")
     return len(lost)
 
 
-def _outcomes(asked: _Options, tasks: "Sequence[Task]") -> "Iterator[tuple[int, Done | LostTask]]":
-    """Yield the position and the outcome of each task, here one after another, in processes as they end."""
+def _outcomes(options: _Options, tasks: "Sequence[Task]") -> "Iterator[tuple[int, Done | LostTask]]":
+    """Yield the index and the outcome of each task: in order in this process, or as they end in several processes."""
     from topo_scheduler.simulation import tasks as running
     from topo_scheduler.simulation.sweep import sweep
 
-    with progress(len(tasks)) as shown:
-        if asked.workers or asked.dask:
-            shown(0, f"0 of {len(tasks)} runs", 0, 1)
-            for count, (at, outcome) in enumerate(sweep(tasks, workers=asked.workers or 0, address=asked.dask or "")):
-                shown(count + 1, f"{count + 1} of {len(tasks)} runs", 0, 1)
-                yield at, outcome
+    with progress(len(tasks)) as show:
+        if options.workers or options.dask:
+            show(0, f"0 of {len(tasks)} runs", 0, 1)
+            for count, (index, outcome) in enumerate(
+                sweep(tasks, workers=options.workers or 0, address=options.dask or "")
+            ):
+                show(count + 1, f"{count + 1} of {len(tasks)} runs", 0, 1)
+                yield index, outcome
             return
         for number, task in enumerate(tasks):
-            shown(number, f"{_name(task)}, seed {task.seed}", 0, 1)
+            show(number, f"{_name(task)}, seed {task.seed}", 0, 1)
             arrived = 0
 
-            def tell(count: int, total: int, number: int = number, task: "Task" = task) -> None:
+            def report_arrivals(count: int, total: int, number: int = number, task: "Task" = task) -> None:
                 nonlocal arrived
                 arrived += count
-                shown(number, f"{_name(task)}, seed {task.seed}", arrived, total)
+                show(number, f"{_name(task)}, seed {task.seed}", arrived, total)
 
-            yield number, running.run(task, tell)
+            yield number, running.run(task, report_arrivals)
 
 
 def _name(task: "Task") -> str:
@@ -244,17 +259,17 @@ def _show(runs: "Sequence[Run]") -> None:
 
     screen = render.console()
     groups = by_change(runs)
-    before = groups.pop(None, [])
-    if before:
-        screen.print(*comparison(before, screen.width), sep="")
-    for after in groups.values():
-        screen.print(*differences(before, after, screen.width), sep="")
-    told: set[str] = set()
+    baseline = groups.pop(None, [])
+    if baseline:
+        screen.print(*comparison(baseline, screen.width), sep="")
+    for changed in groups.values():
+        screen.print(*differences(baseline, changed, screen.width), sep="")
+    shown_names: set[str] = set()
     for run in runs:
         name = f"{run.policy}, what if {run.what_if}" if run.what_if else run.policy
-        if run.never_ran and name not in told:  # with another seed the reasons are much the same
-            told.add(name)
+        if run.never_ran and name not in shown_names:  # the reasons are similar for all seeds
+            shown_names.add(name)
             for line in run.never_ran[:MOST_REASONS]:
                 say(f"{name}: never ran: {line}", err=True)
-    for complaint in dict.fromkeys(one for run in runs for one in run.complaints):
+    for complaint in dict.fromkeys(complaint for run in runs for complaint in run.complaints):
         say(f"warning: {complaint}", err=True)

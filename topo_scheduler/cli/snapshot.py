@@ -1,6 +1,6 @@
-"""The cluster as it is at one moment: nodes and pods listed once, into a world of their own.
+"""A snapshot of the cluster: nodes and pods, listed once into a `World`.
 
-Nothing is watched and nothing is written, so any kubeconfig that may list nodes and pods will do.
+Nothing is watched and nothing is written, so any kubeconfig that may list nodes and pods is enough.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """Every node and pod, and what could not be read of them."""
+    """All nodes and pods, and messages on what could not be read."""
 
     nodes: list[Node]
     pods: list[Pod]
@@ -32,10 +32,10 @@ class Listed:
 
 @asynccontextmanager
 async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterator[Client]:
-    """Connect while the context lasts; what goes wrong with the server ends the command with one line.
+    """Connect while the context lasts; an error of the server ends the command with one line.
 
     Raises:
-        Failure: the kubeconfig can't be used, or the server does not answer or says no.
+        CommandFailure: the kubeconfig can't be used, or the server does not answer or refuses a request.
     """
     try:
         client = await Client.connect(kubeconfig or None, context or None)
@@ -57,7 +57,7 @@ async def list_cluster(client: Client) -> Listed:
 
 
 def build_world(listed: Listed, configuration: "Configuration") -> "World":
-    """Return nodes, fabric and what bound pods hold: enough to show a cluster, and no kernel is compiled for it."""
+    """Return nodes, fabric and resources of bound pods: enough to show a cluster, without compiling kernels."""
     from topo_scheduler.scheduling.world import World
 
     world = World(configuration.scheduler)

@@ -1,4 +1,4 @@
-"""``topo-scheduler topology``: the fabric of a cluster as a tree, with what is free, once or as it changes."""
+"""``topo-scheduler topology``: the fabric of a cluster as a tree with free GPUs, once or continuously."""
 
 import json
 from contextlib import AsyncExitStack
@@ -128,15 +128,15 @@ async def _watch(
             return _picture(live.world, live.pods, wide=output == "wide", title=now)
 
         if output not in ("json", "yaml") and screen.is_terminal:
-            with Screen(picture(), console=screen, screen=True, auto_refresh=False) as shown:
+            with Screen(picture(), console=screen, screen=True, auto_refresh=False) as display:
                 while True:
                     await asyncio.sleep(interval)
-                    shown.update(picture(), refresh=True)
+                    display.update(picture(), refresh=True)
         while True:
             if output in ("json", "yaml"):
-                told = _json(live.world, live.pods) if len(live.world.nodes) else {"nodes": []}
-                told = {"at": datetime.now().astimezone().isoformat(timespec="seconds"), **told}
-                click.echo(json.dumps(told) if output == "json" else f"---\n{as_document(told, output)}")
+                document = _json(live.world, live.pods) if len(live.world.nodes) else {"nodes": []}
+                document = {"at": datetime.now().astimezone().isoformat(timespec="seconds"), **document}
+                click.echo(json.dumps(document) if output == "json" else f"---\n{as_document(document, output)}")
             else:
                 screen.print(picture())
                 screen.print()
@@ -149,12 +149,12 @@ def _json(world: "World", pods: "list[Pod]") -> dict[str, Any]:
 
     root = views.tree(world, pods)
     assert root is not None
-    second = accelerators.as_json(accelerators.domains(world))
-    return {**render.as_json(root), **second, **gangs.as_json(fragmentation(world))}
+    accelerator_json = accelerators.as_json(accelerators.domains(world))
+    return {**render.as_json(root), **accelerator_json, **gangs.as_json(fragmentation(world))}
 
 
 def _picture(world: "World", pods: "list[Pod]", *, wide: bool, title: str = "") -> "Group":
-    """Return what is shown; with a title the sums stand first, as a screen may be too small for the tree."""
+    """Return the output; with a title the sums come first, as the screen may be too small for the tree."""
     from rich.console import Group, RenderableType
     from rich.text import Text
 
@@ -163,13 +163,13 @@ def _picture(world: "World", pods: "list[Pod]", *, wide: bool, title: str = "") 
 
     root = views.tree(world, pods)
     assert root is not None
-    torn = fragmentation(world)
+    surveyed = fragmentation(world)
     tree: list[RenderableType] = [render.fabric(root, wide=wide, tenants=wide)]
     if note := render.unlabelled_note(root):
         tree.append(Text(note, style="yellow"))
-    if second := accelerators.domains(world):
-        tree += [Text(), accelerators.table(second)]
-    sums: list[RenderableType] = [gangs.largest_gangs(torn), gangs.stranded_line(torn)]
+    if accelerator_domains := accelerators.domains(world):
+        tree += [Text(), accelerators.table(accelerator_domains)]
+    sums: list[RenderableType] = [gangs.largest_gangs(surveyed), gangs.stranded_line(surveyed)]
     if title:
         return Group(Text(title, style="dim"), *sums, Text(), *tree)
     return Group(*tree, Text(), *sums)

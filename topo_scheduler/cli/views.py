@@ -1,4 +1,4 @@
-"""The fabric as a tree of plain values: what the commands show, as text or as JSON."""
+"""The fabric as a tree of plain values, which commands show as text or JSON."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A node. ``bandwidth`` in Mbit/s, 0 when it does not tell; ``reserved`` of it by gangs."""
+    """A node. ``bandwidth`` in Mbit/s, 0 if unknown; ``reserved`` is the part that gangs reserved."""
 
     name: str
     ready: bool
@@ -41,12 +41,12 @@ class NodeView:
 
     @property
     def free(self) -> int:
-        """GPUs a pod may have: none of a node that is not ready, or cordoned."""
+        """GPUs that pods may use: none on a node that is not ready or cordoned."""
         return 0 if self.state else max(0, self.capacity - self.used)
 
     @property
     def state(self) -> str:
-        """What keeps pods away from it, or an empty string."""
+        """Why no pods may be placed on it, or an empty string."""
         if not self.ready:
             return "not ready"
         return "" if self.schedulable else "cordoned"
@@ -54,9 +54,9 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class DomainView:
-    """A domain with those inside it; ``nodes`` only where there is no level below. The whole has no ``uplink``.
+    """A domain with its inner domains; it has ``nodes`` only at the innermost level. The cluster has no ``uplink``.
 
-    ``switches`` the leaves on which the NICs of its nodes hang, where it is a unit of a rail-optimised fabric.
+    ``switches`` are the leaf switches of its nodes' NICs, if it is a scalable unit of a rail-optimised fabric.
     """
 
     domain: SurveyedDomain
@@ -66,14 +66,14 @@ class DomainView:
     switches: tuple[str, ...] = ()
 
     def all_nodes(self) -> Iterator[NodeView]:
-        """Yield every node below."""
+        """Yield all nodes of the domain."""
         yield from self.nodes
         for inner in self.domains:
             yield from inner.all_nodes()
 
 
 def tree(world: World, pods: list[Pod]) -> DomainView | None:
-    """Return the whole fabric, None when there is no node."""
+    """Return the whole fabric, None without nodes."""
     if not len(world.nodes):
         return None
     tenants = _tenants(world, pods)
@@ -101,8 +101,8 @@ def _tenants(world: World, pods: list[Pod]) -> dict[str, list[Tenant]]:
         if entry is not None and gpus:
             tenant = Tenant(pod.metadata.namespace, pod.metadata.name, gpus, pod.spec.scheduler_name)
             by_node.setdefault(entry.node, []).append(tenant)
-    for found in by_node.values():
-        found.sort(key=lambda tenant: (tenant.namespace, tenant.name))
+    for tenants in by_node.values():
+        tenants.sort(key=lambda tenant: (tenant.namespace, tenant.name))
     return by_node
 
 

@@ -1,4 +1,4 @@
-"""An explanation of a workload that waits, as JSON has it: `explained.Why`."""
+"""JSON of the explanation of a pending workload: `explained.PendingReport`."""
 
 from datetime import UTC, datetime
 from math import isfinite
@@ -12,46 +12,46 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def why_json(found: "Explanation") -> Json:
-    """Return an explanation as JSON has it."""
+def why_json(explanation: "Explanation") -> Json:
+    """Return an explanation for JSON output."""
     return {
-        "reason": found.reason,
-        "members": found.members,
-        "gpusPerPod": found.gpus,
-        "sizeRule": rule_json(found.rule),
-        "nodes": found.nodes,
-        "reasons": dict(found.reasons),
+        "reason": explanation.reason,
+        "members": explanation.members,
+        "gpusPerPod": explanation.gpus,
+        "sizeRule": rule_json(explanation.rule),
+        "nodes": explanation.nodes,
+        "reasons": dict(explanation.reasons),
         "domains": [
             {
-                "path": "/".join(one.path),
-                "level": one.level,
-                "nodes": one.nodes,
-                "freeGpus": one.free_gpus,
-                "room": one.room,
-                "needed": found.members,
-                "reasons": dict(one.reasons),
+                "path": "/".join(domain.path),
+                "level": domain.level,
+                "nodes": domain.nodes,
+                "freeGpus": domain.free_gpus,
+                "room": domain.room,
+                "needed": explanation.members,
+                "reasons": dict(domain.reasons),
             }
-            for one in found.domains
+            for domain in explanation.domains
         ],
-        "waysOut": [_way(way, found.at) for way in found.ways],
-        "asOf": _time(found.at),
-        "seconds": round(found.seconds, 4),
+        "waysOut": [_way(remedy, explanation.at) for remedy in explanation.ways],
+        "asOf": _time(explanation.at),
+        "seconds": round(explanation.seconds, 4),
     }
 
 
 def rule_json(rule: "SizeRule | None") -> Json | None:
-    """Return a size rule as JSON has it."""
+    """Return a size rule for JSON output."""
     return {"nodes": rule.nodes, "leaves": rule.leaves, "within": rule.domain} if rule is not None else None
 
 
-def _way(way: "Way", at: float) -> Json:
+def _way(remedy: "Way", at: float) -> Json:
     from topo_scheduler.scheduling.explaining.ways import RemedyKind
     from topo_scheduler.scheduling.explaining.ways_text import say
 
-    cost = way.cost
+    cost = remedy.cost
     return {
-        "kind": way.kind.value,
-        "say": say(way, at),
+        "kind": remedy.kind.value,
+        "say": say(remedy, at),
         "cost": {
             "podsEnded": cost.pods,
             "gpusEnded": cost.gpus,
@@ -63,22 +63,22 @@ def _way(way: "Way", at: float) -> Json:
         },
         "ends": [
             {
-                "name": one.name,
-                "gang": one.gang,
-                "pods": list(one.pods),
-                "gpus": one.gpus,
-                "expectedEnd": _time(one.ends) if isfinite(one.ends) else None,
+                "name": ended.name,
+                "gang": ended.gang,
+                "pods": list(ended.pods),
+                "gpus": ended.gpus,
+                "expectedEnd": _time(ended.ends) if isfinite(ended.ends) else None,
             }
-            for one in way.ended
+            for ended in remedy.ended
         ],
-        "nodes": list(way.nodes),
-        "size": way.size or None,
-        "level": way.level or None,
-        "demand": way.demand or None,
-        "value": way.value or None,
-        "until": _time(way.until) if way.until else None,
-        "parts": [_way(part, at) for part in way.parts],
-        "least": way.least if way.kind is RemedyKind.FREE else None,
+        "nodes": list(remedy.nodes),
+        "size": remedy.size or None,
+        "level": remedy.level or None,
+        "demand": remedy.demand or None,
+        "value": remedy.value or None,
+        "until": _time(remedy.until) if remedy.until else None,
+        "parts": [_way(part, at) for part in remedy.parts],
+        "least": remedy.least if remedy.kind is RemedyKind.FREE else None,
     }
 
 
