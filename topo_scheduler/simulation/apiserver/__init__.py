@@ -1,11 +1,11 @@
-"""An API server in this process: real lists, watches, bindings, patches and deletions, and faults on demand.
+"""An API server in this process, with lists, watches, bindings, patches and deletions, and with fault injection.
 
-``EmbeddedAPIServer`` serves HTTP; its ``store`` is the same cluster without HTTP, for whoever lives in this process.
+``EmbeddedAPIServer`` serves HTTP. Its ``store`` gives code in this process access to the same cluster without HTTP.
 
-What it does is what ``tests/contract`` checks on real servers. What it leaves out: fields that a kind does not have
-are kept instead of dropped; objects are validated only where a scheduler could notice; server-side apply merges and
-keeps no record of owners; custom resources are not checked against their schema and are served at once; there are
-no webhooks, no quotas, no aggregation, and no TLS; tokens don't expire; protobuf is read for a few kinds only.
+``tests/contract`` checks its behaviour, and runs against real servers too. It differs from a real server as follows.
+Unknown fields are kept instead of dropped. Objects are validated only where a scheduler could notice. Server-side apply
+merges without field ownership. Custom resources are not validated against their schema and are served at once. There
+are no webhooks, no quotas, no aggregation and no TLS. Tokens do not expire. Protobuf is supported for a few kinds only.
 """
 
 from .deletion import DeleteOptions

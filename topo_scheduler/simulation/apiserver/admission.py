@@ -1,7 +1,7 @@
-"""What a real server adds to an object that is created, and what it refuses: defaults and admission, kind by kind.
+"""Defaulting and admission of new objects by kind, as a real API server does them.
 
-Only what a scheduler, a controller or a kubelet reads is defaulted. Each rule is a function from object to object,
-registered under the resource it is for; a resource without one is stored as it came.
+Only fields that a scheduler, a controller or a kubelet reads get defaults. Each rule is a function from object to
+object, registered by resource. Objects of other resources are stored unchanged.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ _POD_IMMUTABLE = (
 
 
 class Lookup(Protocol):
-    """What admission may ask of the store."""
+    """The part of the store that admission uses."""
 
     kinds: Registry
 
     def find(self, kind: ApiKind | str, name: str, namespace: str = "") -> ObjectVersion | None:
-        """An object, or None."""
+        """Return an object, or None."""
 
     def list(self, kind: ApiKind | str) -> list[ObjectVersion]:
-        """All objects of a kind."""
+        """Return all objects of a kind."""
 
 
 def admit(kind: ApiKind, obj: Json, store: Lookup, moment: datetime) -> Json:
-    """The object with its defaults, or a refusal."""
+    """Return the object with its defaults; raises `APIError` if admission rejects it."""
     if kind.namespaced:
         _check_namespace(obj["metadata"]["namespace"], kind, obj, store)
     rule = _ON_CREATE.get(kind.id)
@@ -64,13 +64,13 @@ def admit(kind: ApiKind, obj: Json, store: Lookup, moment: datetime) -> Json:
 
 
 def default(kind: ApiKind, obj: Json) -> Json:
-    """The object with the values a decoder fills in; a second time changes nothing."""
+    """Return the object with the defaults that a decoder sets; the function is idempotent."""
     rule = _DEFAULTS.get(kind.id)
     return rule(obj) if rule else obj
 
 
 def check_update(kind: ApiKind, old: Json, new: Json) -> None:
-    """Refuse changes of a pod's spec that only the binding, or nobody, may make."""
+    """Reject changes of immutable fields of a pod's spec, and of its node."""
     if kind.id != "pods" or old["spec"] == new.get("spec"):
         return
     if _fixed(old, spec(old)) != _fixed(old, spec(new)):
@@ -78,45 +78,45 @@ def check_update(kind: ApiKind, old: Json, new: Json) -> None:
 
 
 def _fixed(old: Json, pod_spec: Json) -> Json:
-    free = _GATED_MAY_CHANGE if spec(old).get("schedulingGates") else _MAY_CHANGE
-    rest = {field: value for field, value in pod_spec.items() if field not in free}
-    for part in ("containers", "initContainers"):
-        if part in rest:
-            rest[part] = [{**container, "image": ""} for container in rest[part]]
-    return rest
+    mutable = _GATED_MAY_CHANGE if spec(old).get("schedulingGates") else _MAY_CHANGE
+    immutable = {field: value for field, value in pod_spec.items() if field not in mutable}
+    for list_name in ("containers", "initContainers"):
+        if list_name in immutable:
+            immutable[list_name] = [{**container, "image": ""} for container in immutable[list_name]]
+    return immutable
 
 
 def _check_namespace(namespace: str, kind: ApiKind, obj: Json, store: Lookup) -> None:
-    found = store.find("namespaces", namespace)
-    if found is None:
+    namespace_record = store.find("namespaces", namespace)
+    if namespace_record is None:
         raise APIError(404, "NotFound", f'namespaces "{namespace}" not found', name=namespace, kind="namespaces")
-    if "deletionTimestamp" in found["metadata"]:
-        why = f"unable to create new content in namespace {namespace} because it is being terminated"
+    if "deletionTimestamp" in namespace_record["metadata"]:
+        reason = f"unable to create new content in namespace {namespace} because it is being terminated"
         cause = {"reason": "NamespaceTerminating", "message": f"namespace {namespace} is being terminated"}
         cause["field"] = "metadata.namespace"
-        raise forbidden(kind.id, obj["metadata"]["name"], why, kind=kind.plural, causes=[cause])
+        raise forbidden(kind.id, obj["metadata"]["name"], reason, kind=kind.plural, causes=[cause])
 
 
 # Pods
 
 
 def pod_spec_defaults(pod_spec: Json) -> Json:
-    """A pod's spec, or a template's, as a decoder completes it."""
-    filled = {**_POD_DEFAULTS, **pod_spec}
-    for part in ("containers", "initContainers"):
-        if filled.get(part):
-            filled[part] = [_container_defaults(container) for container in filled[part]]
-    return filled
+    """Return the spec of a pod or a template with the defaults of a decoder."""
+    complete = {**_POD_DEFAULTS, **pod_spec}
+    for list_name in ("containers", "initContainers"):
+        if complete.get(list_name):
+            complete[list_name] = [_container_defaults(container) for container in complete[list_name]]
+    return complete
 
 
 def _container_defaults(container: Json) -> Json:
     image = str(container.get("image", ""))
-    always = image.endswith(":latest") or ":" not in image.rpartition("/")[2]
-    filled = {**_CONTAINER_DEFAULTS, "imagePullPolicy": "Always" if always else "IfNotPresent", **container}
-    resources = filled["resources"]
+    pull_always = image.endswith(":latest") or ":" not in image.rpartition("/")[2]
+    complete = {**_CONTAINER_DEFAULTS, "imagePullPolicy": "Always" if pull_always else "IfNotPresent", **container}
+    resources = complete["resources"]
     if resources.get("limits"):
-        filled["resources"] = {**resources, "requests": {**resources["limits"], **(resources.get("requests") or {})}}
-    return filled
+        complete["resources"] = {**resources, "requests": {**resources["limits"], **(resources.get("requests") or {})}}
+    return complete
 
 
 def _pod(obj: Json) -> Json:
@@ -138,87 +138,94 @@ def _admit_pod(kind: ApiKind, pod: Json, store: Lookup, moment: datetime) -> Jso
 
 
 def _priority(kind: ApiKind, name: str, pod_spec: Json, store: Lookup) -> Json:
-    """What the Priority admission plugin writes."""
-    wanted = pod_spec.get("priorityClassName")
-    if wanted:
-        found = store.find("priorityclasses.scheduling.k8s.io", wanted)
-        if found is None:
-            raise forbidden("pods", name, f"no PriorityClass with name {wanted} was found", kind="pods")
+    """Return the fields that the Priority admission plugin writes."""
+    class_name = pod_spec.get("priorityClassName")
+    if class_name:
+        priority_class = store.find("priorityclasses.scheduling.k8s.io", class_name)
+        if priority_class is None:
+            raise forbidden("pods", name, f"no PriorityClass with name {class_name} was found", kind="pods")
     else:
         classes = store.list("priorityclasses.scheduling.k8s.io")
-        found = max((c for c in classes if c.get("globalDefault")), key=lambda c: int(c["value"]), default=None)
-    value = int(found["value"]) if found else 0
+        priority_class = max(
+            (candidate for candidate in classes if candidate.get("globalDefault")),
+            key=lambda candidate: int(candidate["value"]),
+            default=None,
+        )
+    value = int(priority_class["value"]) if priority_class else 0
     if pod_spec.get("priority") not in (None, value):
-        why = (
+        reason = (
             f"the integer value of priority ({pod_spec['priority']}) must not be provided in pod spec; "
             f"priority admission controller computed {value} from the given PriorityClass name"
         )
-        raise forbidden("pods", name, why, kind="pods")
-    policy = found.get("preemptionPolicy") if found else None
-    written = {"priority": value, "preemptionPolicy": policy or "PreemptLowerPriority"}
-    return {**written, "priorityClassName": found["metadata"]["name"]} if found else written
+        raise forbidden("pods", name, reason, kind="pods")
+    policy = priority_class.get("preemptionPolicy") if priority_class else None
+    fields = {"priority": value, "preemptionPolicy": policy or "PreemptLowerPriority"}
+    return {**fields, "priorityClassName": priority_class["metadata"]["name"]} if priority_class else fields
 
 
 def _tolerations(pod_spec: Json) -> list[Json]:
-    """What DefaultTolerationSeconds adds, unless the pod already says how long it stays on a failing node."""
-    given = list(pod_spec.get("tolerations") or [])
+    """Return the tolerations, with those of DefaultTolerationSeconds unless the pod has its own for failing nodes."""
+    tolerations = list(pod_spec.get("tolerations") or [])
     for key in ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"):
-        if not any(t.get("key") in (None, "", key) and t.get("effect") in (None, "", "NoExecute") for t in given):
-            given.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
-    return given
+        if not any(
+            toleration.get("key") in (None, "", key) and toleration.get("effect") in (None, "", "NoExecute")
+            for toleration in tolerations
+        ):
+            tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
+    return tolerations
 
 
 def qos_class(pod_spec: Json) -> str:
-    """Guaranteed, Burstable or BestEffort, from cpu and memory alone."""
+    """Return the QoS class Guaranteed, Burstable or BestEffort, from CPU and memory only."""
     containers = [*pod_spec["containers"], *(pod_spec.get("initContainers") or [])]
-    stated = [_cpu_and_memory(container.get("resources") or {}) for container in containers]
-    if all(not limits and not requests for limits, requests in stated):
+    container_amounts = [_cpu_and_memory(container.get("resources") or {}) for container in containers]
+    if all(not limits and not requests for limits, requests in container_amounts):
         return "BestEffort"
-    guaranteed = all(len(limits) == 2 and limits == requests for limits, requests in stated)
+    guaranteed = all(len(limits) == 2 and limits == requests for limits, requests in container_amounts)
     return "Guaranteed" if guaranteed else "Burstable"
 
 
 def _cpu_and_memory(resources: Json) -> tuple[dict[str, int], dict[str, int]]:
-    stated = (resources.get("limits") or {}, resources.get("requests") or {})
+    limits_and_requests = (resources.get("limits") or {}, resources.get("requests") or {})
     try:
-        return _amounts(stated[0]), _amounts(stated[1])
+        return _amounts(limits_and_requests[0]), _amounts(limits_and_requests[1])
     except QuantityError as error:
         raise bad_request(f'Pod in version "v1" cannot be handled as a Pod: {error}') from error
 
 
-def _amounts(stated: Json) -> dict[str, int]:
-    """What matters for the quality of service; every other quantity is read, too, to refuse what is none."""
-    scaled = {name: parse_quantity(value, 1000 if name == "cpu" else 1) for name, value in stated.items()}
-    return {name: amount for name, amount in scaled.items() if amount and name in ("cpu", "memory")}
+def _amounts(quantities: Json) -> dict[str, int]:
+    """Return the amounts that decide the QoS class. All quantities are parsed, so invalid ones are rejected."""
+    amounts = {name: parse_quantity(value, 1000 if name == "cpu" else 1) for name, value in quantities.items()}
+    return {name: amount for name, amount in amounts.items() if amount and name in ("cpu", "memory")}
 
 
 # Workloads
 
 
 def _with_template(obj: Json, **defaults: Any) -> Json:
-    body = {**defaults, **spec(obj)}
-    template = body.get("template") or {}
-    body["template"] = {**template, "spec": pod_spec_defaults(template.get("spec") or {})}
-    return {**obj, "spec": body}
+    workload_spec = {**defaults, **spec(obj)}
+    template = workload_spec.get("template") or {}
+    workload_spec["template"] = {**template, "spec": pod_spec_defaults(template.get("spec") or {})}
+    return {**obj, "spec": workload_spec}
 
 
 def _job(obj: Json) -> Json:
-    body = spec(obj)
-    ones = {} if "parallelism" in body and "completions" not in body else {"completions": 1}
+    job_spec = spec(obj)
+    completions = {} if "parallelism" in job_spec and "completions" not in job_spec else {"completions": 1}
     return _with_template(
-        obj, parallelism=1, **ones, backoffLimit=6, completionMode="NonIndexed", suspend=False,
-        podReplacementPolicy="Failed" if body.get("podFailurePolicy") else "TerminatingOrFailed",
+        obj, parallelism=1, **completions, backoffLimit=6, completionMode="NonIndexed", suspend=False,
+        podReplacementPolicy="Failed" if job_spec.get("podFailurePolicy") else "TerminatingOrFailed",
     )  # fmt: skip
 
 
 def _admit_job(kind: ApiKind, job: Json, store: Lookup, moment: datetime) -> Json:
-    body, name, uid = job["spec"], job["metadata"]["name"], job["metadata"]["uid"]
-    template = body["template"]
+    job_spec, name, uid = job["spec"], job["metadata"]["name"], job["metadata"]["uid"]
+    template = job_spec["template"]
     restart = (spec(template)).get("restartPolicy")
     if restart not in ("OnFailure", "Never"):
         problem = f'Unsupported value: "{restart}": supported values: "OnFailure", "Never"'
         raise invalid(kind, name, [("spec.template.spec.restartPolicy", problem)])
-    if body.get("manualSelector"):
+    if job_spec.get("manualSelector"):
         return job
     labels = {
         **(meta(template).get("labels") or {}),
@@ -256,7 +263,7 @@ def _admit_workload(kind: ApiKind, obj: Json, store: Lookup, moment: datetime) -
     return obj
 
 
-# Everything else
+# Other kinds
 
 
 def _node(obj: Json) -> Json:
@@ -267,7 +274,7 @@ def _node(obj: Json) -> Json:
 
 
 def _admit_node(kind: ApiKind, node: Json, store: Lookup, moment: datetime) -> Json:
-    """A node that doesn't say it is ready is tainted until its kubelet does."""
+    """Return the node, tainted as not ready until its kubelet reports that it is ready."""
     ready = condition(node, "Ready")
     if ready is not None and ready.get("status") == "True":
         return node
@@ -277,25 +284,25 @@ def _admit_node(kind: ApiKind, node: Json, store: Lookup, moment: datetime) -> J
 def _admit_namespace(kind: ApiKind, namespace: Json, store: Lookup, moment: datetime) -> Json:
     name = namespace["metadata"]["name"]
     labels = {**(namespace["metadata"].get("labels") or {}), "kubernetes.io/metadata.name": name}
-    named = changed(namespace, "metadata", labels=labels)
-    return {**named, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+    labelled = changed(namespace, "metadata", labels=labels)
+    return {**labelled, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
 
 
 def _admit_pod_group(kind: ApiKind, group: Json, store: Lookup, moment: datetime) -> Json:
-    """Exactly one policy, a positive count, and the number of the priority class."""
-    name, body = group["metadata"]["name"], spec(group)
-    policy = body.get("schedulingPolicy") or {}
+    """Check that there is exactly one policy and a positive count, and set the number of the priority class."""
+    name, group_spec = group["metadata"]["name"], spec(group)
+    policy = group_spec.get("schedulingPolicy") or {}
     if len(policy.keys() & {"gang", "basic"}) != 1:
         raise invalid(kind, name, [("spec.schedulingPolicy", "must specify one of: `basic`, `gang`")])
     if "gang" in policy and int((policy["gang"] or {}).get("minCount", 0)) < 1:
         problem = "Invalid value: must be greater than or equal to 1"
         raise invalid(kind, name, [("spec.schedulingPolicy.gang.minCount", problem)])
-    if not (wanted := body.get("priorityClassName")):
+    if not (class_name := group_spec.get("priorityClassName")):
         return group
-    found = store.find("priorityclasses.scheduling.k8s.io", wanted)
-    if found is None:
-        raise forbidden(kind.id, name, f"no PriorityClass with name {wanted} was found", kind=kind.plural)
-    return changed(group, "spec", priority=int(found["value"]))
+    priority_class = store.find("priorityclasses.scheduling.k8s.io", class_name)
+    if priority_class is None:
+        raise forbidden(kind.id, name, f"no PriorityClass with name {class_name} was found", kind=kind.plural)
+    return changed(group, "spec", priority=int(priority_class["value"]))
 
 
 def _priority_class(obj: Json) -> Json:
@@ -310,7 +317,7 @@ def _storage_class(obj: Json) -> Json:
 
 
 def _missing(obj: Json, **defaults: str) -> Json:
-    """The defaults that an object lacks: they go behind its type, which must stay first."""
+    """Return the defaults that an object lacks. They follow its type, which must stay first."""
     return {name: value for name, value in defaults.items() if name not in obj}
 
 
@@ -323,20 +330,24 @@ def _volume(obj: Json) -> Json:
 
 
 def _admit_claim(kind: ApiKind, claim: Json, store: Lookup, moment: datetime) -> Json:
-    """What the DefaultStorageClass admission plugin writes."""
+    """Return the claim with the default storage class, as the DefaultStorageClass admission plugin does."""
     if "storageClassName" in spec(claim):
         return claim
     classes = store.list("storageclasses.storage.k8s.io")
-    marked = [one for one in classes if (meta(one.obj).get("annotations") or {}).get(_DEFAULT_CLASS) == "true"]
-    if not marked:
+    default_classes = [
+        storage_class
+        for storage_class in classes
+        if (meta(storage_class.obj).get("annotations") or {}).get(_DEFAULT_CLASS) == "true"
+    ]
+    if not default_classes:
         return claim
-    newest = max(marked, key=lambda one: one.revision)
+    newest = max(default_classes, key=lambda storage_class: storage_class.revision)
     return changed(claim, "spec", storageClassName=newest.key.name)
 
 
 def _admit_crd(kind: ApiKind, crd: Json, store: Lookup, moment: datetime) -> Json:
-    body = crd.get("spec") or {}
-    expected = f"{(body.get('names') or {}).get('plural')}.{body.get('group')}"
+    crd_spec = crd.get("spec") or {}
+    expected = f"{(crd_spec.get('names') or {}).get('plural')}.{crd_spec.get('group')}"
     if crd["metadata"]["name"] != expected:
         problem = f'Invalid value: "{crd["metadata"]["name"]}": must be spec.names.plural+"."+spec.group'
         raise invalid(kind, crd["metadata"]["name"], [("metadata.name", problem)])

@@ -1,4 +1,4 @@
-"""One request, as those who answer it see it, and what they answer. They know nothing else of HTTP."""
+"""The request and response types of handlers, which are independent of HTTP otherwise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .selectors import EVERYTHING, Selection, select
 from .store import Store
 
 _READ: Final = ("application/json", "application/yaml", protobuf.MEDIA_TYPE, "")
-"""Media types of bodies; a body without one is taken for JSON."""
+"""Accepted media types of bodies; a body without a media type is JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ServerResponse:
 
 @dataclass(slots=True)
 class Call:
-    """One request and what is needed to answer it."""
+    """One request, and the state needed to answer it."""
 
     store: Store
     tokens: Tokens
@@ -48,18 +48,18 @@ class Call:
     bookmark_seconds: float = 60.0
 
     def kind(self) -> ApiKind:
-        """The kind at the request's path."""
+        """Return the kind at the path of the request; raises 404 if there is none."""
         kind = self.store.kinds.at(self.info.group, self.info.version, self.info.resource)
         if kind is None or (self.info.subresource and self.info.subresource not in kind.subresources):
             raise no_such_path()
         return kind
 
     def place(self, kind: ApiKind) -> tuple[str, str]:
-        """Name and namespace. The path of a namespace reads as if it lay in itself."""
+        """Return name and namespace; the namespace is empty for cluster-scoped kinds."""
         return self.info.name, self.info.namespace if kind.namespaced else ""
 
     def json(self) -> Any:
-        """The body, decoded."""
+        """Return the decoded body."""
         media_type = self.content_type.partition(";")[0].strip()
         if media_type not in _READ:
             raise unsupported_media_type(media_type, _READ)
@@ -75,7 +75,7 @@ class Call:
             raise bad_request(f"couldn't get version/kind; json parse error: {error}") from error
 
     def object(self) -> Json:
-        """The body, which must be an object."""
+        """Return the decoded body, which must be an object."""
         body = self.json()
         if not isinstance(body, dict):
             raise bad_request("the body of the request is not an object")
@@ -83,7 +83,7 @@ class Call:
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing may be kept."""
+        """Whether the request is a dry run."""
         value = self.query.get("dryRun")
         if value not in (None, "", "All"):
             message = f'Invalid value: ["{value}"]: Unsupported value: "{value}": supported values: "All"'
@@ -91,17 +91,17 @@ class Call:
         return value == "All"
 
     def encoder(self, kind: ApiKind) -> Encoder:
-        """The form the client wants."""
+        """Return an encoder for the form that the client accepts."""
         return Encoder(
             kind, wanted_form(self.accept), self.store.clock(), self.query.get("includeObject") or "Metadata"
         )
 
     def selection(self, kind: ApiKind) -> Selection:
-        """Which objects are meant."""
+        """Return the selection of the request."""
         query = self.query
-        given = select(kind, self.place(kind)[1], query.get("labelSelector", ""), query.get("fieldSelector", ""))
-        return EVERYTHING if given == EVERYTHING else given
+        selected = select(kind, self.place(kind)[1], query.get("labelSelector", ""), query.get("fieldSelector", ""))
+        return EVERYTHING if selected == EVERYTHING else selected
 
     def answer(self, kind: ApiKind, record: ObjectVersion, code: int = 200) -> ServerResponse:
-        """An object, in the form the client wants."""
+        """Return a response with an object, in the form that the client accepts."""
         return ServerResponse(self.encoder(kind).one(record), code)

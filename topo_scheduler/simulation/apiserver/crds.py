@@ -1,7 +1,7 @@
-"""CustomResourceDefinitions: the kinds that a cluster's users add while it runs.
+"""CustomResourceDefinitions: kinds that users add at run time.
 
-A definition is established the moment it is stored (a real server needs about a second). Versions convert into each
-other by their ``apiVersion`` alone, which is what the strategy ``None`` means.
+A definition is established as soon as it is stored (a real server needs about a second). Versions differ in their
+``apiVersion`` only, as the conversion strategy ``None`` demands.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ ID: Final = "customresourcedefinitions.apiextensions.k8s.io"
 
 
 def established(crd: Json, moment: str) -> Json:
-    """The definition with the status that says its resources are served."""
+    """Return the definition with the status of an established one."""
     conditions = [
-        {"type": kind, "status": "True", "lastTransitionTime": moment, "reason": reason, "message": message}
-        for kind, reason, message in (
+        {"type": condition_type, "status": "True", "lastTransitionTime": moment, "reason": reason, "message": message}
+        for condition_type, reason, message in (
             ("NamesAccepted", "NoConflicts", "no conflicts found"),
             ("Established", "InitialNamesAccepted", "the initial names have been accepted"),
         )
@@ -32,13 +32,13 @@ def established(crd: Json, moment: str) -> Json:
 
 
 def kinds_of(crd: Json) -> list[ApiKind]:
-    """One kind for each version that is served."""
+    """Return a kind for each served version."""
     return [_kind(crd["spec"], version) for version in crd["spec"]["versions"] if version.get("served", True)]
 
 
 def _kind(spec: Json, version: Json) -> ApiKind:
     names, group = spec["names"], spec["group"]
-    stored = next((v["name"] for v in spec["versions"] if v.get("storage")), version["name"])
+    stored = next((candidate["name"] for candidate in spec["versions"] if candidate.get("storage")), version["name"])
     view = None if version["name"] == stored else _version_view(group, version["name"], stored)
     return ApiKind(
         group,

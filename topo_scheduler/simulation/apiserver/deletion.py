@@ -1,6 +1,6 @@
-"""How objects go: deletion is a request, and grace periods and finalizers decide when it is fulfilled.
+"""Deletion of objects: grace periods and finalizers decide when an object is removed after the request.
 
-Follows ``BeforeDelete`` and the generic registry of the real server. Nothing here stores anything.
+The functions follow ``BeforeDelete`` and the generic registry of the real server. They do not store anything.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _GC_FINALIZERS = ("orphan", "foregroundDeletion")
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """What a delete may say."""
+    """Options of a delete request. ``grace`` is in seconds."""
 
     grace: int | None = None
     propagation: str | None = None
@@ -29,7 +29,7 @@ class DeleteOptions:
 
 
 def delete_options(body: Mapping[str, Any], query: Mapping[str, str]) -> DeleteOptions:
-    """Read them from a request's body, and from its query where the body is silent."""
+    """Read the options from the body of a request; its query supplies missing ones."""
     preconditions = body.get("preconditions") or {}
     grace = body.get("gracePeriodSeconds", query.get("gracePeriodSeconds"))
     propagation = body.get("propagationPolicy", query.get("propagationPolicy"))
@@ -46,7 +46,7 @@ def delete_options(body: Mapping[str, Any], query: Mapping[str, str]) -> DeleteO
 
 
 def check_preconditions(kind: ApiKind, obj: Json, options: DeleteOptions) -> None:
-    """Refuse a delete that means another object, or another version, than the one that is there."""
+    """Reject a delete whose preconditions name another uid or resource version than the object has."""
     metadata = obj["metadata"]
     checks = (
         ("UID", options.uid, metadata["uid"], "The object might have been deleted and then recreated"),
@@ -57,20 +57,20 @@ def check_preconditions(kind: ApiKind, obj: Json, options: DeleteOptions) -> Non
             "The object might have been modified",
         ),
     )
-    for what, wanted, found, guess in checks:
-        if wanted is not None and wanted != found:
+    for field, expected, actual, hint in checks:
+        if expected is not None and expected != actual:
             raise conflict(
                 replace(kind, plural=kind.kind),
                 metadata["name"],
-                f"the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). {guess}",
+                f"the {field} in the precondition ({expected}) does not match the {field} in record ({actual}). {hint}",
             )
 
 
 def prepare_delete(kind: ApiKind, obj: Json, options: DeleteOptions, moment: datetime) -> tuple[Json, bool]:
-    """How an object looks once its deletion was asked for, and whether it may go at once.
+    """Return an object after a delete request, and whether it may be removed at once.
 
-    A graceful kind first gets a deletion timestamp in the future; asking again may only shorten it. Finalizers keep
-    any object until they are gone.
+    An object of a graceful kind first gets a deletion timestamp in the future; further requests can only shorten the
+    grace period. Finalizers keep any object until they are removed.
     """
     deleting = "deletionTimestamp" in obj["metadata"]
     if kind.graceful:
@@ -122,19 +122,19 @@ def _with_grace(obj: Json, grace: int, until: datetime, *, bump: bool) -> Json:
 
 
 def _with_gc_finalizer(kind: ApiKind, finalizers: list[str], options: DeleteOptions) -> list[str]:
-    others = [finalizer for finalizer in finalizers if finalizer not in _GC_FINALIZERS]
+    other_finalizers = [finalizer for finalizer in finalizers if finalizer not in _GC_FINALIZERS]
     policy = options.propagation
-    if policy is None and len(others) != len(finalizers):
+    if policy is None and len(other_finalizers) != len(finalizers):
         return finalizers
     if policy == "Foreground":
-        return [*others, "foregroundDeletion"]
+        return [*other_finalizers, "foregroundDeletion"]
     if policy == "Orphan" or (policy is None and kind.orphans):
-        return [*others, "orphan"]
-    return others
+        return [*other_finalizers, "orphan"]
+    return other_finalizers
 
 
 def may_vanish(obj: Json) -> bool:
-    """Whether nothing keeps a deleted object any more."""
+    """Whether a deleted object has neither finalizers nor a grace period left."""
     metadata = meta(obj)
     return (
         "deletionTimestamp" in metadata

@@ -1,7 +1,7 @@
-"""What the server says about itself: groups, versions, resources and as much OpenAPI as kubectl wants to see.
+"""API discovery: groups, versions, resources, and the parts of OpenAPI that kubectl reads.
 
-kubectl asks two things of OpenAPI before it applies a manifest: whether a kind's PATCH knows ``fieldValidation``
-(then it leaves validation to the server), and the schema of the kind (without one it uses what it has built in).
+kubectl reads two things from OpenAPI before it applies a manifest. If PATCH of a kind supports ``fieldValidation``,
+kubectl leaves validation to the server. If the kind has no schema, kubectl uses its built-in one.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _SUBRESOURCES: Final[dict[str, tuple[str, str, list[str]]]] = {
     "finalize": ("", "", ["update"]),
     "status": ("", "", ["get", "patch", "update"]),
 }
-"""Group and version, kind (both empty for the parent's own) and verbs."""
+"""Group and version, kind (both empty for those of the parent), and verbs."""
 UNSTORED: Final[dict[tuple[str, str], str]] = {
     ("", "bindings"): "Binding",
     ("authorization.k8s.io", "selfsubjectaccessreviews"): "SelfSubjectAccessReview",
     ("authorization.k8s.io", "subjectaccessreviews"): "SubjectAccessReview",
 }
-"""Group and resource of what is posted and stored nowhere, with its kind."""
+"""Resources that are posted but not stored: group and plural, with the kind."""
 _AGGREGATED: Final = "apidiscovery.k8s.io"
 
 
 def discover(path: str, kinds: Registry, accept: str) -> tuple[Json, str] | None:
-    """The document at a path of the discovery, and its media type; None where there is none."""
+    """Return the discovery document at a path, and its media type; None if there is none."""
     parts = path.strip("/").split("/")
     if parts in (["api"], ["apis"]) and _AGGREGATED in accept:
         version = "v2" if "v=v2;" in accept.replace(" ", "") + ";" else "v2beta1"
-        media = f"application/json;g={_AGGREGATED};v={version};as=APIGroupDiscoveryList"
-        return _aggregated(kinds, core=parts == ["api"], version=version), media
+        media_type = f"application/json;g={_AGGREGATED};v={version};as=APIGroupDiscoveryList"
+        return _aggregated(kinds, core=parts == ["api"], version=version), media_type
     document = _document(parts, kinds)
     return (document, "application/json") if document else None
 
@@ -76,7 +76,7 @@ def _document(parts: list[str], kinds: Registry) -> Json | None:
 
 
 def _groups(kinds: Registry) -> dict[str, list[str]]:
-    """Every group with its versions, the preferred one first."""
+    """Return each group with its versions, the preferred version first."""
     groups: dict[str, list[str]] = {"": ["v1"], **{group: ["v1"] for group, _ in UNSTORED}}
     for kind in kinds:
         versions = groups.setdefault(kind.group, [])
@@ -90,14 +90,14 @@ def _group(name: str, kinds: Registry) -> Json:
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _of(group: str, version: str, kinds: Registry) -> list[ApiKind]:
+def _kinds_of(group: str, version: str, kinds: Registry) -> list[ApiKind]:
     return [kind for kind in kinds if (kind.group, kind.version) == (group, version)]
 
 
 def _resources(group: str, version: str, kinds: Registry) -> Json | None:
     if version not in _groups(kinds).get(group, ()):
         return None
-    resources = [resource for kind in _of(group, version, kinds) for resource in _plain(kind)]
+    resources = [resource for kind in _kinds_of(group, version, kinds) for resource in _resource_entries(kind)]
     for (unstored_group, plural), name in UNSTORED.items():
         if unstored_group == group:
             resources.append(
@@ -107,19 +107,19 @@ def _resources(group: str, version: str, kinds: Registry) -> Json | None:
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}
 
 
-def _plain(kind: ApiKind) -> Iterable[Json]:
+def _resource_entries(kind: ApiKind) -> Iterable[Json]:
     yield {
         "name": kind.plural, "singularName": kind.kind.lower(), "namespaced": kind.namespaced, "kind": kind.kind,
         "verbs": _VERBS, "shortNames": list(kind.short), "categories": list(kind.categories),
         "storageVersionHash": "",
     }  # fmt: skip
     for name in kind.subresources:
-        api_version, other, verbs = _SUBRESOURCES[name]
+        api_version, response_kind, verbs = _SUBRESOURCES[name]
         group, _, version = api_version.rpartition("/")
-        typed = {"group": group, "version": version} if api_version else {}
+        group_version = {"group": group, "version": version} if api_version else {}
         yield {
             "name": f"{kind.plural}/{name}", "singularName": "", "namespaced": kind.namespaced,
-            "kind": other or kind.kind, "verbs": verbs, **typed,
+            "kind": response_kind or kind.kind, "verbs": verbs, **group_version,
         }  # fmt: skip
 
 
@@ -128,8 +128,12 @@ def _aggregated(kinds: Registry, *, core: bool, version: str) -> Json:
         {
             "metadata": {"name": name, "creationTimestamp": None},
             "versions": [
-                {"version": v, "freshness": "Current", "resources": [_rich(kind) for kind in _of(name, v, kinds)]}
-                for v in versions
+                {
+                    "version": group_version,
+                    "freshness": "Current",
+                    "resources": [_aggregated_resource(kind) for kind in _kinds_of(name, group_version, kinds)],
+                }
+                for group_version in versions
             ],
         }
         for name, versions in _groups(kinds).items()
@@ -138,13 +142,13 @@ def _aggregated(kinds: Registry, *, core: bool, version: str) -> Json:
     return {"kind": "APIGroupDiscoveryList", "apiVersion": f"{_AGGREGATED}/{version}", "metadata": {}, "items": items}
 
 
-def _rich(kind: ApiKind) -> Json:
+def _aggregated_resource(kind: ApiKind) -> Json:
     subresources = []
     for name in kind.subresources:
-        api_version, other, verbs = _SUBRESOURCES[name]
+        api_version, response_kind, verbs = _SUBRESOURCES[name]
         group, _, version = (api_version or kind.api_version).rpartition("/")
-        typed = {"group": group, "version": version, "kind": other or kind.kind}
-        subresources.append({"subresource": name, "responseKind": typed, "verbs": verbs})
+        type_meta = {"group": group, "version": version, "kind": response_kind or kind.kind}
+        subresources.append({"subresource": name, "responseKind": type_meta, "verbs": verbs})
     return {
         "resource": kind.plural,
         "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
@@ -172,7 +176,7 @@ def _openapi(group: str, version: str, kinds: Registry) -> Json:
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": VERSION["gitVersion"]},
-        "paths": {f"{root}/{_object_path(kind)}": {"patch": _patch(kind)} for kind in _of(group, version, kinds)},
+        "paths": {f"{root}/{_object_path(kind)}": {"patch": _patch(kind)} for kind in _kinds_of(group, version, kinds)},
         "components": {"schemas": {}},
     }
 
@@ -182,11 +186,11 @@ def _object_path(kind: ApiKind) -> str:
 
 
 def _patch(kind: ApiKind) -> Json:
-    typed = {"group": kind.group, "version": kind.version, "kind": kind.kind}
+    type_meta = {"group": kind.group, "version": kind.version, "kind": kind.kind}
     names = ("dryRun", "fieldManager", "fieldValidation", "force", "pretty")
     return {
         "x-kubernetes-action": "patch",
-        "x-kubernetes-group-version-kind": typed,
+        "x-kubernetes-group-version-kind": type_meta,
         "parameters": [{"name": name, "in": "query", "schema": {"type": "string"}} for name in names],
         "responses": {"200": {"description": "OK"}},
     }

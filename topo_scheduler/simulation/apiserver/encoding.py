@@ -1,7 +1,7 @@
-"""How objects, lists and watch events look on the wire, in each of the forms that a client may ask for.
+"""Encode objects, lists and watch events in each form that a client can request.
 
-Whole objects and their metadata are encoded once a version and put together from bytes; tables are made for people,
-and encoded as they are asked for.
+Objects and their metadata are encoded once per version, and responses are assembled from these bytes. Tables are
+encoded for each request.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ METADATA: Final = View(
 
 
 def wanted_form(accept: str) -> Form:
-    """The first form in an Accept header that is known here; the object itself if there is none."""
+    """Return the first supported form in an Accept header; ``object`` if there is none."""
     for offer in accept.split(","):
         media_type, *parameters = (part.strip() for part in offer.split(";"))
         if media_type not in _JSON_TYPES:
             continue
-        target = next((p.removeprefix("as=") for p in parameters if p.startswith("as=")), "")
+        target = next((parameter.removeprefix("as=") for parameter in parameters if parameter.startswith("as=")), "")
         if not target:
             return "object"
         if target == "Table":
@@ -50,22 +50,22 @@ def wanted_form(accept: str) -> Form:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """One kind in one form."""
+    """Encodes objects of one kind in one form."""
 
     kind: ApiKind
     form: Form
     moment: datetime
     include: str = "Metadata"
-    """What rows of a table carry of their objects: ``None``, ``Metadata`` or ``Object``."""
+    """The part of each object in rows of a table: ``None``, ``Metadata`` or ``Object``."""
 
     def one(self, record: ObjectVersion) -> bytes:
-        """A single object."""
+        """Return a single object."""
         if self.form == "table":
             return encode(self._table([record], record["metadata"].get("resourceVersion", "")))
         return record.encoded(METADATA if self.form == "metadata" else self.kind.view)
 
     def many(self, records: Sequence[ObjectVersion], metadata: Json) -> bytes:
-        """A list."""
+        """Return a list."""
         if self.form == "table":
             return encode({**self._table(records, ""), "metadata": metadata})
         if self.form == "metadata":
@@ -75,7 +75,7 @@ class Encoder:
         return encode(head)[:-1] + b',"items":[' + b",".join(map(self._item(), records)) + b"]}"
 
     def _item(self) -> Callable[[ObjectVersion], bytes]:
-        """Encode an item of a list: a typed list doesn't repeat its items' type, as on a real server."""
+        """Return an encoder of list items; a typed list does not repeat the type in its items, as on a real server."""
         if self.form == "metadata" or self.kind.custom:
             return self.one
         view = self.kind.view
@@ -83,11 +83,11 @@ class Encoder:
         return lambda record: b"{" + record.encoded(view)[skip:]
 
     def event(self, kind: str, record: ObjectVersion) -> bytes:
-        """A line of a watch stream."""
+        """Return a line of a watch stream."""
         return b'{"type":"' + kind.encode() + b'","object":' + self.one(record) + b"}\n"
 
     def bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
-        """The line that tells how far a quiet stream has come."""
+        """Return a bookmark, which announces the current revision on a stream without events."""
         metadata: Json = {"resourceVersion": str(revision), "creationTimestamp": None}
         if initial_end:
             metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
@@ -119,5 +119,5 @@ class Encoder:
 
 
 def error_line(body: Json) -> bytes:
-    """A watch event that carries an error."""
+    """Return a watch event with an error."""
     return encode({"type": "ERROR", "object": body}) + b"\n"

@@ -1,4 +1,4 @@
-"""What the API answers instead of an object: one exception that carries the ``Status`` a real server sends.
+"""API errors: one exception with the ``Status`` that a real server sends.
 
 Codes, reasons and messages follow ``k8s.io/apimachinery/pkg/api/errors``, because clients read all three.
 """
@@ -17,7 +17,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 class APIError(Exception):
-    """A refusal, as data: ``body`` is the ``Status`` object, ``code`` the HTTP status."""
+    """An error response: ``body`` is the ``Status`` object, ``code`` the HTTP status."""
 
     def __init__(self, code: int, reason: str, message: str, *, retry_after: int | None = None, **details: Any) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class APIError(Exception):
 
 
 def success(**details: Any) -> Json:
-    """The ``Status`` of a request that returns no object."""
+    """Return the ``Status`` of a successful request that returns no object."""
     body: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     return {**body, "details": details} if details else body
 
@@ -49,17 +49,17 @@ def _about(kind: ApiKind, name: str) -> Json:
 
 
 def not_found(kind: ApiKind, name: str) -> APIError:
-    """404 for an object."""
+    """Return the error 404 for an object."""
     return APIError(404, "NotFound", f'{kind.id} "{name}" not found', **_about(kind, name))
 
 
 def no_such_path() -> APIError:
-    """404 for a resource the server does not serve."""
+    """Return the error 404 for a resource that the server does not serve."""
     return APIError(404, "NotFound", "the server could not find the requested resource")
 
 
 def already_exists(kind: ApiKind, name: str, *, deleting: bool = False, generated: bool = False) -> APIError:
-    """409 on create."""
+    """Return the error 409 of a create."""
     message = f'{kind.id} "{name}" already exists'
     if generated:
         message += ", the server was not able to generate a unique name for the object"
@@ -68,19 +68,19 @@ def already_exists(kind: ApiKind, name: str, *, deleting: bool = False, generate
     return APIError(409, "AlreadyExists", message, **_about(kind, name))
 
 
-def conflict(kind: ApiKind, name: str, why: str = MODIFIED, *, subresource: str = "") -> APIError:
-    """409 on a write whose premise no longer holds."""
+def conflict(kind: ApiKind, name: str, reason: str = MODIFIED, *, subresource: str = "") -> APIError:
+    """Return the error 409 of a write whose precondition no longer holds."""
     resource = f"{kind.plural}/{subresource}" if subresource else kind.plural
     qualified = f"{resource}.{kind.group}" if kind.group else resource
     details = {**_about(kind, name), "kind": resource}
-    return APIError(409, "Conflict", f'Operation cannot be fulfilled on {qualified} "{name}": {why}', **details)
+    return APIError(409, "Conflict", f'Operation cannot be fulfilled on {qualified} "{name}": {reason}', **details)
 
 
 def invalid(kind: ApiKind, name: str, problems: Sequence[tuple[str, str]]) -> APIError:
-    """422 with one cause for each ``(field, problem)``."""
+    """Return the error 422 with one cause for each ``(field, problem)``."""
     qualified = f"{kind.kind}.{kind.group}" if kind.group else kind.kind
-    listed = [f"{field}: {problem}" for field, problem in problems]
-    text = listed[0] if len(listed) == 1 else "[" + ", ".join(listed) + "]"
+    texts = [f"{field}: {problem}" for field, problem in problems]
+    text = texts[0] if len(texts) == 1 else "[" + ", ".join(texts) + "]"
     causes = [{"reason": _cause(problem), "message": problem, "field": field} for field, problem in problems]
     message = f'{qualified} "{name}" is invalid: {text}'
     return APIError(422, "Invalid", message, name=name, group=kind.group, kind=kind.kind, causes=causes)
@@ -92,49 +92,49 @@ def _cause(problem: str) -> str:
 
 
 def bad_request(message: str) -> APIError:
-    """400."""
+    """Return the error 400."""
     return APIError(400, "BadRequest", message)
 
 
 def expired(message: str) -> APIError:
-    """410: the version asked for is no longer known."""
+    """Return the error 410: the requested version was compacted."""
     return APIError(410, "Expired", message)
 
 
-def too_large_version(wanted: int, current: int) -> APIError:
-    """504: the version asked for has not happened yet."""
+def too_large_version(requested: int, current: int) -> APIError:
+    """Return the error 504: the requested version lies in the future."""
     causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
-    message = f"Timeout: Too large resource version: {wanted}, current: {current}"
+    message = f"Timeout: Too large resource version: {requested}, current: {current}"
     return APIError(504, "Timeout", message, retry_after=1, causes=causes)
 
 
 def too_many_requests(message: str, *, retry_after: int | None = None, **details: Any) -> APIError:
-    """429."""
+    """Return the error 429."""
     return APIError(429, "TooManyRequests", message, retry_after=retry_after, **details)
 
 
 def unauthorized() -> APIError:
-    """401: the token means nothing here."""
+    """Return the error 401 for an unknown token."""
     return APIError(401, "Unauthorized", "Unauthorized")
 
 
-def forbidden(resource: str, name: str, why: str, **details: Any) -> APIError:
-    """403."""
+def forbidden(resource: str, name: str, reason: str, **details: Any) -> APIError:
+    """Return the error 403."""
     subject = f'{resource} "{name}"' if name else resource
-    return APIError(403, "Forbidden", f"{subject} is forbidden: {why}", name=name, **details)
+    return APIError(403, "Forbidden", f"{subject} is forbidden: {reason}", name=name, **details)
 
 
 def method_not_allowed(action: str, resource: str) -> APIError:
-    """405."""
+    """Return the error 405."""
     return APIError(405, "MethodNotAllowed", f'{action} is not supported on resources of kind "{resource}"')
 
 
 def unsupported_media_type(given: str, accepted: Sequence[str]) -> APIError:
-    """415."""
+    """Return the error 415."""
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     return APIError(415, "UnsupportedMediaType", message, causes=[{"message": given}] if given else None)
 
 
 def internal(message: str) -> APIError:
-    """500."""
+    """Return the error 500."""
     return APIError(500, "InternalError", f"Internal error occurred: {message}", causes=[{"message": message}])

@@ -1,7 +1,7 @@
-"""Faults on demand: what networks and busy servers do to clients, exactly when a test asks for it.
+"""Fault injection: errors of networks and busy servers, for requests that a test selects.
 
-A rule says which requests it is for, how often it strikes and what happens. Rules are asked in the order in which
-they were added, and the first one that matches has its way.
+A rule has a condition on requests, a fault, and the number of requests that it applies to. Rules are checked in the
+order in which they were added; the first match applies.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Answer ``seconds`` later; the request takes effect only then."""
+    """Delay request and response by ``seconds``; the request takes effect after the delay."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Answer with an error and do nothing."""
+    """Respond with an error without effect."""
 
     code: int
     retry_after: int | None = None
     message: str = "injected fault"
 
     def error(self) -> APIError:
-        """What the client gets."""
+        """Return the error for the client."""
         return APIError(self.code, _REASONS.get(self.code, "Unknown"), self.message, retry_after=self.retry_after)
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnect:
-    """Close the connection without an answer: before the request took effect, or after it did."""
+    """Close the connection without a response, before the request takes effect, or after it if ``applied``."""
 
     applied: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """Do what was asked, and close the connection in the middle of the answer's body."""
+    """Execute the request, and close the connection in the middle of the response body."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakWatch:
-    """Let a watch send ``after`` events, and then go wrong.
+    """Break a watch after ``after`` events.
 
-    ``drop`` closes the connection, ``end`` ends the stream in good order, ``expire`` sends a 410 and ends,
+    ``drop`` closes the connection, ``end`` ends the stream normally, ``expire`` sends a 410 and ends,
     ``truncate`` sends half a line and closes, ``silence`` stays connected and never sends anything again, and
     ``repeat`` sends every event twice, the second time as ADDED.
     """
@@ -70,19 +70,19 @@ Condition = Callable[[RequestInfo], bool]
 
 @dataclass(slots=True)
 class FaultRule:
-    """A fault and the requests it is for."""
+    """A fault, and the requests that it applies to."""
 
     fault: Fault
     verb: str | None = None
     resource: str | None = None
-    """With its subresource, if it has one: ``pods/binding``."""
+    """Resource including its subresource, such as ``pods/binding``."""
     where: Condition | None = None
     times: int | None = None
-    """How often it still strikes; None is always."""
+    """Number of further requests that it applies to; None means all."""
     struck: int = 0
 
     def matches(self, info: RequestInfo) -> bool:
-        """Whether the rule is for that request."""
+        """Whether the rule applies to a request."""
         return (
             self.times != 0
             and (self.verb is None or self.verb == info.verb)
@@ -93,7 +93,7 @@ class FaultRule:
 
 @dataclass(slots=True)
 class Faults:
-    """The rules in force."""
+    """The active rules."""
 
     rules: list[FaultRule] = field(default_factory=list)
 
@@ -106,7 +106,7 @@ class Faults:
         where: Condition | None = None,
         times: int | None = None,
     ) -> FaultRule:
-        """Have ``fault`` strike the requests that match, ``times`` times."""
+        """Add a rule that applies a fault to matching requests, ``times`` times."""
         if verb is None and isinstance(fault, BreakWatch):
             verb = "watch"
         rule = FaultRule(fault, verb, resource, where, times)
@@ -114,15 +114,15 @@ class Faults:
         return rule
 
     def remove(self, rule: FaultRule) -> None:
-        """Take a rule out of force."""
+        """Remove a rule."""
         self.rules.remove(rule)
 
     def clear(self) -> None:
-        """No more faults, but for those that watches already carry."""
+        """Remove all rules; faults of open watches stay."""
         self.rules.clear()
 
     def strike(self, info: RequestInfo) -> Fault | None:
-        """The fault for a request, if there is one; counts it."""
+        """Return the fault for a request, and count it; None if no rule matches."""
         for rule in self.rules:
             if rule.matches(info):
                 rule.struck += 1

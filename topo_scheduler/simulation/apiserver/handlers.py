@@ -1,4 +1,4 @@
-"""Who answers which verb. Watches are not among them: they are streams, and the server's own business."""
+"""Dispatch requests to handlers by verb. The server itself handles watches, which are streams."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VERBS: Final[Mapping[str, Callable[[Call], ServerResponse]]] = {
 
 
 def answer(call: Call) -> ServerResponse:
-    """Answer anything but a watch."""
+    """Return the response to a request other than a watch."""
     verb = _VERBS.get(call.info.verb)
     if verb is None:
         raise method_not_allowed(call.info.verb, call.info.resource)

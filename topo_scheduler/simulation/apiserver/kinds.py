@@ -1,8 +1,8 @@
-"""The table of what the server serves: one row a resource, and nothing about a resource is written anywhere else
-except its defaults (``admission``) and its columns (``tables``).
+"""The table of served resources: one row per resource.
 
-A kind's ``id`` is what kubectl calls its resource (``pods``, ``jobs.batch``). Two kinds may share their storage and
-show it differently: the two event APIs, and the versions of a custom resource.
+Only the defaults (``admission``) and columns (``tables``) of a resource are defined elsewhere. The ``id`` of a kind is
+the resource name of kubectl (``pods``, ``jobs.batch``). Kinds may share their storage and show it differently: the two
+event APIs, and the versions of a custom resource.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How a stored object is shown to those who ask through another API than the one it is stored in."""
+    """Conversion of an object between the API in which it is stored and another one."""
 
     name: str
     show: Callable[[Json], Json]
@@ -43,31 +43,31 @@ class ApiKind:
     short: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     subresources: tuple[str, ...] = ()
-    """Served below an object's path; ``status`` among them isolates spec and status from each other."""
+    """Subresources; with ``status``, writes of spec and of status are separate."""
     fields: Mapping[str, Path] = field(default_factory=dict)
     """Field selectors beyond name and namespace."""
     generation: bool = False
     """Whether ``metadata.generation`` counts the changes of the spec."""
     blind_put: bool = True
-    """Whether an update without resourceVersion overwrites whatever is there."""
+    """Whether an update without resourceVersion overwrites the object."""
     put_creates: bool = False
     graceful: bool = False
-    """Deletion waits for the kubelet."""
+    """Whether deletion has a grace period and waits for the kubelet."""
     status_at_birth: bool = False
-    """A status sent with the create is kept."""
+    """Whether a create keeps the status in the request."""
     status_writes_labels: bool = False
-    """Writers of the status may change labels, annotations and finalizers too."""
+    """Whether writes of the status may change labels, annotations and finalizers too."""
     returns_deleted: bool = False
-    """A delete answers with the object instead of a ``Status``."""
+    """Whether a delete returns the object instead of a ``Status``."""
     orphans: bool = False
-    """Dependents are kept unless the request says otherwise."""
+    """Whether deletion keeps dependents by default."""
     immutable: tuple[Path, ...] = ()
     custom: bool = False
     printed: tuple[Json, ...] = ()
-    """The columns that a custom resource's definition gives it."""
+    """Printer columns of a custom resource."""
     view: View | None = None
     storage: str = ""
-    """The id under which objects are stored; empty means its own."""
+    """The id of the kind under which objects are stored; empty for its own."""
 
     @property
     def id(self) -> str:
@@ -76,21 +76,21 @@ class ApiKind:
 
     @property
     def table(self) -> str:
-        """Where its objects lie."""
+        """The id of the table with its objects."""
         return self.storage or self.id
 
     @property
     def api_version(self) -> str:
-        """Group and version as objects carry them."""
+        """Group and version as in objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def has_status(self) -> bool:
-        """Whether the status is written through a path of its own."""
+        """Whether there is a status subresource."""
         return "status" in self.subresources
 
     def field_path(self, label: str) -> Path | None:
-        """Where the value of a field selector's label lies in a stored object; None if it is not supported."""
+        """Return the path in a stored object for a label of a field selector; None if it is not supported."""
         return self.fields.get(label) or NAME_AND_NAMESPACE.get(label)
 
 
@@ -225,7 +225,7 @@ BUILT_IN: tuple[ApiKind, ...] = (
 
 
 class Registry:
-    """The kinds served at this moment: the built-in ones and those that CustomResourceDefinitions add."""
+    """The served kinds: the built-in ones and those of CustomResourceDefinitions."""
 
     def __init__(self, kinds: Iterable[ApiKind] = BUILT_IN) -> None:
         self._by_path: dict[tuple[str, str, str], ApiKind] = {}
@@ -243,21 +243,21 @@ class Registry:
         return name in self._by_id
 
     def at(self, group: str, version: str, plural: str) -> ApiKind | None:
-        """The kind served at that path."""
+        """Return the kind at a path, or None."""
         return self._by_path.get((group, version, plural))
 
     def of(self, api_version: str, kind: str) -> ApiKind | None:
-        """The kind an object or a reference names, in whatever version of its group."""
+        """Return the kind that an object or a reference names, in any version of its group; None if unknown."""
         group = api_version.rpartition("/")[0]
-        return next((k for k in self if k.kind == kind and k.group == group), None)
+        return next((candidate for candidate in self if candidate.kind == kind and candidate.group == group), None)
 
     def add(self, kind: ApiKind) -> None:
-        """Serve a kind; under its id is found the version that is stored."""
+        """Serve a kind; its id refers to the stored version."""
         self._by_path[kind.group, kind.version, kind.plural] = kind
         if kind.view is None or kind.id not in self._by_id:
             self._by_id[kind.id] = kind
 
     def remove(self, name: str) -> None:
-        """Serve no version of it any more."""
+        """Stop serving all versions of a kind."""
         self._by_id.pop(name, None)
         self._by_path = {path: kind for path, kind in self._by_path.items() if kind.id != name}

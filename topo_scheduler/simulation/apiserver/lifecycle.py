@@ -1,6 +1,6 @@
-"""The rules every object lives by, whatever its kind: how it is born and how it may change, as functions over dicts.
+"""Rules for creates and updates that are common to all kinds, as functions over dicts.
 
-They follow ``k8s.io/apiserver/pkg/registry/rest``. None of them stores anything; ``Store`` does with what they return.
+They follow ``k8s.io/apiserver/pkg/registry/rest``. They store nothing; ``Store`` stores what they return.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BAD_NAME = (
     "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
-_BORN_WITH = ("name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences")
+_CLIENT_METADATA = ("name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences")
 _LABEL_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _BAD_LABEL_NAME = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
@@ -40,18 +40,18 @@ _MAX_LABEL = 63
 
 
 def normal(kind: ApiKind, obj: Json, metadata: Json) -> Json:
-    """The object with its type first, which the encoders rely on."""
-    rest = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata")}
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **rest}
+    """Return the object with its type first, as the encoders expect."""
+    other_fields = {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata")}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **other_fields}
 
 
 def suffix(rng: random.Random) -> str:
-    """What the server appends to a ``generateName``."""
+    """Return a random suffix for a ``generateName``."""
     return "".join(rng.choices(_SUFFIX, k=5))
 
 
 def prepare_create(kind: ApiKind, obj: Json, namespace: str, moment: datetime, rng: random.Random) -> Json:
-    """The object as it is born: named, stamped, without what only the server may say."""
+    """Return the object for a create: with name, uid and timestamp, and without fields that only the server sets."""
     metadata = _check_create(kind, obj, namespace)
     prefix = metadata.get("generateName") or ""
     name = metadata.get("name") or (prefix and prefix + suffix(rng))
@@ -61,38 +61,38 @@ def prepare_create(kind: ApiKind, obj: Json, namespace: str, moment: datetime, r
         _check_name(kind, name, "name", name)
         _check_name(kind, name, "generateName", re.sub("-$", "a", prefix))
     check_labels(kind, {**metadata, "name": name})
-    born = {part: metadata[part] for part in _BORN_WITH if metadata.get(part)}
-    born["name"] = name
+    new_metadata = {field: metadata[field] for field in _CLIENT_METADATA if metadata.get(field)}
+    new_metadata["name"] = name
     if kind.namespaced:
-        born["namespace"] = namespace
-    born["uid"] = str(uuid.UUID(int=rng.getrandbits(128), version=4))
-    born["creationTimestamp"] = timestamp(moment)
+        new_metadata["namespace"] = namespace
+    new_metadata["uid"] = str(uuid.UUID(int=rng.getrandbits(128), version=4))
+    new_metadata["creationTimestamp"] = timestamp(moment)
     if kind.generation:
-        born["generation"] = 1
-    born_obj = normal(kind, obj, born)
+        new_metadata["generation"] = 1
+    new_obj = normal(kind, obj, new_metadata)
     if kind.has_status and not kind.status_at_birth:
-        born_obj.pop("status", None)
-    return born_obj
+        new_obj.pop("status", None)
+    return new_obj
 
 
-def _check_name(kind: ApiKind, name: str, part: str, value: str) -> None:
+def _check_name(kind: ApiKind, name: str, field: str, value: str) -> None:
     if value and not _SUBDOMAIN.fullmatch(value):
-        raise invalid(kind, name, [(f"metadata.{part}", f'Invalid value: "{value}": {_BAD_NAME}')])
+        raise invalid(kind, name, [(f"metadata.{field}", f'Invalid value: "{value}": {_BAD_NAME}')])
 
 
 def check_labels(kind: ApiKind, metadata: Json) -> None:
-    """Refuse labels and annotations that are no strings, or not spelled as they must be."""
-    for part in ("labels", "annotations"):
-        given = metadata.get(part) or {}
-        if not all(isinstance(value, str) for value in given.values()):
-            what = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
+    """Reject labels and annotations that are no strings or violate the syntax."""
+    for field in ("labels", "annotations"):
+        entries = metadata.get(field) or {}
+        if not all(isinstance(value, str) for value in entries.values()):
+            prefix = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
             raise bad_request(
-                f"{what}: json: cannot unmarshal into Go struct field ObjectMeta.metadata.{part} of type string"
+                f"{prefix}: json: cannot unmarshal into Go struct field ObjectMeta.metadata.{field} of type string"
             )
-        for key, value in given.items():
-            problem = _label_problem(key, value if part == "labels" else "")
+        for key, value in entries.items():
+            problem = _label_problem(key, value if field == "labels" else "")
             if problem:
-                raise invalid(kind, metadata["name"], [(f"metadata.{part}", problem)])
+                raise invalid(kind, metadata["name"], [(f"metadata.{field}", problem)])
 
 
 @lru_cache(maxsize=8192)
@@ -120,43 +120,47 @@ def _check_create(kind: ApiKind, obj: Json, namespace: str) -> Json:
 
 
 def check_type(kind: ApiKind, obj: Mapping[str, Any]) -> None:
-    """Refuse a body of another type than the path says, or whose parts are no objects."""
-    what = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
-    for part in ("metadata", "spec", "status"):
-        if not isinstance(obj.get(part, {}), dict | None):
-            raise bad_request(f"{what}: json: cannot unmarshal into Go struct field {kind.kind}.{part}")
-    given = (obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind)
-    if given != (kind.api_version, kind.kind):
+    """Reject a body of another type than the path, or whose sections are no objects."""
+    prefix = f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}'
+    for field in ("metadata", "spec", "status"):
+        if not isinstance(obj.get(field, {}), dict | None):
+            raise bad_request(f"{prefix}: json: cannot unmarshal into Go struct field {kind.kind}.{field}")
+    body_type = (obj.get("apiVersion") or kind.api_version, obj.get("kind") or kind.kind)
+    if body_type != (kind.api_version, kind.kind):
         raise bad_request(
-            f"{given[1]} in version {given[0]!r} cannot be handled as a {kind.kind}: "
+            f"{body_type[1]} in version {body_type[0]!r} cannot be handled as a {kind.kind}: "
             f"expected {kind.api_version}, Kind={kind.kind}"
         )
 
 
 def prepare_update(kind: ApiKind, old: Json, new: Json, subresource: str) -> Json:
-    """The new version with everything put back that this path may not change.
+    """Return the new version, with fields restored that this path may not change.
 
-    Through ``status`` only the status changes (and labels where the kind allows it); through the object itself the
-    status stays. ``resourceVersion`` and ``uid`` that the writer sent are its premises: they must still be true.
+    A write to ``status`` changes the status only (and labels if the kind allows that). A write to the object keeps the
+    status. ``resourceVersion`` and ``uid`` in the request are preconditions.
     """
     before, after = old["metadata"], dict(new.get("metadata") or {})
-    _check_premises(kind, before, after)
-    if any(after.get(part) is not before.get(part) for part in ("labels", "annotations")):
+    _check_preconditions(kind, before, after)
+    if any(after.get(field) is not before.get(field) for field in ("labels", "annotations")):
         check_labels(kind, {**after, "name": before["name"]})
     if subresource == "status":
-        keep = {"status": new["status"]} if new.get("status") is not None else {}
+        new_status = {"status": new["status"]} if new.get("status") is not None else {}
         metadata = _with_labels(before, after) if kind.status_writes_labels else before
-        return {**{part: value for part, value in old.items() if part != "status"}, "metadata": metadata, **keep}
-    for part in ("uid", "name", "namespace", "creationTimestamp", "generation", "resourceVersion"):
-        if part in before:
-            after[part] = before[part]
-    for part in ("deletionTimestamp", "deletionGracePeriodSeconds"):
-        after.pop(part, None)
-        if part in before:
-            after[part] = before[part]
+        return {
+            **{field: value for field, value in old.items() if field != "status"},
+            "metadata": metadata,
+            **new_status,
+        }
+    for field in ("uid", "name", "namespace", "creationTimestamp", "generation", "resourceVersion"):
+        if field in before:
+            after[field] = before[field]
+    for field in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+        after.pop(field, None)
+        if field in before:
+            after[field] = before[field]
     after.pop("selfLink", None)
     after.pop("managedFields", None)
-    after = {part: value for part, value in after.items() if value not in (None, {}, [])}
+    after = {field: value for field, value in after.items() if value not in (None, {}, [])}
     updated = normal(kind, new, after)
     if kind.has_status:
         updated.pop("status", None)
@@ -168,7 +172,7 @@ def prepare_update(kind: ApiKind, old: Json, new: Json, subresource: str) -> Jso
     return updated
 
 
-def _check_premises(kind: ApiKind, before: Json, after: Json) -> None:
+def _check_preconditions(kind: ApiKind, before: Json, after: Json) -> None:
     name = before["name"]
     if after.get("uid") not in (None, "", before["uid"]):
         raise conflict(
@@ -180,10 +184,10 @@ def _check_premises(kind: ApiKind, before: Json, after: Json) -> None:
 
 def _with_labels(before: Json, after: Json) -> Json:
     merged = dict(before)
-    for part in ("labels", "annotations", "finalizers"):
-        merged.pop(part, None)
-        if after.get(part):
-            merged[part] = after[part]
+    for field in ("labels", "annotations", "finalizers"):
+        merged.pop(field, None)
+        if after.get(field):
+            merged[field] = after[field]
     return merged
 
 
@@ -198,6 +202,6 @@ def _check_immutable(kind: ApiKind, old: Json, new: Json) -> None:
 
 
 def _body(kind: ApiKind, obj: Json) -> Json:
-    """What ``generation`` counts the changes of; a custom resource without a status path has its status in it."""
-    aside = ("metadata", "status") if kind.has_status else ("metadata",)
-    return {part: value for part, value in obj.items() if part not in aside}
+    """Return the fields whose changes ``generation`` counts; they include a status without its own subresource."""
+    excluded = ("metadata", "status") if kind.has_status else ("metadata",)
+    return {field: value for field, value in obj.items() if field not in excluded}

@@ -1,8 +1,8 @@
-"""What happened to the objects of one kind, in order, for those who watch.
+"""The change log of one kind, in order, for watchers.
 
-A watcher is a position in this log and nothing more: it keeps no queue of its own, however slow it is. Whoever
-falls behind the part of the log that is kept learns so (410) and lists again. Every version of an object is
-encoded at most once for each way of showing it, however many watch.
+A watcher is only a position in this log; it has no queue of its own, however slow it is. A watcher that falls behind
+the kept part of the log gets an error (410) and must list again. Each version of an object is encoded at most once per
+view, regardless of the number of watchers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class ObjectVersion:
-    """One version of one object. It reads like the object it holds."""
+    """One version of one object. It can be read like the object itself."""
 
     __slots__ = ("_encoded", "key", "obj", "revision")
 
@@ -33,15 +33,15 @@ class ObjectVersion:
         self.revision = revision
         self._encoded: dict[str, bytes] = {}
 
-    def __getitem__(self, part: str) -> Any:
-        return self.obj[part]
+    def __getitem__(self, field: str) -> Any:
+        return self.obj[field]
 
-    def get(self, part: str, default: Any = None) -> Any:
-        """As ``dict.get``."""
-        return self.obj.get(part, default)
+    def get(self, field: str, default: Any = None) -> Any:
+        """Return a field of the object, as ``dict.get`` does."""
+        return self.obj.get(field, default)
 
     def encoded(self, view: View | None = None) -> bytes:
-        """The object as JSON."""
+        """Return the object as JSON."""
         name = view.name if view else ""
         if (body := self._encoded.get(name)) is None:
             body = self._encoded[name] = _encode(view.show(self.obj) if view else self.obj)
@@ -49,7 +49,7 @@ class ObjectVersion:
 
 
 class StoreEvent:
-    """One change: what was there before, and what is there now."""
+    """One change: the object before and after it. ``before`` is None for a creation, ``after`` for a removal."""
 
     __slots__ = ("_gone", "after", "before", "revision")
 
@@ -61,7 +61,7 @@ class StoreEvent:
 
     @property
     def record(self) -> ObjectVersion:
-        """The object after the change, or as it was last when it is gone."""
+        """The object after the change, or its last state if it was removed."""
         return self.after or self.gone()
 
     @property
@@ -70,7 +70,7 @@ class StoreEvent:
         return self.record.key
 
     def gone(self) -> ObjectVersion:
-        """The last state, stamped with the revision at which it was left."""
+        """Return the last state, with the revision of the removal."""
         if self._gone is None:
             before = self.before
             if before is None:
@@ -80,26 +80,26 @@ class StoreEvent:
         return self._gone
 
     def seen_through(self, selection: Selection) -> tuple[EventType, ObjectVersion] | None:
-        """The event a watcher with that selection gets: an object that leaves the selection is deleted for it."""
+        """Return the event for a watcher with that selection. An object that leaves the selection counts as deleted."""
         after, before = self.after, self.before
         if selection is EVERYTHING:
             return ("DELETED", self.gone()) if after is None else ("MODIFIED" if before else "ADDED", after)
-        was = before is not None and selection.includes(before.key, before.obj)
+        was_selected = before is not None and selection.includes(before.key, before.obj)
         if after is not None and selection.includes(after.key, after.obj):
-            return ("MODIFIED" if was else "ADDED", after)
-        return ("DELETED", self.gone()) if was else None
+            return ("MODIFIED" if was_selected else "ADDED", after)
+        return ("DELETED", self.gone()) if was_selected else None
 
 
 class Log:
-    """The last events of one kind; ``window`` of them at least, twice as many at most."""
+    """The last events of one kind: at least ``window``, at most twice as many."""
 
     def __init__(self, window: int, revision: int) -> None:
         self._window = window
         self._events: list[StoreEvent] = []
         self._dropped = 0
-        """How many events lie before the first that is kept; positions count from the beginning of time."""
+        """Number of dropped events; positions count from the first event ever."""
         self.oldest = revision
-        """The oldest revision from which the future is completely known."""
+        """The oldest revision from which all later events are kept."""
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
@@ -108,21 +108,21 @@ class Log:
         return self._dropped + len(self._events)
 
     def append(self, event: StoreEvent) -> None:
-        """Add what just happened and wake those who wait for it."""
+        """Append an event and wake waiting watchers."""
         self._events.append(event)
         if len(self._events) >= 2 * self._window:
             self._drop(len(self._events) - self._window)
         self.wake()
 
     def wake(self) -> None:
-        """Let every waiting watcher look again."""
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
+        """Wake all waiting watchers."""
+        futures, self._waiting = self._waiting, []
+        for future in futures:
             if not future.done():
                 future.set_result(None)
 
     def compact(self) -> None:
-        """Forget everything, as etcd does every five minutes; every position but the end expires."""
+        """Drop all events, as etcd does every five minutes; all positions but the end expire."""
         if self._events:
             self._drop(len(self._events))
 
@@ -132,7 +132,7 @@ class Log:
         del self._events[:count]
 
     def position(self, revision: int) -> int:
-        """Where the events after ``revision`` begin."""
+        """Return the position of the first event after ``revision``; raises 410 if it is too old."""
         if revision < self.oldest:
             raise expired(f"too old resource version: {revision} ({self.oldest})")
         low, high = 0, len(self._events)
@@ -145,13 +145,13 @@ class Log:
         return self._dropped + low
 
     def since(self, position: int) -> list[StoreEvent]:
-        """All events from a position on."""
+        """Return all events from a position on; raises 410 if some were dropped."""
         if position < self._dropped:
             raise expired("The resourceVersion for the provided watch is too old.")
         return self._events[position - self._dropped :] if position < self.end else []
 
     async def changed(self, position: int, timeout: float | None = None) -> None:
-        """Return when there is something after ``position``, or when the time is over."""
+        """Wait until there is an event after ``position``, or for ``timeout`` seconds."""
         if position != self.end:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -160,7 +160,7 @@ class Log:
 
 
 class Watch:
-    """A watcher: a place in a log and what it wants to see of it."""
+    """A watcher: a position in a log, and a selection of objects."""
 
     def __init__(self, log: Log, position: int, selection: Selection = EVERYTHING) -> None:
         self._log = log
@@ -168,21 +168,21 @@ class Watch:
         self._selection = selection
 
     def wake(self) -> None:
-        """Let a ``next`` that waits return with what there is."""
+        """Wake a waiting ``next`` call."""
         self._log.wake()
 
     def pending(self) -> list[tuple[EventType, ObjectVersion]]:
-        """What happened since the last look; raises 410 when part of it is no longer known."""
+        """Return the events since the last call; raises 410 if some were dropped."""
         events = self._log.since(self.position)
         self.position += len(events)
-        seen = (event.seen_through(self._selection) for event in events)
-        return [event for event in seen if event is not None]
+        visible = (event.seen_through(self._selection) for event in events)
+        return [event for event in visible if event is not None]
 
     async def next(self, timeout: float | None = None) -> list[tuple[EventType, ObjectVersion]]:
-        """The next events, at once if there are any; an empty list when ``timeout`` passes without one."""
+        """Return the next events as soon as there are any; an empty list after ``timeout`` seconds without events."""
         await self._log.changed(self.position, timeout)
         return self.pending()
 
 
 Observer = Callable[[str, StoreEvent], None]
-"""Called with the table and each event in it, in the very moment of the write."""
+"""Called with the table and the event, synchronously within each write."""

@@ -1,8 +1,8 @@
-"""The shape of API objects and the small questions every other module asks of them.
+"""The structure of API objects, and helper functions on them.
 
-Objects are plain dicts as JSON has them. One rule holds everywhere in this package: **an object that was stored
-is never changed again**. Writers build a new dict and may share unchanged parts with the old one, so a version
-that was read stays what it was, and comparing versions is mostly comparing identities.
+Objects are plain dicts as in JSON. One rule holds everywhere in this package: **stored objects are immutable**. Writers
+build a new dict and may share unchanged parts with the old one. So a version that was read stays valid, and comparing
+versions mostly compares identities.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 class Key(NamedTuple):
-    """An object's place among its kind; the order of keys is the order of lists."""
+    """Namespace and name of an object; lists are sorted by key."""
 
     namespace: str
     name: str
 
     @property
     def address(self) -> tuple[str, str]:
-        """Name and namespace, in the order in which calls take them."""
+        """Name and namespace, in the order of function parameters."""
         return self.name, self.namespace
 
     def __str__(self) -> str:
@@ -33,56 +33,56 @@ class Key(NamedTuple):
 
 
 def utc_now() -> datetime:
-    """The wall clock; a simulation passes a clock of its own."""
+    """Return the time of the wall clock; simulations use a clock of their own."""
     return datetime.now(UTC)
 
 
 def timestamp(moment: datetime) -> str:
-    """Seconds precision, as ``metav1.Time`` is written."""
+    """Return a timestamp in seconds, in the format of ``metav1.Time``."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def parse_timestamp(text: str) -> datetime:
-    """Read either precision of the API's timestamps."""
+    """Parse a timestamp of the API, with seconds or microseconds."""
     return datetime.fromisoformat(text)
 
 
 def meta(obj: Mapping[str, Any]) -> Json:
-    """The object's metadata, empty where there is none."""
+    """Return the metadata of an object, empty if missing."""
     return obj.get("metadata") or {}
 
 
 def spec(obj: Mapping[str, Any]) -> Json:
-    """The object's spec, empty where there is none."""
+    """Return the spec of an object, empty if missing."""
     return obj.get("spec") or {}
 
 
 def status(obj: Mapping[str, Any]) -> Json:
-    """The object's status, empty where there is none."""
+    """Return the status of an object, empty if missing."""
     return obj.get("status") or {}
 
 
 def key_of(obj: Mapping[str, Any]) -> Key:
-    """The key an object names for itself."""
+    """Return the key in the metadata of an object."""
     metadata = meta(obj)
     return Key(metadata.get("namespace") or "", metadata.get("name") or "")
 
 
 def dig(obj: Any, path: Iterable[str]) -> Any:
-    """The value at ``path``, or None as soon as a step is missing."""
-    for step in path:
-        obj = obj.get(step) if isinstance(obj, dict) else None
+    """Return the value at a path, or None if a part of the path is missing."""
+    for name in path:
+        obj = obj.get(name) if isinstance(obj, dict) else None
     return obj
 
 
-def changed(obj: Json, part: str, **fields: Any) -> Json:
-    """A copy of ``obj`` in which ``fields`` of its ``part`` are set; None takes a field away."""
-    merged = {**(obj.get(part) or _NOTHING), **fields}
-    return {**obj, part: {name: value for name, value in merged.items() if value is not None}}
+def changed(obj: Json, section: str, **fields: Any) -> Json:
+    """Return a copy of ``obj`` with ``fields`` set in a section such as ``spec``; None removes a field."""
+    merged = {**(obj.get(section) or _NOTHING), **fields}
+    return {**obj, section: {name: value for name, value in merged.items() if value is not None}}
 
 
 def with_condition(conditions: list[Json] | None, new: Json, moment: datetime) -> list[Json]:
-    """``conditions`` with ``new`` in the place of its type; the transition time moves only when the status does."""
+    """Return conditions with ``new`` replacing its type; the transition time changes only if the status does."""
     stamped = {**new, "lastTransitionTime": timestamp(moment)}
     result: list[Json] = []
     placed = False
@@ -97,21 +97,21 @@ def with_condition(conditions: list[Json] | None, new: Json, moment: datetime) -
     return result if placed else [*result, stamped]
 
 
-def condition(obj: Mapping[str, Any], kind: str) -> Json | None:
-    """The condition of that type in the object's status."""
-    return next((c for c in status(obj).get("conditions") or [] if c.get("type") == kind), None)
+def condition(obj: Mapping[str, Any], condition_type: str) -> Json | None:
+    """Return the condition of a type in the status of an object, or None."""
+    return next((entry for entry in status(obj).get("conditions") or [] if entry.get("type") == condition_type), None)
 
 
 def is_deleting(obj: Mapping[str, Any]) -> bool:
-    """Whether deletion was asked for, though the object may stay for a while."""
+    """Whether deletion of an object was requested; it may exist for a while."""
     return "deletionTimestamp" in meta(obj)
 
 
 def is_finished(pod: Mapping[str, Any]) -> bool:
-    """Whether a pod has come to its end and holds nothing any more."""
+    """Whether a pod has succeeded or failed, and uses no resources any more."""
     return status(pod).get("phase") in ("Succeeded", "Failed")
 
 
 def controller_of(obj: Mapping[str, Any]) -> Json | None:
-    """The owner reference that manages the object."""
+    """Return the controller among the owner references of an object, or None."""
     return next((ref for ref in meta(obj).get("ownerReferences") or [] if ref.get("controller")), None)

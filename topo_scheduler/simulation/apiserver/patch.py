@@ -1,8 +1,7 @@
-"""The four ways to patch an object. Each builds a new object and leaves the old one as it is.
+"""The four patch types. Each builds a new object and leaves the old one unchanged.
 
-A strategic merge knows which lists are really maps; the keys below are those of the fields that anyone here patches.
-Server-side apply merges the same way and forgets who owned what: a field that an earlier apply set and a later one
-leaves out stays.
+A strategic merge treats some lists as maps; the table below has their keys, for fields that clients patch here.
+Server-side apply merges in the same way, without field ownership: a field that a later apply leaves out stays.
 """
 
 from __future__ import annotations
@@ -47,14 +46,14 @@ _MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "volumeMounts": ("mountPath",),
     "volumes": ("name",),
 }
-"""For each list that is a map: the field that names an item (ports have one or the other). Any other list, such as
-a node's taints or a pod's tolerations, is replaced as a whole, as the API's types say."""
+"""For each list that is a map: the fields that identify an item (ports have one of two). As in the API types, any other
+list, such as taints or tolerations, is replaced as a whole."""
 _MERGE_SETS: Final = frozenset({"finalizers", "podCIDRs"})
 """Lists of plain values that are merged as sets."""
 
 
 def apply_patch(kind: ApiKind, media_type: str, patch: Any, obj: Json) -> Json:
-    """The object after a patch of that media type, already decoded by ``decode_patch``."""
+    """Return the object after a patch, which ``decode_patch`` has decoded."""
     if media_type == JSON_PATCH:
         return _json_patch(kind, patch, obj)
     if not isinstance(patch, dict):
@@ -64,8 +63,8 @@ def apply_patch(kind: ApiKind, media_type: str, patch: Any, obj: Json) -> Json:
 
 
 def decode_patch(kind: ApiKind, media_type: str, body: bytes, decode: Any) -> Any:
-    """A patch's body; refuses media types that this kind does not take."""
-    accepted = tuple(m for m in _ALL if not (kind.custom and m == STRATEGIC_PATCH))
+    """Return the decoded body of a patch; rejects media types that the kind does not accept."""
+    accepted = tuple(accepted_type for accepted_type in _ALL if not (kind.custom and accepted_type == STRATEGIC_PATCH))
     if media_type not in accepted:
         raise unsupported_media_type(media_type, accepted)
     try:
@@ -89,7 +88,7 @@ def _json_patch(kind: ApiKind, patch: Any, obj: Json) -> Json:
 
 
 def merge(target: Any, patch: Any) -> Any:
-    """RFC 7396: objects merge, null removes, everything else replaces."""
+    """Merge as in RFC 7396: objects merge, null removes, all else replaces."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -102,7 +101,7 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def strategic_merge(target: Any, patch: Any, field: str = "") -> Any:
-    """Kubernetes' own merge: like ``merge``, but lists that are maps are merged item by item."""
+    """Apply a strategic merge patch: like ``merge``, but lists that are maps are merged item by item."""
     if isinstance(patch, dict):
         return _merge_maps(target if isinstance(target, dict) else {}, patch)
     if isinstance(patch, list):
@@ -122,16 +121,16 @@ def _merge_maps(target: Json, patch: Json) -> Json:
     for name, value in patch.items():
         if name.startswith("$"):
             if name == "$retainKeys":
-                result = {kept: result[kept] for kept in result if kept in value}
+                result = {key: result[key] for key in result if key in value}
         elif value is None:
             result.pop(name, None)
         else:
             result[name] = strategic_merge(result.get(name), value, name)
     for name, values in removed.items():
         result[name] = [item for item in result.get(name, []) if item not in values]
-    for name, wanted in order.items():
+    for name, client_order in order.items():
         if name in result:
-            result[name] = _ordered(result[name], wanted, name)
+            result[name] = _ordered(result[name], client_order, name)
     return result
 
 
@@ -157,11 +156,11 @@ def _name(item: Json, keys: tuple[str, ...]) -> tuple[Any, ...]:
     return tuple(item.get(key) for key in keys)
 
 
-def _ordered(items: list[Any], wanted: list[Any], field: str) -> list[Any]:
-    """``items`` in the order that a client says it knows; what it doesn't know goes to the end."""
+def _ordered(items: list[Any], client_order: list[Any], field: str) -> list[Any]:
+    """Return items in the order that a client has sent; items unknown to the client go to the end."""
     keys = _MERGE_KEYS.get(field)
     if keys is None:
-        ranks: dict[Any, int] = {value: rank for rank, value in enumerate(wanted)}
+        ranks: dict[Any, int] = {value: rank for rank, value in enumerate(client_order)}
         return sorted(items, key=lambda item: ranks.get(item, len(ranks)))
-    ranks = {_name(item, keys): rank for rank, item in enumerate(wanted)}
+    ranks = {_name(item, keys): rank for rank, item in enumerate(client_order)}
     return sorted(items, key=lambda item: ranks.get(_name(item, keys), len(ranks)))

@@ -1,6 +1,6 @@
-"""What only pods have: the binding that gives a pod its node, and the eviction that asks before it deletes.
+"""The binding and eviction subresources of pods.
 
-Both follow ``pkg/registry/core/pod/storage`` of the real server, messages included, since schedulers read them.
+Both follow ``pkg/registry/core/pod/storage`` of the real server, including messages, since schedulers read them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
 def bind(store: Store, namespace: str, name: str, binding: Json, *, dry_run: bool = False) -> Json:
-    """Give a pod its node, with the binding's labels and annotations in the same write."""
+    """Bind a pod to a node, with the labels and annotations of the binding in the same write."""
     metadata, target = binding.get("metadata") or {}, binding.get("target") or {}
     if metadata.get("name") != name:
         raise bad_request("name in URL does not match name in Binding object")
@@ -30,22 +30,22 @@ def bind(store: Store, namespace: str, name: str, binding: Json, *, dry_run: boo
     pod = store.find(kind, name, namespace)
     if pod is None:
         raise not_found(kind, name)
-    _check_premises(kind, pod, metadata)
-    if (refusal := _why_not(pod.obj)) is not None:
+    _check_preconditions(kind, pod, metadata)
+    if (refusal := _bind_refusal(pod.obj)) is not None:
         raise conflict(kind, name, refusal, subresource="binding")
     store.write(kind, pod, _bound(pod.obj, target["name"], metadata, store), dry_run=dry_run)
     return {**success(), "code": 201}
 
 
-def _check_premises(kind: ApiKind, pod: ObjectVersion, metadata: Json) -> None:
-    for part, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-        wanted, found = metadata.get(part), pod["metadata"][part]
-        if wanted and wanted != found:
-            why = f"Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {found}"
-            raise conflict(kind, pod.key.name, why)
+def _check_preconditions(kind: ApiKind, pod: ObjectVersion, metadata: Json) -> None:
+    for field, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+        expected, actual = metadata.get(field), pod["metadata"][field]
+        if expected and expected != actual:
+            reason = f"Precondition failed: {label} in precondition: {expected}, {label} in object meta: {actual}"
+            raise conflict(kind, pod.key.name, reason)
 
 
-def _why_not(pod: Json) -> str | None:
+def _bind_refusal(pod: Json) -> str | None:
     name = pod["metadata"]["name"]
     if is_deleting(pod):
         return f"pod {name} is being deleted, cannot be assigned to a host"
@@ -56,11 +56,11 @@ def _why_not(pod: Json) -> str | None:
     return None
 
 
-def _bound(pod: Json, node: str, extra: Json, store: Store) -> Json:
+def _bound(pod: Json, node: str, binding_metadata: Json, store: Store) -> Json:
     merged = {
-        part: {**(pod["metadata"].get(part) or {}), **extra[part]}
-        for part in ("labels", "annotations")
-        if extra.get(part)
+        field: {**(pod["metadata"].get(field) or {}), **binding_metadata[field]}
+        for field in ("labels", "annotations")
+        if binding_metadata.get(field)
     }
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None}
     conditions = with_condition(status(pod).get("conditions"), scheduled, store.clock())
@@ -70,19 +70,19 @@ def _bound(pod: Json, node: str, extra: Json, store: Store) -> Json:
 
 
 def evict(store: Store, namespace: str, name: str, eviction: Json, *, dry_run: bool = False) -> Json:
-    """Delete a pod if its disruption budget allows that."""
+    """Delete a pod if its disruption budget allows that; raises 429 if not."""
     if (eviction.get("metadata") or {}).get("name") != name:
         raise bad_request("name in URL does not match name in Eviction object")
-    body = eviction.get("deleteOptions") or {}
-    options = delete_options({**body, "dryRun": body.get("dryRun") or dry_run}, {})
+    delete_body = eviction.get("deleteOptions") or {}
+    options = delete_options({**delete_body, "dryRun": delete_body.get("dryRun") or dry_run}, {})
     pod = store.get("pods", name, namespace)
     check_preconditions(store.kind("pods"), pod.obj, options)
     if not (is_deleting(pod.obj) or is_finished(pod.obj) or status(pod.obj).get("phase") == "Pending"):
         _spend_budget(store, pod, options)
     if not options.dry_run:
         _mark_disrupted(store, pod)
-    grace = DeleteOptions(grace=options.grace, propagation=options.propagation, dry_run=options.dry_run)
-    store.delete("pods", name, namespace, grace)
+    pod_options = DeleteOptions(grace=options.grace, propagation=options.propagation, dry_run=options.dry_run)
+    store.delete("pods", name, namespace, pod_options)
     return {**success(), "code": 201}
 
 
@@ -102,8 +102,8 @@ def _spend_budget(store: Store, pod: ObjectVersion, options: DeleteOptions) -> N
         return
     _check_budget(budget)
     if not options.dry_run:
-        spent = _spent(budget.obj, pod.key.name, timestamp(store.clock()))
-        store.write(store.kind(PDB), budget, spent)
+        new_budget = _spent(budget.obj, pod.key.name, timestamp(store.clock()))
+        store.write(store.kind(PDB), budget, new_budget)
 
 
 def _is_ready(pod: Json) -> bool:
@@ -111,23 +111,23 @@ def _is_ready(pod: Json) -> bool:
 
 
 def _spares_unready(budget: ObjectVersion) -> bool:
-    """Whether a pod that isn't ready may go without asking the budget."""
+    """Whether a pod that is not ready may be evicted regardless of the budget."""
     if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
-    state = status(budget.obj)
-    return bool(state.get("currentHealthy", 0) >= state.get("desiredHealthy", 0) > 0)
+    budget_status = status(budget.obj)
+    return bool(budget_status.get("currentHealthy", 0) >= budget_status.get("desiredHealthy", 0) > 0)
 
 
 def _check_budget(budget: ObjectVersion) -> None:
-    name, state = budget.key.name, status(budget.obj)
-    if state.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+    name, budget_status = budget.key.name, status(budget.obj)
+    if budget_status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
         message = f"The disruption budget {name} is still being processed by the server."
         raise too_many_requests(_VIOLATES, retry_after=10, causes=_cause(message))
-    allowed = state.get("disruptionsAllowed", 0)
+    allowed = budget_status.get("disruptionsAllowed", 0)
     if allowed < 0:
         raise forbidden("poddisruptionbudget.policy", name, "pdb disruptions allowed is negative")
     if allowed == 0:
-        needed, healthy = state.get("desiredHealthy", 0), state.get("currentHealthy", 0)
+        needed, healthy = budget_status.get("desiredHealthy", 0), budget_status.get("currentHealthy", 0)
         message = f"The disruption budget {name} needs {needed} healthy pods and has {healthy} currently"
         raise too_many_requests(_VIOLATES, causes=_cause(message))
 
@@ -137,9 +137,11 @@ def _cause(message: str) -> list[Json]:
 
 
 def _spent(budget: Json, pod: str, moment: str) -> Json:
-    state = status(budget)
-    disrupted = {**(state.get("disruptedPods") or {}), pod: moment}
-    return changed(budget, "status", disruptionsAllowed=state["disruptionsAllowed"] - 1, disruptedPods=disrupted)
+    budget_status = status(budget)
+    disrupted = {**(budget_status.get("disruptedPods") or {}), pod: moment}
+    return changed(
+        budget, "status", disruptionsAllowed=budget_status["disruptionsAllowed"] - 1, disruptedPods=disrupted
+    )
 
 
 def _mark_disrupted(store: Store, pod: ObjectVersion) -> None:

@@ -1,8 +1,8 @@
-"""Request bodies in protobuf, for the kinds that kubectl sends so: it leaves no choice there.
+"""Decode request bodies in protobuf, for the kinds that kubectl always sends in that format.
 
-kubectl's typed clients (``create namespace``, ``drain``, ``auth can-i``, …) encode what they send as protobuf since
-1.32, though they read JSON. Only the kinds and fields below are understood, those that kubectl fills in; anything
-else is refused rather than dropped. Numbers are those of the ``generated.proto`` files.
+Since 1.32, typed clients of kubectl (``create namespace``, ``drain``, ``auth can-i``, …) send protobuf, though they
+read JSON. Only the kinds and fields below, which kubectl sets, are supported. Anything else is rejected rather than
+dropped. Field numbers are those of the ``generated.proto`` files.
 """
 
 from __future__ import annotations
@@ -93,15 +93,15 @@ _MESSAGES: Final[Mapping[str, _Fields]] = {
     "ContainerPort": {1: ("name", "string"), 3: ("containerPort", "int"), 4: ("protocol", "string")},
     "EnvVar": {1: ("name", "string"), 2: ("value", "string")},
 }  # fmt: skip
-"""Every message by field number: the field's name in JSON and its type, after a bracket if it repeats."""
+"""Every message by field number: JSON name and type of the field; a bracket before the type marks a list."""
 
 
 class NotUnderstoodError(Exception):
-    """A kind, or a field that says something, is not in the table."""
+    """A kind, or a field with a value, is not in the table."""
 
 
 def decode(body: bytes) -> Json:
-    """The object in a body; raises ValueError if it is broken."""
+    """Return the object in a body; raises ``ValueError`` if the body is malformed."""
     if not body.startswith(_MAGIC):
         raise ValueError("a protobuf body begins with its magic number")
     envelope = _message("Unknown", body[len(_MAGIC) :])
@@ -116,7 +116,7 @@ def _message(name: str, data: bytes) -> Json:
     for number, value in _read(data):
         if number not in fields:
             if value in (0, b""):
-                continue  # Go writes the zero values, too
+                continue  # Go also writes zero values
             raise NotUnderstoodError(f"field {number} of {name} in protobuf")
         field, kind = fields[number]
         if kind == "ignored":
@@ -155,7 +155,7 @@ def _bytes(value: int | bytes) -> bytes:
 
 
 def _read(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers and values of a message, as they lie on the wire."""
+    """Yield field numbers and raw values of a message."""
     position = 0
     while position < len(data):
         tag, position = _varint(data, position)

@@ -1,6 +1,6 @@
-"""Who may do what: tokens become users, and the stored roles and bindings decide, as the real RBAC authorizer does.
+"""Authentication and RBAC: tokens identify users, and stored roles and bindings decide, as on a real server.
 
-Rules only ever allow. ``system:masters`` may do everything; whoever was authenticated may look at the discovery.
+Rules only allow. ``system:masters`` may do everything; all authenticated users may read the discovery.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _ROLE_BINDINGS: Final = "rolebindings.rbac.authorization.k8s.io"
 _CLUSTER_ROLE_BINDINGS: Final = "clusterrolebindings.rbac.authorization.k8s.io"
 _OPEN_PATHS: Final = ("/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz")
 _OPEN_GROUPS: Final = frozenset({"authorization.k8s.io", "authentication.k8s.io"})
-"""Reviews of oneself are for everyone."""
+"""API groups open to all authenticated users, for reviews of their own permissions."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who makes a request."""
+    """The user of a request."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -37,13 +37,13 @@ ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
 
 
 def service_account(namespace: str, name: str) -> User:
-    """The user that a ServiceAccount is."""
+    """Return the user of a ServiceAccount."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
     return User(f"system:serviceaccount:{namespace}:{name}", groups)
 
 
 def impersonated(user: User, name: str | None) -> User:
-    """Who an administrator wants to be taken for."""
+    """Return the user that an administrator impersonates; other users stay themselves."""
     if not name or "system:masters" not in user.groups:
         return user
     match name.split(":"):
@@ -54,20 +54,20 @@ def impersonated(user: User, name: str | None) -> User:
 
 @dataclass(slots=True)
 class Tokens:
-    """The tokens that were given out. They don't expire."""
+    """Issued tokens. They do not expire."""
 
     anonymous: User = ANONYMOUS
-    """Who comes without a token."""
+    """The user of requests without a token."""
     users: dict[str, User] = field(default_factory=dict)
 
     def issue(self, user: User) -> str:
-        """A new token for a user."""
+        """Return a new token for a user."""
         token = secrets.token_urlsafe(24)
         self.users[token] = user
         return token
 
     def user(self, authorization: str | None) -> User:
-        """Whose token an Authorization header carries."""
+        """Return the user of the token in an Authorization header; raises 401 for an unknown token."""
         if not authorization:
             return self.anonymous
         user = self.users.get(authorization.removeprefix("Bearer ").strip())
@@ -97,7 +97,7 @@ def allowed(store: Store, user: User, info: RequestInfo) -> bool:
 
 
 def _rules(store: Store, user: User, namespace: str) -> Iterator[Json]:
-    """All rules that hold for a user in a namespace, the cluster's among them."""
+    """Yield all rules for a user in a namespace, including cluster-wide ones."""
     for binding in store.list(_CLUSTER_ROLE_BINDINGS):
         if _binds(binding, user):
             yield from _role_rules(store, binding["roleRef"], "")
@@ -135,26 +135,30 @@ def _allows(rule: Json, info: RequestInfo) -> bool:
 
 
 def _lists_resource(resources: Iterable[str], info: RequestInfo) -> bool:
-    wanted = {"*", info.full_resource}
+    accepted = {"*", info.full_resource}
     if info.subresource:
-        wanted.add(f"*/{info.subresource}")
-    return not wanted.isdisjoint(resources)
+        accepted.add(f"*/{info.subresource}")
+    return not accepted.isdisjoint(resources)
 
 
 def _allows_path(rule: Json, info: RequestInfo) -> bool:
     patterns = rule.get("nonResourceURLs") or ()
-    matching = any(p == info.path or (p.endswith("*") and info.path.startswith(p[:-1])) for p in patterns)
+    matching = any(
+        pattern == info.path or (pattern.endswith("*") and info.path.startswith(pattern[:-1])) for pattern in patterns
+    )
     return matching and _listed(rule.get("verbs"), info.verb)
 
 
-def _listed(values: Iterable[str] | None, wanted: str) -> bool:
-    return values is not None and ("*" in values or wanted in values)
+def _listed(values: Iterable[str] | None, value: str) -> bool:
+    return values is not None and ("*" in values or value in values)
 
 
 def _denied(user: User, info: RequestInfo) -> APIError:
     if not info.resource:
         return APIError(403, "Forbidden", f'forbidden: User "{user.name}" cannot {info.verb} path "{info.path}"')
-    where = f'in the namespace "{info.namespace}"' if info.namespace else "at the cluster scope"
-    why = f'User "{user.name}" cannot {info.verb} resource "{info.full_resource}" in API group "{info.group}" {where}'
+    scope = f'in the namespace "{info.namespace}"' if info.namespace else "at the cluster scope"
+    reason = (
+        f'User "{user.name}" cannot {info.verb} resource "{info.full_resource}" in API group "{info.group}" {scope}'
+    )
     qualified = f"{info.resource}.{info.group}" if info.group else info.resource
-    return forbidden(qualified, info.name, why, group=info.group, kind=info.resource)
+    return forbidden(qualified, info.name, reason, group=info.group, kind=info.resource)

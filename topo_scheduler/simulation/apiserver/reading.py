@@ -1,4 +1,4 @@
-"""The verbs that change nothing: get, list and watch."""
+"""The verbs get, list and watch."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _EXPIRED_TOKEN: Final = (
 )
 _DEFAULT_WATCH_SECONDS: Final = 1800.0
 _LAST_BOOKMARK: Final = 2.0
-"""A bookmark is sent so many seconds before a stream ends, as on a real server."""
+"""Seconds before the end of a stream at which a bookmark is sent, as on a real server."""
 
 
 def get(call: Call) -> ServerResponse:
-    """One object."""
+    """Return one object."""
     kind = call.kind()
     record = call.store.get(kind, *call.place(kind))
     if call.info.subresource == "log":
@@ -45,7 +45,7 @@ def _log_of(pod: ObjectVersion) -> bytes:
 
 
 def list_objects(call: Call) -> ServerResponse:
-    """All objects, or a page of them, as they were at one revision."""
+    """Return all objects, or a page of them, at one revision."""
     kind, query = call.kind(), call.query
     selection, limit = call.selection(kind), _number(query, "limit") or 0
     after, revision = None, _exact_revision(query, limit)
@@ -68,15 +68,15 @@ def list_objects(call: Call) -> ServerResponse:
 
 
 def _exact_revision(query: Mapping[str, str], limit: int) -> int | None:
-    """The revision the list must be of, where the request insists on one."""
-    given, match = _revision(query), query.get("resourceVersionMatch")
-    if match and given is None:
+    """Return the exact revision that a list request demands, or None."""
+    requested, match = _revision(query), query.get("resourceVersionMatch")
+    if match and requested is None:
         raise APIError(
             422, "Invalid", 'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: '
             "resourceVersionMatch is forbidden unless resourceVersion is provided",
         )  # fmt: skip
-    exact = match == "Exact" or (not match and limit and given)
-    return given if exact else None
+    exact = match == "Exact" or (not match and limit and requested)
+    return requested if exact else None
 
 
 def _number(query: Mapping[str, str], name: str) -> int | None:
@@ -96,10 +96,12 @@ def _revision(query: Mapping[str, str]) -> int | None:
     try:
         return int(text)
     except ValueError as error:
-        why = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
-        # A watch that says nonsense is answered with 500, a list with 400: so it is on a real server.
+        message = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        # As on a real server, an invalid version gives 500 for a watch and 400 for a list.
         watching = is_true(query.get("watch"))
-        raise (APIError(500, "", why) if watching else bad_request(f"invalid resource version: {why}")) from error
+        raise (
+            APIError(500, "", message) if watching else bad_request(f"invalid resource version: {message}")
+        ) from error
 
 
 def _token(revision: int, last: Key) -> str:
@@ -118,7 +120,7 @@ def _read_token(token: str) -> tuple[int, Key]:
 
 
 def open_stream(call: Call) -> Stream:
-    """A watch as the query wants it. A version that is too old opens it all the same, and errs in the first event."""
+    """Return the watch of a request. For a version that is too old, the first event of the watch is an error."""
     kind, query, store = call.kind(), call.query, call.store
     selection, since = call.selection(kind), _revision(query)
     bookmarks, initial = is_true(query.get("allowWatchBookmarks")), query.get("sendInitialEvents")
@@ -129,7 +131,7 @@ def open_stream(call: Call) -> Stream:
         )  # fmt: skip
     from_scratch = is_true(initial) or (initial is None and not since)
     seconds = float(_number(query, "timeoutSeconds") or _DEFAULT_WATCH_SECONDS * random.uniform(1, 2))
-    quiet = min(call.bookmark_seconds, max(seconds - _LAST_BOOKMARK, 0.1))
+    bookmark_after = min(call.bookmark_seconds, max(seconds - _LAST_BOOKMARK, 0.1))
     error: APIError | None = None
     try:
         watch = store.watch(kind, None if from_scratch or not since else since, selection)
@@ -141,7 +143,7 @@ def open_stream(call: Call) -> Stream:
         encoder=call.encoder(kind),
         seconds=seconds,
         revision=lambda: store.revision,
-        bookmark_seconds=quiet if bookmarks else float("inf"),
+        bookmark_seconds=bookmark_after if bookmarks else float("inf"),
         initial=store.list(kind, selection) if from_scratch else (),
         initial_end=store.revision if is_true(initial) and bookmarks else None,
     )

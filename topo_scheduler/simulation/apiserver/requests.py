@@ -1,7 +1,7 @@
-"""What a request asks for, read from its method, path and query alone, and a record of what was asked.
+"""Attributes of requests, from method, path and query, and a log of requests.
 
-The attributes are those of ``k8s.io/apiserver/pkg/endpoints/request``: RBAC rules are written in their terms, so the
-record shows exactly which permissions a client needs.
+The attributes are those of ``k8s.io/apiserver/pkg/endpoints/request``. RBAC rules refer to them, so the log shows which
+permissions a client needs.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _VERBS: Final[Mapping[str, tuple[str, str]]] = {
     "PATCH": ("patch", "patch"),
     "DELETE": ("delete", "deletecollection"),
 }
-"""The verb with a name in the path, and without one."""
+"""Verb by HTTP method, with a name in the path and without one."""
 LONGEST_SECONDS: Final = 60.0
-"""No request but a watch may take longer."""
+"""Longest duration of a request other than a watch."""
 _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 _TRUE: Final = frozenset({"1", "true", "t"})
 
 
 def is_true(value: str | None) -> bool:
-    """A boolean of a query, in any spelling that Go accepts."""
+    """Return a boolean of a query, in any spelling that Go accepts."""
     return value is not None and value.lower() in _TRUE
 
 
@@ -38,10 +38,10 @@ _UNITS: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 360
 
 
 def deadline_seconds(query: Mapping[str, str]) -> float:
-    """Seconds within which a request is carried out or not at all, as its ``timeout`` says; at most a minute.
+    """Return the ``timeout`` of a request in seconds, at most a minute; a later execution must not take effect.
 
     Raises:
-        ValueError: it is no duration.
+        ValueError: the timeout is no duration.
     """
     text = query.get("timeout", "")
     if text and not _DURATION.fullmatch(text):
@@ -52,7 +52,7 @@ def deadline_seconds(query: Mapping[str, str]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo:
-    """A request's attributes. ``resource`` is empty for paths outside the API proper, such as ``/version``."""
+    """Attributes of a request. ``resource`` is empty for non-resource paths such as ``/version``."""
 
     verb: str
     path: str
@@ -65,23 +65,23 @@ class RequestInfo:
 
     @property
     def full_resource(self) -> str:
-        """Resource and subresource as RBAC writes them."""
+        """Resource and subresource in the notation of RBAC."""
         return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
 
 
 def read_request(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
-    """The attributes of a request."""
+    """Return the attributes of a request."""
     parts = [unquote(part) for part in path.strip("/").split("/")]
     group_parts = {"api": 2, "apis": 3}.get(parts[0], 0)
     if not group_parts or len(parts) <= group_parts:
         return RequestInfo(method.lower(), path)
     group, version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
-    namespace, rest = "", parts[group_parts:]
-    if rest[0] == "namespaces" and len(rest) > 1:
-        namespace = rest[1]
-        if len(rest) > 2 and rest[2] not in _OF_NAMESPACES:
-            rest = rest[2:]
-    resource, name, subresource = (*rest, "", "")[:3]
+    namespace, resource_parts = "", parts[group_parts:]
+    if resource_parts[0] == "namespaces" and len(resource_parts) > 1:
+        namespace = resource_parts[1]
+        if len(resource_parts) > 2 and resource_parts[2] not in _OF_NAMESPACES:
+            resource_parts = resource_parts[2:]
+    resource, name, subresource = (*resource_parts, "", "")[:3]
     verb = _VERBS.get(method, (method.lower(),) * 2)[0 if name else 1]
     if verb == "list" and is_true(query.get("watch")):
         verb = "watch"
@@ -91,25 +91,25 @@ def read_request(method: str, path: str, query: Mapping[str, str]) -> RequestInf
 
 
 def _selected_name(fields: str) -> str:
-    """A list of one name is authorized as that name."""
+    """Return the name that a field selector demands; RBAC authorizes such a list by the name."""
     clauses = (clause.partition("=") for clause in fields.split(","))
     return next((value.lstrip("=") for label, _, value in clauses if label == "metadata.name"), "")
 
 
 @dataclass(slots=True)
 class RequestLog:
-    """The last requests that were made, oldest first."""
+    """The last requests, oldest first."""
 
     entries: deque[RequestInfo] = field(default_factory=lambda: deque(maxlen=100_000))
 
     def add(self, info: RequestInfo) -> None:
-        """Remember one."""
+        """Append a request."""
         self.entries.append(info)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all requests."""
         self.entries.clear()
 
     def permissions(self) -> set[tuple[str, str, str]]:
-        """Every ``(verb, group, resource/subresource)`` that was asked for."""
+        """Return every ``(verb, group, resource/subresource)`` that was requested."""
         return {(entry.verb, entry.group, entry.full_resource) for entry in self.entries if entry.resource}

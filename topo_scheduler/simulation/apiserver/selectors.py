@@ -1,7 +1,7 @@
-"""Label and field selectors: parsed once to data, then asked of every object that passes.
+"""Label and field selectors: parsed once, then matched against each object.
 
-Labels know equality, sets and existence; fields know equality only, and only those a kind lists: any other field is
-a bad request, as on a real server, never a selector that silently matches everything.
+Label selectors support equality, sets and existence. Field selectors support equality only, on fields that the kind
+lists. Any other field is a bad request, as on a real server; it never silently matches everything.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ _ABSENT: dict[Path, str] = {
 
 
 def parse_labels(text: str) -> tuple[LabelClause, ...]:
-    """A label selector as the query string has it."""
+    """Parse a label selector of a query string."""
     return tuple(_parse_clause(clause.strip()) for clause in _CLAUSES.split(text)) if text.strip() else ()
 
 
 def _parse_clause(clause: str) -> LabelClause:
-    if found := _SET.match(clause):
-        values = frozenset(value.strip() for value in found["values"].split(","))
-        requirement = LabelClause(found["key"], "in" if found["op"] == "in" else "notin", values)
-    elif found := _EQUALITY.match(clause):
-        requirement = LabelClause(found["key"], "notin" if found["op"] == "!=" else "in", frozenset([found["value"]]))
-    elif found := _EXISTS.match(clause):
-        requirement = LabelClause(found["key"], "!" if found["op"] else "exists")
+    if match := _SET.match(clause):
+        values = frozenset(value.strip() for value in match["values"].split(","))
+        requirement = LabelClause(match["key"], "in" if match["op"] == "in" else "notin", values)
+    elif match := _EQUALITY.match(clause):
+        requirement = LabelClause(match["key"], "notin" if match["op"] == "!=" else "in", frozenset([match["value"]]))
+    elif match := _EXISTS.match(clause):
+        requirement = LabelClause(match["key"], "!" if match["op"] else "exists")
     else:
         raise bad_request(f"unable to parse requirement: {clause!r}")
     if not _KEY.match(requirement.key):
@@ -68,7 +68,7 @@ def _parse_clause(clause: str) -> LabelClause:
 
 
 def from_label_selector(selector: Mapping[str, Any] | None) -> tuple[LabelClause, ...] | None:
-    """The selector inside an object; None, which matches nothing, where the object has none."""
+    """Return the clauses of a selector in an object; None, which matches nothing, if the object has none."""
     if selector is None:
         return None
     operators: dict[str, Operator] = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!"}
@@ -82,36 +82,38 @@ def from_label_selector(selector: Mapping[str, Any] | None) -> tuple[LabelClause
 
 
 def selector_text(selector: Mapping[str, Any] | None) -> str:
-    """A selector of an object as a query would have it."""
+    """Return a selector of an object in the syntax of a query string."""
     signs = {"exists": "", "!": "!"}
     return ",".join(
-        f"{signs[r.operator]}{r.key}" if r.operator in signs else f"{r.key} {r.operator} ({','.join(sorted(r.values))})"
-        for r in from_label_selector(selector) or ()
+        f"{signs[clause.operator]}{clause.key}"
+        if clause.operator in signs
+        else f"{clause.key} {clause.operator} ({','.join(sorted(clause.values))})"
+        for clause in from_label_selector(selector) or ()
     )
 
 
 def matches_labels(requirements: Sequence[LabelClause] | None, labels: Mapping[str, str] | None) -> bool:
-    """Whether every clause holds. A key that is missing satisfies ``notin``, as it does on a real server."""
+    """Whether all clauses match. A missing key satisfies ``notin``, as on a real server."""
     if requirements is None:
         return False
     labels = labels or {}
     for key, operator, values in requirements:
         present = key in labels
         if operator == "in":
-            holds = present and labels[key] in values
+            satisfied = present and labels[key] in values
         elif operator == "notin":
-            holds = not present or labels[key] not in values
+            satisfied = not present or labels[key] not in values
         else:
-            holds = present == (operator == "exists")
-        if not holds:
+            satisfied = present == (operator == "exists")
+        if not satisfied:
             return False
     return True
 
 
 def parse_fields(text: str, kind: ApiKind) -> tuple[FieldRequirement, ...]:
-    """A field selector as the query string has it."""
+    """Parse a field selector of a query string."""
     requirements = []
-    for clause in filter(None, (part.strip() for part in text.split(","))):
+    for clause in filter(None, (text_part.strip() for text_part in text.split(","))):
         label, equals, value = clause.partition("=")
         if not equals:
             raise bad_request(f'invalid selector: "{text}"; can\'t understand "{clause}"')
@@ -129,12 +131,12 @@ def parse_fields(text: str, kind: ApiKind) -> tuple[FieldRequirement, ...]:
 
 
 def matches_fields(requirements: Sequence[FieldRequirement], obj: Json) -> bool:
-    """Whether every clause holds; a field that is missing has the zero value of its type."""
+    """Whether all clauses match; a missing field has the zero value of its type."""
     return all((field_text(obj, path) == value) == equal for path, value, equal in requirements)
 
 
 def field_text(obj: Json, path: Path) -> str:
-    """A field's value as selectors write it."""
+    """Return the value of a field as text for selectors."""
     value = dig(obj, path)
     if value is None:
         return _ABSENT.get(path, "")
@@ -143,14 +145,14 @@ def field_text(obj: Json, path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects of a kind a request means."""
+    """The objects of a kind that a request selects."""
 
     namespace: str = ""
     labels: tuple[LabelClause, ...] = ()
     fields: tuple[FieldRequirement, ...] = ()
 
     def includes(self, key: Key, obj: Json) -> bool:
-        """Whether an object, in one of its versions, is meant."""
+        """Whether one version of an object is selected."""
         if self.namespace and key.namespace != self.namespace:
             return False
         if self.fields and not matches_fields(self.fields, obj):
@@ -159,19 +161,19 @@ class Selection:
 
     @property
     def everything(self) -> bool:
-        """Whether neither labels nor fields narrow it."""
+        """Whether there are neither label nor field clauses."""
         return not self.labels and not self.fields
 
     @property
     def name(self) -> str:
-        """The one name it asks for, as ``metadata.name=x`` does."""
-        named = (clause.value for clause in self.fields if clause.path == ("metadata", "name") and clause.equal)
-        return next(named, "")
+        """The name in a clause such as ``metadata.name=x``, empty without one."""
+        names = (clause.value for clause in self.fields if clause.path == ("metadata", "name") and clause.equal)
+        return next(names, "")
 
 
 EVERYTHING = Selection()
 
 
 def select(kind: ApiKind, namespace: str = "", labels: str = "", fields: str = "") -> Selection:
-    """Parse what a request's query says."""
+    """Parse the selectors of a query."""
     return Selection(namespace, parse_labels(labels), parse_fields(fields, kind))

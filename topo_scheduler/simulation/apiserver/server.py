@@ -1,6 +1,6 @@
 """The embedded API server: the store behind HTTP, in this process, on this event loop.
 
-It is an ordinary HTTP/1.1 server on a port of the loopback interface, so whatever speaks to Kubernetes speaks to it.
+It is an ordinary HTTP/1.1 server on a port of the loopback interface, so any Kubernetes client can use it.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _TOO_LATE: Final = "Timeout: request did not complete within requested timeout -
 class EmbeddedAPIServer:
     """A Kubernetes API server in this process.
 
-    Without ``rbac`` everyone may do everything. With it, requests need a token: the one in ``kubeconfig()`` is the
-    administrator's, others come from the ``serviceaccounts/token`` subresource. kubectl sends no token over plain
-    HTTP; ``anonymous`` is who it is then. ``bookmark_seconds`` is how long a quiet watch waits before it says how
-    far it has come.
+    Without ``rbac`` all users may do everything. With it, requests need a token. ``kubeconfig()`` has the token of the
+    administrator; the ``serviceaccounts/token`` subresource issues others. kubectl sends no token over plain HTTP;
+    ``anonymous`` is the user of such requests. ``bookmark_seconds`` is the time without events after which a watch gets
+    a bookmark.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class EmbeddedAPIServer:
         self.requests = RequestLog()
         self.tokens = Tokens(anonymous)
         self.streams: set[Stream] = set()
-        """The watches that are open."""
+        """Open watches."""
         self.rbac = rbac
         self.bookmark_seconds = bookmark_seconds
         self._admin_token = self.tokens.issue(ADMIN)
@@ -71,34 +71,34 @@ class EmbeddedAPIServer:
     # Life
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
-        """Listen; port 0 takes any that is free."""
-        # Whoever waits in a watch of a client that has gone is to learn so at once, hence the cancellation.
+        """Start to listen; port 0 takes a free port."""
+        # With cancellation, the handler of a watch ends at once when its client disconnects.
         self._server = web.Server(self._handle, access_log=None, handler_cancellation=True)
         self._runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
         await self._runner.setup()
         await self._listen(host, port)
 
     async def stop(self) -> None:
-        """End every connection and stop listening; the store keeps what it has."""
+        """Close all connections and stop listening; the store stays unchanged."""
         self._abort_connections()
         if self._runner is not None:
             await self._runner.cleanup()
         self._runner = self._site = self._server = None
 
     async def go_away(self) -> None:
-        """Be down: cut all connections and refuse new ones until ``come_back``."""
+        """Simulate an outage: close all connections and refuse new ones until ``come_back``."""
         if self._site is not None:
             await self._site.stop()
             self._site = None
         self._abort_connections()
 
     async def come_back(self) -> None:
-        """Serve again, on the port of before."""
+        """End an outage: listen again, on the same port."""
         if self._site is None and self._address is not None:
             await self._listen(*self._address)
 
     async def outage(self, seconds: float) -> None:
-        """Be down for so long."""
+        """Simulate an outage of ``seconds``."""
         await self.go_away()
         await asyncio.sleep(seconds)
         await self.come_back()
@@ -127,13 +127,13 @@ class EmbeddedAPIServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL of the server."""
         if self._address is None:
             raise RuntimeError("the server was not started")
         return f"http://{self._address[0]}:{self._address[1]}"
 
     def kubeconfig(self, token: str | None = None) -> Json:
-        """A kubeconfig for the administrator, or for whoever the token is."""
+        """Return a kubeconfig for the administrator, or for the user of a token."""
         user = {"token": token or self._admin_token}
         return {
             "apiVersion": "v1",
@@ -147,18 +147,18 @@ class EmbeddedAPIServer:
         }
 
     def write_kubeconfig(self, path: Path | str, token: str | None = None) -> Path:
-        """Write it as a file that only its owner may read; JSON is YAML."""
+        """Write the kubeconfig to a file that only its owner may read, as JSON, which is valid YAML."""
         path = Path(path)
         path.touch(mode=0o600)
         path.write_text(json.dumps(self.kubeconfig(token), indent=2) + "\n")
         return path
 
     def break_watches(self, fault: BreakWatch, resource: str | None = None) -> int:
-        """Have a fault strike the watches that are open now, of one resource or of all; returns how many."""
-        struck = [stream for stream in self.streams if resource in (None, stream.encoder.kind.id)]
-        for stream in struck:
+        """Apply a fault to all open watches, or to those of one resource; return their number."""
+        matching = [stream for stream in self.streams if resource in (None, stream.encoder.kind.id)]
+        for stream in matching:
             stream.break_now(fault)
-        return len(struck)
+        return len(matching)
 
     # Requests
 
@@ -181,7 +181,7 @@ class EmbeddedAPIServer:
         return web.Response(body=outcome.body, status=outcome.code, headers=headers)
 
     async def delayed(self, info: RequestInfo, query: Mapping[str, str], delay: Delay) -> Refuse | None:
-        """Take as long as a fault says, but not longer than the request may; return how it is refused then."""
+        """Wait for the delay of a fault, at most until the request's deadline; return an error if it passes."""
         try:
             deadline = math.inf if info.verb == "watch" else deadline_seconds(query)
         except ValueError as error:
@@ -194,7 +194,7 @@ class EmbeddedAPIServer:
     async def _outcome(
         self, request: web.BaseRequest, info: RequestInfo, fault: Fault | None
     ) -> ServerResponse | Stream:
-        """Do what was asked for, or say why not."""
+        """Execute a request; return its response, its stream, or an error response."""
         try:
             if isinstance(fault, Refuse):
                 raise fault.error()
@@ -207,7 +207,7 @@ class EmbeddedAPIServer:
         except APIError as error:
             return _error(error)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            # A body of the right type but another shape than its kind has: a typed server would not have decoded it.
+            # The body is valid JSON but does not match the schema; a typed server could not decode it.
             _log.debug("%s %s", request.method, info.path, exc_info=True)
             return _error(bad_request(f"the body of the request cannot be handled: {error!r}"))
 
@@ -232,8 +232,8 @@ class EmbeddedAPIServer:
     def _answer(self, call: Call) -> ServerResponse:
         info = call.info
         if info.resource:
-            known = call.store.kinds.at(info.group, info.version, info.resource)
-            if known is None and (info.group, info.resource) not in UNSTORED:
+            kind = call.store.kinds.at(info.group, info.version, info.resource)
+            if kind is None and (info.group, info.resource) not in UNSTORED:
                 return ServerResponse(b"404 page not found\n", 404, "text/plain; charset=utf-8")
             return handlers.answer(call)
         if info.path.rstrip("/") in _HEALTH:
@@ -256,7 +256,7 @@ class EmbeddedAPIServer:
             if over.cut:
                 return _cut(request)
         except ConnectionError:
-            pass  # the client has gone; there is nobody to tell
+            pass  # the client has disconnected
         finally:
             self.streams.discard(stream)
         return response
@@ -268,14 +268,14 @@ def _error(error: APIError) -> ServerResponse:
 
 
 def _cut(request: web.BaseRequest) -> web.StreamResponse:
-    """Close the connection; what is returned is never seen."""
+    """Close the connection; the client never receives the returned response."""
     if request.transport is not None:
         request.transport.close()
     return web.Response()
 
 
 async def _truncated(request: web.BaseRequest, answer: ServerResponse) -> web.StreamResponse:
-    """Send half of a body whose length was promised."""
+    """Send half of a body, after announcing its full length."""
     response = web.StreamResponse(status=answer.code, headers={"Content-Type": answer.media_type})
     response.content_length = len(answer.body)
     await response.prepare(request)

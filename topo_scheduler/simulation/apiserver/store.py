@@ -1,8 +1,8 @@
-"""The objects of the embedded cluster: every write goes through here, whoever makes it and however it arrived.
+"""The objects of the embedded cluster. Every write goes through the store, from HTTP or from this process.
 
-What always holds: there is one revision for everything and each write takes the next; a write that changes nothing
-takes none and nobody hears of it; what is read is never changed afterwards; what was asked to be only tried
-(``dry_run``) leaves no trace. The store belongs to one event loop; nothing in it waits, so a write is atomic.
+Invariants: one revision counter covers all objects, and each write takes the next revision. A write that changes
+nothing takes no revision and causes no event. Objects that were read never change. A write with ``dry_run`` has no
+effect. The store belongs to one event loop and never awaits, so each write is atomic.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .objects import Clock, Json, Key, key_of, timestamp, utc_now
 from .selectors import EVERYTHING, Selection
 
 _GENERATE_ATTEMPTS = 8
-_AS_USUAL = DeleteOptions()
-_BORN_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
-_BORN_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_DEFAULT_OPTIONS = DeleteOptions()
+_INITIAL_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
+_INITIAL_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 class _KindTable:
-    """All objects of one kind, and what happened to them."""
+    """All objects of one kind, and the log of their changes."""
 
     __slots__ = ("items", "keys", "log")
 
@@ -49,20 +49,20 @@ class _KindTable:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a list, all of it as it was at one revision."""
+    """A page of a list, consistent at one revision."""
 
     records: list[ObjectVersion]
     revision: int
     last: Key | None = None
-    """Where the next page goes on; None on the last one."""
+    """The key after which the next page starts; None on the last page."""
     remaining: int | None = None
 
 
 class Store:
     """Objects by kind, namespace and name.
 
-    ``clock`` gives the time written into objects, ``seed`` makes uids and generated names repeatable, ``window`` is
-    how many events of each kind are remembered for watchers that come late.
+    ``clock`` returns the time written into objects. ``seed`` makes uids and generated names repeatable. ``window`` is
+    the number of events of each kind kept for watchers that are behind.
     """
 
     def __init__(self, *, clock: Clock = utc_now, seed: int | None = None, window: int = 10_000) -> None:
@@ -75,15 +75,15 @@ class Store:
         self._observers: list[Observer] = []
         self._dependents: dict[str, dict[tuple[str, Key], None]] = {}
         self._by_uid: dict[str, tuple[str, Key]] = {}
-        for name in _BORN_NAMESPACES:
+        for name in _INITIAL_NAMESPACES:
             self.create("namespaces", {"metadata": {"name": name}})
-        for name, value in _BORN_PRIORITIES.items():
+        for name, value in _INITIAL_PRIORITIES.items():
             self.create("priorityclasses.scheduling.k8s.io", {"metadata": {"name": name}, "value": value})
 
     # Reading
 
     def kind(self, kind: ApiKind | str) -> ApiKind:
-        """The kind of that id, such as ``pods`` or ``jobs.batch``."""
+        """Return the kind of an id such as ``pods`` or ``jobs.batch``."""
         return self.kinds[kind] if isinstance(kind, str) else kind
 
     def _table(self, kind: ApiKind) -> _KindTable:
@@ -93,19 +93,19 @@ class Store:
         return table
 
     def find(self, kind: ApiKind | str, name: str, namespace: str = "") -> ObjectVersion | None:
-        """An object, or None."""
+        """Return an object, or None."""
         return self._table(self.kind(kind)).items.get(Key(namespace, name))
 
     def get(self, kind: ApiKind | str, name: str, namespace: str = "") -> ObjectVersion:
-        """An object; raises 404."""
+        """Return an object; raises 404 if there is none."""
         kind = self.kind(kind)
-        found = self._table(kind).items.get(Key(namespace, name))
-        if found is None:
+        record = self._table(kind).items.get(Key(namespace, name))
+        if record is None:
             raise not_found(kind, name)
-        return found
+        return record
 
     def list(self, kind: ApiKind | str, selection: Selection = EVERYTHING) -> list[ObjectVersion]:
-        """All objects a selection means, in the order of their keys."""
+        """Return all selected objects, in the order of their keys."""
         return self.page(kind, selection).records
 
     def page(
@@ -117,7 +117,7 @@ class Store:
         after: Key | None = None,
         revision: int | None = None,
     ) -> Page:
-        """At most ``limit`` objects behind ``after`` as they were at ``revision``; raises 410 if that is forgotten."""
+        """Return at most ``limit`` objects after the key ``after`` at ``revision``; raises 410 if it was compacted."""
         table = self._table(self.kind(kind))
         revision = self.revision if revision is None else revision
         if revision > self.revision:
@@ -137,34 +137,34 @@ class Store:
         return Page(records, revision)
 
     def watch(self, kind: ApiKind | str, since: int | None = None, selection: Selection = EVERYTHING) -> Watch:
-        """Follow a kind from a revision on, or from now; raises 410 if that is too long ago."""
+        """Watch a kind from a revision on, or from now; raises 410 if the revision is too old."""
         log = self._table(self.kind(kind)).log
         return Watch(log, log.end if since is None else log.position(since), selection)
 
     def observe(self, observer: Observer) -> None:
-        """Have ``observer`` called with every event of every kind, within the write that causes it."""
+        """Call ``observer`` with every event of every kind, synchronously within the write."""
         self._observers.append(observer)
 
     def ignore(self, observer: Observer) -> None:
-        """Call an observer no more."""
+        """Remove an observer."""
         self._observers.remove(observer)
 
     def dependents(self, uid: str) -> Sequence[tuple[str, Key]]:
-        """The table and key of each object that names ``uid`` as an owner, oldest first."""
+        """Return the table and key of each object with the owner ``uid``, oldest first."""
         return list(self._dependents.get(uid, ()))
 
     def exists(self, uid: str) -> bool:
-        """Whether an object with that uid is there."""
+        """Whether an object with that uid exists."""
         return uid in self._by_uid
 
     def by_uid(self, uid: str) -> tuple[str, ObjectVersion] | None:
-        """The table and the object with that uid."""
-        if (place := self._by_uid.get(uid)) is None:
+        """Return the table and the object with that uid, or None."""
+        if (entry := self._by_uid.get(uid)) is None:
             return None
-        return place[0], self._tables[place[0]].items[place[1]]
+        return entry[0], self._tables[entry[0]].items[entry[1]]
 
     def compact(self) -> None:
-        """Forget all history: whoever watches from before now is told 410."""
+        """Drop all history: watches from earlier revisions get 410."""
         for table in self._tables.values():
             table.log.compact()
             table.log.wake()
@@ -183,14 +183,14 @@ class Store:
         table, moment = self._table(kind), self.clock()
         generated = not (obj.get("metadata") or {}).get("name")
         for _ in range(_GENERATE_ATTEMPTS):
-            born = prepare_create(kind, obj, namespace, moment, self.rng)
-            existing = table.items.get(key_of(born))
+            new_obj = prepare_create(kind, obj, namespace, moment, self.rng)
+            existing = table.items.get(key_of(new_obj))
             if existing is None:
-                return self._commit(kind, None, admission.admit(kind, born, self, moment), dry_run=dry_run)
+                return self._commit(kind, None, admission.admit(kind, new_obj, self, moment), dry_run=dry_run)
             if not generated:
                 break
         deleting = existing is not None and "deletionTimestamp" in existing["metadata"]
-        raise already_exists(kind, born["metadata"]["name"], deleting=deleting, generated=generated)
+        raise already_exists(kind, new_obj["metadata"]["name"], deleting=deleting, generated=generated)
 
     def modify(
         self,
@@ -202,7 +202,7 @@ class Store:
         subresource: str = "",
         dry_run: bool = False,
     ) -> ObjectVersion:
-        """Replace an object by ``change`` of it; ``change`` must leave what it is given as it is."""
+        """Replace an object by ``change(obj)``; ``change`` must not modify its argument."""
         kind = self.kind(kind)
         old = self.get(kind, name, namespace)
         new = change(kind.view.show(old.obj) if kind.view else old.obj)
@@ -216,7 +216,7 @@ class Store:
     def replace(
         self, kind: ApiKind | str, obj: Json, *, subresource: str = "", dry_run: bool = False
     ) -> tuple[ObjectVersion, bool]:
-        """Put a whole object, as HTTP's PUT does; also tells whether it was created by that."""
+        """Replace a whole object, as HTTP PUT does; also return whether the object was created."""
         kind, (namespace, name) = self.kind(kind), key_of(obj)
         if kind.put_creates and self.find(kind, name, namespace) is None:
             return self.create(kind, obj, namespace, dry_run=dry_run), True
@@ -225,11 +225,11 @@ class Store:
             raise invalid(
                 kind, name, [("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")]
             )
-        filled = obj if subresource else admission.default(kind, obj)
-        return self.modify(kind, name, namespace, lambda _: filled, subresource=subresource, dry_run=dry_run), False
+        defaulted = obj if subresource else admission.default(kind, obj)
+        return self.modify(kind, name, namespace, lambda _: defaulted, subresource=subresource, dry_run=dry_run), False
 
     def write(self, kind: ApiKind, old: ObjectVersion, new: Json, *, dry_run: bool = False) -> ObjectVersion:
-        """Store a version that the rules of its path already passed."""
+        """Store a version that was validated already."""
         if new == old.obj:
             return old
         if may_vanish(new):
@@ -242,24 +242,24 @@ class Store:
         kind: ApiKind | str,
         name: str,
         namespace: str = "",
-        options: DeleteOptions = _AS_USUAL,
+        options: DeleteOptions = _DEFAULT_OPTIONS,
     ) -> tuple[ObjectVersion, bool]:
-        """Ask for an object's deletion; also tells whether it is gone already."""
+        """Request deletion of an object; also return whether it was removed at once."""
         kind = self.kind(kind)
         kind = self.kinds[kind.table]
         old = self.get(kind, name, namespace)
         check_preconditions(kind, old.obj, options)
-        doomed, at_once = prepare_delete(kind, old.obj, options, self.clock())
+        deleting, removable = prepare_delete(kind, old.obj, options, self.clock())
         if kind.id == "namespaces":
-            doomed, at_once = _terminating(doomed, timestamp(self.clock()))
-        if doomed != old.obj:
-            old = self._commit(kind, old, doomed, dry_run=options.dry_run)
-        if not at_once:
+            deleting, removable = _terminating(deleting, timestamp(self.clock()))
+        if deleting != old.obj:
+            old = self._commit(kind, old, deleting, dry_run=options.dry_run)
+        if not removable:
             return old, False
         return self.remove(kind, old, dry_run=options.dry_run), True
 
     def remove(self, kind: ApiKind, record: ObjectVersion, *, dry_run: bool = False) -> ObjectVersion:
-        """Take an object away, whatever it says about that itself; returns its last state."""
+        """Remove an object regardless of finalizers and grace period; return its last state."""
         if dry_run:
             return record
         table = self._table(kind)
@@ -286,7 +286,7 @@ class Store:
         return record
 
     def _index(self, kind: ApiKind, event: StoreEvent) -> None:
-        """Keep who depends on whom, and who exists."""
+        """Update the indexes of dependents and of uids."""
         before = _owners(event.before)
         after = _owners(event.after)
         if event.before is None:
@@ -297,9 +297,9 @@ class Store:
             return
         entry = (kind.table, event.key)
         for uid in before - after:
-            held = self._dependents[uid]
-            del held[entry]
-            if not held:
+            dependents = self._dependents[uid]
+            del dependents[entry]
+            if not dependents:
                 del self._dependents[uid]
         for uid in after - before:
             self._dependents.setdefault(uid, {})[entry] = None
@@ -312,10 +312,10 @@ class Store:
             observer(kind.table, event)
 
     def _serve(self, event: StoreEvent) -> None:
-        """Let the kinds follow the CustomResourceDefinitions."""
+        """Update the served kinds after a change of a CustomResourceDefinition."""
         name = event.record["metadata"]["name"]
         if event.after is None:
-            for kind in {k.table: k for k in self.kinds if k.id == name}.values():
+            for kind in {served.table: served for served in self.kinds if served.id == name}.values():
                 for record in self.list(kind):
                     self.remove(kind, record)
             self.kinds.remove(name)
@@ -326,7 +326,7 @@ class Store:
 
 
 def _at(table: _KindTable, revision: int) -> tuple[dict[Key, ObjectVersion], list[Key]]:
-    """The table as it was: what happened since is undone, newest first."""
+    """Return the table at a revision by undoing later events, newest first."""
     if not (later := table.log.since(table.log.position(revision))):
         return table.items, table.keys
     items = dict(table.items)
@@ -344,7 +344,7 @@ def _owners(record: ObjectVersion | None) -> frozenset[str]:
 
 
 def _terminating(namespace: Json, moment: str) -> tuple[Json, bool]:
-    """A namespace stays, terminating, until its finalizer was taken off: that is, until it is empty."""
+    """Return a terminating namespace, and whether it may be removed; its finalizer keeps it until it is empty."""
     if not (namespace.get("spec") or {}).get("finalizers"):
         return namespace, True
     metadata = {"deletionTimestamp": moment, **namespace["metadata"]}

@@ -1,7 +1,7 @@
-"""The columns that ``kubectl get`` prints: a row of functions for each kind that people look at.
+"""The columns of ``kubectl get`` by kind, as functions of the object.
 
-A server, not kubectl, decides what the columns are (``Accept: application/json;as=Table``). Kinds without an entry
-have a name and an age; custom resources have the columns of their definition.
+The server, not kubectl, decides the columns (``Accept: application/json;as=Table``). Kinds without an entry have name
+and age; custom resources have the columns of their definition.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Cell = Callable[[Json, datetime], Any]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column; those of priority 1 are for ``-o wide``."""
+    """One column; columns of priority 1 are shown with ``-o wide``."""
 
     name: str
     cell: Cell
@@ -28,7 +28,7 @@ class Column:
     type: str = "string"
 
     def definition(self) -> Json:
-        """As the ``Table`` has it."""
+        """Return the column definition for a ``Table``."""
         name_format = "name" if self.name == "Name" else ""
         return {
             "name": self.name, "type": self.type, "format": name_format, "description": self.name,
@@ -37,20 +37,20 @@ class Column:
 
 
 def columns(kind: ApiKind) -> Sequence[Column]:
-    """The columns of a kind."""
+    """Return the columns of a kind."""
     if kind.printed:
         return (NAME, *(_printed(column) for column in kind.printed))
     return _COLUMNS.get(kind.id, _DEFAULT)
 
 
 def human_duration(seconds: float) -> str:
-    """An age as kubectl writes it: coarser the older."""
-    whole = int(seconds)
-    if whole < 120:
-        return f"{max(whole, 0)}s"
-    minutes = whole // 60
+    """Return a duration in the format of kubectl, which is coarser for longer durations."""
+    whole_seconds = int(seconds)
+    if whole_seconds < 120:
+        return f"{max(whole_seconds, 0)}s"
+    minutes = whole_seconds // 60
     if minutes < 10:
-        return f"{minutes}m{whole % 60}s" if whole % 60 else f"{minutes}m"
+        return f"{minutes}m{whole_seconds % 60}s" if whole_seconds % 60 else f"{minutes}m"
     if minutes < 180:
         return f"{minutes}m"
     hours = minutes // 60
@@ -96,9 +96,9 @@ def _text(path: str, default: str = "<none>") -> Cell:
     return cell
 
 
-def _ratio(done: str, wanted: str) -> Cell:
-    have, want = _at(done, 0), _at(wanted, 0)
-    return lambda obj, now: f"{have(obj, now)}/{want(obj, now)}"
+def _ratio(done: str, total: str) -> Cell:
+    done_cell, total_cell = _at(done, 0), _at(total, 0)
+    return lambda obj, now: f"{done_cell(obj, now)}/{total_cell(obj, now)}"
 
 
 def _count(path: str) -> Cell:
@@ -112,27 +112,29 @@ _DEFAULT = (NAME, AGE)
 
 
 def _pod_status(pod: Json, now: datetime) -> str:
-    state = status(pod)
+    pod_status = status(pod)
     if is_deleting(pod):
         return "Terminating"
-    if state.get("reason"):
-        return str(state["reason"])
-    if spec(pod).get("schedulingGates") and state.get("phase") == "Pending":
+    if pod_status.get("reason"):
+        return str(pod_status["reason"])
+    if spec(pod).get("schedulingGates") and pod_status.get("phase") == "Pending":
         return "SchedulingGated"
-    waiting = (dig(c, ("state", "waiting", "reason")) for c in state.get("containerStatuses") or ())
-    reason = next(filter(None, waiting), None)
+    waiting_reasons = (
+        dig(container, ("state", "waiting", "reason")) for container in pod_status.get("containerStatuses") or ()
+    )
+    reason = next(filter(None, waiting_reasons), None)
     finished = {"Succeeded": "Completed", "Failed": "Error"}
-    phase = state.get("phase", "")
+    phase = pod_status.get("phase", "")
     return str(reason or finished.get(phase, phase))
 
 
 def _ready_containers(pod: Json, now: datetime) -> str:
-    ready = sum(bool(c.get("ready")) for c in status(pod).get("containerStatuses") or ())
+    ready = sum(bool(container.get("ready")) for container in status(pod).get("containerStatuses") or ())
     return f"{ready}/{len(spec(pod).get('containers') or ())}"
 
 
 def _restarts(pod: Json, now: datetime) -> str:
-    return str(sum(c.get("restartCount", 0) for c in status(pod).get("containerStatuses") or ()))
+    return str(sum(container.get("restartCount", 0) for container in status(pod).get("containerStatuses") or ()))
 
 
 def _node_status(node: Json, now: datetime) -> str:
@@ -148,15 +150,16 @@ def _node_roles(node: Json, now: datetime) -> str:
 
 
 def _job_status(job: Json, now: datetime) -> str:
-    for kind in ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet"):
-        if (condition(job, kind) or {}).get("status") == "True":
-            return kind
+    for condition_type in ("Complete", "Failed", "Suspended", "FailureTarget", "SuccessCriteriaMet"):
+        if (condition(job, condition_type) or {}).get("status") == "True":
+            return condition_type
     return "Terminating" if is_deleting(job) else "Running"
 
 
 def _job_completions(job: Json, now: datetime) -> str:
-    wanted = spec(job).get("completions")
-    return f"{status(job).get('succeeded', 0)}/{'1 of ' + str(spec(job)['parallelism']) if wanted is None else wanted}"
+    completions = spec(job).get("completions")
+    total = f"1 of {spec(job)['parallelism']}" if completions is None else completions
+    return f"{status(job).get('succeeded', 0)}/{total}"
 
 
 def _job_duration(job: Json, now: datetime) -> str:
@@ -167,8 +170,8 @@ def _job_duration(job: Json, now: datetime) -> str:
 
 
 def _event_object(event: Json, now: datetime) -> str:
-    about = event.get("involvedObject") or {}
-    return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
+    involved = event.get("involvedObject") or {}
+    return f"{involved.get('kind', '').lower()}/{involved.get('name', '')}"
 
 
 def _event_age(event: Json, now: datetime) -> str:
@@ -274,8 +277,8 @@ def _printed(column: Json) -> Column:
 
 
 def _json_path(path: str, kind: str) -> Cell:
-    """The few forms of JSONPath that definitions use: fields, indices and a filter by equality."""
-    steps = [found.groups() for found in _STEP.finditer(path.replace("\\.", "\0"))]
+    """Return a cell for a JSONPath; supports fields, indices and filters by equality."""
+    steps = [match.groups() for match in _STEP.finditer(path.replace("\\.", "\0"))]
 
     def cell(obj: Any, now: datetime) -> Any:
         for field, index, key, value, quoted in steps:

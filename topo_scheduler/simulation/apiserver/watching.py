@@ -1,7 +1,6 @@
-"""The life of one watch connection: first what is there, then what happens, and a bookmark when nothing does.
+"""One watch connection: initial objects, then events, and bookmarks while there are no events.
 
-A stream ends in good order when its time is over, with an ERROR event when it can no longer tell everything, or
-whenever a fault wants it to.
+A stream ends normally after its timeout, with an ERROR event if events were dropped, or because of an injected fault.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from .faults import BreakWatch
 from .log import ObjectVersion, Watch
 
 _CHUNK = 500
-"""Initial events written at a time: encoding 500 pods takes a few milliseconds."""
+"""Initial events per chunk; encoding 500 pods takes a few milliseconds."""
 
 
 class Over(Exception):
-    """The stream ends here; ``cut`` if the connection is to be closed without a word."""
+    """Ends a stream after the bytes ``last``; with ``cut`` the connection is closed abruptly."""
 
     def __init__(self, last: bytes, *, cut: bool) -> None:
         super().__init__("the stream is over")
@@ -35,26 +34,26 @@ class Stream:
     watch: Watch
     encoder: Encoder
     seconds: float
-    """How long it lasts."""
+    """Timeout of the watch, in seconds."""
     revision: Callable[[], int]
-    """How far the store has come."""
+    """Returns the current revision of the store."""
     bookmark_seconds: float = float("inf")
-    """How long it may be quiet before a bookmark is due."""
+    """Time without events before a bookmark, in seconds."""
     initial: Sequence[ObjectVersion] = ()
     initial_end: int | None = None
-    """The revision to announce once the initial events are sent; None announces nothing."""
+    """The revision for a bookmark after the initial events; None for no such bookmark."""
     error: APIError | None = None
-    """Why there is nothing to tell: an error in the stream, not in its place."""
+    """An error to send as the only event."""
     fault: BreakWatch | None = None
     sent: int = 0
 
     def break_now(self, fault: BreakWatch) -> None:
-        """Have a fault strike a stream that is already open."""
+        """Apply a fault to an open stream."""
         self.fault = BreakWatch(fault.how, self.sent + fault.after)
         self.watch.wake()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """What to write, as much at a time as there is; raises ``Over`` when a fault ends it."""
+        """Yield the bytes to write, as they become available; raises ``Over`` if a fault ends the stream."""
         if self.error is not None:
             yield error_line(self.error.body)
             return
@@ -65,43 +64,43 @@ class Stream:
             yield self._passed([self.encoder.bookmark(self.initial_end, initial_end=True)])
         self.initial = ()
         clock = asyncio.get_running_loop().time
-        end, quiet_until = clock() + self.seconds, clock() + self.bookmark_seconds
+        end, bookmark_at = clock() + self.seconds, clock() + self.bookmark_seconds
         while (now := clock()) < end:
             yield self._passed([])
             try:
-                events = await self.watch.next(min(end, quiet_until) - now)
+                events = await self.watch.next(min(end, bookmark_at) - now)
             except APIError as error:
                 yield self._passed([error_line(error.body)])
                 return
             lines = [self.encoder.event(kind, record) for kind, record in events]
-            if lines or clock() >= quiet_until:
+            if lines or clock() >= bookmark_at:
                 yield self._passed(lines or [self.encoder.bookmark(self.revision())])
-                quiet_until = clock() + self.bookmark_seconds
+                bookmark_at = clock() + self.bookmark_seconds
 
     def _passed(self, lines: list[bytes]) -> bytes:
-        """The lines as the client gets them, once the fault, if it is due, had its way with them."""
+        """Return the lines for the client, after applying the fault if it is due."""
         fault = self.fault
-        room = len(lines) if fault is None else max(fault.after - self.sent, 0)
-        good, struck = b"".join(lines[:room]), lines[room:]
+        passing = len(lines) if fault is None else max(fault.after - self.sent, 0)
+        intact, affected = b"".join(lines[:passing]), lines[passing:]
         self.sent += len(lines)
         if fault is None or self.sent < fault.after:
-            return good
+            return intact
         match fault.how:
             case "drop":
-                raise Over(good, cut=True)
-            case "truncate" if struck:
-                raise Over(good + struck[0][: len(struck[0]) // 2], cut=True)
+                raise Over(intact, cut=True)
+            case "truncate" if affected:
+                raise Over(intact + affected[0][: len(affected[0]) // 2], cut=True)
             case "expire":
-                raise Over(good + error_line(expired("too old resource version: injected fault").body), cut=False)
+                raise Over(intact + error_line(expired("too old resource version: injected fault").body), cut=False)
             case "end":
-                raise Over(good, cut=False)
+                raise Over(intact, cut=False)
             case "repeat":
-                return good + b"".join(line + _as_added(line) for line in struck)
-        return good
+                return intact + b"".join(line + _as_added(line) for line in affected)
+        return intact
 
 
 def _as_added(line: bytes) -> bytes:
-    """The same event once more, as a watch that starts over would tell it."""
+    """Return the event as ADDED, as a restarted watch would send it; empty for other events."""
     for kind in (b'{"type":"ADDED"', b'{"type":"MODIFIED"'):
         if line.startswith(kind):
             return b'{"type":"ADDED"' + line[len(kind) :]

@@ -1,4 +1,4 @@
-"""The verbs that change something, and the subresources that have a meaning of their own."""
+"""The verbs that change objects, and subresources with special behaviour."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .requests import RequestInfo
 
 
 def create(call: Call) -> ServerResponse:
-    """A new object, or what a POST to a subresource does."""
+    """Create an object, or execute a POST to a subresource."""
     info, subresource = call.info, call.info.subresource
     if (info.group, info.resource) in UNSTORED:
         return _bind_by_body(call) if info.resource == "bindings" else _review(call)
@@ -39,7 +39,7 @@ def _bind(call: Call) -> Json:
 
 
 def _bind_by_body(call: Call) -> ServerResponse:
-    """The older path for bindings, with the pod's name in the body alone."""
+    """Bind a pod through the older path, which has the name of the pod in the body only."""
     body = call.object()
     name = meta(body).get("name") or ""
     return ServerResponse(encode(pods.bind(call.store, call.info.namespace, name, body, dry_run=call.dry_run)), 201)
@@ -50,7 +50,7 @@ def _evict(call: Call) -> Json:
 
 
 def _issue_token(call: Call) -> Json:
-    """TokenRequest: the token works until the server ends."""
+    """Answer a TokenRequest; the token is valid as long as the server runs."""
     info, request = call.info, call.object()
     call.store.get("serviceaccounts", info.name, info.namespace)
     token = call.tokens.issue(service_account(info.namespace, info.name))
@@ -66,22 +66,23 @@ _POSTS: Final[Mapping[str, Callable[[Call], Json]]] = {"binding": _bind, "evicti
 
 
 def _review(call: Call) -> ServerResponse:
-    """May this user do that?"""
+    """Answer an access review."""
     body = call.object()
-    asked, path = body.get("spec") or {}, (body.get("spec") or {}).get("nonResourceAttributes") or {}
-    about = asked.get("resourceAttributes") or {}
+    review_spec, path = body.get("spec") or {}, (body.get("spec") or {}).get("nonResourceAttributes") or {}
+    resource = review_spec.get("resourceAttributes") or {}
     user = call.user
     if call.info.resource == "subjectaccessreviews":
-        user = User(asked.get("user", ""), tuple(asked.get("groups") or ()))
+        user = User(review_spec.get("user", ""), tuple(review_spec.get("groups") or ()))
     info = RequestInfo(
-        about.get("verb") or path.get("verb") or "", path.get("path", ""), about.get("group", ""), "",
-        about.get("resource", ""), about.get("subresource", ""), about.get("namespace", ""), about.get("name", ""),
+        resource.get("verb") or path.get("verb") or "", path.get("path", ""), resource.get("group", ""), "",
+        resource.get("resource", ""), resource.get("subresource", ""), resource.get("namespace", ""),
+        resource.get("name", ""),
     )  # fmt: skip
     return ServerResponse(encode({**body, "status": {"allowed": allowed(call.store, user, info)}}), 201)
 
 
 def update(call: Call) -> ServerResponse:
-    """A whole object in the place of another."""
+    """Replace a whole object."""
     kind, info, body = call.kind(), call.info, call.object()
     name = meta(body).get("name")
     if name != info.name:
@@ -98,7 +99,7 @@ def update(call: Call) -> ServerResponse:
 
 
 def _rescale(call: Call, change: Callable[[Json], Json]) -> ServerResponse:
-    """Write a workload through its scale."""
+    """Change a workload through its scale."""
 
     def rescaled(obj: Json) -> Json:
         return scale.scaled(obj, change(scale.scale_of(obj)))
@@ -109,7 +110,7 @@ def _rescale(call: Call, change: Callable[[Json], Json]) -> ServerResponse:
 
 
 def _finalize(call: Call, body: Json) -> ObjectVersion:
-    """Take finalizers off a namespace; without any, a terminating one goes."""
+    """Set the finalizers of a namespace; remove it if it is terminating and has none left."""
     store, kind = call.store, call.store.kind("namespaces")
     old = store.get(kind, call.info.name)
     new = changed(old.obj, "spec", finalizers=(body.get("spec") or {}).get("finalizers") or None)
@@ -119,7 +120,7 @@ def _finalize(call: Call, body: Json) -> ObjectVersion:
 
 
 def patch(call: Call) -> ServerResponse:
-    """Part of an object changed; server-side apply creates what is not there."""
+    """Patch an object; server-side apply creates it if it does not exist."""
     kind, info, store = call.kind(), call.info, call.store
     media_type = call.content_type.partition(";")[0].strip()
     change = decode_patch(kind, media_type, call.body, decode)
@@ -128,8 +129,8 @@ def patch(call: Call) -> ServerResponse:
             message = "fieldManager: Required value: is required for apply patch"
             raise APIError(422, "Invalid", f'PatchOptions.meta.k8s.io "" is invalid: {message}')
         if store.find(kind, *call.place(kind)) is None and not info.subresource:
-            named = {**change, "metadata": {**meta(change), "name": info.name}}
-            return call.answer(kind, store.create(kind, named, info.namespace, dry_run=call.dry_run), 201)
+            new_obj = {**change, "metadata": {**meta(change), "name": info.name}}
+            return call.answer(kind, store.create(kind, new_obj, info.namespace, dry_run=call.dry_run), 201)
 
     if info.subresource == "scale":
         return _rescale(call, lambda obj: apply_patch(kind, media_type, change, obj))
@@ -140,22 +141,24 @@ def patch(call: Call) -> ServerResponse:
             raise bad_request("the name and namespace of an object cannot be changed by a patch")
         return default(kind, result) if "template" in (result.get("spec") or {}) else result
 
-    place, dry_run = call.place(kind), call.dry_run
-    return call.answer(kind, store.modify(kind, *place, patched, subresource=info.subresource, dry_run=dry_run))
+    name_and_namespace, dry_run = call.place(kind), call.dry_run
+    return call.answer(
+        kind, store.modify(kind, *name_and_namespace, patched, subresource=info.subresource, dry_run=dry_run)
+    )
 
 
 def delete(call: Call) -> ServerResponse:
-    """Ask for an object's deletion."""
+    """Request deletion of an object."""
     kind, info = call.kind(), call.info
-    record, gone = call.store.delete(kind, *call.place(kind), _delete_options(call))
-    if not gone or kind.returns_deleted:
+    record, removed = call.store.delete(kind, *call.place(kind), _delete_options(call))
+    if not removed or kind.returns_deleted:
         return call.answer(kind, record)
     details = {"name": info.name, "group": kind.group, "kind": kind.plural, "uid": record["metadata"]["uid"]}
     return ServerResponse(encode(success(**{name: value for name, value in details.items() if value})))
 
 
 def delete_collection(call: Call) -> ServerResponse:
-    """Ask for the deletion of everything selected."""
+    """Request deletion of all selected objects."""
     kind, options = call.kind(), _delete_options(call)
     records = call.store.list(kind, call.selection(kind))
     for record in records:

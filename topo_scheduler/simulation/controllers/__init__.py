@@ -1,6 +1,6 @@
-"""The controllers of the embedded cluster: small, and each telling only what schedulers and users can see of it.
+"""The controllers of the embedded cluster, reduced to the behaviour that schedulers and users can observe.
 
-``controllers(store)`` gives a runner for all of them::
+``controllers(store)`` returns a runner for all of them::
 
     async with controllers(server.store):
         ...
@@ -32,7 +32,7 @@ ALL: Final[tuple[Controller, ...]] = (
 
 
 def controllers(store: Store, *, garbage_pause_seconds: float = 0.0) -> ControllerRunner:
-    """All controllers, ready to be started; the garbage collector pauses between two dependents of one owner."""
+    """Return a runner for all controllers; the garbage collector pauses between two dependents of one owner."""
     return ControllerRunner(store, [*ALL[:-1], garbage.collector(garbage_pause_seconds)])
 
 

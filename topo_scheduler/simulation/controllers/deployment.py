@@ -1,4 +1,4 @@
-"""Deployments: one ReplicaSet for each version of the template. A new version replaces the old one at once."""
+"""The deployment controller: one ReplicaSet per template version. A new version replaces the old one at once."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _SAFE: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 
 def template_hash(template: Json) -> str:
-    """Ten letters that stand for a template."""
+    """Return a hash of a template, of ten letters."""
     digest = hashlib.sha256(encode(template)).digest()
     return "".join(_SAFE[byte % len(_SAFE)] for byte in digest[:10])
 
 
 def replica_set_of(deployment: ObjectVersion, revision: int) -> Json:
-    """The ReplicaSet for the deployment's present template."""
+    """Return the ReplicaSet for the current template of a deployment."""
     spec = deployment["spec"]
-    mark = {_HASH: template_hash(spec["template"])}
-    labels = {**(meta(spec["template"]).get("labels") or {}), **mark}
-    selector = {**spec["selector"], "matchLabels": {**(spec["selector"].get("matchLabels") or {}), **mark}}
+    hash_label = {_HASH: template_hash(spec["template"])}
+    labels = {**(meta(spec["template"]).get("labels") or {}), **hash_label}
+    selector = {**spec["selector"], "matchLabels": {**(spec["selector"].get("matchLabels") or {}), **hash_label}}
     return {
         "metadata": {
-            "name": f"{deployment.key.name}-{mark[_HASH]}",
+            "name": f"{deployment.key.name}-{hash_label[_HASH]}",
             "namespace": deployment.key.namespace,
             "labels": labels,
             "annotations": {_REVISION: str(revision)},
@@ -50,26 +50,26 @@ def replica_set_of(deployment: ObjectVersion, revision: int) -> Json:
 def status_of(
     deployment: ObjectVersion, current: ObjectVersion | None, replica_sets: list[ObjectVersion], moment: datetime
 ) -> Json:
-    """What a deployment reports of its ReplicaSets."""
+    """Return the status of a deployment, given its ReplicaSets."""
 
     def total(field: str) -> int:
         return sum(status(rs.obj).get(field, 0) for rs in replica_sets)
 
-    wanted, available = deployment["spec"]["replicas"], total("availableReplicas")
-    enough = available >= wanted
+    desired, available = deployment["spec"]["replicas"], total("availableReplicas")
+    sufficient = available >= desired
     conditions = status(deployment.obj).get("conditions")
-    for kind, holds, reason in (
-        ("Available", enough, "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable"),
-        ("Progressing", True, "NewReplicaSetAvailable" if enough else "ReplicaSetUpdated"),
+    for condition_type, condition_status, reason in (
+        ("Available", sufficient, "MinimumReplicasAvailable" if sufficient else "MinimumReplicasUnavailable"),
+        ("Progressing", True, "NewReplicaSetAvailable" if sufficient else "ReplicaSetUpdated"),
     ):
-        told = {"type": kind, "status": str(holds), "reason": reason, "message": reason}
-        conditions = with_condition(conditions, told, moment)
+        new_condition = {"type": condition_type, "status": str(condition_status), "reason": reason, "message": reason}
+        conditions = with_condition(conditions, new_condition, moment)
     counts = {
         "replicas": total("replicas"),
         "updatedReplicas": status(current.obj).get("replicas", 0) if current else 0,
         "readyReplicas": total("readyReplicas"),
         "availableReplicas": available,
-        "unavailableReplicas": max(wanted - available, 0),
+        "unavailableReplicas": max(desired - available, 0),
         "observedGeneration": deployment["metadata"]["generation"],
     }
     return {**{name: value for name, value in counts.items() if value}, "conditions": conditions}
@@ -81,15 +81,15 @@ def _reconcile(store: Store, key: Key) -> float | None:
         return None
     replica_sets = owned(store, deployment, REPLICA_SETS)
     revision = 1 + max((int(meta(rs.obj)["annotations"][_REVISION]) for rs in replica_sets), default=0)
-    wanted = replica_set_of(deployment, revision)
-    current = next((rs for rs in replica_sets if rs.key.name == wanted["metadata"]["name"]), None)
+    desired = replica_set_of(deployment, revision)
+    current = next((rs for rs in replica_sets if rs.key.name == desired["metadata"]["name"]), None)
     if current is None:
-        store.create(REPLICA_SETS, wanted)
+        store.create(REPLICA_SETS, desired)
     for replica_set in replica_sets:
-        scale = deployment["spec"]["replicas"] if replica_set is current else 0
-        _scale(store, replica_set, scale)
-    state = status_of(deployment, current, replica_sets, store.clock())
-    store.modify(KIND, *key.address, lambda obj: {**obj, "status": state}, subresource="status")
+        replicas = deployment["spec"]["replicas"] if replica_set is current else 0
+        _scale(store, replica_set, replicas)
+    new_status = status_of(deployment, current, replica_sets, store.clock())
+    store.modify(KIND, *key.address, lambda obj: {**obj, "status": new_status}, subresource="status")
     return None
 
 

@@ -1,4 +1,4 @@
-"""Disruption budgets: how many of the pods they guard may go right now."""
+"""The disruption controller: computes how many pods each PodDisruptionBudget allows to evict."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from .replicaset import is_ready
 from .runtime import Controller
 
 _FORGET: Final = timedelta(minutes=2)
-"""How long an eviction that was granted is remembered though the pod is still there."""
+"""How long a granted eviction counts while the pod still exists."""
 
 
 def status_of(budget: ObjectVersion, pods: list[ObjectVersion], scale: int, moment: datetime) -> Json:
-    """The status of a budget, given the pods it selects and how many there should be."""
+    """Return the status of a budget, given the selected pods and their expected number."""
     granted = _still_granted(budget, pods, moment)
     healthy = sum(is_ready(pod) and not is_deleting(pod.obj) and pod.key.name not in granted for pod in pods)
     expected = scale if _needs_scale(budget) else len(pods)
     desired = _desired(budget, expected)
     allowed = max(healthy - desired, 0) if expected > 0 else 0
-    enough = {
+    allowed_condition = {
         "type": "DisruptionAllowed",
         "status": str(allowed > 0),
         "reason": "SufficientPods" if allowed > 0 else "InsufficientPods",
@@ -47,15 +47,19 @@ def status_of(budget: ObjectVersion, pods: list[ObjectVersion], scale: int, mome
         "currentHealthy": healthy,
         "desiredHealthy": desired,
         "expectedPods": expected,
-        "conditions": with_condition(status(budget.obj).get("conditions"), enough, moment),
+        "conditions": with_condition(status(budget.obj).get("conditions"), allowed_condition, moment),
         **({"disruptedPods": granted} if granted else {}),
     }
 
 
 def _still_granted(budget: ObjectVersion, pods: list[ObjectVersion], moment: datetime) -> dict[str, str]:
-    there = {pod.key.name for pod in pods if not is_deleting(pod.obj)}
+    existing = {pod.key.name for pod in pods if not is_deleting(pod.obj)}
     granted: dict[str, str] = status(budget.obj).get("disruptedPods") or {}
-    return {n: at for n, at in granted.items() if n in there and moment - parse_timestamp(at) < _FORGET}
+    return {
+        name: granted_at
+        for name, granted_at in granted.items()
+        if name in existing and moment - parse_timestamp(granted_at) < _FORGET
+    }
 
 
 def _needs_scale(budget: ObjectVersion) -> bool:
@@ -63,25 +67,25 @@ def _needs_scale(budget: ObjectVersion) -> bool:
 
 
 def _desired(budget: ObjectVersion, expected: int) -> int:
-    body = spec(budget.obj)
-    if "maxUnavailable" in body:
-        return max(expected - _share(body["maxUnavailable"], expected), 0)
-    return _share(body.get("minAvailable", 1), expected)
+    budget_spec = spec(budget.obj)
+    if "maxUnavailable" in budget_spec:
+        return max(expected - _share(budget_spec["maxUnavailable"], expected), 0)
+    return _share(budget_spec.get("minAvailable", 1), expected)
 
 
-def _share(value: int | str, whole: int) -> int:
-    """A number, or a percentage rounded up."""
-    return -(-int(value.rstrip("%")) * whole // 100) if isinstance(value, str) else int(value)
+def _share(value: int | str, total: int) -> int:
+    """Return a number, or a percentage of ``total`` rounded up."""
+    return -(-int(value.rstrip("%")) * total // 100) if isinstance(value, str) else int(value)
 
 
 def _scale(store: Store, pods: list[ObjectVersion]) -> int:
-    """How many pods the controllers of these pods want to have."""
+    """Return the number of pods that the controllers of these pods demand."""
     owners = {owner["uid"]: owner for pod in pods if (owner := controller_of(pod.obj))}
     total = sum(controller_of(pod.obj) is None for pod in pods)
     for uid in owners:
-        found = store.by_uid(uid)
-        body = spec(found[1].obj) if found else {}
-        total += int(body.get("replicas") or body.get("parallelism") or 0)
+        entry = store.by_uid(uid)
+        owner_spec = spec(entry[1].obj) if entry else {}
+        total += int(owner_spec.get("replicas") or owner_spec.get("parallelism") or 0)
     return total
 
 
@@ -103,9 +107,9 @@ def _reconcile(store: Store, key: Key) -> float | None:
         for pod in store.list("pods", Selection(key.namespace, clauses or ()))
         if clauses is not None and not is_finished(pod.obj) and matches_labels(clauses, pod["metadata"].get("labels"))
     ]
-    state = status_of(budget, pods, _scale(store, pods), store.clock())
-    store.modify(PDB, *key.address, lambda obj: {**obj, "status": state}, subresource="status")
-    return _FORGET.total_seconds() if state.get("disruptedPods") else None
+    new_status = status_of(budget, pods, _scale(store, pods), store.clock())
+    store.modify(PDB, *key.address, lambda obj: {**obj, "status": new_status}, subresource="status")
+    return _FORGET.total_seconds() if new_status.get("disruptedPods") else None
 
 
 CONTROLLER: Final = Controller("disruption", _concerns, _reconcile)

@@ -1,4 +1,4 @@
-"""What goes when something else has gone: the dependents of an owner, and all that is in a namespace."""
+"""Garbage collection of dependents, and deletion of the content of namespaces."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .runtime import Controller
 _FOREGROUND: Final = "foregroundDeletion"
 _ORPHAN: Final = "orphan"
 _UID: Final = "uid"
-"""Owners are known by their uid here: the key's namespace says so, and its name is the uid."""
+"""Namespace of the keys here, whose name is the uid of an owner."""
 
 
-def _orphaned(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
-    """Owners that have gone or that wait for their dependents, and owners of what came that are not there."""
+def _concerned_owners(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
+    """Yield owners that were removed, owners that wait for their dependents, and missing owners of new objects."""
     metadata = event.record["metadata"]
     refs = metadata.get("ownerReferences") or ()
     if event.after is None:
@@ -35,12 +35,12 @@ def _orphaned(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
 
 
 def _absent(store: Store, ref: Json) -> bool:
-    """Whether an owner is certainly not there; of a kind that isn't served nobody can tell."""
+    """Whether an owner certainly does not exist; an owner of an unserved kind may exist."""
     return not store.exists(ref["uid"]) and store.kinds.of(ref["apiVersion"], ref["kind"]) is not None
 
 
 def _waits(owner: tuple[str, ObjectVersion] | None) -> bool:
-    """Whether an owner is on its way, held by what its dependents are to do first."""
+    """Whether an owner is being deleted and waits for its dependents."""
     if owner is None or not is_deleting(owner[1].obj):
         return False
     return not {_FOREGROUND, _ORPHAN}.isdisjoint(owner[1]["metadata"].get("finalizers") or ())
@@ -50,12 +50,14 @@ def _collect(pause_seconds: float, store: Store, key: Key) -> float | None:
     uid, owner = key.name, store.by_uid(key.name)
     if owner is not None and not _waits(owner):
         return None
-    dependents = [(table, found) for table, k in store.dependents(uid) if (found := store.find(table, *k.address))]
+    dependents = [
+        (table, record) for table, key in store.dependents(uid) if (record := store.find(table, *key.address))
+    ]
     if owner is None:
-        left = [(table, record) for table, record in dependents if not is_deleting(record.obj)]
-        for table, record in left[:1] if pause_seconds else left:
-            _leave_or_go(store, table, record, uid)
-        return pause_seconds if pause_seconds and len(left) > 1 else None
+        remaining = [(table, record) for table, record in dependents if not is_deleting(record.obj)]
+        for table, record in remaining[:1] if pause_seconds else remaining:
+            _delete_or_disown(store, table, record, uid)
+        return pause_seconds if pause_seconds and len(remaining) > 1 else None
     if _ORPHAN in owner[1]["metadata"]["finalizers"]:
         for table, record in dependents:
             _disown(store, table, record, uid)
@@ -64,12 +66,12 @@ def _collect(pause_seconds: float, store: Store, key: Key) -> float | None:
         for table, record in dependents:
             if not is_deleting(record.obj):
                 store.delete(table, *record.key.address, DeleteOptions(propagation="Foreground"))
-        if not any(_blocks(record, uid) for _, record in dependents if _still(store, record)):
+        if not any(_blocks(record, uid) for _, record in dependents if _exists(store, record)):
             _drop_finalizer(store, *owner, _FOREGROUND)
     return None
 
 
-def _still(store: Store, record: ObjectVersion) -> bool:
+def _exists(store: Store, record: ObjectVersion) -> bool:
     return store.exists(record["metadata"]["uid"])
 
 
@@ -78,12 +80,12 @@ def _blocks(dependent: ObjectVersion, uid: str) -> bool:
     return any(ref["uid"] == uid and ref.get("blockOwnerDeletion") for ref in refs)
 
 
-def _leave_or_go(store: Store, table: str, record: ObjectVersion, uid: str) -> None:
-    """An object goes with the last of its owners."""
+def _delete_or_disown(store: Store, table: str, record: ObjectVersion, uid: str) -> None:
+    """Delete an object whose last owner was removed; otherwise remove the owner reference."""
     refs = record["metadata"].get("ownerReferences") or ()
-    # The one that has gone is known to have, though its kind may have gone with it.
-    others = [ref for ref in refs if ref["uid"] != uid and not _absent(store, ref)]
-    if others:
+    # The removed owner is excluded by its uid, since its kind may be unserved by now.
+    other_owners = [ref for ref in refs if ref["uid"] != uid and not _absent(store, ref)]
+    if other_owners:
         _disown(store, table, record, uid)
     elif not is_deleting(record.obj):
         store.delete(table, *record.key.address, DeleteOptions(propagation="Background"))
@@ -95,25 +97,25 @@ def _disown(store: Store, table: str, record: ObjectVersion, uid: str) -> None:
 
 
 def _drop_finalizer(store: Store, table: str, record: ObjectVersion, finalizer: str) -> None:
-    left = [f for f in record["metadata"].get("finalizers") or () if f != finalizer]
-    store.modify(table, *record.key.address, lambda obj: changed(obj, "metadata", finalizers=left or None))
+    remaining = [name for name in record["metadata"].get("finalizers") or () if name != finalizer]
+    store.modify(table, *record.key.address, lambda obj: changed(obj, "metadata", finalizers=remaining or None))
 
 
 def collector(pause_seconds: float = 0.0) -> Controller:
-    """A garbage collector that pauses between two dependents of one owner: one with much to do is as slow."""
-    return Controller("garbage-collector", _orphaned, partial(_collect, pause_seconds))
+    """Return a garbage collector that pauses between two dependents of one owner, as a busy one would."""
+    return Controller("garbage-collector", _concerned_owners, partial(_collect, pause_seconds))
 
 
 def _namespaces(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
-    """A namespace that came or goes, and one that something has just left."""
+    """Yield a changed namespace, and the namespace of a removed object."""
     if table == "namespaces":
         yield event.key
     elif event.after is None and event.key.namespace:
         yield Key("", event.key.namespace)
 
 
-def _tend_namespace(store: Store, key: Key) -> float | None:
-    """Give a namespace its account; empty one that terminates, then let it go."""
+def _reconcile_namespace(store: Store, key: Key) -> float | None:
+    """Create the default ServiceAccount of a namespace; empty a terminating namespace, then remove it."""
     namespace = store.find("namespaces", key.name)
     if namespace is None:
         return None
@@ -121,14 +123,14 @@ def _tend_namespace(store: Store, key: Key) -> float | None:
         if store.find("serviceaccounts", "default", key.name) is None:
             store.create("serviceaccounts", {"metadata": {"name": "default"}}, key.name)
         return None
-    left = 0
+    remaining = 0
     for table in {kind.table for kind in store.kinds if kind.namespaced}:
         for record in store.list(table, Selection(key.name)):
             store.delete(table, record.key.name, key.name, DeleteOptions(propagation="Background"))
-            left += store.find(table, record.key.name, key.name) is not None
-    if not left:
+            remaining += store.find(table, record.key.name, key.name) is not None
+    if not remaining:
         store.remove(store.kind("namespaces"), namespace)
     return None
 
 
-NAMESPACES: Final = Controller("namespace", _namespaces, _tend_namespace)
+NAMESPACES: Final = Controller("namespace", _namespaces, _reconcile_namespace)

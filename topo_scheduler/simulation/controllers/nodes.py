@@ -1,7 +1,7 @@
-"""Nodes: what their readiness means for others, and for the pods on them.
+"""The node controller: taints of nodes, and eviction of pods from unready or removed nodes.
 
-A node that isn't ready gets the taints for that, its pods are no longer ready, and those that do not tolerate it are
-deleted when their time is over. Pods of a node that was removed from the cluster are removed after it.
+A node that is not ready gets the taints for that, and its pods become unready. Pods that do not tolerate the taints are
+deleted after their toleration seconds. Pods of a removed node are removed too.
 """
 
 from __future__ import annotations
@@ -31,41 +31,45 @@ from .runtime import Controller
 NOT_READY: Final = "node.kubernetes.io/not-ready"
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 _UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
-_OURS: Final = frozenset({NOT_READY, UNREACHABLE, _UNSCHEDULABLE})
+_MANAGED_TAINTS: Final = frozenset({NOT_READY, UNREACHABLE, _UNSCHEDULABLE})
 _NODE_LIFECYCLE: Final = {"True": None, "False": NOT_READY, "Unknown": UNREACHABLE}
 
 
 def tainted(node: Json, moment: str) -> Json:
-    """The node with the taints that its Ready condition and its cordon call for, and without those they don't."""
+    """Return the node with exactly the managed taints that its Ready condition and its cordon require."""
     ready = (condition(node, "Ready") or {}).get("status", "Unknown")
-    given = [taint for taint in spec(node).get("taints") or () if taint["key"] not in _OURS]
-    kept = {(t["key"], t["effect"]): t for t in spec(node).get("taints") or ()}
-    wanted: list[Json] = []
+    other_taints = [taint for taint in spec(node).get("taints") or () if taint["key"] not in _MANAGED_TAINTS]
+    current = {(taint["key"], taint["effect"]): taint for taint in spec(node).get("taints") or ()}
+    required: list[Json] = []
     if spec(node).get("unschedulable"):
-        wanted.append({"key": _UNSCHEDULABLE, "effect": "NoSchedule"})
-    # A node that never said anything about itself isn't unreachable: it has not come yet.
+        required.append({"key": _UNSCHEDULABLE, "effect": "NoSchedule"})
+    # A node without a Ready condition has not registered yet, so it is not ready rather than unreachable.
     key = _NODE_LIFECYCLE[ready] if condition(node, "Ready") else NOT_READY
     if key is not None:
-        wanted += [{"key": key, "effect": effect, "timeAdded": moment} for effect in ("NoSchedule", "NoExecute")]
-    taints = [*given, *(kept.get((t["key"], t["effect"]), t) for t in wanted)]
+        required += [{"key": key, "effect": effect, "timeAdded": moment} for effect in ("NoSchedule", "NoExecute")]
+    taints = [*other_taints, *(current.get((taint["key"], taint["effect"]), taint) for taint in required)]
     return changed(node, "spec", taints=taints or None)
 
 
 def seconds_left(pod: Json, node: Json, now: Any) -> float | None:
-    """How long a pod may stay on a node with its NoExecute taints; None is for ever."""
-    left: float | None = None
+    """Return how long a pod may stay on a node with its NoExecute taints, in seconds; None is for ever."""
+    remaining: float | None = None
     for taint in spec(node).get("taints") or ():
         if taint["effect"] != "NoExecute":
             continue
-        tolerations = [t for t in spec(pod).get("tolerations") or () if _tolerates(t, taint)]
+        tolerations = [toleration for toleration in spec(pod).get("tolerations") or () if _tolerates(toleration, taint)]
         if not tolerations:
             return 0.0
-        limits = [t["tolerationSeconds"] for t in tolerations if t.get("tolerationSeconds") is not None]
+        limits = [
+            toleration["tolerationSeconds"]
+            for toleration in tolerations
+            if toleration.get("tolerationSeconds") is not None
+        ]
         if limits:
             since = parse_timestamp(taint["timeAdded"]) if "timeAdded" in taint else now
             until = (since + timedelta(seconds=min(limits)) - now).total_seconds()
-            left = until if left is None else min(left, until)
-    return None if left is None else max(left, 0.0)
+            remaining = until if remaining is None else min(remaining, until)
+    return None if remaining is None else max(remaining, 0.0)
 
 
 def _tolerates(toleration: Json, taint: Json) -> bool:
@@ -77,17 +81,17 @@ def _tolerates(toleration: Json, taint: Json) -> bool:
 
 
 def on_node(name: str) -> Selection:
-    """The pods of a node."""
+    """Return a selection of the pods of a node."""
     return Selection(fields=(FieldRequirement(("spec", "nodeName"), name),))
 
 
 def _nodes(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
-    """A node whose readiness, cordon or taints changed; any other change means nothing here."""
-    if table == "nodes" and _essence(event.before) != _essence(event.after):
+    """Yield a node whose readiness, cordon or taints changed."""
+    if table == "nodes" and _relevant_state(event.before) != _relevant_state(event.after):
         yield event.key
 
 
-def _essence(node: ObjectVersion | None) -> Any:
+def _relevant_state(node: ObjectVersion | None) -> Any:
     if node is None:
         return None
     return (
@@ -97,7 +101,7 @@ def _essence(node: ObjectVersion | None) -> Any:
     )
 
 
-def _tend(store: Store, key: Key) -> float | None:
+def _reconcile(store: Store, key: Key) -> float | None:
     node = store.find("nodes", key.name)
     if node is None:
         for pod in store.list("pods", on_node(key.name)):
@@ -107,44 +111,44 @@ def _tend(store: Store, key: Key) -> float | None:
     node = store.modify("nodes", key.name, "", lambda obj: tainted(obj, moment))
     if (condition(node.obj, "Ready") or {}).get("status") == "True" and not _evicts(node):
         return None
-    waits: list[float] = []
+    delays: list[float] = []
     for pod in store.list("pods", on_node(key.name)):
         if is_finished(pod.obj) or is_deleting(pod.obj):
             continue
-        left = seconds_left(pod.obj, node.obj, store.clock())
-        if left == 0:
-            _mark(store, pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")
+        remaining = seconds_left(pod.obj, node.obj, store.clock())
+        if remaining == 0:
+            _mark_disrupted(store, pod, "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")
             store.delete("pods", *pod.key.address)
             continue
-        if left is not None:
-            waits.append(left)
-        _unready(store, pod)
-    return min(waits, default=None)
+        if remaining is not None:
+            delays.append(remaining)
+        _mark_unready(store, pod)
+    return min(delays, default=None)
 
 
 def _evicts(node: ObjectVersion) -> bool:
     return any(taint["effect"] == "NoExecute" for taint in spec(node.obj).get("taints") or ())
 
 
-def _unready(store: Store, pod: ObjectVersion) -> None:
+def _mark_unready(store: Store, pod: ObjectVersion) -> None:
     ready = condition(pod.obj, "Ready")
     if ready is not None and ready["status"] == "True":
         _set(store, pod, {"type": "Ready", "status": "False", "reason": "NodeNotReady"})
 
 
 def _remove(store: Store, pod: ObjectVersion) -> None:
-    """A pod without a node ends as failed and goes."""
+    """Fail and delete a pod whose node does not exist."""
     if not is_finished(pod.obj):
-        _mark(store, pod, "DeletionByPodGC", "PodGC: node no longer exists", phase="Failed")
+        _mark_disrupted(store, pod, "DeletionByPodGC", "PodGC: node no longer exists", phase="Failed")
     store.delete("pods", *pod.key.address, DeleteOptions(grace=0))
 
 
-def _mark(store: Store, pod: ObjectVersion, reason: str, message: str, **fields: str) -> None:
+def _mark_disrupted(store: Store, pod: ObjectVersion, reason: str, message: str, **fields: str) -> None:
     _set(store, pod, {"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}, **fields)
 
 
-def _set(store: Store, pod: ObjectVersion, new: Json, **fields: str) -> None:
-    conditions = with_condition(status(pod.obj).get("conditions"), new, store.clock())
+def _set(store: Store, pod: ObjectVersion, new_condition: Json, **fields: str) -> None:
+    conditions = with_condition(status(pod.obj).get("conditions"), new_condition, store.clock())
     store.modify(
         "pods",
         *pod.key.address,
@@ -153,4 +157,4 @@ def _set(store: Store, pod: ObjectVersion, new: Json, **fields: str) -> None:
     )
 
 
-CONTROLLER: Final = Controller("nodes", _nodes, _tend)
+CONTROLLER: Final = Controller("nodes", _nodes, _reconcile)

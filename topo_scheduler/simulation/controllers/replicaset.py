@@ -1,4 +1,4 @@
-"""ReplicaSets: so many pods of one template. Pods that are over are not counted and not cleaned up, as in reality."""
+"""The ReplicaSet controller. As in Kubernetes, it neither counts nor deletes finished pods."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ KIND: Final = "replicasets.apps"
 
 
 def plan(replica_set: ObjectVersion, pods: list[ObjectVersion]) -> ControllerPlan:
-    """What a ReplicaSet wants, given its pods."""
+    """Return the plan for a ReplicaSet, given its pods."""
     live = [pod for pod in pods if not is_finished(pod.obj) and not is_deleting(pod.obj)]
-    wanted, generation = replica_set["spec"]["replicas"], replica_set["metadata"]["generation"]
+    desired, generation = replica_set["spec"]["replicas"], replica_set["metadata"]["generation"]
     ready = sum(is_ready(pod) for pod in live)
-    missing = max(wanted - len(live), 0)
+    missing = max(desired - len(live), 0)
     status = {
         "replicas": len(live) + missing,
         "fullyLabeledReplicas": len(live) + missing,
@@ -27,7 +27,7 @@ def plan(replica_set: ObjectVersion, pods: list[ObjectVersion]) -> ControllerPla
     }
     return ControllerPlan(
         create=[pod_of(replica_set, f"{replica_set.key.name}-") for _ in range(missing)],
-        delete=sorted(live, key=_worth)[: max(len(live) - wanted, 0)],
+        delete=sorted(live, key=_deletion_order)[: max(len(live) - desired, 0)],
         status={name: value for name, value in status.items() if value or name == "replicas"},
     )
 
@@ -37,8 +37,8 @@ def is_ready(pod: ObjectVersion) -> bool:
     return (condition(pod.obj, "Ready") or {}).get("status") == "True"
 
 
-def _worth(pod: ObjectVersion) -> tuple[bool, bool, int]:
-    """The least is deleted first: without a node, then not ready, then the youngest."""
+def _deletion_order(pod: ObjectVersion) -> tuple[bool, bool, int]:
+    """Return a sort key; the smallest is deleted first: without a node, then not ready, then the youngest."""
     return bool(pod["spec"].get("nodeName")), is_ready(pod), -pod.revision
 
 

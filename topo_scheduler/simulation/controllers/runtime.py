@@ -1,7 +1,7 @@
-"""How controllers run: an event says whose turn it is, and whoever's turn it is looks at the whole state again.
+"""The runtime of controllers: events enqueue keys of objects, and reconciling a key reads the whole state again.
 
-Controllers remember nothing. What they know is in the store, so the order of events, duplicates and restarts do not
-matter. A controller is two functions: whom an event concerns, and what is to be done for one of them.
+Controllers are stateless: all state is in the store, so event order, duplicates and restarts do not matter. A
+controller consists of two functions: one returns the keys that an event concerns, one reconciles a key.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from topo_scheduler.simulation.tending import Tending
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 1.0
-_BREATH: Final = 64
-"""Reconciliations in a row before others on the event loop get their turn."""
+_KEYS_PER_SLICE: Final = 64
+"""Reconciliations in a row before the runner yields to the event loop."""
 
 Concerns = Callable[[Store, str, StoreEvent], Iterable[Key]]
 Reconcile = Callable[[Store, Key], float | None]
-"""Does what is to be done; may return after how many seconds it wants to look again."""
+"""Reconciles an object; may return seconds after which it must run again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """A name, whom an event concerns, and what to do."""
+    """A controller: its name, the keys that an event concerns, and the reconcile function."""
 
     name: str
     concerns: Concerns
@@ -38,17 +38,17 @@ class Controller:
 
 @dataclass(frozen=True, slots=True)
 class ControllerPlan:
-    """What a controller wants for one of its objects, as a value."""
+    """The changes that a controller requests for one object."""
 
     create: Sequence[Json] = ()
     delete: Sequence[ObjectVersion] = ()
     release: Sequence[ObjectVersion] = ()
-    """Pods that are counted in the status and no longer need to be kept for that."""
+    """Counted pods, whose tracking finalizer can be removed."""
     status: Json = field(default_factory=dict)
 
 
 def owner_and_owned(owner_table: str, owned_table: str = "pods") -> Concerns:
-    """An event concerns the object itself, or the controller of the object that changed."""
+    """Return a function that yields the changed owner, or the controller of a changed object."""
 
     def concerns(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
         if table == owner_table:
@@ -64,16 +64,20 @@ def owner_and_owned(owner_table: str, owned_table: str = "pods") -> Concerns:
 
 
 def owned(store: Store, owner: ObjectVersion, table: str = "pods") -> list[ObjectVersion]:
-    """What an object controls, in the order of creation."""
+    """Return the objects that an owner controls, in the order of creation."""
     uid = owner["metadata"]["uid"]
-    # Whoever names an owner of another namespace belongs to nobody: anybody can write any uid.
-    near = (key for t, key in store.dependents(uid) if t == table and key.namespace == owner.key.namespace)
-    found = (store.find(table, *key.address) for key in near)
-    return [record for record in found if record and (controller_of(record.obj) or {}).get("uid") == uid]
+    # Users can write any uid, so objects of other namespaces do not count.
+    keys = (
+        key
+        for dependent_table, key in store.dependents(uid)
+        if dependent_table == table and key.namespace == owner.key.namespace
+    )
+    records = (store.find(table, *key.address) for key in keys)
+    return [record for record in records if record and (controller_of(record.obj) or {}).get("uid") == uid]
 
 
 def owner_reference(owner: ObjectVersion) -> Json:
-    """The reference that makes ``owner`` the controller of something."""
+    """Return an owner reference that makes ``owner`` the controller of an object."""
     return {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -92,22 +96,22 @@ def pod_of(
     annotations: Mapping[str, str] | None = None,
     finalizers: Sequence[str] = (),
 ) -> Json:
-    """A pod of the owner's template and marks of its own; a name that ends in a dash is completed by the server."""
+    """Return a pod from an owner's template, with extra metadata; the server completes a name that ends in a dash."""
     template = owner["spec"]["template"]
-    given = template.get("metadata") or {}
+    template_metadata = template.get("metadata") or {}
     metadata = {
         "generateName" if name.endswith("-") else "name": name,
         "namespace": owner.key.namespace,
         "ownerReferences": [owner_reference(owner)],
-        "labels": {**(given.get("labels") or {}), **(labels or {})},
-        "annotations": {**(given.get("annotations") or {}), **(annotations or {})},
+        "labels": {**(template_metadata.get("labels") or {}), **(labels or {})},
+        "annotations": {**(template_metadata.get("annotations") or {}), **(annotations or {})},
         "finalizers": list(finalizers),
     }
     return {"metadata": metadata, "spec": template["spec"]}
 
 
 def carry_out(store: Store, owner: ObjectVersion, plan: ControllerPlan, *, table: str = "pods") -> None:
-    """Do what a plan says, but for the release."""
+    """Apply a plan, except for the release of pods."""
     for obj in plan.create:
         store.create(table, obj, owner.key.namespace)
     for record in plan.delete:
@@ -132,7 +136,7 @@ class ControllerRunner(Tending[tuple[int, Key]]):
     async def _run(self) -> None:
         while True:
             await self._wake.wait()
-            for _ in range(min(_BREATH, len(self._due))):
+            for _ in range(min(_KEYS_PER_SLICE, len(self._due))):
                 number, key = entry = next(iter(self._due))
                 del self._due[entry]
                 self._reconcile(number, key)
@@ -141,16 +145,16 @@ class ControllerRunner(Tending[tuple[int, Key]]):
             await asyncio.sleep(0)
 
     def _reconcile(self, number: int, key: Key) -> None:
-        controller, again = self._controllers[number], None
+        controller, retry_seconds = self._controllers[number], None
         if timer := self._timers.pop((number, key), None):
             timer.cancel()
         try:
-            again = controller.reconcile(self._store, key)
+            retry_seconds = controller.reconcile(self._store, key)
         except APIError as error:
             _log.debug("%s of %s: %s", controller.name, key, error)
-            again = _RETRY_SECONDS
-        except Exception:  # one object that no controller can read must not stop the others
+            retry_seconds = _RETRY_SECONDS
+        except Exception:  # a malformed object must not stop the others
             _log.exception("%s of %s", controller.name, key)
-        if again is not None:
+        if retry_seconds is not None:
             loop = asyncio.get_running_loop()
-            self._timers[number, key] = loop.call_later(again, self._enqueue, (number, key))
+            self._timers[number, key] = loop.call_later(retry_seconds, self._enqueue, (number, key))

@@ -1,4 +1,4 @@
-"""StatefulSets: pods with ordinals, in order unless they may be managed in parallel."""
+"""The StatefulSet controller: pods with ordinals, in order unless pod management is parallel."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _INDEX: Final = "apps.kubernetes.io/pod-index"
 
 
 def plan(stateful_set: ObjectVersion, pods: list[ObjectVersion]) -> ControllerPlan:
-    """What a StatefulSet wants, given its pods: one step, or in parallel all steps at once."""
+    """Return the plan for a StatefulSet, given its pods: one step, or all steps with parallel pod management."""
     spec, name = stateful_set["spec"], stateful_set.key.name
     revision = f"{name}-{template_hash(spec['template'])}"
-    there = {int(pod["metadata"]["labels"][_INDEX]): pod for pod in pods}
+    pod_by_index = {int(pod["metadata"]["labels"][_INDEX]): pod for pod in pods}
     replicas, parallel = spec["replicas"], spec["podManagementPolicy"] == "Parallel"
     create: list[Json] = []
     delete: list[ObjectVersion] = []
     for index in range(replicas):
-        pod = there.get(index)
+        pod = pod_by_index.get(index)
         if pod is None:
             create.append(_pod(stateful_set, index, revision))
         elif is_finished(pod.obj) and not is_deleting(pod.obj):
@@ -36,11 +36,15 @@ def plan(stateful_set: ObjectVersion, pods: list[ObjectVersion]) -> ControllerPl
         if not parallel:
             break
     settled = parallel or not (create or delete)
-    if settled and (surplus := [there[index] for index in sorted(there, reverse=True) if index >= replicas]):
+    if settled and (
+        surplus := [pod_by_index[index] for index in sorted(pod_by_index, reverse=True) if index >= replicas]
+    ):
         delete += surplus if parallel else surplus[:1]
-    elif settled and all(is_ready(pod) for pod in there.values()):
+    elif settled and all(is_ready(pod) for pod in pod_by_index.values()):
         outdated = (
-            there[i] for i in sorted(there, reverse=True) if there[i]["metadata"]["labels"][_REVISION] != revision
+            pod_by_index[index]
+            for index in sorted(pod_by_index, reverse=True)
+            if pod_by_index[index]["metadata"]["labels"][_REVISION] != revision
         )
         delete += [pod for pod in [next(outdated, None)] if pod is not None]
     delete = [pod for pod in delete if not is_deleting(pod.obj)]
@@ -52,8 +56,10 @@ def _pod(stateful_set: ObjectVersion, index: int, revision: str) -> Json:
     labels = {"statefulset.kubernetes.io/pod-name": name, _INDEX: str(index), _REVISION: revision}
     pod = pod_of(stateful_set, name, labels=labels)
     subdomain = {"subdomain": stateful_set["spec"]["serviceName"]} if stateful_set["spec"].get("serviceName") else {}
-    with_claims, _ = claims_of_replica(stateful_set, {**pod, "spec": {**pod["spec"], "hostname": name, **subdomain}})
-    return with_claims
+    pod_with_claims, _ = claims_of_replica(
+        stateful_set, {**pod, "spec": {**pod["spec"], "hostname": name, **subdomain}}
+    )
+    return pod_with_claims
 
 
 def _status(stateful_set: ObjectVersion, pods: list[ObjectVersion], created: int, revision: str) -> Json:
@@ -67,19 +73,19 @@ def _status(stateful_set: ObjectVersion, pods: list[ObjectVersion], created: int
         "updatedReplicas": updated,
         "observedGeneration": stateful_set["metadata"]["generation"],
     }
-    kept = {name: value for name, value in counts.items() if value or name in ("replicas", "availableReplicas")}
-    return {**kept, "currentRevision": revision, "updateRevision": revision, "collisionCount": 0}
+    shown = {name: value for name, value in counts.items() if value or name in ("replicas", "availableReplicas")}
+    return {**shown, "currentRevision": revision, "updateRevision": revision, "collisionCount": 0}
 
 
 def _reconcile(store: Store, key: Key) -> float | None:
     stateful_set = store.find(KIND, *key.address)
     if stateful_set is not None and not is_deleting(stateful_set.obj):
-        wanted = plan(stateful_set, owned(store, stateful_set))
-        for pod in wanted.create:
+        next_step = plan(stateful_set, owned(store, stateful_set))
+        for pod in next_step.create:
             for claim in claims_of_replica(stateful_set, pod)[1]:
                 if store.find(CLAIMS, claim["metadata"]["name"], key.namespace) is None:
                     store.create(CLAIMS, claim, key.namespace)
-        carry_out(store, stateful_set, wanted)
+        carry_out(store, stateful_set, next_step)
     return None
 
 

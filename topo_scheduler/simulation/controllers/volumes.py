@@ -1,9 +1,8 @@
-"""Claims and volumes: what Kubernetes' volume controller does, and a provisioner that can make any volume.
+"""The volume controller of Kubernetes, and a provisioner that can create any volume.
 
-A claim gets the volume that is reserved for it, or the smallest that will do, or one that is made. A claim of a class
-with WaitForFirstConsumer gets no volume before a scheduler has reserved one or chosen a node. Classes with the
-provisioner named below have their volumes made: usable in the zone of the chosen node, or everywhere where the node
-has no zone.
+A claim gets the volume reserved for it, or the smallest matching volume, or a new volume. A claim of a class with
+WaitForFirstConsumer gets no volume before a scheduler has reserved one or chosen a node. The provisioner below creates
+volumes for its classes. They are usable in the zone of the chosen node, or everywhere if the node has no zone.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ CLAIMS: Final = "persistentvolumeclaims"
 VOLUMES: Final = "persistentvolumes"
 CLASSES: Final = "storageclasses.storage.k8s.io"
 PROVISIONER: Final = "simulation.topology.scheduler/disk"
-"""The provisioner that makes whatever is asked for."""
+"""The provisioner that creates any requested volume."""
 _SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 _COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 _BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
@@ -34,23 +33,23 @@ _ZONE: Final = "topology.kubernetes.io/zone"
 
 
 def _claims(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
-    """The claim itself; when volumes or classes change, all claims that have none yet and that one which lost it."""
+    """Yield a changed claim; on changes of volumes or classes, all unbound claims and the claim of that volume."""
     if table == CLAIMS:
         yield event.key
     elif table in (VOLUMES, CLASSES):
         for record in store.list(CLAIMS):
-            named = spec(record.obj).get("volumeName")
-            if status(record.obj).get("phase") != "Bound" or (table == VOLUMES and named == event.key.name):
+            volume_name = spec(record.obj).get("volumeName")
+            if status(record.obj).get("phase") != "Bound" or (table == VOLUMES and volume_name == event.key.name):
                 yield record.key
 
 
-def _tend_claim(store: Store, key: Key) -> float | None:
+def _reconcile_claim(store: Store, key: Key) -> float | None:
     claim = store.find(CLAIMS, *key.address)
     if claim is None or is_deleting(claim.obj):
         return None
     name = spec(claim.obj).get("volumeName")
     volume = store.find(VOLUMES, name) if name else _volume_for(store, claim)
-    if volume is not None and _may_have(volume, claim):
+    if volume is not None and _available_to(volume, claim):
         _bind(store, volume, claim)
     elif name and _COMPLETED in _annotations(claim):
         _set_phase(store, CLAIMS, claim, "Lost")
@@ -60,27 +59,29 @@ def _tend_claim(store: Store, key: Key) -> float | None:
 
 
 def _volume_for(store: Store, claim: ObjectVersion) -> ObjectVersion | None:
-    """The volume reserved for a claim, the smallest that will do, or one that is made; None while it has to wait."""
+    """Return the reserved, the smallest matching or a new volume for a claim; None while the claim is pending."""
     volumes = store.list(VOLUMES)
-    reserved = next((v for v in volumes if spec(v.obj).get("claimRef") and _may_have(v, claim)), None)
+    reserved = next(
+        (volume for volume in volumes if spec(volume.obj).get("claimRef") and _available_to(volume, claim)), None
+    )
     if reserved is not None:
         return reserved
     name = spec(claim.obj).get("storageClassName") or ""
-    kind = store.find(CLASSES, name) if name else None
-    waits = kind is not None and kind.get("volumeBindingMode") == "WaitForFirstConsumer"
+    storage_class = store.find(CLASSES, name) if name else None
+    waits_for_consumer = storage_class is not None and storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
     node = _annotations(claim).get(_SELECTED_NODE)
-    if waits and node is None:
+    if waits_for_consumer and node is None:
         return None
-    fitting = [] if waits else [volume for volume in volumes if _will_do(volume, claim)]
-    if fitting:
-        return min(fitting, key=lambda volume: (_size(spec(volume.obj).get("capacity")), volume.key.name))
-    if kind is None or kind.get("provisioner") != PROVISIONER:
+    matching = [] if waits_for_consumer else [volume for volume in volumes if _matches(volume, claim)]
+    if matching:
+        return min(matching, key=lambda volume: (_size(spec(volume.obj).get("capacity")), volume.key.name))
+    if storage_class is None or storage_class.get("provisioner") != PROVISIONER:
         return None
-    return store.create(VOLUMES, _made(store, claim, name, node))
+    return store.create(VOLUMES, _new_volume(store, claim, name, node))
 
 
-def _may_have(volume: ObjectVersion, claim: ObjectVersion) -> bool:
-    """Whether a volume is free or reserved for just this claim."""
+def _available_to(volume: ObjectVersion, claim: ObjectVersion) -> bool:
+    """Whether a volume is free or reserved for this claim."""
     reference = spec(volume.obj).get("claimRef")
     if reference is None:
         return True
@@ -88,16 +89,16 @@ def _may_have(volume: ObjectVersion, claim: ObjectVersion) -> bool:
     return same and reference.get("uid") in (None, "", claim["metadata"]["uid"])
 
 
-def _will_do(volume: ObjectVersion, claim: ObjectVersion) -> bool:
-    has, wants = spec(volume.obj), spec(claim.obj)
-    clauses = from_label_selector(wants["selector"]) if wants.get("selector") else ()
+def _matches(volume: ObjectVersion, claim: ObjectVersion) -> bool:
+    volume_spec, claim_spec = spec(volume.obj), spec(claim.obj)
+    clauses = from_label_selector(claim_spec["selector"]) if claim_spec.get("selector") else ()
     return (
-        has.get("claimRef") is None
+        volume_spec.get("claimRef") is None
         and not is_deleting(volume.obj)
-        and (has.get("storageClassName") or "") == (wants.get("storageClassName") or "")
-        and has.get("volumeMode", "Filesystem") == wants.get("volumeMode", "Filesystem")
-        and set(wants.get("accessModes") or ()) <= set(has.get("accessModes") or ())
-        and _size(has.get("capacity")) >= _size((wants.get("resources") or {}).get("requests"))
+        and (volume_spec.get("storageClassName") or "") == (claim_spec.get("storageClassName") or "")
+        and volume_spec.get("volumeMode", "Filesystem") == claim_spec.get("volumeMode", "Filesystem")
+        and set(claim_spec.get("accessModes") or ()) <= set(volume_spec.get("accessModes") or ())
+        and _size(volume_spec.get("capacity")) >= _size((claim_spec.get("resources") or {}).get("requests"))
         and clauses is not None
         and matches_labels(clauses, meta(volume.obj).get("labels"))
     )
@@ -110,49 +111,53 @@ def _size(amounts: Json | None) -> int:
         return 0
 
 
-def _made(store: Store, claim: ObjectVersion, class_name: str, node: str | None) -> Json:
-    """A new volume for a claim."""
-    wants = spec(claim.obj)
+def _new_volume(store: Store, claim: ObjectVersion, class_name: str, node: str | None) -> Json:
+    """Return a new volume for a claim."""
+    claim_spec = spec(claim.obj)
     name = f"pvc-{claim['metadata']['uid']}"
-    body: Json = {
-        "capacity": {"storage": (wants.get("resources") or {}).get("requests", {}).get("storage", "1Gi")},
-        "accessModes": wants.get("accessModes") or ["ReadWriteOnce"],
+    volume_spec: Json = {
+        "capacity": {"storage": (claim_spec.get("resources") or {}).get("requests", {}).get("storage", "1Gi")},
+        "accessModes": claim_spec.get("accessModes") or ["ReadWriteOnce"],
         "storageClassName": class_name,
-        "volumeMode": wants.get("volumeMode", "Filesystem"),
+        "volumeMode": claim_spec.get("volumeMode", "Filesystem"),
         "persistentVolumeReclaimPolicy": "Delete",
         "csi": {"driver": PROVISIONER, "volumeHandle": name},
         "claimRef": _reference(claim),
     }
-    found = store.find("nodes", node) if node else None
-    zone = (meta(found.obj).get("labels") or {}).get(_ZONE) if found else None
+    node_record = store.find("nodes", node) if node else None
+    zone = (meta(node_record.obj).get("labels") or {}).get(_ZONE) if node_record else None
     if zone:
         terms = [{"matchExpressions": [{"key": _ZONE, "operator": "In", "values": [zone]}]}]
-        body["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
-    return {"metadata": {"name": name, "annotations": {_PROVISIONED_BY: PROVISIONER}}, "spec": body}
+        volume_spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
+    return {"metadata": {"name": name, "annotations": {_PROVISIONED_BY: PROVISIONER}}, "spec": volume_spec}
 
 
 def _reference(claim: ObjectVersion) -> Json:
-    where = {"namespace": claim.key.namespace, "name": claim.key.name, "uid": claim["metadata"]["uid"]}
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **where}
+    identity = {"namespace": claim.key.namespace, "name": claim.key.name, "uid": claim["metadata"]["uid"]}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **identity}
 
 
 def _bind(store: Store, volume: ObjectVersion, claim: ObjectVersion) -> None:
-    """Have a volume and a claim name each other, for good."""
+    """Bind a volume and a claim to each other."""
     if (spec(volume.obj).get("claimRef") or {}).get("uid") != claim["metadata"]["uid"]:
         store.modify(VOLUMES, *volume.key.address, lambda obj: changed(obj, "spec", claimRef=_reference(claim)))
     _set_phase(store, VOLUMES, volume, "Bound")
     if _COMPLETED not in _annotations(claim):
-        marks = {**_annotations(claim), _COMPLETED: "yes"}
+        annotations = {**_annotations(claim), _COMPLETED: "yes"}
         if not spec(claim.obj).get("volumeName"):
-            marks[_BY_CONTROLLER] = "yes"
+            annotations[_BY_CONTROLLER] = "yes"
 
         def bound(obj: Json) -> Json:
-            return changed(changed(obj, "spec", volumeName=volume.key.name), "metadata", annotations=marks)
+            return changed(changed(obj, "spec", volumeName=volume.key.name), "metadata", annotations=annotations)
 
         store.modify(CLAIMS, *claim.key.address, bound)
-    body = spec(volume.obj)
-    state = {"phase": "Bound", "accessModes": body.get("accessModes"), "capacity": body.get("capacity")}
-    store.modify(CLAIMS, *claim.key.address, lambda obj: {**obj, "status": state}, subresource="status")
+    volume_spec = spec(volume.obj)
+    claim_status = {
+        "phase": "Bound",
+        "accessModes": volume_spec.get("accessModes"),
+        "capacity": volume_spec.get("capacity"),
+    }
+    store.modify(CLAIMS, *claim.key.address, lambda obj: {**obj, "status": claim_status}, subresource="status")
 
 
 def _set_phase(store: Store, table: str, record: ObjectVersion, phase: str) -> None:
@@ -167,14 +172,14 @@ def _annotations(record: ObjectVersion) -> Json:
 
 
 def _volumes(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
-    """The volume itself, and that of a claim that is gone."""
+    """Yield a changed volume, and the volume of a removed claim."""
     if table == VOLUMES:
         yield event.key
     elif table == CLAIMS and event.after is None and (name := spec(event.record.obj).get("volumeName")):
         yield Key("", name)
 
 
-def _tend_volume(store: Store, key: Key) -> float | None:
+def _reconcile_volume(store: Store, key: Key) -> float | None:
     volume = store.find(VOLUMES, *key.address)
     if volume is None or is_deleting(volume.obj):
         return None
@@ -189,13 +194,13 @@ def _tend_volume(store: Store, key: Key) -> float | None:
     return None
 
 
-# ---------------------------------------------------------------- claims made for pods
+# ---------------------------------------------------------------- claims of pods
 
 
 def _ephemeral(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
-    """Pods with generic ephemeral volumes."""
+    """Yield pods with generic ephemeral volumes."""
     volumes = spec(event.after.obj).get("volumes") if table == "pods" and event.after is not None else ()
-    if any("ephemeral" in one for one in volumes or ()):
+    if any("ephemeral" in volume for volume in volumes or ()):
         yield event.key
 
 
@@ -203,32 +208,42 @@ def _make_claims(store: Store, key: Key) -> float | None:
     pod = store.find("pods", *key.address)
     if pod is None or is_deleting(pod.obj):
         return None
-    for one in spec(pod.obj).get("volumes") or ():
-        template = (one.get("ephemeral") or {}).get("volumeClaimTemplate")
-        name = f"{key.name}-{one['name']}"
+    for volume in spec(pod.obj).get("volumes") or ():
+        template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
+        name = f"{key.name}-{volume['name']}"
         if template is not None and store.find(CLAIMS, name, key.namespace) is None:
-            given = {part: meta(template)[part] for part in ("labels", "annotations") if meta(template).get(part)}
-            metadata = {"name": name, "namespace": key.namespace, "ownerReferences": [owner_reference(pod)], **given}
+            template_metadata = {
+                field: meta(template)[field] for field in ("labels", "annotations") if meta(template).get(field)
+            }
+            metadata = {
+                "name": name,
+                "namespace": key.namespace,
+                "ownerReferences": [owner_reference(pod)],
+                **template_metadata,
+            }
             store.create(CLAIMS, {"metadata": metadata, "spec": template["spec"]}, key.namespace)
     return None
 
 
 def claims_of_replica(owner: ObjectVersion, pod: Json) -> tuple[Json, list[Json]]:
-    """A StatefulSet's pod with its claims among its volumes, and those claims; they outlive the pod."""
+    """Return a pod of a StatefulSet with volumes for its claims, and these claims, which outlive the pod."""
     templates = owner["spec"].get("volumeClaimTemplates") or []
     if not templates:
         return pod, []
     name = pod["metadata"]["name"]
-    claims = {meta(template)["name"]: f"{meta(template)['name']}-{name}" for template in templates}
-    volumes = [one for one in pod["spec"].get("volumes") or () if one["name"] not in claims]
-    volumes += [{"name": v, "persistentVolumeClaim": {"claimName": claim}} for v, claim in claims.items()]
-    made = []
+    claim_names = {meta(template)["name"]: f"{meta(template)['name']}-{name}" for template in templates}
+    volumes = [volume for volume in pod["spec"].get("volumes") or () if volume["name"] not in claim_names]
+    volumes += [
+        {"name": volume_name, "persistentVolumeClaim": {"claimName": claim_name}}
+        for volume_name, claim_name in claim_names.items()
+    ]
+    claims = []
     for template in templates:
-        metadata = {**meta(template), "name": claims[meta(template)["name"]], "namespace": owner.key.namespace}
-        made.append({"metadata": metadata, "spec": template["spec"]})
-    return changed(pod, "spec", volumes=volumes), made
+        metadata = {**meta(template), "name": claim_names[meta(template)["name"]], "namespace": owner.key.namespace}
+        claims.append({"metadata": metadata, "spec": template["spec"]})
+    return changed(pod, "spec", volumes=volumes), claims
 
 
-CLAIM_CONTROLLER: Final = Controller("persistentvolume-claims", _claims, _tend_claim)
-VOLUME_CONTROLLER: Final = Controller("persistentvolumes", _volumes, _tend_volume)
+CLAIM_CONTROLLER: Final = Controller("persistentvolume-claims", _claims, _reconcile_claim)
+VOLUME_CONTROLLER: Final = Controller("persistentvolumes", _volumes, _reconcile_volume)
 EPHEMERAL: Final = Controller("ephemeral-volume", _ephemeral, _make_claims)
