@@ -274,7 +274,7 @@ def test_thousands_of_classes_are_looked_at_a_few_at_a_time_and_none_is_forgotte
     d.step()
     assert len(made) <= 8 + 2, "classes of which a view was made in one step"
     for _ in range(40):
-        d.step(waking.LATE_SECONDS)
+        d.step(waking.POSTPONED_PAUSE_SECONDS)
     d.settle()
     assert placed(d, last)
     assert not d.engine.waking._is_late
@@ -295,7 +295,7 @@ def test_classes_of_one_namespace_do_not_hold_up_those_of_another(monkeypatch: p
     d.run(*hostile, victim)
     d.delete(filler)
     d.step()
-    d.step(waking.LATE_SECONDS)
+    d.step(waking.POSTPONED_PAUSE_SECONDS)
     d.settle()
     assert placed(d, victim), "in the first look, not after 300 others"
 
