@@ -72,7 +72,7 @@ def case(seed: int, failed: int, count: int = 5) -> Case | None:
     assert after is not None
     shares = after
     check(cluster, shares)
-    waiting = sum(len(claim.leavers) for claim in claims if not shares[claim.key].seats)
+    waiting = sum(len(claim.moving_pods) for claim in claims if not shares[claim.key].seats)
     return Case(seed, len(pods), (waiting, round(sum(one.cost for one in shares.values()))), least(cluster))
 
 

@@ -13,7 +13,7 @@ from tests.recovery.world import Kill, World, copies_of
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.room import RESTART, find_room
-from topo_scheduler.recovery.seating import find_seats, leaver
+from topo_scheduler.recovery.seating import find_moving_pod, find_seats
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 
@@ -192,7 +192,7 @@ def test_it_costs_no_more_than_the_best_of_all_there_are(
         said = {"checkpoint-interval": f"{interval}s"} if interval else {}
         world.put(f"p{number}", node, gpus, ran=float(ran), said=said)
         there[f"p{number}"] = (node, gpus, _cost(ran, interval, gpus))
-    one = leaver(world.d.engine, "g-0")
+    one = find_moving_pod(world.d.engine, "g-0")
     assert one is not None
     if any(node != lost and node.rpartition("-")[0] == home and left >= 8 for node, left in free.items()):
         assert find_seats(world.d.engine, [one], {lost}, "default/m", world.now), "nobody need move"
@@ -205,7 +205,7 @@ def test_it_costs_no_more_than_the_best_of_all_there_are(
         assert found is not None, best
         assert found.cost == pytest.approx(best)
         assert found.seats["g-0"].rpartition("-")[0] == home
-        assert {other.member.uid for other in found.others} <= there.keys()
+        assert {other.member.uid for other in found.relocated} <= there.keys()
 
 
 def _best(there: dict[str, tuple[str, int, float]], free: dict[str, int], lost: str, home: str) -> float | None:

@@ -18,7 +18,7 @@ from topo_scheduler.recovery.claims import Copies, RelocationRequest, Shares, _i
 from topo_scheduler.recovery.reading import rest_of_gang
 from topo_scheduler.recovery.room import RESTART
 from topo_scheduler.recovery.room_for_all import Others, room_for_all
-from topo_scheduler.recovery.seating import leaver
+from topo_scheduler.recovery.seating import find_moving_pod
 from topo_scheduler.recovery.seats_for_all import EXACT, free_seats
 from topo_scheduler.recovery.together import Together
 from topo_scheduler.scheduling.parts import whole
@@ -29,9 +29,9 @@ GPUS = 8
 
 def claim_of(world: World, gang: str, lost: Sequence[str], avoided: frozenset[str]) -> RelocationRequest:
     """Return what the lost members of a gang ask for."""
-    found = tuple(one for one in (leaver(world.d.engine, uid) for uid in lost) if one is not None)
+    found = tuple(one for one in (find_moving_pod(world.d.engine, uid) for uid in lost) if one is not None)
     rest = tuple(rest_of_gang(world.d.engine, found))
-    return RelocationRequest(f"default/{gang}", found, avoided, lambda _: None, rest, moves_others=True)
+    return RelocationRequest(f"default/{gang}", found, avoided, lambda _: None, rest, may_relocate=True)
 
 
 def planned(world: World, claims: Sequence[RelocationRequest]) -> Shares:
@@ -132,7 +132,7 @@ def check(cluster: Cluster, shares: Shares) -> None:
     """See that what all get can be: seats are where they may be, and nobody shares one."""
     left = dict(cluster.free)
     for share in shares.values():
-        for other in share.others:
+        for other in share.relocated:
             node, gpus, _ = cluster.pods[other.member.uid]
             left[node] += gpus
     for gang in cluster.gangs:
@@ -146,8 +146,8 @@ def check(cluster: Cluster, shares: Shares) -> None:
                 left[node] += gang.gpus
         for node in nodes:
             left[node] -= gang.gpus
-        for other in share.others:
-            to = share.to[other.member.uid]
+        for other in share.relocated:
+            to = share.targets[other.member.uid]
             assert to != other.entry.node
             left[to] -= cluster.pods[other.member.uid][1]
     assert all(free >= 0 for free in left.values()), left
@@ -195,7 +195,7 @@ def built(
     movable = {name: pod for name, pod in there.items() if pod[0] not in failed}
     cluster = Cluster({node: left for node, left in free.items() if node not in failed}, movable, lost)
     claims = [claim_of(world, one.name, one.lost, frozenset(failed)) for one in lost]
-    claims.sort(key=lambda claim: (-claim.priority, -len(claim.leavers), claim.key))
+    claims.sort(key=lambda claim: (-claim.priority, -len(claim.moving_pods), claim.key))
     return world, cluster, claims
 
 
@@ -226,7 +226,7 @@ def test_no_plan_seats_more_or_costs_less(
     check(cluster, shares)
     levels = sorted({claim.priority for claim in claims}, reverse=True)
     without = [claim for claim in claims if not shares[claim.key].seats]
-    lacking = tuple(sum(len(one.leavers) for one in without if one.priority == level) for level in levels)
+    lacking = tuple(sum(len(one.moving_pods) for one in without if one.priority == level) for level in levels)
     seated, cost = least(cluster)
     assert lacking == seated
     assert sum(share.cost for share in shares.values()) == pytest.approx(cost)
@@ -252,7 +252,7 @@ def test_seats_that_were_planned_are_for_the_pods_that_were_lost_then() -> None:
 
 def test_a_pod_is_there_while_it_is_on_the_node_where_it_was() -> None:
     world, uids = lost_of_two()
-    was = leaver(world.d.engine, uids[0])
+    was = find_moving_pod(world.d.engine, uids[0])
     assert was is not None and _is_there(world.d.engine, was)
     for node in world.node_objects:
         world.d.engine.world.ledger.confirm(uids[0], node, was.entry.amounts)

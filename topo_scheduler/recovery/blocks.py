@@ -13,13 +13,13 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, OtherPod
-from topo_scheduler.recovery.by_choice import free_nodes, have_seats, largest_block, together
+from topo_scheduler.recovery.by_choice import free_nodes, group_by_workload, have_seats, largest_block
 from topo_scheduler.recovery.ground import MigrationContext
 from topo_scheduler.recovery.instructions import CreateMigration, Instruction
 from topo_scheduler.recovery.looking import Look, Looking
 from topo_scheduler.recovery.naming import name_for
 from topo_scheduler.recovery.reading import may_move, restarts
-from topo_scheduler.recovery.seating import MovingPod, leaver
+from topo_scheduler.recovery.seating import MovingPod, find_moving_pod
 from topo_scheduler.recovery.tracked import stamp
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.resources import GPU
@@ -37,7 +37,7 @@ class _Clearing:
     """Pods whose move gives a leaf a block of ``block`` GPUs. ``leaf`` is its number in the order of the fabric."""
 
     leaf: int
-    leavers: tuple[MovingPod, ...]
+    moving_pods: tuple[MovingPod, ...]
     block: int
 
 
@@ -78,12 +78,16 @@ class Blocks:
         largest = largest_block(engine, free)
         clearings: list[_Clearing] = []
         for leaf in self._leaves(largest):
-            if (clearing := self._clearing(leaf, free, largest)) is not None and not self._too_soon(clearing.leavers):
+            if (clearing := self._clearing(leaf, free, largest)) is not None and not self._too_soon(
+                clearing.moving_pods
+            ):
                 clearings.append(clearing)
             yield None
         for leaf in [
             clearing.leaf
-            for clearing in sorted(clearings, key=lambda clearing: (len(clearing.leavers), clearing.leaf))[:MOST_TRIED]
+            for clearing in sorted(clearings, key=lambda clearing: (len(clearing.moving_pods), clearing.leaf))[
+                :MOST_TRIED
+            ]
         ]:
             if made := self._tried(leaf):
                 self._not_before = self._now + AGAIN
@@ -99,17 +103,17 @@ class Blocks:
         clearing = (
             self._clearing(leaf, free, largest) if leaf < len(engine.world.layout.paths) and self._quiet else None
         )
-        if clearing is None or self._too_soon(clearing.leavers):
+        if clearing is None or self._too_soon(clearing.moving_pods):
             return []
         avoided = self.ground.detection.avoided(self._now) | {names[row] for row in np.flatnonzero(free).tolist()}
-        return self._made(clearing, largest) if have_seats(engine, clearing.leavers, avoided, self._now) else []
+        return self._made(clearing, largest) if have_seats(engine, clearing.moving_pods, avoided, self._now) else []
 
     @property
     def _quiet(self) -> bool:
         """Whether no gang waits for room, and no other voluntary move is in progress."""
-        engine, tracked = self.ground.engine, self.ground.tracked.values()
+        engine = self.ground.engine
         settled = engine.preempting.budgets.known and not engine.moving.awaited
-        return settled and not any(known.migration.cause.by_choice for known in tracked)
+        return settled and not any(tracked.migration.cause.by_choice for tracked in self.ground.tracked.values())
 
     @property
     def _on(self) -> bool:
@@ -132,26 +136,28 @@ class Blocks:
         rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist()
         block = int(free[rows].sum())
         usable = [row for row in rows if nodes.ready[row] and not nodes.unschedulable[row] and not free[row]]
-        leavers: list[MovingPod] = []
+        moving_pods: list[MovingPod] = []
         for row in sorted(usable, key=lambda row: (len(world.ledger.on_node(nodes.names[row])), row)):
-            if block > largest or len(leavers) > most_moves:
+            if block > largest or len(moving_pods) > most_moves:
                 break
             if (pods := self._movable(nodes.names[row])) is not None:
-                leavers += pods
+                moving_pods += pods
                 block += int(nodes.allocatable[row, GPU])
-        return _Clearing(leaf, tuple(leavers), block) if block > largest and len(leavers) <= most_moves else None
+        return (
+            _Clearing(leaf, tuple(moving_pods), block) if block > largest and len(moving_pods) <= most_moves else None
+        )
 
-    def _too_soon(self, leavers: Sequence[MovingPod]) -> bool:
+    def _too_soon(self, moving_pods: Sequence[MovingPod]) -> bool:
         """Return whether rate limits forbid to move so many pods now, or one of these pods."""
         moved, limits, wall = self.ground.moved, self.ground.spec.limits, self.ground.epoch + self._now
-        return bool(moved.lacking(len(leavers), "", limits, wall) or moved.resting(leavers, limits, wall))
+        return bool(moved.lacking(len(moving_pods), "", limits, wall) or moved.resting(moving_pods, limits, wall))
 
     def _movable(self, node: str) -> list[MovingPod] | None:
         """Return the pods of a node that use GPUs; None if there are none, or one of them can't move."""
         engine = self.ground.engine
         pods: list[MovingPod] = []
         for uid in sorted(engine.world.ledger.on_node(node)):
-            entry, pod = engine.world.ledger.get(uid), leaver(engine, uid)
+            entry, pod = engine.world.ledger.get(uid), find_moving_pod(engine, uid)
             if entry is None or not entry.amount(GPU):
                 continue
             if pod is None or not may_move(pod) or restarts(pod):
@@ -167,15 +173,15 @@ class Blocks:
         layout, occasion = self.ground.engine.world.layout, stamp(self.ground.epoch + self._now)
         where = "/".join(layout.paths[clearing.leaf])
         out: list[Instruction] = []
-        for group in together(clearing.leavers):
+        for group in group_by_workload(clearing.moving_pods):
             own = {pod.member.uid for pod in group}
-            others = (pod.member for pod in clearing.leavers if pod.member.uid not in own)
+            other_pods = (pod.member for pod in clearing.moving_pods if pod.member.uid not in own)
             spec = MigrationSpec(
                 cause=f"the largest block of free nodes grows from {largest} to {clearing.block} GPUs, in {where}",
                 reason=Cause.DEFRAGMENTATION.value,
                 pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in group],
             )
             create = CreateMigration(group[0].workload.namespace, name_for(group, occasion), spec)
-            self.ground.intended[create.key] = tuple(OtherPod(pod.namespace, pod.name, pod.uid) for pod in others)
+            self.ground.intended[create.key] = tuple(OtherPod(pod.namespace, pod.name, pod.uid) for pod in other_pods)
             out.append(create)
         return out

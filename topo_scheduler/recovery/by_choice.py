@@ -13,12 +13,12 @@ import numpy as np
 from topo_scheduler.recovery.seating import (
     MovingPod,
     as_candidate,
-    asked_again,
-    count_promised,
-    leaver,
+    charge_nominations,
+    fill_nodes,
+    find_moving_pod,
+    groups_and_query,
     place_group,
     place_members,
-    shut,
     trial_without,
 )
 from topo_scheduler.scheduling.engine import Engine
@@ -37,10 +37,10 @@ LOOKED_AT: Final = 512
 """Pods or workloads that are checked in one slice of work."""
 
 
-def together(leavers: Iterable[MovingPod]) -> list[list[MovingPod]]:
+def group_by_workload(moving_pods: Iterable[MovingPod]) -> list[list[MovingPod]]:
     """Return pods grouped by workloads that move together, those with the most GPUs per pod first."""
     groups: dict[str, list[MovingPod]] = {}
-    for pod in leavers:
+    for pod in moving_pods:
         groups.setdefault(pod.workload.id, []).append(pod)
     return sorted(
         groups.values(), key=lambda group: (-max(pod.entry.amount(GPU) for pod in group), group[0].workload.id)
@@ -51,7 +51,7 @@ def gang_seats(
     engine: Engine,
     workload: Workload,
     members: Sequence[Member],
-    others: Sequence[MovingPod],
+    leaving_pods: Sequence[MovingPod],
     avoided: Collection[str],
     migration: str,
     now: float,
@@ -62,17 +62,17 @@ def gang_seats(
         engine: provides the state; it is not changed.
         workload: the gang.
         members: pending members, to be placed together.
-        others: pods of no higher priority that would leave their nodes.
+        leaving_pods: pods of no higher priority that would leave their nodes.
         avoided: nodes that are no target.
         migration: key of the Migration, whose own seats do not count.
         now: seconds.
     """
     trial = Trial(engine.planner, engine.world.layout, now, neighbours=True)
-    trial.remove(as_candidate(pod) for pod in others)
+    trial.remove(as_candidate(pod) for pod in leaving_pods)
     own = f"seat:{migration}:"
-    lowest = min([workload.priority, *(pod.workload.priority for pod in others)])
-    count_promised(engine, trial, lowest, lambda uid: uid.startswith(own) or uid in workload.members)
-    shut(engine, trial, avoided)
+    lowest = min([workload.priority, *(pod.workload.priority for pod in leaving_pods)])
+    charge_nominations(engine, trial, lowest, lambda uid: uid.startswith(own) or uid in workload.members)
+    fill_nodes(engine, trial, avoided)
     try:
         groups, _, never = engine.attempts.groups(workload, members)
         if never:
@@ -85,22 +85,22 @@ def gang_seats(
         return {}
     profiles = [[member.profile for member in group_members] for _, group_members in groups]
     trial.restore(as_candidates(query, placement, profiles))
-    return _names(engine, place_members(groups, placement)) if _all_seated(engine, trial, others) else {}
+    return _names(engine, place_members(groups, placement)) if _all_seated(engine, trial, leaving_pods) else {}
 
 
-def have_seats(engine: Engine, leavers: Sequence[MovingPod], avoided: Collection[str], now: float) -> bool:
+def have_seats(engine: Engine, moving_pods: Sequence[MovingPod], avoided: Collection[str], now: float) -> bool:
     """Return whether all pods fit elsewhere. ``avoided`` are nodes that are no target."""
     trial = Trial(engine.planner, engine.world.layout, now, neighbours=True)
-    trial.remove(as_candidate(pod) for pod in leavers)
-    count_promised(engine, trial, min(pod.workload.priority for pod in leavers), lambda _: False)
-    shut(engine, trial, avoided)
-    return _all_seated(engine, trial, leavers)
+    trial.remove(as_candidate(pod) for pod in moving_pods)
+    charge_nominations(engine, trial, min(pod.workload.priority for pod in moving_pods), lambda _: False)
+    fill_nodes(engine, trial, avoided)
+    return _all_seated(engine, trial, moving_pods)
 
 
-def _all_seated(engine: Engine, trial: Trial, leavers: Sequence[MovingPod]) -> bool:
+def _all_seated(engine: Engine, trial: Trial, moving_pods: Sequence[MovingPod]) -> bool:
     """Return whether all pods fit, none of them on a node that one of them leaves."""
-    shut(engine, trial, {pod.entry.node for pod in leavers})
-    return all(place_group(engine, trial, group) is not None for group in together(leavers))
+    fill_nodes(engine, trial, {pod.entry.node for pod in moving_pods})
+    return all(place_group(engine, trial, group) is not None for group in group_by_workload(moving_pods))
 
 
 def _names(engine: Engine, rows: Mapping[str, int]) -> dict[str, str]:
@@ -108,12 +108,12 @@ def _names(engine: Engine, rows: Mapping[str, int]) -> dict[str, str]:
     return {uid: names[row] for uid, row in rows.items()}
 
 
-def unread(engine: Engine, uids: Iterable[str], read: set[str]) -> tuple[PodRef, ...]:
-    """Return the result of `look_for_unread`, in one step."""
-    return whole(look_for_unread(engine, uids, read))
+def pods_to_read(engine: Engine, uids: Iterable[str], read: set[str]) -> tuple[PodRef, ...]:
+    """Return the result of `find_pods_to_read`, in one step."""
+    return whole(find_pods_to_read(engine, uids, read))
 
 
-def look_for_unread(engine: Engine, uids: Iterable[str], read: set[str]) -> Generator[None, None, tuple[PodRef, ...]]:
+def find_pods_to_read(engine: Engine, uids: Iterable[str], read: set[str]) -> Generator[None, None, tuple[PodRef, ...]]:
     """Return the first few pods that an earlier process placed and of which too little is known to move them.
 
     Args:
@@ -127,7 +127,7 @@ def look_for_unread(engine: Engine, uids: Iterable[str], read: set[str]) -> Gene
             yield
         if uid in read:
             continue
-        entry, moving_pod = engine.world.ledger.get(uid), leaver(engine, uid)
+        entry, moving_pod = engine.world.ledger.get(uid), find_moving_pod(engine, uid)
         occupant = entry.occupant if entry is not None else None
         if occupant is None:
             continue  # its bind is in flight
@@ -147,9 +147,9 @@ def leaves_of(engine: Engine, nodes: Iterable[str]) -> int:
     return len({engine.world.leaf_of(node) for node in nodes})
 
 
-def fewer_leaves(engine: Engine, leavers: Sequence[MovingPod], targets: Mapping[str, str]) -> bool:
+def fewer_leaves(engine: Engine, moving_pods: Sequence[MovingPod], targets: Mapping[str, str]) -> bool:
     """Return whether a gang lies in fewer leaves once some of its members are on their targets."""
-    members = leavers[0].workload.members.values()
+    members = moving_pods[0].workload.members.values()
     before = [member.node for member in members if member.node]
     after = [targets.get(member.uid, member.node) for member in members if member.node]
     return leaves_of(engine, after) < leaves_of(engine, before)
@@ -170,7 +170,7 @@ def seats_of_whole(
     """
     trial = trial_without(engine, members, avoided, "", now, neighbours=True)
     try:
-        groups, query = asked_again(engine, members)
+        groups, query = groups_and_query(engine, members)
         placement = trial.place(query)
     except PluginError:
         return {}
@@ -210,16 +210,16 @@ def largest_block(engine: Engine, free: Int64) -> int:
     return int(np.add.reduceat(free[layout.order], layout.offsets[:-1]).max())
 
 
-def block_after(engine: Engine, leavers: Sequence[MovingPod], targets: Mapping[str, str]) -> int:
+def block_after(engine: Engine, moving_pods: Sequence[MovingPod], targets: Mapping[str, str]) -> int:
     """Return the largest block of free nodes once pods are on their targets."""
     world, free = engine.world, free_nodes(engine)
     nodes, held = world.nodes, world.held()[:, GPU].copy()
-    for pod in leavers:
+    for pod in moving_pods:
         held[pod.entry.row] -= pod.entry.amount(GPU)
-    for row in {pod.entry.row for pod in leavers}:
+    for row in {pod.entry.row for pod in moving_pods}:
         usable = nodes.ready[row] and not nodes.unschedulable[row]
         free[row] = nodes.allocatable[row, GPU] if usable and held[row] == 0 else 0
-    for pod in leavers:
+    for pod in moving_pods:
         target = nodes.row_of.get(targets.get(pod.member.uid, ""))
         if pod.entry.amount(GPU) and target is not None:
             free[target] = 0

@@ -6,7 +6,7 @@ from typing import Final
 from topo_scheduler.api.migrations import Cause, Migration, OtherPod, Phase
 from topo_scheduler.recovery.by_choice import block_after, fewer_leaves, free_nodes, largest_block
 from topo_scheduler.recovery.ground import MigrationContext
-from topo_scheduler.recovery.seating import MovingPod, leaver
+from topo_scheduler.recovery.seating import MovingPod, find_moving_pod
 from topo_scheduler.recovery.tracked import Tracked
 
 ALONE: Final = 30.0
@@ -31,15 +31,15 @@ def _moving(ground: MigrationContext) -> dict[str, str]:
     """Return the nodes of seats that are held for voluntary moves, by the uid of the pod."""
     return {
         move.uid: move.to
-        for known in ground.tracked.values()
-        if known.migration.cause.by_choice and known.migration.phase is not None and known.migration.phase.running
-        for move in known.migration.status.moves
+        for tracked in ground.tracked.values()
+        if tracked.migration.cause.by_choice and tracked.migration.phase is not None and tracked.migration.phase.running
+        for move in tracked.migration.status.moves
         if move.to
     }
 
 
-def useless(
-    ground: MigrationContext, migration: Migration, leavers: Sequence[MovingPod], targets: Mapping[str, str]
+def reason_useless(
+    ground: MigrationContext, migration: Migration, moving_pods: Sequence[MovingPod], targets: Mapping[str, str]
 ) -> str:
     """Return why a voluntary move is useless, given the targets of its pods; empty if it is useful."""
     if not migration.cause.by_choice or migration.spec.makes_room_for:
@@ -49,18 +49,18 @@ def useless(
     if migration.cause is Cause.IMPROVEMENT:
         if not ground.spec.improvement.enabled:
             return "recovery.improvement.enabled is not set"
-        return "" if fewer_leaves(ground.engine, leavers, targets) else "the gang would not lie in fewer leaves"
+        return "" if fewer_leaves(ground.engine, moving_pods, targets) else "the gang would not lie in fewer leaves"
     if not (ground.spec.defragmentation.enabled and ground.spec.defragmentation.largest_block):
         return "recovery.defragmentation.largestBlock is not set"
     engine = ground.engine
-    others = _others(ground, migration.status.others)
+    other_pods = _moving_pods_of(ground, migration.status.others)
     all_targets = {**_moving(ground), **targets}
-    grows = block_after(engine, [*leavers, *others], all_targets) > largest_block(engine, free_nodes(engine))
+    grows = block_after(engine, [*moving_pods, *other_pods], all_targets) > largest_block(engine, free_nodes(engine))
     return "" if grows else "no larger block of free nodes would come of it"
 
 
-def _others(ground: MigrationContext, named: Sequence[OtherPod]) -> list[MovingPod]:
-    return [pod for other in named if (pod := leaver(ground.engine, other.uid)) is not None]
+def _moving_pods_of(ground: MigrationContext, named: Sequence[OtherPod]) -> list[MovingPod]:
+    return [pod for other in named if (pod := find_moving_pod(ground.engine, other.uid)) is not None]
 
 
 def kept_free(ground: MigrationContext, migration: Migration) -> set[str]:
@@ -69,17 +69,17 @@ def kept_free(ground: MigrationContext, migration: Migration) -> set[str]:
         return set()
     nodes = ground.engine.world.nodes
     free = free_nodes(ground.engine)
-    freed = {pod.entry.node for pod in _others(ground, migration.status.others)}
+    freed = {pod.entry.node for pod in _moving_pods_of(ground, migration.status.others)}
     return freed | {name for name, row in nodes.row_of.items() if free[row]}
 
 
-def no_use_now(ground: MigrationContext, known: Tracked, now: float) -> tuple[str, str] | None:
+def reason_useless_now(ground: MigrationContext, tracked: Tracked, now: float) -> tuple[str, str] | None:
     """Return reason and text of why a voluntary move should evict no further pod; None if it is still useful.
 
     Pods on a node that has failed meanwhile go in any case, as long as they have seats: the failure makes it useful.
     """
-    migration = known.migration
-    if ground.since(known, Phase.RESERVING, now) > ground.spec.seats_expire:
+    migration = tracked.migration
+    if ground.since(tracked, Phase.RESERVING, now) > ground.spec.seats_expire:
         return "Expired", "seats are held no longer"
     if (lost := ground.lost_target(migration.status.moves, now)) is not None:
         return "SeatLost", f"node {lost} can't be used now"

@@ -24,39 +24,39 @@ class RelocationRequest:
     """What a Migration requests.
 
     ``avoided`` are nodes that are no target. ``prepare`` changes a copy of the state to the room that it may use.
-    ``rest`` are the other members of the gang, if the whole gang may restart elsewhere. ``moves_others`` is whether
-    other pods may be relocated for it.
+    ``other_members`` are those of the gang, if the whole gang may restart elsewhere. ``may_relocate`` is whether other
+    pods may be relocated for it.
     """
 
     key: str
-    leavers: tuple[MovingPod, ...]
+    moving_pods: tuple[MovingPod, ...]
     avoided: frozenset[str]
     prepare: Callable[[Trial], None]
-    rest: tuple[MovingPod, ...] = ()
-    moves_others: bool = False
+    other_members: tuple[MovingPod, ...] = ()
+    may_relocate: bool = False
 
     @property
     def priority(self) -> int:
         """Return the priority of the pods."""
-        return self.leavers[0].workload.priority
+        return self.moving_pods[0].workload.priority
 
     @property
     def whole(self) -> "RelocationRequest":
         """Return the same request for the whole gang."""
-        return replace(self, leavers=(*self.leavers, *self.rest), rest=())
+        return replace(self, moving_pods=(*self.moving_pods, *self.other_members), other_members=())
 
 
 @dataclass(frozen=True, slots=True)
 class SeatGrant:
     """What a Migration gets: a node for each pod by uid; empty if there are no seats.
 
-    ``others`` are relocated first, to the nodes ``to`` by uid. ``whole`` is whether the whole gang moves. ``cost`` is
-    the cost of either, in GPU-seconds.
+    ``relocated`` pods move first, to the nodes ``targets`` by uid. ``whole`` is whether the whole gang moves. ``cost``
+    is the cost of either, in GPU-seconds.
     """
 
     seats: Mapping[str, str] = field(default_factory=dict)
-    others: tuple[MovingPod, ...] = ()
-    to: Mapping[str, str] = field(default_factory=dict)
+    relocated: tuple[MovingPod, ...] = ()
+    targets: Mapping[str, str] = field(default_factory=dict)
     cost: float = 0.0
     whole: bool = False
 
@@ -66,25 +66,25 @@ Shares = Mapping[str, SeatGrant]
 NOTHING = SeatGrant()
 
 
-def worth_of(engine: Engine, claims: Sequence[RelocationRequest], shares: Shares) -> Worth:
+def joint_cost(engine: Engine, claims: Sequence[RelocationRequest], shares: Shares) -> Worth:
     """Return the joint cost of all grants: the smaller, the better."""
-    lack = lacking(claims, [claim.key for claim in claims if shares[claim.key].seats])
+    lack = pods_without_seats(claims, [claim.key for claim in claims if shares[claim.key].seats])
     cost = sum(shares[claim.key].cost for claim in claims)
     far = sum(distance(engine, claim, shares[claim.key].seats) for claim in claims if not shares[claim.key].whole)
     return lack, cost, far
 
 
-def lacking(claims: Sequence[RelocationRequest], seated: Iterable[str]) -> tuple[int, ...]:
+def pods_without_seats(claims: Sequence[RelocationRequest], seated: Iterable[str]) -> tuple[int, ...]:
     """Return the number of pods without seats, by priority, the highest first."""
     levels, served = sorted({claim.priority for claim in claims}, reverse=True), set(seated)
     without = [claim for claim in claims if claim.key not in served]
-    return tuple(sum(len(claim.leavers) for claim in without if claim.priority == level) for level in levels)
+    return tuple(sum(len(claim.moving_pods) for claim in without if claim.priority == level) for level in levels)
 
 
 def distance(engine: Engine, claim: RelocationRequest, seats: Mapping[str, str]) -> int:
     """Return the levels between each seat and the nearest leaf of the gang, summed; 0 if the gang runs nowhere else."""
-    going = {pod.member.uid for pod in claim.leavers}
-    gang, world = claim.leavers[0].workload, engine.world
+    going = {pod.member.uid for pod in claim.moving_pods}
+    gang, world = claim.moving_pods[0].workload, engine.world
     stay = (member for member in gang.members.values() if member.stage is not Stage.PENDING and member.uid not in going)
     homes = {leaf for member in stay if (leaf := world.leaf_of(member.node)) is not None}
     if not homes:
@@ -107,7 +107,7 @@ class Copies:
     def __init__(self, engine: Engine, now: float) -> None:
         self.engine = engine
         self.now = now
-        self.asked = 0
+        self.queries = 0
         self._results: dict[Hashable, Mapping[str, str]] = {}
 
     def seats(
@@ -115,19 +115,19 @@ class Copies:
         claim: RelocationRequest,
         shares: Iterable[tuple[RelocationRequest, SeatGrant]],
         gone: Sequence[Candidate] = (),
-        shut: frozenset[str] = frozenset(),
+        closed: frozenset[str] = frozenset(),
     ) -> Mapping[str, str]:
-        """Return seats beside those of other Migrations, once ``gone`` pods are gone, outside the nodes in ``shut``."""
+        """Return seats beside those of other Migrations, once ``gone`` pods are gone, outside ``closed`` nodes."""
         seated = [(other, share) for other, share in shares if share.seats]
         taken = frozenset(
-            (other.key, *sorted(share.seats.items()), *sorted(share.to.items())) for other, share in seated
+            (other.key, *sorted(share.seats.items()), *sorted(share.targets.items())) for other, share in seated
         )
-        key = (claim.key, len(claim.leavers), taken, tuple(pod.occupant.uid for pod in gone), shut)
+        key = (claim.key, len(claim.moving_pods), taken, tuple(pod.occupant.uid for pod in gone), closed)
         if key not in self._results:
-            self.asked += 1
+            self.queries += 1
             prepare = self.beside(claim, seated, gone)
-            avoided = claim.avoided | shut
-            self._results[key] = find_seats(self.engine, claim.leavers, avoided, claim.key, self.now, prepare)
+            avoided = claim.avoided | closed
+            self._results[key] = find_seats(self.engine, claim.moving_pods, avoided, claim.key, self.now, prepare)
         return self._results[key]
 
     def beside(
@@ -137,7 +137,7 @@ class Copies:
         gone: Sequence[Candidate] = (),
     ) -> Callable[[Trial], None]:
         """Return a function that changes a copy of the state to the room that is left beside other grants."""
-        arriving, leaving = placed(self.engine, shares)
+        arriving, leaving = arrivals_and_departures(self.engine, shares)
 
         def prepare(trial: Trial) -> None:
             claim.prepare(trial)
@@ -146,7 +146,7 @@ class Copies:
 
         return prepare
 
-    def still(self, claim: RelocationRequest, share: SeatGrant, leaving: Sequence[MovingPod]) -> bool:
+    def still_valid(self, claim: RelocationRequest, share: SeatGrant, leaving: Sequence[MovingPod]) -> bool:
         """Return whether seats still fit on their nodes, once the relocated pods are gone.
 
         ``leaving`` are all relocated pods, those for other Migrations included.
@@ -155,7 +155,7 @@ class Copies:
         if not all(node in row_of and node not in claim.avoided for node in share.seats.values()):
             return False
         present = {pod.member.uid: pod for pod in leaving if _is_there(engine, pod)}
-        if any(pod.member.uid not in present for pod in share.others):
+        if any(pod.member.uid not in present for pod in share.relocated):
             return False
         rows = {row_of[node] for node in share.seats.values()}
 
@@ -167,7 +167,7 @@ class Copies:
             elsewhere = np.array([row for row in range(len(free)) if row not in rows], np.int64)
             nodes.charge_all(elsewhere, free[elsewhere])
 
-        return bool(find_seats(engine, claim.leavers, claim.avoided, claim.key, self.now, prepare))
+        return bool(find_seats(engine, claim.moving_pods, claim.avoided, claim.key, self.now, prepare))
 
 
 def _is_there(engine: Engine, pod: MovingPod) -> bool:
@@ -175,10 +175,10 @@ def _is_there(engine: Engine, pod: MovingPod) -> bool:
     return entry is not None and entry.row == pod.entry.row
 
 
-def can_be(engine: Engine, shares: Sequence[tuple[RelocationRequest, SeatGrant]]) -> bool:
+def fits_capacity(engine: Engine, shares: Sequence[tuple[RelocationRequest, SeatGrant]]) -> bool:
     """Return whether no node is overcommitted: a Migration may have a seat that a pod leaves for another Migration."""
-    arriving, leaving = placed(engine, shares)
-    leaving += [as_candidate(pod) for claim, share in shares if share.whole for pod in claim.rest]
+    arriving, leaving = arrivals_and_departures(engine, shares)
+    leaving += [as_candidate(pod) for claim, share in shares if share.whole for pod in claim.other_members]
     nodes, held = engine.world.nodes, dict[int, dict[int, int]]()
     for pods, change in ((arriving, 1), (leaving, -1)):
         for pod in pods:
@@ -192,7 +192,7 @@ def can_be(engine: Engine, shares: Sequence[tuple[RelocationRequest, SeatGrant]]
     )
 
 
-def placed(
+def arrivals_and_departures(
     engine: Engine, shares: Iterable[tuple[RelocationRequest, SeatGrant]]
 ) -> tuple[list[Candidate], list[Candidate]]:
     """Return the pods that arrive on their targets, and the relocated pods on their current nodes, for some grants."""
@@ -200,12 +200,12 @@ def placed(
     arriving: list[Candidate] = []
     leaving: list[Candidate] = []
     for claim, share in shares:
-        moving = claim.whole.leavers if share.whole else claim.leavers
+        moving = claim.whole.moving_pods if share.whole else claim.moving_pods
         arriving += [
             replace(as_candidate(pod), row=row_of[share.seats[pod.member.uid]])
             for pod in moving
             if pod.member.uid in share.seats
         ]
-        arriving += [replace(as_candidate(pod), row=row_of[share.to[pod.member.uid]]) for pod in share.others]
-        leaving += [as_candidate(pod) for pod in share.others]
+        arriving += [replace(as_candidate(pod), row=row_of[share.targets[pod.member.uid]]) for pod in share.relocated]
+        leaving += [as_candidate(pod) for pod in share.relocated]
     return arriving, leaving

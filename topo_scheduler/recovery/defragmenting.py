@@ -9,13 +9,13 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, OtherPod
-from topo_scheduler.recovery.by_choice import gang_seats, look_for_unread
+from topo_scheduler.recovery.by_choice import find_pods_to_read, gang_seats
 from topo_scheduler.recovery.ground import MigrationContext
 from topo_scheduler.recovery.instructions import CreateMigration, Instruction, LearnPods
 from topo_scheduler.recovery.looking import Look, Looking
 from topo_scheduler.recovery.naming import name_of
 from topo_scheduler.recovery.reading import may_move
-from topo_scheduler.recovery.seating import MovingPod, leaver
+from topo_scheduler.recovery.seating import MovingPod, find_moving_pod
 from topo_scheduler.recovery.tracked import stamp
 from topo_scheduler.scheduling.moving.plan import MovePlan
 from topo_scheduler.scheduling.queueing.standing import lacking, least_of, order_of
@@ -63,7 +63,7 @@ class Defragmenting:
         self._not_before = {id_: at for id_, at in self._not_before.items() if at > self._now}
         uids = [uid for uid, _ in ledger.items()]
         self._read.intersection_update(uids)
-        if unread := (yield from look_for_unread(engine, uids, self._read)):
+        if unread := (yield from find_pods_to_read(engine, uids, self._read)):
             yield [LearnPods(unread)]
         for id_ in [workload.id for workload, _ in engine.moving.plans() if workload.id not in self._not_before]:
             yield None
@@ -81,20 +81,25 @@ class Defragmenting:
         ground = self.ground
         pending = workload.at(Stage.PENDING)
         members = pending[: least_of(workload)]
-        pods = [leaver(ground.engine, move.pod.occupant.uid) for move in plan.moves]
-        others = [pod for pod in pods if pod is not None and may_move(pod)]
-        if not members or lacking(workload, pending) or len(others) < len(pods) or self._under_way(members, others):
+        pods = [find_moving_pod(ground.engine, move.pod.occupant.uid) for move in plan.moves]
+        leaving_pods = [pod for pod in pods if pod is not None and may_move(pod)]
+        if (
+            not members
+            or lacking(workload, pending)
+            or len(leaving_pods) < len(pods)
+            or self._under_way(members, leaving_pods)
+        ):
             return None
         wall = ground.epoch + now
-        if ground.moved.resting(others, ground.spec.limits, wall):
+        if ground.moved.resting(leaving_pods, ground.spec.limits, wall):
             return None
         avoided = ground.detection.avoided(now)
-        if not gang_seats(ground.engine, workload, members, others, avoided, "", now):
+        if not gang_seats(ground.engine, workload, members, leaving_pods, avoided, "", now):
             return None
         since = stamp(ground.epoch + order_of(workload).since)
-        uids = [*(member.uid for member in members), *(pod.member.uid for pod in others)]
+        uids = [*(member.uid for member in members), *(pod.member.uid for pod in leaving_pods)]
         name = name_of(workload, [*uids, stamp(wall)])
-        named = [OtherPod(pod.member.namespace, pod.member.name, pod.member.uid) for pod in others]
+        named = [OtherPod(pod.member.namespace, pod.member.name, pod.member.uid) for pod in leaving_pods]
         reader = ground.engine.world.reader(workload.namespace)
         spec = MigrationSpec(
             cause=f"gang {workload.namespace}/{workload.name} waits. {ground.engine.moving.sentence(plan, reader)}",
@@ -106,9 +111,9 @@ class Defragmenting:
         ground.intended[create.key] = tuple(named)
         return create
 
-    def _under_way(self, members: list[Member], others: list[MovingPod]) -> bool:
+    def _under_way(self, members: list[Member], leaving_pods: list[MovingPod]) -> bool:
         """Return whether a Migration, created or intended, holds seats for these members or moves these pods."""
-        uids = {member.uid for member in members} | {pod.member.uid for pod in others}
+        uids = {member.uid for member in members} | {pod.member.uid for pod in leaving_pods}
         if any(other.uid in uids for named in self.ground.intended.values() for other in named):
             return True
         return any(

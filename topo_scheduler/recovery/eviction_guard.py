@@ -33,22 +33,22 @@ class EvictionGuard:
 
         If the API server does not confirm an owner, pods are moved off failed nodes anyway.
         """
-        known = self._tracked(key)
-        if known is None:
+        tracked = self._tracked(key)
+        if tracked is None:
             return self.why_over(key)
-        beneficiary = known.migration.spec.makes_room_for
+        beneficiary = tracked.migration.spec.makes_room_for
         answered = [await self._moved_owners.confirm(migration) for migration in (key, beneficiary) if migration]
         self.end_ownerless()
         if why := self.why_over(key) or (self.why_over(beneficiary) if beneficiary else ""):
             return why
-        if all(answered) or known.migration.cause.of_node:
+        if all(answered) or tracked.migration.cause.of_node:
             return ""
         return "the API server does not answer whether the owners of what is moved exist"
 
     def why_over(self, key: str) -> str:
         """Return why no pod is evicted for a Migration any more, or an empty string."""
-        known = self._tracked(key)
-        return f"Migration {key} is over" if known is None else known.owner_gone
+        tracked = self._tracked(key)
+        return f"Migration {key} is over" if tracked is None else tracked.owner_gone
 
     def _tracked(self, key: str) -> Tracked | None:
         machine = self._machine()

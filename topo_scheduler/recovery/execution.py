@@ -6,7 +6,7 @@ import msgspec
 
 from topo_scheduler.api.migrations import Migration, Move, Phase
 from topo_scheduler.api.moments import seconds_of
-from topo_scheduler.recovery.choosing import no_use_now
+from topo_scheduler.recovery.choosing import reason_useless_now
 from topo_scheduler.recovery.ground import MigrationContext
 from topo_scheduler.recovery.instructions import EvictPod
 from topo_scheduler.recovery.seating import seat_of
@@ -24,64 +24,66 @@ class Execution:
 
     # ------------------------------------------------------------ evicting
 
-    def evict(self, known: Tracked, now: float) -> None:
+    def evict(self, tracked: Tracked, now: float) -> None:
         """Have the pods evicted, until all of them are gone."""
-        migration = known.migration
-        if migration.cause.by_choice and self._cut_short(known, now):
+        migration = tracked.migration
+        if migration.cause.by_choice and self._cut_short(tracked, now):
             return
-        moves = self._unexpired(known, now)
+        moves = self._unexpired(tracked, now)
         if moves is None:
             return
         self._ground.keep(migration, moves)
         present = [move for move in moves if self._ground.is_there(move)]
-        if known.beside is None and len(present) == len(moves):
-            known.beside = self._members(moves)
+        if tracked.beside is None and len(present) == len(moves):
+            tracked.beside = self._members(moves)
         if not present:
             gone = Condition("Evicted", status=True, reason="Gone", message=f"{len(moves)} pods are gone")
-            self._ground.write(known, now, Phase.PLACING, None, gone)
+            self._ground.write(tracked, now, Phase.PLACING, None, gone)
             return
         blockers: list[tuple[str, str]] = []
         for move in present:
             entry = self._ground.engine.world.ledger.get(move.uid)
             occupant = entry.occupant if entry is not None else None
             going, force = occupant is not None and occupant.terminating, self._may_force(move, now)
-            eviction = known.evictions.setdefault(move.uid, Eviction())
+            eviction = tracked.evictions.setdefault(move.uid, Eviction())
             if eviction.reason:
                 blockers.append((eviction.reason, f"pod {move.pod} can't be evicted: {eviction.message}"))
             elif going:
                 blockers.append(self._awaits(move, force=force))
             # An eviction that is in progress is repeated at once if it may be forced since.
             due = now >= eviction.until or (force and not eviction.forced and not eviction.reason)
-            if not eviction.flying and due and (force or not going):
-                eviction.flying, eviction.forced = True, force
+            if not eviction.in_flight and due and (force or not going):
+                eviction.in_flight, eviction.forced = True, force
                 pod = PodRef(migration.metadata.namespace, move.pod, move.uid)
                 self._ground.out.append(EvictPod(migration.key, pod, force))
         if blockers:
             # Blockers that need action, of the kubelet or a person, come before those that only take time.
             blockers.sort(key=lambda blocker: blocker[0] == "Terminating")
-            self._ground.write(known, now, None, None, Condition("Evicted", False, *blockers[0]))
+            self._ground.write(tracked, now, None, None, Condition("Evicted", False, *blockers[0]))
 
-    def _cut_short(self, known: Tracked, now: float) -> bool:
+    def _cut_short(self, tracked: Tracked, now: float) -> bool:
         """End a voluntary move that is useless or lost a seat; pods that are not being evicted stay."""
-        migration, engine = known.migration, self._ground.engine
-        why = no_use_now(self._ground, known, now)
+        migration, engine = tracked.migration, self._ground.engine
+        why = reason_useless_now(self._ground, tracked, now)
         if not why:
             return False
         going: list[Move] = []
         for move in migration.status.moves:
-            entry, eviction = engine.world.ledger.get(move.uid), known.evictions.get(move.uid, Eviction())
-            if eviction.flying:
+            entry, eviction = engine.world.ledger.get(move.uid), tracked.evictions.get(move.uid, Eviction())
+            if eviction.in_flight:
                 return True  # its answer decides
             accepted = eviction.until > now and not eviction.reason
             if entry is None or accepted or (entry.occupant is not None and entry.occupant.terminating):
                 going.append(move)
         if not going:
-            self._ground.end(known, Phase.CANCELLED, *why, now)
+            self._ground.end(tracked, Phase.CANCELLED, *why, now)
         elif len(going) < len(migration.status.moves):
             stays = len(migration.status.moves) - len(going)
             text = f"{why[1]}: {stays} pods stay where they are"
             self._ground.keep_only(migration, going)
-            self._ground.write(known, now, None, going, Condition("Evicted", status=False, reason=why[0], message=text))
+            self._ground.write(
+                tracked, now, None, going, Condition("Evicted", status=False, reason=why[0], message=text)
+            )
         else:
             return False
         return True
@@ -111,35 +113,35 @@ class Execution:
         problem = self._ground.detection.problem(node)
         return problem is not None and problem.cause.dead
 
-    def _unexpired(self, known: Tracked, now: float) -> list[Move] | None:
+    def _unexpired(self, tracked: Tracked, now: float) -> list[Move] | None:
         """Return the moves with the seats that they still have; None if a change of these is written first."""
-        migration, moves = known.migration, known.migration.status.moves
+        migration, moves = tracked.migration, tracked.migration.status.moves
         if migration.shrinks:
             return moves
         row_of = self._ground.engine.world.nodes.row_of
         kept = with_targets(moves, {move.uid: move.to for move in moves if move.to in row_of})
         reason = "SeatLost"
-        if self._ground.since(known, Phase.RESERVING, now) > self._ground.spec.seats_expire:
+        if self._ground.since(tracked, Phase.RESERVING, now) > self._ground.spec.seats_expire:
             kept, reason = with_targets(moves, {}), "Expired"
         if kept == moves:
             return moves
         self._ground.release(migration.key)
         text = "seats are held no longer; replacements are placed as any other pod is"
-        self._ground.write(known, now, None, kept, Condition("Reserved", status=False, reason=reason, message=text))
+        self._ground.write(tracked, now, None, kept, Condition("Reserved", status=False, reason=reason, message=text))
         return None
 
     # ------------------------------------------------------------ placing
 
-    def place(self, known: Tracked, now: float) -> None:
+    def place(self, tracked: Tracked, now: float) -> None:
         """Keep the seats until replacements are bound."""
-        migration, key = known.migration, known.migration.key
+        migration, key = tracked.migration, tracked.migration.key
         if migration.shrinks:
             policy, count = migration.status.policy, len(migration.status.moves)
             reason = "Lent" if migration.gives_way else "Shrinks"
             placed = Condition("Placed", status=True, reason=reason, message=why_no_seats(policy))
-            self._ground.end(known, Phase.DONE, "", how_it_ended(policy, count), now, None, placed)
+            self._ground.end(tracked, Phase.DONE, "", how_it_ended(policy, count), now, None, placed)
             return
-        replacements = self._replacements(known)
+        replacements = self._replacements(tracked)
         if len(replacements) == len(migration.status.moves):
             moves = [
                 msgspec.structs.replace(
@@ -151,16 +153,16 @@ class Execution:
                 by = PodRef(migration.metadata.namespace, move.replacement_name, move.replacement)
                 self._ground.engine.seat_taken(key, move.uid, by, move.from_, replacements[move.uid].node)
             placed = Condition("Placed", status=True, reason="Bound", message=f"{len(moves)} replacements are bound")
-            self._ground.end(known, Phase.DONE, "", f"{len(moves)} pods moved", now, moves, placed)
+            self._ground.end(tracked, Phase.DONE, "", f"{len(moves)} pods moved", now, moves, placed)
             return
-        if self._ground.since(known, Phase.PLACING, now) > self._ground.spec.seats_expire:
+        if self._ground.since(tracked, Phase.PLACING, now) > self._ground.spec.seats_expire:
             missing = [move.pod for move in migration.status.moves if move.uid not in replacements]
             text = f"no pod took the place of {', '.join(missing[:3])} in time; its controller made none that was bound"
-            self._ground.end(known, Phase.FAILED, "NoReplacement", text, now)
+            self._ground.end(tracked, Phase.FAILED, "NoReplacement", text, now)
             return
         self._ground.keep(migration, [move for move in migration.status.moves if move.uid not in replacements])
-        if strangers := [pod for pod in self._strangers(migration, replacements) if pod.uid not in known.learned]:
-            self._ground.learn(known, strangers)
+        if strangers := [pod for pod in self._strangers(migration, replacements) if pod.uid not in tracked.learned]:
+            self._ground.learn(tracked, strangers)
 
     def _strangers(self, migration: Migration, replaced: Collection[str]) -> list[PodRef]:
         """Return pods that may be replacements, but are hardly known as an earlier process placed them."""
@@ -187,9 +189,9 @@ class Execution:
         gangs = (self._ground.engine.workloads.get(move.workload) for move in moves if move.gang)
         return frozenset(uid for gang in gangs if gang is not None for uid in gang.members)
 
-    def _replacements(self, known: Tracked) -> dict[str, Member]:
+    def _replacements(self, tracked: Tracked) -> dict[str, Member]:
         """Return the bound member that replaced each pod, by the uid of the pod."""
-        migration = known.migration
+        migration = tracked.migration
         old = {move.uid for move in migration.status.moves}
         taken = self._ground.engine.preempting.replacements.taken
         replacements: dict[str, Member] = {}
@@ -198,13 +200,13 @@ class Execution:
         begun = seconds_of(migration.metadata.creation_timestamp or "") or 0.0
 
         def fresh(member: Member) -> bool:
-            return member.uid not in known.beside if known.beside is not None else member.created >= begun
+            return member.uid not in tracked.beside if tracked.beside is not None else member.created >= begun
 
         for move in migration.status.moves:
             seat = seat_of(migration.key, migration.metadata.namespace, move).id
             for member in self._candidates(migration, move, taken.get(seat, "")):
                 fits = member.uid == taken.get(seat) or (move.index is not None and member.index == move.index)
-                read = bool(member.cls.amounts) or member.uid in known.learned  # otherwise its index is unknown
+                read = bool(member.cls.amounts) or member.uid in tracked.learned  # otherwise its index is unknown
                 fits |= read and member.index in (None, move.index) and (member.node == move.to or fresh(member))
                 if member.uid not in used and member.stage is Stage.BOUND and fits:
                     replacements[move.uid] = member

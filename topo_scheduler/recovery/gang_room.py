@@ -13,12 +13,12 @@ from typing import Final
 import msgspec
 
 from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, MigrationSpec, Move, OtherPod, Phase
-from topo_scheduler.recovery.by_choice import gang_seats, together, unread
+from topo_scheduler.recovery.by_choice import gang_seats, group_by_workload, pods_to_read
 from topo_scheduler.recovery.ground import MigrationContext
 from topo_scheduler.recovery.instructions import CreateMigration
 from topo_scheduler.recovery.naming import makes_room_for, name_for
 from topo_scheduler.recovery.reading import may_move, rest_of_gang, restarts
-from topo_scheduler.recovery.seating import MovingPod, leaver, move_of, vacant, who
+from topo_scheduler.recovery.seating import MovingPod, find_moving_pod, move_of, pod_names, vacant
 from topo_scheduler.recovery.tracked import Condition, Tracked
 from topo_scheduler.scheduling.queueing.standing import lacking
 from topo_scheduler.state.workloads import Member, Stage, Workload
@@ -31,7 +31,7 @@ PATIENCE: Final = 30.0
 class _Others:
     """What this process knows of the pods that leave for one gang, beyond the objects."""
 
-    asked: float = inf
+    created_at: float = inf
     """When their Migrations were created, in seconds."""
     seen: set[str] = field(default_factory=set)
     """Uids of pods for which a Migration was seen."""
@@ -52,106 +52,106 @@ class GangRoom:
         self._first.pop(uid, None)
         self._others.pop(uid, None)
 
-    def advance(self, known: Tracked, now: float) -> None:
+    def advance(self, tracked: Tracked, now: float) -> None:
         """Do the work that is due."""
-        migration = known.migration
+        migration = tracked.migration
         workload = self._workload(migration)
         if workload is None:
-            self._unknown(known, now)
+            self._unknown(tracked, now)
             return
         self._first[migration.metadata.uid] = -inf
         match migration.phase:
             case None:
-                self._plan(known, workload, now)
+                self._plan(tracked, workload, now)
             case Phase.PLANNED:
-                self._begin(known, workload, now)
+                self._begin(tracked, workload, now)
             case Phase.RESERVING:
-                self._reserve(known, workload, now)
+                self._reserve(tracked, workload, now)
             case _:
-                self._place(known, workload, now)
+                self._place(tracked, workload, now)
 
     # ------------------------------------------------------------ planning
 
-    def _plan(self, known: Tracked, workload: Workload, now: float) -> None:
-        migration = known.migration
+    def _plan(self, tracked: Tracked, workload: Workload, now: float) -> None:
+        migration = tracked.migration
         members = self._waiting(migration, workload)
         named = self._ground.intended.get(migration.key)
         if named is None:
             text = "it is not known any more who would make room: what made this Migration has ended"
-            self._ground.end(known, Phase.CANCELLED, "NotNeeded", text, now)
+            self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
             return
-        others = self._who_leaves(known, workload, members, named, now)
-        if others is None:
+        leaving_pods = self._check_leaving(tracked, workload, members, named, now)
+        if leaving_pods is None:
             return
-        seats = self._seats(known, workload, members, others, now)
+        seats = self._seats(tracked, workload, members, leaving_pods, now)
         if not seats:
-            self._no_room(known, now)
+            self._no_room(tracked, now)
             return
         reserved = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
         moves = self._moves(workload, members, seats)
-        self._ground.write(known, now, Phase.PLANNED, moves, reserved, message=migration.spec.cause, others=named)
+        self._ground.write(tracked, now, Phase.PLANNED, moves, reserved, message=migration.spec.cause, others=named)
 
-    def _begin(self, known: Tracked, workload: Workload, now: float) -> None:
-        migration, ground = known.migration, self._ground
+    def _begin(self, tracked: Tracked, workload: Workload, now: float) -> None:
+        migration, ground = tracked.migration, self._ground
         members = self._waiting(migration, workload)
-        others = self._who_leaves(known, workload, members, migration.status.others, now)
-        if others is None:
+        leaving_pods = self._check_leaving(tracked, workload, members, migration.status.others, now)
+        if leaving_pods is None:
             return
         if not ground.spec.defragmentation.enabled:
-            self._ground.end(known, Phase.CANCELLED, "Off", "recovery.defragmentation.enabled is not set", now)
+            self._ground.end(tracked, Phase.CANCELLED, "Off", "recovery.defragmentation.enabled is not set", now)
             return
-        if held_back := ground.holds_back(migration, others, now):
-            ground.write(known, now, None, None, held_back)
+        if held_back := ground.holds_back(migration, leaving_pods, now):
+            ground.write(tracked, now, None, None, held_back)
             return
-        seats = self._seats(known, workload, members, others, now)
+        seats = self._seats(tracked, workload, members, leaving_pods, now)
         if not seats:
-            self._no_room(known, now)
+            self._no_room(tracked, now)
             return
         moves = self._moves(workload, members, seats)
         ground.keep(migration, moves)
         ground.limits.begin(migration, ground.epoch + now)
-        ground.moved.begin(migration, len(others), ground.epoch + now)
-        text = f"{len(moves)} seats are held, which {who(others)} leave first"
+        ground.moved.begin(migration, len(leaving_pods), ground.epoch + now)
+        text = f"{len(moves)} seats are held, which {pod_names(leaving_pods)} leave first"
         held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
-        ground.write(known, now, Phase.RESERVING, moves, held)
+        ground.write(tracked, now, Phase.RESERVING, moves, held)
 
-    def _reserve(self, known: Tracked, workload: Workload, now: float) -> None:
+    def _reserve(self, tracked: Tracked, workload: Workload, now: float) -> None:
         """Wait until the other pods are gone."""
-        migration, ground = known.migration, self._ground
+        migration, ground = tracked.migration, self._ground
         moves = migration.status.moves
         pending = self._waiting(migration, workload)
         if pending and (lost := ground.lost_target(moves, now)) is not None:
-            self._ground.end(known, Phase.CANCELLED, "SeatLost", f"node {lost} can't be used now", now)
+            self._ground.end(tracked, Phase.CANCELLED, "SeatLost", f"node {lost} can't be used now", now)
             return
         ground.keep(migration, self._unseated(workload, moves))
         if not pending or vacant(ground.engine, moves):
-            ground.write(known, now, Phase.PLACING, None)
-        elif why := self._why_not(known, now):
-            self._ground.end(known, Phase.CANCELLED, "NoRoom", why, now)
+            ground.write(tracked, now, Phase.PLACING, None)
+        elif why := self._why_not(tracked, now):
+            self._ground.end(tracked, Phase.CANCELLED, "NoRoom", why, now)
 
-    def _why_not(self, known: Tracked, now: float) -> str:
+    def _why_not(self, tracked: Tracked, now: float) -> str:
         """Create the Migrations of the other pods, once; return why waiting for them is useless, or an empty string."""
-        migration = known.migration
-        others = self._others.setdefault(migration.metadata.uid, _Others())
-        candidates = [leaver(self._ground.engine, other.uid) for other in migration.status.others]
+        migration = tracked.migration
+        progress = self._others.setdefault(migration.metadata.uid, _Others())
+        candidates = [find_moving_pod(self._ground.engine, other.uid) for other in migration.status.others]
         remaining = [pod for pod in candidates if pod is not None]
         moving = self._ground.moved_for(migration.key)
-        others.seen |= {pod.member.uid for pod in remaining if pod.member.uid in moving}
+        progress.seen |= {pod.member.uid for pod in remaining if pod.member.uid in moving}
         missing = [pod for pod in remaining if pod.member.uid not in moving]
-        if stays := next((pod.member.key for pod in missing if pod.member.uid in others.seen), ""):
+        if stays := next((pod.member.key for pod in missing if pod.member.uid in progress.seen), ""):
             return f"pod {stays} does not leave: the Migration that moved it is over"
-        if missing and others.asked == inf:
-            others.asked = now
-            for group in together(missing):
+        if missing and progress.created_at == inf:
+            progress.created_at = now
+            for group in group_by_workload(missing):
                 self._create(migration, group)
-        if missing and now - others.asked > PATIENCE:
+        if missing and now - progress.created_at > PATIENCE:
             return f"pod {missing[0].member.key} does not leave: no Migration could be made that moves it"
         without_seat = [
             move.pod for helper, move in moving.values() if helper.phase is None or not helper.phase.running
         ]
-        if without_seat and self._ground.since(known, Phase.RESERVING, now) > PATIENCE:
+        if without_seat and self._ground.since(tracked, Phase.RESERVING, now) > PATIENCE:
             return f"pod {without_seat[0]} does not leave: no seat is held for it"
-        if self._ground.since(known, Phase.RESERVING, now) > self._ground.spec.seats_expire:
+        if self._ground.since(tracked, Phase.RESERVING, now) > self._ground.spec.seats_expire:
             return "the others did not leave in time"
         return ""
 
@@ -168,9 +168,9 @@ class GangRoom:
 
     # ------------------------------------------------------------ placing
 
-    def _place(self, known: Tracked, workload: Workload, now: float) -> None:
+    def _place(self, tracked: Tracked, workload: Workload, now: float) -> None:
         """Keep the seats until the gang is bound."""
-        migration, moves = known.migration, known.migration.status.moves
+        migration, moves = tracked.migration, tracked.migration.status.moves
         seated = self._seated(workload, moves)
         bound = {uid: member for uid, member in seated.items() if member.stage is Stage.BOUND}
         if len(bound) == len(moves):
@@ -180,12 +180,12 @@ class GangRoom:
             ]
             placed = Condition("Placed", status=True, reason="Bound", message=f"{len(done)} pods are bound")
             text = f"{len(done)} pods of the gang are bound"
-            self._ground.end(known, Phase.DONE, "", text, now, done, placed)
+            self._ground.end(tracked, Phase.DONE, "", text, now, done, placed)
         elif len(seated) < len(moves) and not self._waiting(migration, workload):
-            self._ground.end(known, Phase.CANCELLED, "NotNeeded", "the gang waits no longer", now)
-        elif self._ground.since(known, Phase.PLACING, now) > self._ground.spec.seats_expire:
+            self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang waits no longer", now)
+        elif self._ground.since(tracked, Phase.PLACING, now) > self._ground.spec.seats_expire:
             text = "the gang did not take its room in time; others may use it"
-            self._ground.end(known, Phase.FAILED, "NotTaken", text, now)
+            self._ground.end(tracked, Phase.FAILED, "NotTaken", text, now)
         else:
             self._ground.keep(migration, self._unseated(workload, moves))
 
@@ -215,13 +215,13 @@ class GangRoom:
         known_pods = (workloads.of_pod(pod.uid) for pod in migration.spec.pods)
         return next((known_pod[0] for known_pod in known_pods if known_pod is not None), None)
 
-    def _unknown(self, known: Tracked, now: float) -> None:
+    def _unknown(self, tracked: Tracked, now: float) -> None:
         """Handle an unknown gang: it is gone, or this process has just begun and does not know it yet."""
-        migration = known.migration
+        migration = tracked.migration
         if migration.phase is not None and migration.phase.running:
             self._ground.keep(migration, migration.status.moves)
         if now - self._first.setdefault(migration.metadata.uid, now) >= PATIENCE:
-            self._ground.end(known, Phase.CANCELLED, "NotNeeded", "the gang is gone", now)
+            self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang is gone", now)
 
     def _waiting(self, migration: Migration, workload: Workload) -> list[Member]:
         """Return the pending members that need seats."""
@@ -230,40 +230,40 @@ class GangRoom:
         numbers = {move.index for move in moves} - {None}
         return [member for member in workload.at(Stage.PENDING) if member.uid in uids or member.index in numbers]
 
-    def _who_leaves(
+    def _check_leaving(
         self,
-        known: Tracked,
+        tracked: Tracked,
         workload: Workload,
         members: Sequence[Member],
         named: Sequence[OtherPod],
         now: float,
     ) -> list[MovingPod] | None:
         """Return the other pods that still exist; None while they are being read, or if the Migration ended."""
-        others = self._leavers(known, named)
-        if others is None:
+        leaving_pods = self._present_pods(tracked, named)
+        if leaving_pods is None:
             return None
         if not members or lacking(workload, members):
             text = "pods of the gang are gone" if members else "the gang waits no longer"
-            self._ground.end(known, Phase.CANCELLED, "NotNeeded", text, now)
+            self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
             return None
-        if problem := self._wrong(known, workload, others):
-            self._ground.end(known, Phase.CANCELLED, *problem, now)
+        if problem := self._wrong(tracked, workload, leaving_pods):
+            self._ground.end(tracked, Phase.CANCELLED, *problem, now)
             return None
-        return others
+        return leaving_pods
 
-    def _leavers(self, known: Tracked, named: Sequence[OtherPod]) -> list[MovingPod] | None:
+    def _present_pods(self, tracked: Tracked, named: Sequence[OtherPod]) -> list[MovingPod] | None:
         """Return the other pods that still exist; None while they are being read."""
         engine = self._ground.engine
         uids = [other.uid for other in named if engine.world.ledger.get(other.uid) is not None]
-        if unread_pods := unread(engine, uids, set(known.learned)):
-            self._ground.learn(known, unread_pods)
+        if unread_pods := pods_to_read(engine, uids, set(tracked.learned)):
+            self._ground.learn(tracked, unread_pods)
             return None
-        return [pod for uid in uids if (pod := leaver(engine, uid)) is not None]
+        return [pod for uid in uids if (pod := find_moving_pod(engine, uid)) is not None]
 
-    def _wrong(self, known: Tracked, workload: Workload, others: Sequence[MovingPod]) -> tuple[str, str] | None:
+    def _wrong(self, tracked: Tracked, workload: Workload, leaving_pods: Sequence[MovingPod]) -> tuple[str, str] | None:
         """Return reason and text of why the other pods can't be moved for a gang; None if they can."""
-        taken, leaving = self._ground.others(known), {pod.member.uid for pod in others}
-        for pod in others:
+        taken, leaving = self._ground.moved_elsewhere(tracked), {pod.member.uid for pod in leaving_pods}
+        for pod in leaving_pods:
             name = pod.member.key
             if restarts(pod) and any(
                 remaining.member.uid not in leaving for remaining in rest_of_gang(self._ground.engine, [pod])
@@ -278,15 +278,22 @@ class GangRoom:
         return None
 
     def _seats(
-        self, known: Tracked, workload: Workload, members: Sequence[Member], others: Sequence[MovingPod], now: float
+        self,
+        tracked: Tracked,
+        workload: Workload,
+        members: Sequence[Member],
+        leaving_pods: Sequence[MovingPod],
+        now: float,
     ) -> dict[str, str]:
         avoided = self._ground.detection.avoided(now)
-        return dict(gang_seats(self._ground.engine, workload, members, others, avoided, known.migration.key, now))
+        return dict(
+            gang_seats(self._ground.engine, workload, members, leaving_pods, avoided, tracked.migration.key, now)
+        )
 
     def _moves(self, workload: Workload, members: Sequence[Member], seats: dict[str, str]) -> list[Move]:
         engine = self._ground.engine
         return [move_of(engine, workload, member, member.cls.amounts, to=seats[member.uid]) for member in members]
 
-    def _no_room(self, known: Tracked, now: float) -> None:
+    def _no_room(self, tracked: Tracked, now: float) -> None:
         text = "moving these pods would not make room for the gang, as things are now"
-        self._ground.end(known, Phase.CANCELLED, "NoRoom", text, now)
+        self._ground.end(tracked, Phase.CANCELLED, "NoRoom", text, now)

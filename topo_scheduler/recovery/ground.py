@@ -11,7 +11,7 @@ from topo_scheduler.recovery.finished import Finished
 from topo_scheduler.recovery.instructions import CreateMigration, Instruction, LearnPods, TellMigration
 from topo_scheduler.recovery.limits import MigrationLimits
 from topo_scheduler.recovery.moved import Moved
-from topo_scheduler.recovery.seating import MovingPod, leaver, seat_of
+from topo_scheduler.recovery.seating import MovingPod, find_moving_pod, seat_of
 from topo_scheduler.recovery.tracked import Condition, Tracked, changed_status, spent, write
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
@@ -76,9 +76,9 @@ class MigrationContext:
 
     # ------------------------------------------------------------ helpers
 
-    def leavers(self, migration: Migration) -> list[MovingPod]:
+    def moving_pods(self, migration: Migration) -> list[MovingPod]:
         """Return the pods of a Migration that still exist and are known to this process."""
-        pods = (leaver(self.engine, move.uid) for move in migration.status.moves)
+        pods = (find_moving_pod(self.engine, move.uid) for move in migration.status.moves)
         return [pod for pod in pods if pod is not None]
 
     def warranted(self, migration: Migration) -> bool:
@@ -103,24 +103,24 @@ class MigrationContext:
         """Return whether a pod still holds its resources."""
         return self.engine.world.ledger.get(move.uid) is not None
 
-    def others(self, known: Tracked) -> Mapping[str, str]:
+    def moved_elsewhere(self, tracked: Tracked) -> Mapping[str, str]:
         """Return the pods that other Migrations move, by uid, with the names of these Migrations.
 
         If nodes failed, voluntary Migrations that have evicted no pod yet don't count: they end.
         """
-        heals = known.migration.cause.of_node
-        if known.migration.status.moves:
-            return self._moved(heals, known)
+        heals = tracked.migration.cause.of_node
+        if tracked.migration.status.moves:
+            return self._moved(heals, tracked)
         # Cached for all Migrations that are planned in a row: a failed spine may cause hundreds.
         if heals not in self._movers:
-            self._movers[heals] = self._moved(heals, known)
+            self._movers[heals] = self._moved(heals, tracked)
         return self._movers[heals]
 
-    def _moved(self, heals: bool, known: Tracked) -> dict[str, str]:
+    def _moved(self, heals: bool, tracked: Tracked) -> dict[str, str]:
         return {
             move.uid: other.migration.key
             for other in self.tracked.values()
-            if other is not known and not (heals and other.migration.yields)
+            if other is not tracked and not (heals and other.migration.yields)
             for move in other.migration.status.moves
         }
 
@@ -141,8 +141,8 @@ class MigrationContext:
         """Return whether any Migration makes room for this one."""
         return any(other.migration.spec.makes_room_for == migration.key for other in self.tracked.values())
 
-    def holds_back(self, migration: Migration, leavers: Sequence[MovingPod], now: float) -> Condition | None:
-        """Return the condition that keeps a Migration from beginning now, or None. ``leavers`` are its pods."""
+    def holds_back(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> Condition | None:
+        """Return the condition that keeps a Migration from beginning now, or None. ``moving_pods`` are its pods."""
         cause, spec, wall = migration.cause, self.spec, self.epoch + now
         by_choice = cause.by_choice and not migration.spec.makes_room_for
         reason, text = "Limited", self.limits.lacking(migration, spec.limits, wall)
@@ -151,8 +151,8 @@ class MigrationContext:
         elif self.detection.held and (cause.dead or cause.by_choice):
             reason, text = "HeldBack", self.detection.held
         elif by_choice and not text:
-            text = self.moved.lacking(len(leavers), migration.key, spec.limits, wall)
-            text = text or self.moved.resting(leavers, spec.limits, wall)
+            text = self.moved.lacking(len(moving_pods), migration.key, spec.limits, wall)
+            text = text or self.moved.resting(moving_pods, spec.limits, wall)
         return Condition("Reserved", status=False, reason=reason, message=text) if text else None
 
     def lost_target(self, moves: Sequence[Move], now: float) -> str | None:
@@ -160,28 +160,28 @@ class MigrationContext:
         row_of, avoided = self.engine.world.nodes.row_of, self.detection.avoided(now)
         return next((move.to for move in moves if move.to not in row_of or move.to in avoided), None)
 
-    def since(self, known: Tracked, phase: Phase, now: float) -> float:
+    def since(self, tracked: Tracked, phase: Phase, now: float) -> float:
         """Return for how many seconds a Migration has been in a phase, or beyond it.
 
         The timestamp on the object may come from another clock. So it counts only once this process has seen the phase
         for `BELIEVED_AFTER`, and it never makes the time shorter than that.
         """
-        text, seen = known.stamps.get(phase, ("", now))
+        text, seen = tracked.stamps.get(phase, ("", now))
         own, begun = now - seen, seconds_of(text)
         return own if begun is None or own < BELIEVED_AFTER else max(own, self.epoch + now - begun)
 
-    def over_at(self, known: Tracked, phase: Phase, seconds: float) -> float | None:
+    def over_at(self, tracked: Tracked, phase: Phase, seconds: float) -> float | None:
         """Return when a Migration will have been in a phase for ``seconds``; None if it has not begun the phase."""
-        if phase not in known.stamps:
+        if phase not in tracked.stamps:
             return None
-        text, seen = known.stamps[phase]
+        text, seen = tracked.stamps[phase]
         begun = seconds_of(text)
         written = seen if begun is None else begun - self.epoch
         return min(seen + seconds, max(seen + BELIEVED_AFTER, written + seconds))
 
     def end(
         self,
-        known: Tracked,
+        tracked: Tracked,
         phase: Phase,
         reason: str,
         message: str,
@@ -191,10 +191,10 @@ class MigrationContext:
     ) -> None:
         """End a Migration."""
         final_condition = condition or Condition("Placed", status=False, reason=reason or phase.value, message=message)
-        self.tell(known, warning=phase is Phase.FAILED, reason=f"Migration{phase.value}", message=message)
-        self.release(known.migration.key)
-        known.ending = True
-        self.write(known, now, phase, moves, final_condition, message=message)
+        self.tell(tracked, warning=phase is Phase.FAILED, reason=f"Migration{phase.value}", message=message)
+        self.release(tracked.migration.key)
+        tracked.ending = True
+        self.write(tracked, now, phase, moves, final_condition, message=message)
 
     def refuse(self, migration: Migration, now: float, reason: str, message: str) -> None:
         """Fail a Migration that is not tracked."""
@@ -208,7 +208,7 @@ class MigrationContext:
 
     def write(
         self,
-        known: Tracked,
+        tracked: Tracked,
         now: float,
         phase: Phase | None,
         moves: Sequence[Move] | None,
@@ -219,7 +219,7 @@ class MigrationContext:
     ) -> None:
         """Write the changes of a status, if there are any."""
         wall = self.epoch + now
-        migration = known.migration
+        migration = tracked.migration
         status = changed_status(
             migration,
             wall,
@@ -228,23 +228,23 @@ class MigrationContext:
             message=message,
             policy=policy,
             others=others,
-            owners=known.owners,
+            owners=tracked.owners,
             conditions=conditions,
         )
         if status is None:
             return
         if phase is not None and phase != migration.status.phase:
             self.out += spent(migration, phase, wall)
-        known.writing, known.wrote = True, status
+        tracked.writing, tracked.wrote = True, status
         self.out.append(write(migration, status))
 
-    def tell(self, known: Tracked, *, warning: bool, reason: str, message: str) -> None:
+    def tell(self, tracked: Tracked, *, warning: bool, reason: str, message: str) -> None:
         """Emit an event on a Migration."""
-        meta = known.migration.metadata
+        meta = tracked.migration.metadata
         self.out.append(TellMigration(meta.namespace, meta.name, meta.uid, warning, reason, message))
 
-    def learn(self, known: Tracked, pods: Sequence[PodRef]) -> None:
+    def learn(self, tracked: Tracked, pods: Sequence[PodRef]) -> None:
         """Have the runner read pods that an earlier process placed, unless that is in progress."""
-        if known.state != LEARNING:
-            known.state, known.learning = LEARNING, frozenset(pod.uid for pod in pods)
+        if tracked.state != LEARNING:
+            tracked.state, tracked.learning = LEARNING, frozenset(pod.uid for pod in pods)
             self.out.append(LearnPods(tuple(pods)))

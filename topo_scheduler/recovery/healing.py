@@ -9,7 +9,7 @@ from topo_scheduler.recovery.barrier import failure_of
 from topo_scheduler.recovery.detection import DomainFailure
 from topo_scheduler.recovery.instructions import CreateMigration, Instruction, LearnPods, Warn, WriteOutcome
 from topo_scheduler.recovery.naming import name_for
-from topo_scheduler.recovery.seating import MovingPod, leaver
+from topo_scheduler.recovery.seating import MovingPod, find_moving_pod
 from topo_scheduler.recovery.tracked import stamp
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
@@ -26,7 +26,7 @@ class _MigrationToCreate:
     """A Migration to create. ``until`` is when a retry is due; ``taken`` is whether its name is in use."""
 
     instruction: CreateMigration
-    flying: bool = False
+    in_flight: bool = False
     times: int = 0
     until: float = 0.0
     taken: bool = False
@@ -65,7 +65,7 @@ class Healing:
         pending = self._wanted.get((namespace, name))
         if pending is None:
             return []
-        pending.flying = False
+        pending.in_flight = False
         if outcome is WriteOutcome.WRITTEN:
             del self._wanted[namespace, name]
             return []
@@ -93,18 +93,18 @@ class Healing:
         for pending in [pending for pending in self._wanted.values() if pending.taken and now >= pending.until]:
             self._rename(pending)
         for pending in self._wanted.values():
-            if not pending.flying and now >= pending.until:
-                pending.flying = True
+            if not pending.in_flight and now >= pending.until:
+                pending.in_flight = True
                 out.append(pending.instruction)
         return out
 
     def coming(self) -> list[CreateMigration]:
         """Return the Migrations whose creation is in flight and has not failed before."""
-        return [pending.instruction for pending in self._wanted.values() if pending.flying and not pending.times]
+        return [pending.instruction for pending in self._wanted.values() if pending.in_flight and not pending.times]
 
     def next_due(self) -> float | None:
         """Return when `step` must be called next."""
-        return min((pending.until for pending in self._wanted.values() if not pending.flying), default=None)
+        return min((pending.until for pending in self._wanted.values() if not pending.in_flight), default=None)
 
     # ------------------------------------------------------------ helpers
 
@@ -129,10 +129,10 @@ class Healing:
         pods = []
         for failure in self._failures:
             for uid in (uid for node in failure.nodes for uid in sorted(ledger.on_node(node))):
-                entry, pod = ledger.get(uid), leaver(self.engine, uid)
+                entry, pod = ledger.get(uid), find_moving_pod(self.engine, uid)
                 occupant = entry.occupant if entry is not None else None
-                known = pod is not None and bool(pod.member.cls.amounts)
-                if occupant is not None and not occupant.fixed and not known and uid not in self._learned:
+                is_known = pod is not None and bool(pod.member.cls.amounts)
+                if occupant is not None and not occupant.fixed and not is_known and uid not in self._learned:
                     pods.append(PodRef(occupant.namespace, occupant.name, uid))
         return tuple(pods)
 
@@ -149,7 +149,7 @@ class Healing:
                 self._binding.append(replace(failure, nodes=binding))
             for uid in (uid for node in failure.nodes for uid in sorted(self.engine.world.ledger.on_node(node))):
                 try:
-                    moving_pod = leaver(self.engine, uid)
+                    moving_pod = find_moving_pod(self.engine, uid)
                     if (
                         moving_pod is None
                         or uid in named

@@ -10,14 +10,14 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec
-from topo_scheduler.recovery.by_choice import LOOKED_AT, leaves_of, look_for_unread, seats_of_whole
+from topo_scheduler.recovery.by_choice import LOOKED_AT, find_pods_to_read, leaves_of, seats_of_whole
 from topo_scheduler.recovery.ground import MigrationContext
 from topo_scheduler.recovery.instructions import CreateMigration, Instruction, LearnPods
 from topo_scheduler.recovery.looking import Look, Looking
 from topo_scheduler.recovery.naming import name_for
 from topo_scheduler.recovery.reading import may_move
 from topo_scheduler.recovery.room import cost_of
-from topo_scheduler.recovery.seating import MovingPod, leaver
+from topo_scheduler.recovery.seating import MovingPod, find_moving_pod
 from topo_scheduler.recovery.tracked import stamp
 from topo_scheduler.state.resources import GPU
 from topo_scheduler.state.workloads import Stage, Workload
@@ -81,7 +81,7 @@ class Improving:
             if self._may_spread(workload):
                 spread.append(workload)
         uids = [uid for workload in spread for uid in workload.members]
-        if unread := (yield from look_for_unread(engine, uids, self._read)):
+        if unread := (yield from find_pods_to_read(engine, uids, self._read)):
             yield [LearnPods(unread)]
             return
         self._more = len(spread) > MOST_TRIED
@@ -108,12 +108,12 @@ class Improving:
     def _improved(self, workload: Workload, now: float) -> CreateMigration | None:
         """Return the Migration that moves a gang to fewer leaves; None if there is none, or its gain is too small."""
         ground, engine, wall = self.ground, self.ground.engine, self.ground.epoch + now
-        pods = [leaver(engine, uid) for uid in sorted(workload.members)]
+        pods = [find_moving_pod(engine, uid) for uid in sorted(workload.members)]
         members = [pod for pod in pods if pod is not None and may_move(pod)]
         if len(members) < len(pods) or not self._worth_it(members, now):
             return None
         taken = {
-            uid for known in ground.tracked.values() for uid in (move.uid for move in known.migration.status.moves)
+            uid for tracked in ground.tracked.values() for uid in (move.uid for move in tracked.migration.status.moves)
         }
         if not taken.isdisjoint(workload.members) or ground.moved.resting(members, ground.spec.limits, wall):
             return None

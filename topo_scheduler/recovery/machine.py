@@ -139,12 +139,12 @@ class Recovery:
 
     def owners_read(self, migration: str, owners: Sequence[MigrationOwner]) -> None:
         """Handle newly read topmost owners of a Migration's pods: the status keeps them for a later leader."""
-        if (known := self.migrations.ground.tracked.get(migration)) is not None:
-            known.owners = owners
+        if (tracked := self.migrations.ground.tracked.get(migration)) is not None:
+            tracked.owners = owners
 
     def under_way(self) -> list[Migration]:
         """Return the Migrations that are not over."""
-        return [known.migration for known in self.migrations.ground.tracked.values()]
+        return [tracked.migration for tracked in self.migrations.ground.tracked.values()]
 
     def let_go(self) -> None:
         """Release all seats, as recovery is turned off. The objects stay as they are."""

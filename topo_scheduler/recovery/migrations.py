@@ -71,8 +71,8 @@ class Migrations:
 
     def knows(self, key: str, uid: str, version: str) -> bool:
         """Return whether a Migration is known at a version, or a later one."""
-        known = self._ground.tracked.get(key)
-        meta = known.migration.metadata if known is not None else None
+        tracked = self._ground.tracked.get(key)
+        meta = tracked.migration.metadata if tracked is not None else None
         latest = (meta.uid, meta.resource_version) if meta is not None else self._over.get(key)
         return latest is not None and latest[0] == uid and (latest[1] == version or _older(version, latest[1]))
 
@@ -85,18 +85,18 @@ class Migrations:
     def seen(self, migration: Migration, now: float) -> None:
         """Handle a Migration that appeared or changed."""
         key, uid = migration.key, migration.metadata.uid
-        known, over = self._ground.tracked.get(key), self._over.get(key)
+        tracked, over = self._ground.tracked.get(key), self._over.get(key)
         version = migration.metadata.resource_version
-        meta = known.migration.metadata if known is not None else None
+        meta = tracked.migration.metadata if tracked is not None else None
         latest = (meta.uid, meta.resource_version) if meta is not None else over
         if latest is not None and latest[0] != uid and _older(version, latest[1]):
             # The answer to the create request arrives after the watch has reported the replacement.
             self._left_behind(migration, "deleted")
             return
-        if known is not None and known.migration.metadata.uid != uid:
+        if tracked is not None and tracked.migration.metadata.uid != uid:
             self.gone(migration.metadata.namespace, migration.metadata.name, "")
-            known = None
-        if known is not None and _older(version, known.migration.metadata.resource_version):
+            tracked = None
+        if tracked is not None and _older(version, tracked.migration.metadata.resource_version):
             return
         if over is not None and over[0] == uid and _older(version, over[1]):
             return
@@ -106,13 +106,13 @@ class Migrations:
         self._ground.finished.note(migration, self._ground.epoch + now)
         phase = migration.phase
         if phase is not None and phase.over:
-            if known is not None:
-                if known.edited or not known.ending:
-                    self._left_behind(known.migration, "edited" if known.edited else "ended by someone else")
+            if tracked is not None:
+                if tracked.edited or not tracked.ending:
+                    self._left_behind(tracked.migration, "edited" if tracked.edited else "ended by someone else")
                 elif self._left_some(migration):
-                    self._left_behind(known.migration, "misled by a status that someone else wrote")
-                elif known.superseded:
-                    self.interference.lost(known.migration)
+                    self._left_behind(tracked.migration, "misled by a status that someone else wrote")
+                elif tracked.superseded:
+                    self.interference.lost(tracked.migration)
                 del self._ground.tracked[key]
                 self._gang_room.forget(uid)
             self._memory.release(key)
@@ -125,23 +125,23 @@ class Migrations:
             self._ground.refuse(migration, now, "TooManyMigrations", why)
             return
         self._memory.hold(migration)
-        if known is None:
-            self._ground.tracked[key] = known = Tracked(migration)
-        elif version != known.migration.metadata.resource_version:
+        if tracked is None:
+            self._ground.tracked[key] = tracked = Tracked(migration)
+        elif version != tracked.migration.metadata.resource_version:
             # The Migration changed, whatever the answers to earlier writes were.
-            known.failures, known.not_before = 0, -inf
-            known.state = None if known.migration.phase is not phase else known.state
-        before = known.edited
-        known.replaced_by(migration)
-        if known.edited and not before:
-            self._left_behind(known.migration, "edited")
-        known.noted(now)
+            tracked.failures, tracked.not_before = 0, -inf
+            tracked.state = None if tracked.migration.phase is not phase else tracked.state
+        before = tracked.edited
+        tracked.replaced_by(migration)
+        if tracked.edited and not before:
+            self._left_behind(tracked.migration, "edited")
+        tracked.noted(now)
 
     def gone(self, namespace: str, name: str, uid: str) -> None:
         """Handle the deletion of a Migration: release its seats and stop its work."""
         key = f"{namespace}/{name}"
-        known = self._ground.tracked.get(key)
-        if known is not None and uid and known.migration.metadata.uid != uid:
+        tracked = self._ground.tracked.get(key)
+        if tracked is not None and uid and tracked.migration.metadata.uid != uid:
             return
         self._ground.tracked.pop(key, None)
         self._memory.release(key)
@@ -151,9 +151,9 @@ class Migrations:
         self._ground.intended.pop(key, None)
         self._ground.limits.forget(key)
         self._ground.release(key)
-        if known is not None:
-            self._left_behind(known.migration, "deleted")
-            self._gang_room.forget(known.migration.metadata.uid)
+        if tracked is not None:
+            self._left_behind(tracked.migration, "deleted")
+            self._gang_room.forget(tracked.migration.metadata.uid)
 
     def _left_some(self, migration: Migration) -> bool:
         """Return whether a Migration left pods behind, but its status says that they moved: another client wrote it."""
@@ -175,23 +175,23 @@ class Migrations:
 
     def written(self, key: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float) -> None:
         """Handle the result of a write, with the object as it is now."""
-        known = self._ground.tracked.get(key)
-        if known is not None and known.writing and outcome is WriteOutcome.GONE:
+        tracked = self._ground.tracked.get(key)
+        if tracked is not None and tracked.writing and outcome is WriteOutcome.GONE:
             # The answer to the create request arrived after the watch had reported the deletion.
-            meta = known.migration.metadata
+            meta = tracked.migration.metadata
             self.gone(meta.namespace, meta.name, meta.uid)
             return
-        if known is not None:
-            known.writing = False
+        if tracked is not None:
+            tracked.writing = False
             if outcome is WriteOutcome.WRITTEN:
-                known.failures = 0
+                tracked.failures = 0
             else:
-                known.failures += 1
+                tracked.failures += 1
                 longest = NO_RIGHTS if outcome is WriteOutcome.FORBIDDEN else 60.0
-                known.not_before = now + min(longest, 2.0 ** min(known.failures, 9))
-            if outcome is WriteOutcome.FORBIDDEN and known.failures == BELIEVED:
+                tracked.not_before = now + min(longest, 2.0 ** min(tracked.failures, 9))
+            if outcome is WriteOutcome.FORBIDDEN and tracked.failures == BELIEVED:
                 self._ground.out.append(Warn(f"Migration {key} is not carried on: {message}"))
-                self._ground.tell(known, warning=True, reason="StatusNotWritten", message=message)
+                self._ground.tell(tracked, warning=True, reason="StatusNotWritten", message=message)
         if migration is not None:
             self.seen(migration, now)
 
@@ -206,30 +206,30 @@ class Migrations:
 
     def learned(self, uids: Sequence[str]) -> None:
         """Record that pods were given to the engine, or are gone."""
-        for known in self._ground.tracked.values():
-            known.learned.update(uids)
-            known.state = None
+        for tracked in self._ground.tracked.values():
+            tracked.learned.update(uids)
+            tracked.state = None
 
     def unread(self, pod: PodRef, why: str, now: float) -> None:
         """Write to the status of the Migrations that wait for a pod why it can't be read."""
         key = f"{pod.namespace}/{pod.name}"
-        for known in self._ground.tracked.values():
-            if known.state != LEARNING or pod.uid not in known.learning or known.writing:
+        for tracked in self._ground.tracked.values():
+            if tracked.state != LEARNING or pod.uid not in tracked.learning or tracked.writing:
                 continue
-            shortened = few_for([key], self._ground.engine.world.reader(known.migration.metadata.namespace), "pod")
+            shortened = few_for([key], self._ground.engine.world.reader(tracked.migration.metadata.namespace), "pod")
             named = f"pod {key} can't be read: {why}" if shortened == key else f"{shortened} can't be read"
             text = f"{named}; it is tried again every few seconds, and nothing is moved before"
-            phase = known.migration.phase
+            phase = tracked.migration.phase
             condition = Condition(NEXT_CONDITION[phase], status=False, reason="PodNotRead", message=text)
-            self._ground.write(known, now, None, None, condition, message=text if phase is None else None)
+            self._ground.write(tracked, now, None, None, condition, message=text if phase is None else None)
 
     def evicted(self, key: str, uid: str, *, goes: bool, reason: str, message: str, now: float) -> None:
         """Handle the result of an eviction. ``reason`` is why it failed, for machines."""
-        known = self._ground.tracked.get(key)
-        if known is None:
+        tracked = self._ground.tracked.get(key)
+        if tracked is None:
             return
-        eviction = known.evictions.setdefault(uid, Eviction())
-        eviction.flying = False
+        eviction = tracked.evictions.setdefault(uid, Eviction())
+        eviction.in_flight = False
         if goes:
             eviction.times, eviction.reason, eviction.message = 0, "", ""
             eviction.until = now + RETRY  # the watch has not reported yet that it is terminating
@@ -240,21 +240,22 @@ class Migrations:
         pause = min(longest, shortest * 2 ** min(eviction.times - 1, 9))
         eviction.until, eviction.reason, eviction.message = now + pause, reason, message
         if eviction.times == (BELIEVED if forbidden else 1):
-            self._ground.tell(known, warning=True, reason=reason, message=message)
+            self._ground.tell(tracked, warning=True, reason=reason, message=message)
 
     def owner_gone(self, key: str, why: str) -> None:
         """Release the seats of a Migration whose pods have lost their owner; it ends in the next step."""
-        known = self._ground.tracked.get(key)
-        if known is not None and not known.owner_gone:
-            known.owner_gone, known.not_before = why, -inf
+        tracked = self._ground.tracked.get(key)
+        if tracked is not None and not tracked.owner_gone:
+            tracked.owner_gone, tracked.not_before = why, -inf
             self._ground.release(key)
 
     def moves_pod(self, uid: str) -> bool:
         """Return whether an unfinished Migration moves a pod, and would not end if the node of the pod failed."""
         return any(
-            uid in {move.uid for move in known.migration.status.moves} | {pod.uid for pod in known.migration.spec.pods}
-            for known in self._ground.tracked.values()
-            if not known.migration.yields
+            uid
+            in {move.uid for move in tracked.migration.status.moves} | {pod.uid for pod in tracked.migration.spec.pods}
+            for tracked in self._ground.tracked.values()
+            if not tracked.migration.yields
         )
 
     # ------------------------------------------------------------ steps
@@ -265,10 +266,10 @@ class Migrations:
         Migrations with seats are processed in each step, the others in turn as time allows.
         """
         ground, began = self._ground, self._clock()
-        running = [known for known in ground.tracked.values() if _runs(known.migration)]
-        for known in sorted(running, key=lambda tracked: _order(tracked.migration)):
-            if not known.writing and now >= known.not_before:
-                self._try(known, now)
+        running = [tracked for tracked in ground.tracked.values() if _runs(tracked.migration)]
+        for tracked in sorted(running, key=lambda tracked: _order(tracked.migration)):
+            if not tracked.writing and now >= tracked.not_before:
+                self._try(tracked, now)
         if not self._left:
             due = [
                 tracked
@@ -296,53 +297,55 @@ class Migrations:
             times.append(now + NEXT)
         if (at := ground.finished.next_due(ground.spec, now, ground.epoch + now)) is not None:
             times.append(at)
-        for known in self._ground.tracked.values():
+        for tracked in self._ground.tracked.values():
             times += [
-                at for at in (known.not_before, *(eviction.until for eviction in known.evictions.values())) if at > now
+                at
+                for at in (tracked.not_before, *(eviction.until for eviction in tracked.evictions.values()))
+                if at > now
             ]
-            if known.migration.phase is not Phase.PLACING:
+            if tracked.migration.phase is not Phase.PLACING:
                 times.append(now + WAITS)
-            phase = _clock_of(known.migration)
-            over = self._ground.over_at(known, phase, self._ground.spec.seats_expire) if phase is not None else None
+            phase = _clock_of(tracked.migration)
+            over = self._ground.over_at(tracked, phase, self._ground.spec.seats_expire) if phase is not None else None
             if over is not None:
                 times.append(max(now + LOOK_AGAIN, over))
         return min(times, default=None)
 
-    def _try(self, known: Tracked, now: float) -> None:
+    def _try(self, tracked: Tracked, now: float) -> None:
         """Process a Migration; if that raises or exceeds its budget, the Migration pauses and the others go on."""
         try:
             with limited(OperationBudget(STEP_OPERATIONS)):
-                self._advance(known, now)
+                self._advance(tracked, now)
         except Exception as error:
-            known.backoff.fail(now)
-            known.not_before = max(known.not_before, known.backoff.until)
-            self._ground.out += failure_of(f"Migration {known.migration.key}", error)
-            pause = known.backoff.until - now
+            tracked.backoff.fail(now)
+            tracked.not_before = max(tracked.not_before, tracked.backoff.until)
+            self._ground.out += failure_of(f"Migration {tracked.migration.key}", error)
+            pause = tracked.backoff.until - now
             text = f"Set aside: {described(error)}. It is carried on in {pause:g} s."
             reason = Reason.SCHEDULER_ERROR if kind_of(error) == FAULT else Reason.OVER_BUDGET
-            self._ground.tell(known, warning=True, reason=reason.value, message=text)
+            self._ground.tell(tracked, warning=True, reason=reason.value, message=text)
         else:
-            known.backoff.times = 0
+            tracked.backoff.times = 0
 
-    def _advance(self, known: Tracked, now: float) -> None:
-        if known.owner_gone:
-            text = f"{known.owner_gone}; nothing is moved for it, and its seats are free again"
-            self._ground.end(known, Phase.CANCELLED, "OwnerDeleted", text, now)
+    def _advance(self, tracked: Tracked, now: float) -> None:
+        if tracked.owner_gone:
+            text = f"{tracked.owner_gone}; nothing is moved for it, and its seats are free again"
+            self._ground.end(tracked, Phase.CANCELLED, "OwnerDeleted", text, now)
             return
-        if known.migration.cause is Cause.PENDING_GANG:
-            self._gang_room.advance(known, now)
+        if tracked.migration.cause is Cause.PENDING_GANG:
+            self._gang_room.advance(tracked, now)
             return
-        match known.migration.phase:
+        match tracked.migration.phase:
             case None:
-                self._planning.plan(known, now)
+                self._planning.plan(tracked, now)
             case Phase.PLANNED:
-                self._planning.begin(known, now)
+                self._planning.begin(tracked, now)
             case Phase.RESERVING:
-                self._planning.reserve(known, now)
+                self._planning.reserve(tracked, now)
             case Phase.EVICTING:
-                self._execution.evict(known, now)
+                self._execution.evict(tracked, now)
             case Phase.PLACING:
-                self._execution.place(known, now)
+                self._execution.place(tracked, now)
 
     def let_go(self) -> None:
         """Release all seats."""
@@ -369,5 +372,5 @@ def _clock_of(migration: Migration) -> Phase | None:
     return Phase.PLACING if phase is Phase.PLACING else Phase.RESERVING if phase is not None and phase.running else None
 
 
-def _older(version: str, known: str) -> bool:
-    return version.isdecimal() and known.isdecimal() and int(version) < int(known)
+def _older(version: str, other: str) -> bool:
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)

@@ -80,17 +80,17 @@ class MovedOwners:
     def follow(self, migrations: Iterable[Migration]) -> None:
         """Follow the owners of these Migrations, and no others."""
         by_key = {migration.key: migration for migration in migrations}
-        for key, known in list(self._followed.items()):
-            if key not in by_key or by_key[key].metadata.uid != known.uid:
+        for key, moved_owner in list(self._followed.items()):
+            if key not in by_key or by_key[key].metadata.uid != moved_owner.uid:
                 del self._followed[key]
                 self._note()
         for key, migration in by_key.items():
-            known = self._followed.setdefault(key, _MovedOwner(migration.metadata.uid))
+            moved_owner = self._followed.setdefault(key, _MovedOwner(migration.metadata.uid))
             for owner in migration.status.owners:
-                if owner.uid not in known.tops and known.room() and not known.follows(owner.uid):
+                if owner.uid not in moved_owner.tops and moved_owner.room() and not moved_owner.follows(owner.uid):
                     self._follow(key, owner.uid, partial(self._recorded, migration.metadata, owner))
             for controller, pod in _one_of_each(migration):
-                if controller not in known.tops and known.room():
+                if controller not in moved_owner.tops and moved_owner.room():
                     self._follow(key, controller, partial(self._of_pod, pod))
 
     def needs(self, uid: str) -> bool:
@@ -99,8 +99,8 @@ class MovedOwners:
 
     def gone(self) -> Iterator[tuple[str, str]]:
         """Yield the Migrations with a deleted owner, or one in deletion, and the reason."""
-        for key, known in self._followed.items():
-            for below in known.tops.values():
+        for key, moved_owner in self._followed.items():
+            for below in moved_owner.tops.values():
                 chain = self._owners.resolve(below) if below is not None else None
                 if isinstance(chain, Chain) and chain.deleted:
                     yield key, chain.deleted
@@ -109,35 +109,35 @@ class MovedOwners:
     def take_read(self) -> list[tuple[str, list[MigrationOwner]]]:
         """Return the Migrations of which owners were read since the last call, with all their known owners."""
         read, self._read_since = self._read_since, {}
-        return [(key, _recordable(known)) for key in read if (known := self._followed.get(key)) is not None]
+        return [(key, _recordable(moved_owner)) for key in read if (moved_owner := self._followed.get(key)) is not None]
 
     async def confirm(self, key: str) -> bool:
         """Read the owners of a Migration's pods again; return whether the API server answered for all of them."""
-        known = self._followed.get(key)
-        if known is None:
+        moved_owner = self._followed.get(key)
+        if moved_owner is None:
             return True
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                for read in list(known.reading):
+                for read in list(moved_owner.reading):
                     await read.wait()
         except TimeoutError:
             return False
-        tops = [below for below in known.tops.values() if below is not None]
+        tops = [below for below in moved_owner.tops.values() if below is not None]
         asking = [self._owners.confirm(below, age=CONFIRMED_SECONDS, within=ANSWER_SECONDS) for below in tops]
         return None not in await asyncio.gather(*asking)
 
     def _follow(self, key: str, name: str, find: Find) -> None:
-        known, read = self._followed[key], asyncio.Event()
-        known.tops[name] = None
-        known.reading.add(read)
-        self._start(self._find(key, known, name, find, read), f"owner of {name} in Migration {key}")
+        moved_owner, read = self._followed[key], asyncio.Event()
+        moved_owner.tops[name] = None
+        moved_owner.reading.add(read)
+        self._start(self._find(key, moved_owner, name, find, read), f"owner of {name} in Migration {key}")
 
-    async def _find(self, key: str, known: _MovedOwner, name: str, find: Find, read: asyncio.Event) -> None:
+    async def _find(self, key: str, moved_owner: _MovedOwner, name: str, find: Find, read: asyncio.Event) -> None:
         """Read the object below a topmost owner, and follow it."""
         try:
             below = await find()
             if below is not None:
-                known.tops[name] = below
+                moved_owner.tops[name] = below
                 self._read_since[key] = None
                 self._note()
                 self._changed()
@@ -145,11 +145,11 @@ class MovedOwners:
             log.warning("an owner of the pods of Migration %s is not known yet: %s", key, error)
             read.set()
             await asyncio.sleep(AGAIN_SECONDS)
-            known.tops.pop(name, None)  # read again with the next step
+            moved_owner.tops.pop(name, None)  # read again with the next step
             self._changed()
         finally:
             read.set()
-            known.reading.discard(read)
+            moved_owner.reading.discard(read)
 
     async def _of_pod(self, pod: PodRef) -> ObjectMeta | None:
         """Read a pod and its chain of owners."""
@@ -166,11 +166,11 @@ class MovedOwners:
         return below
 
     def _note(self) -> None:
-        self._uids = frozenset(uid for known in self._followed.values() for uid in known.owners())
+        self._uids = frozenset(uid for moved_owner in self._followed.values() for uid in moved_owner.owners())
 
 
-def _recordable(known: _MovedOwner) -> list[MigrationOwner]:
-    read = known.owners().values()
+def _recordable(moved_owner: _MovedOwner) -> list[MigrationOwner]:
+    read = moved_owner.owners().values()
     owners = [MigrationOwner(owner.api_version, owner.kind, owner.name, owner.uid) for owner in read]
     return [owner for owner in owners if owner.fits]
 

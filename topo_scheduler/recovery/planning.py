@@ -6,7 +6,7 @@ from typing import Final
 
 from topo_scheduler.api.annotations import OnFailure
 from topo_scheduler.api.migrations import Cause, Migration, Phase
-from topo_scheduler.recovery.choosing import ALONE, all_have_seats, kept_free, useless
+from topo_scheduler.recovery.choosing import ALONE, all_have_seats, kept_free, reason_useless
 from topo_scheduler.recovery.claims import RelocationRequest
 from topo_scheduler.recovery.ground import LEARNING, MigrationContext
 from topo_scheduler.recovery.reading import (
@@ -18,15 +18,15 @@ from topo_scheduler.recovery.reading import (
     read_pods,
     rest_of_gang,
 )
-from topo_scheduler.recovery.room import helpers_of, neighbours_unread, restart_cost
+from topo_scheduler.recovery.room import helpers_of, restart_cost, unread_neighbours
 from topo_scheduler.recovery.searching import NEXT, Searching
-from topo_scheduler.recovery.seating import MovingPod, find_seats, moves_of, vacant, who
+from topo_scheduler.recovery.seating import MovingPod, find_seats, moves_of, pod_names, vacant
 from topo_scheduler.recovery.spares import (
     may_give_way,
     may_use_spares,
     opening,
     plan_giving_way,
-    take_back,
+    reclaim_lent,
     why_no_seats,
 )
 from topo_scheduler.recovery.together import PlanningTurn, Together
@@ -56,10 +56,10 @@ class _Looked:
     whole: bool = False
 
 
-def _free_of(turn: PlanningTurn, leavers: Sequence[MovingPod]) -> dict[str, str]:
+def _free_of(turn: PlanningTurn, moving_pods: Sequence[MovingPod]) -> dict[str, str]:
     """Return the granted seats; empty if the grant relocates other pods or restarts the whole gang."""
     share = turn.share
-    free = share is not None and not share.others and share.seats.keys() == {pod.member.uid for pod in leavers}
+    free = share is not None and not share.relocated and share.seats.keys() == {pod.member.uid for pod in moving_pods}
     return dict(share.seats) if share is not None and free else {}
 
 
@@ -71,168 +71,176 @@ class Planning:
         self._searching = Searching(ground, clock)
         self._together = Together(ground, clock, self._claim)
 
-    def plan(self, known: Tracked, now: float) -> None:
+    def plan(self, tracked: Tracked, now: float) -> None:
         """Plan a new Migration."""
-        migration = known.migration
+        migration = tracked.migration
         if self._circular(migration):
             text = f"{migration.spec.makes_room_for}, for which it is to make room, makes room itself"
-            self._ground.end(known, Phase.FAILED, "Circular", text, now)
+            self._ground.end(tracked, Phase.FAILED, "Circular", text, now)
             return
         if migration.gives_way:
-            plan_giving_way(self._ground, known, now)
+            plan_giving_way(self._ground, tracked, now)
             return
         try:
-            leavers = read_pods(self._ground.engine, migration, known.learned, self._ground.others(known))
+            moving_pods = read_pods(
+                self._ground.engine, migration, tracked.learned, self._ground.moved_elsewhere(tracked)
+            )
         except Unlearned as error:
-            self._ground.learn(known, error.pods)
+            self._ground.learn(tracked, error.pods)
             return
         except Refused as error:
-            self._ground.end(known, error.phase, error.reason, str(error), now)
+            self._ground.end(tracked, error.phase, error.reason, str(error), now)
             return
-        moves = moves_of(self._ground.engine, leavers)
-        policy = policy_of(leavers, migration)
-        targets = self._seats(known, leavers, now) if policy != OnFailure.SHRINK else {}
+        moves = moves_of(self._ground.engine, moving_pods)
+        policy = policy_of(moving_pods, migration)
+        targets = self._seats(tracked, moving_pods, now) if policy != OnFailure.SHRINK else {}
         reserved = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
         if not targets and policy != OnFailure.SHRINK:
-            reserved = self._searches(leavers) if self._moves_others(migration, now) else self._no_room(leavers)
+            reserved = self._searches(moving_pods) if self._moves_others(migration, now) else self._no_room(moving_pods)
         moves, cause = with_targets(moves, targets), migration.spec.cause
         others = self._ground.intended.get(migration.key)
-        self._ground.write(known, now, Phase.PLANNED, moves, reserved, message=cause, policy=policy, others=others)
+        self._ground.write(tracked, now, Phase.PLANNED, moves, reserved, message=cause, policy=policy, others=others)
 
-    def begin(self, known: Tracked, now: float) -> None:
+    def begin(self, tracked: Tracked, now: float) -> None:
         """Hold seats for a planned Migration, if limits allow it and there is room."""
-        migration = known.migration
-        if self._ends_before(known, now):
+        migration = tracked.migration
+        if self._ends_before(tracked, now):
             return
-        leavers = self._ground.leavers(migration)
-        understood = {pod.member.uid for pod in leavers if pod.member.cls.amounts}
+        moving_pods = self._ground.moving_pods(migration)
+        understood = {pod.member.uid for pod in moving_pods if pod.member.cls.amounts}
         unread = [move for move in migration.status.moves if self._ground.is_there(move) and move.uid not in understood]
         unread = [] if migration.shrinks else unread
-        if foreign := next((move for move in unread if move.uid in known.learned), None):
+        if foreign := next((move for move in unread if move.uid in tracked.learned), None):
             text = f"pod {foreign.pod} is not one that this scheduler placed"
-            self._ground.end(known, Phase.FAILED, "NotOurs", text, now)
+            self._ground.end(tracked, Phase.FAILED, "NotOurs", text, now)
         elif unread:
-            self._ground.learn(known, [PodRef(migration.metadata.namespace, move.pod, move.uid) for move in unread])
-        elif held_back := self._ground.holds_back(migration, leavers, now):
-            self._ground.write(known, now, None, None, held_back)
-        elif migration.gives_way and not may_give_way(self._ground, known, now):
+            self._ground.learn(tracked, [PodRef(migration.metadata.namespace, move.pod, move.uid) for move in unread])
+        elif held_back := self._ground.holds_back(migration, moving_pods, now):
+            self._ground.write(tracked, now, None, None, held_back)
+        elif migration.gives_way and not may_give_way(self._ground, tracked, now):
             return
         elif migration.shrinks:
             reason = "Lent" if migration.gives_way else "Shrinks"
             reserved = Condition("Reserved", False, reason, why_no_seats(migration.status.policy))
-            self._ground.write(known, now, Phase.RESERVING, None, reserved)
+            self._ground.write(tracked, now, Phase.RESERVING, None, reserved)
         else:
-            self._hold(known, leavers, now)
+            self._hold(tracked, moving_pods, now)
 
-    def _hold(self, known: Tracked, leavers: Sequence[MovingPod], now: float) -> None:
+    def _hold(self, tracked: Tracked, moving_pods: Sequence[MovingPod], now: float) -> None:
         """Hold seats for the pods that leave, if there are any; end the Migration if it is useless."""
-        migration = known.migration
+        migration = tracked.migration
         heals = may_use_spares(self._ground, migration, now)
         state: object = (self._ground.engine.world.improvements, frozenset(self._ground.detection.avoided(now)), heals)
-        if known.state == state:
+        if tracked.state == state:
             return
-        turn = self._together.turn(known, leavers, state, now)
+        turn = self._together.turn(tracked, moving_pods, state, now)
         if turn is not None and turn.share is None:
-            known.not_before = now + NEXT
+            tracked.not_before = now + NEXT
             return
-        targets = self._seats(known, leavers, now) if turn is None else _free_of(turn, leavers)
-        text = f"{len(leavers)} seats are held"
-        if why := useless(self._ground, migration, leavers, targets):
-            self._ground.end(known, Phase.CANCELLED, "NoUse", why, now)
+        targets = self._seats(tracked, moving_pods, now) if turn is None else _free_of(turn, moving_pods)
+        text = f"{len(moving_pods)} seats are held"
+        if why := reason_useless(self._ground, migration, moving_pods, targets):
+            self._ground.end(tracked, Phase.CANCELLED, "NoUse", why, now)
             return
         if targets:
-            self._searching.drop(known)
-        lent = take_back(self._ground, known, leavers, self._avoided(migration, leavers, now), targets, now)
+            self._searching.drop(tracked)
+        lent = reclaim_lent(
+            self._ground, tracked, moving_pods, self._avoided(migration, moving_pods, now), targets, now
+        )
         targets, text = lent or (targets, text)
         result = _Looked(state, now + LOOK_AGAIN)
         if not targets and not self._ground.helpers(migration):
             if not self._ground.engine.preempting.ready:
-                known.not_before = result.again
+                tracked.not_before = result.again
                 return
-            room = self._planned_room(known, leavers, state, turn, now)
+            room = self._planned_room(tracked, moving_pods, state, turn, now)
             if room is None:
-                known.not_before = now + NEXT
+                tracked.not_before = now + NEXT
                 return
             result, targets, text = room, room.seats, room.text
         if result.whole:
-            known.state = None
+            tracked.state = None
             return
         if not targets:
-            if known.state != LEARNING:
-                known.state, known.not_before = result.state, result.again
-            self._ground.write(known, now, None, with_targets(migration.status.moves, {}), self._no_room(leavers))
+            if tracked.state != LEARNING:
+                tracked.state, tracked.not_before = result.state, result.again
+            self._ground.write(tracked, now, None, with_targets(migration.status.moves, {}), self._no_room(moving_pods))
             return
-        moves = with_targets(moves_of(self._ground.engine, leavers), targets)
+        moves = with_targets(moves_of(self._ground.engine, moving_pods), targets)
         self._ground.keep(migration, moves)
         held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
         self._ground.limits.begin(migration, self._ground.epoch + now)
         self._ground.moved.begin(migration, len(moves), self._ground.epoch + now)
-        self._ground.write(known, now, Phase.RESERVING, moves, held)
+        self._ground.write(tracked, now, Phase.RESERVING, moves, held)
 
-    def _make_room(self, known: Tracked, leavers: Sequence[MovingPod], state: object, now: float) -> _Looked | None:
+    def _make_room(
+        self, tracked: Tracked, moving_pods: Sequence[MovingPod], state: object, now: float
+    ) -> _Looked | None:
         """Return seats that other pods must leave first, or move the whole gang, whichever is cheaper (see `room`).
 
         None while the search goes on.
         """
-        migration, no_room = known.migration, _Looked(state, now + LOOK_AGAIN)
+        migration, no_room = tracked.migration, _Looked(state, now + LOOK_AGAIN)
         if not self._moves_others(migration, now):
             return no_room
-        if unread := [pod for pod in neighbours_unread(self._ground.engine, leavers) if pod.uid not in known.learned]:
-            self._ground.learn(known, unread)
+        if unread := [
+            pod for pod in unread_neighbours(self._ground.engine, moving_pods) if pod.uid not in tracked.learned
+        ]:
+            self._ground.learn(tracked, unread)
             return no_room
-        avoided = self._avoided(migration, leavers, now)
-        searched = self._searching.step(known, leavers, frozenset(avoided), state, now)
+        avoided = self._avoided(migration, moving_pods, now)
+        searched = self._searching.step(tracked, moving_pods, frozenset(avoided), state, now)
         if searched is None:
             return None
         room = searched.room
-        remaining = self._may_restart(migration, leavers)
+        remaining = self._may_restart(migration, moving_pods)
         if remaining and (room is None or restart_cost(remaining) < room.cost):
-            whole = [*leavers, *remaining]
-            if targets := self._seats(known, whole, now):
-                return self._restart(known, whole, targets, state, now)
+            whole = [*moving_pods, *remaining]
+            if targets := self._seats(tracked, whole, now):
+                return self._restart(tracked, whole, targets, state, now)
         if room is None:
             return _Looked(searched.state, searched.again)
-        return self._ask_others(known, leavers, room.seats, room.others, state, now)
+        return self._make_room_by(tracked, moving_pods, room.seats, room.relocated, state, now)
 
     def _planned_room(
-        self, known: Tracked, leavers: Sequence[MovingPod], state: object, turn: PlanningTurn | None, now: float
+        self, tracked: Tracked, moving_pods: Sequence[MovingPod], state: object, turn: PlanningTurn | None, now: float
     ) -> _Looked | None:
         """Return the result of the joint plan, if there is one; otherwise of the search for this Migration alone."""
         if turn is None or turn.share is None or not turn.final:
-            return self._make_room(known, leavers, state, now)
+            return self._make_room(tracked, moving_pods, state, now)
         share = turn.share
         if share.whole:
             return self._restart(
-                known, [*leavers, *rest_of_gang(self._ground.engine, leavers)], share.seats, state, now
+                tracked, [*moving_pods, *rest_of_gang(self._ground.engine, moving_pods)], share.seats, state, now
             )
         if not share.seats:
             return _Looked(state, turn.again)
-        return self._ask_others(known, leavers, share.seats, share.others, state, now)
+        return self._make_room_by(tracked, moving_pods, share.seats, share.relocated, state, now)
 
     def _restart(
-        self, known: Tracked, whole: Sequence[MovingPod], targets: Mapping[str, str], state: object, now: float
+        self, tracked: Tracked, whole: Sequence[MovingPod], targets: Mapping[str, str], state: object, now: float
     ) -> _Looked:
         """Make the whole gang move."""
         moves = with_targets(moves_of(self._ground.engine, whole), targets)
         text = "there is no room near: all of the gang moves"
         reserved = Condition("Reserved", status=False, reason="Planned", message=text)
-        self._ground.write(known, now, None, moves, reserved, policy=OnFailure.RESTART_GANG)
+        self._ground.write(tracked, now, None, moves, reserved, policy=OnFailure.RESTART_GANG)
         return _Looked(state, now + LOOK_AGAIN, whole=True)
 
-    def _ask_others(
+    def _make_room_by(
         self,
-        known: Tracked,
-        leavers: Sequence[MovingPod],
+        tracked: Tracked,
+        moving_pods: Sequence[MovingPod],
         seats: Mapping[str, str],
-        others: Sequence[MovingPod],
+        relocated: Sequence[MovingPod],
         state: object,
         now: float,
     ) -> _Looked:
         """Create Migrations for the pods that must leave the seats."""
         self._ground.out += helpers_of(
-            known.migration, others, self._ground.finished.fresh_name, self._ground.engine.world.reader
+            tracked.migration, relocated, self._ground.finished.fresh_name, self._ground.engine.world.reader
         )
-        text = f"{len(leavers)} seats are held, which {who(others)} leave first"
+        text = f"{len(moving_pods)} seats are held, which {pod_names(relocated)} leave first"
         return _Looked(state, now + LOOK_AGAIN, dict(seats), text)
 
     def _circular(self, migration: Migration) -> bool:
@@ -240,55 +248,55 @@ class Planning:
         beneficiary = self._ground.tracked.get(migration.spec.makes_room_for)
         return beneficiary is not None and bool(beneficiary.migration.spec.makes_room_for)
 
-    def reserve(self, known: Tracked, now: float) -> None:
+    def reserve(self, tracked: Tracked, now: float) -> None:
         """Begin evictions, once all seats are valid."""
-        migration = known.migration
-        if self._ends_before(known, now):
+        migration = tracked.migration
+        if self._ends_before(tracked, now):
             return
         moves = migration.status.moves
         lost = None if migration.shrinks else self._ground.lost_target(moves, now)
         if lost is not None:
             self._ground.release(migration.key)
             seat_lost = Condition("Reserved", status=False, reason="SeatLost", message=f"node {lost} can't be used now")
-            self._ground.write(known, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
+            self._ground.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
             return
         self._ground.keep(migration, moves)
         if not all_have_seats(self._ground, migration):
-            if self._ground.since(known, Phase.RESERVING, now) > ALONE:
-                self._ground.end(known, Phase.CANCELLED, "NoUse", "others have no seats that must move as well", now)
+            if self._ground.since(tracked, Phase.RESERVING, now) > ALONE:
+                self._ground.end(tracked, Phase.CANCELLED, "NoUse", "others have no seats that must move as well", now)
             return
         if migration.shrinks or vacant(self._ground.engine, moves):
-            self._ground.write(known, now, Phase.EVICTING, None)
+            self._ground.write(tracked, now, Phase.EVICTING, None)
             return
-        waited = self._ground.since(known, Phase.RESERVING, now)
+        waited = self._ground.since(tracked, Phase.RESERVING, now)
         if waited > self._ground.spec.seats_expire or (waited > HELP_SECONDS and not self._ground.helpers(migration)):
             self._ground.release(migration.key)
             seat_lost = Condition("Reserved", status=False, reason="SeatLost", message="others did not leave the seats")
-            self._ground.write(known, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
+            self._ground.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
 
-    def _ends_before(self, known: Tracked, now: float) -> bool:
+    def _ends_before(self, tracked: Tracked, now: float) -> bool:
         """End a Migration that has evicted no pod and is not needed."""
-        migration = known.migration
+        migration = tracked.migration
         if not any(self._ground.is_there(move) for move in migration.status.moves):
-            self._ground.end(known, Phase.CANCELLED, NOTHING_TO_MOVE, "the pods are gone already", now)
+            self._ground.end(tracked, Phase.CANCELLED, NOTHING_TO_MOVE, "the pods are gone already", now)
             return True
         if migration.spec.makes_room_for and migration.spec.makes_room_for not in self._ground.tracked:
             text = f"{migration.spec.makes_room_for}, for which it makes room, is over"
-            self._ground.end(known, Phase.CANCELLED, "NotNeeded", text, now)
+            self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
             return True
         nodes = {move.from_ for move in migration.status.moves}
         if migration.cause.by_choice and (ill := next(filter(self._ground.detection.ill, sorted(nodes)), "")):
-            self._ground.end(known, Phase.CANCELLED, "NotNeeded", f"node {ill} has failed: that comes first", now)
+            self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", f"node {ill} has failed: that comes first", now)
             return True
         if migration.cause is Cause.REQUESTED and not self._ground.warranted(migration):
             dead = next((node for node in sorted(nodes) if self._ground.detection.died(node, now)), "")
             if dead:  # otherwise its pods would wait for room for pods on healthy nodes
                 text = f"node {dead} has failed: its pods are moved first; ask again for the others"
-                known.superseded = True
-                self._ground.end(known, Phase.CANCELLED, "NotNeeded", text, now)
+                tracked.superseded = True
+                self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
                 return True
         if migration.cause.of_node and all(self._ground.detection.well(node) for node in nodes):
-            self._ground.end(known, Phase.CANCELLED, "Healed", "the nodes are well again", now)
+            self._ground.end(tracked, Phase.CANCELLED, "Healed", "the nodes are well again", now)
             return True
         return False
 
@@ -298,37 +306,39 @@ class Planning:
         allowed = allowed or may_use_spares(self._ground, migration, now)
         return allowed and not migration.spec.makes_room_for
 
-    def _may_restart(self, migration: Migration, leavers: Sequence[MovingPod]) -> list[MovingPod]:
+    def _may_restart(self, migration: Migration, moving_pods: Sequence[MovingPod]) -> list[MovingPod]:
         """Return the other members of a gang, if the whole gang may restart elsewhere."""
-        remaining = rest_of_gang(self._ground.engine, leavers)
+        remaining = rest_of_gang(self._ground.engine, moving_pods)
         return remaining if migration.cause.of_node and all(may_move(pod) for pod in remaining) else []
 
-    def _claim(self, migration: Migration, leavers: Sequence[MovingPod], now: float) -> RelocationRequest:
+    def _claim(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> RelocationRequest:
         """Return the request of a Migration."""
         return RelocationRequest(
             migration.key,
-            tuple(leavers),
-            frozenset(self._avoided(migration, leavers, now)),
+            tuple(moving_pods),
+            frozenset(self._avoided(migration, moving_pods, now)),
             opening(self._ground, migration, now),
-            tuple(self._may_restart(migration, leavers)),
+            tuple(self._may_restart(migration, moving_pods)),
             self._moves_others(migration, now),
         )
 
-    def _seats(self, known: Tracked, leavers: Sequence[MovingPod], now: float) -> dict[str, str]:
-        migration = known.migration
-        avoided, prepare = self._avoided(migration, leavers, now), opening(self._ground, migration, now)
-        return dict(find_seats(self._ground.engine, leavers, avoided, migration.key, now, prepare))
+    def _seats(self, tracked: Tracked, moving_pods: Sequence[MovingPod], now: float) -> dict[str, str]:
+        migration = tracked.migration
+        avoided, prepare = self._avoided(migration, moving_pods, now), opening(self._ground, migration, now)
+        return dict(find_seats(self._ground.engine, moving_pods, avoided, migration.key, now, prepare))
 
-    def _avoided(self, migration: Migration, leavers: Sequence[MovingPod], now: float) -> set[str]:
+    def _avoided(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> set[str]:
         """Return the nodes that are no target."""
-        named = (pod for pod in leavers if migration.names(pod.member.name, pod.member.uid))
+        named = (pod for pod in moving_pods if migration.names(pod.member.name, pod.member.uid))
         avoided = self._ground.detection.avoided(now) | {pod.entry.node for pod in named}
         return avoided | avoided_nodes(self._ground.engine, migration.spec.avoid) | kept_free(self._ground, migration)
 
-    def _searches(self, leavers: Sequence[MovingPod]) -> Condition:
-        text = f"nothing is free for {len(leavers)} pods where the rules allow them; who else might move is searched"
+    def _searches(self, moving_pods: Sequence[MovingPod]) -> Condition:
+        text = (
+            f"nothing is free for {len(moving_pods)} pods where the rules allow them; who else might move is searched"
+        )
         return Condition("Reserved", status=False, reason="Searching", message=text)
 
-    def _no_room(self, leavers: Sequence[MovingPod]) -> Condition:
-        text = f"no room for {len(leavers)} pods where the rules allow them; it is looked for again when room comes"
+    def _no_room(self, moving_pods: Sequence[MovingPod]) -> Condition:
+        text = f"no room for {len(moving_pods)} pods where the rules allow them; it is looked for again when room comes"
         return Condition("Reserved", status=False, reason="NoRoom", message=text)

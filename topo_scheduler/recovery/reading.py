@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from topo_scheduler.api.annotations import OnFailure
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.api.words import quoted
-from topo_scheduler.recovery.seating import MovingPod, leaver
+from topo_scheduler.recovery.seating import MovingPod, find_moving_pod
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
 
@@ -61,7 +61,7 @@ def read_pods(
     for uid, name in uids.items():
         if uid in taken:
             raise Refused(Phase.FAILED, "AlreadyMoved", f"pod {name} is moved by Migration {taken[uid]} already")
-        pod = leaver(engine, uid)
+        pod = find_moving_pod(engine, uid)
         if pod is None or not pod.member.cls.amounts:
             if uid not in learned:
                 unlearned.append(PodRef(namespace, name, uid))
@@ -102,7 +102,7 @@ def rest_of_gang(engine: Engine, pods: Sequence[MovingPod]) -> list[MovingPod]:
     """Return the bound members of a gang beside these; empty if they are no gang."""
     gang, named = pods[0].workload, {pod.member.uid for pod in pods}
     members = (member for member in gang.members.values() if gang.gang and member.uid not in named)
-    return [pod for member in members if (pod := leaver(engine, member.uid)) is not None]
+    return [pod for member in members if (pod := find_moving_pod(engine, member.uid)) is not None]
 
 
 def may_move(pod: MovingPod) -> bool:
@@ -112,9 +112,9 @@ def may_move(pod: MovingPod) -> bool:
     return pod.member.controlled and bool(pod.member.cls.amounts) and not fixed and pod.workload.request.movable
 
 
-def policy_of(leavers: Sequence[MovingPod], migration: Migration) -> str:
+def policy_of(moving_pods: Sequence[MovingPod], migration: Migration) -> str:
     """Return the `OnFailure` policy for pods. Only a failed node shrinks a gang; a requested move does not."""
-    gang = leavers[0].workload
+    gang = moving_pods[0].workload
     policy = gang.request.on_failure if gang.gang else OnFailure.REPLACE
     node_failed = migration.cause.of_node
     return OnFailure.REPLACE if policy == OnFailure.SHRINK and not node_failed else policy

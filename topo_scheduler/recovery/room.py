@@ -19,7 +19,14 @@ from typing import Final
 from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec
 from topo_scheduler.recovery.instructions import CreateMigration
 from topo_scheduler.recovery.naming import makes_room_for, name_for
-from topo_scheduler.recovery.seating import Groups, MovingPod, asked_again, leaver, place_members, trial_without
+from topo_scheduler.recovery.seating import (
+    Groups,
+    MovingPod,
+    find_moving_pod,
+    groups_and_query,
+    place_members,
+    trial_without,
+)
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
@@ -49,13 +56,14 @@ Key = tuple[int, float, int, tuple[str, ...]]
 class Relocation:
     """Seats of moving pods, and the pods that are relocated first.
 
-    ``seats`` has a node by uid of each moving pod, ``to`` a node of each pod in ``others``; ``cost`` in GPU-seconds.
+    ``seats`` has a node by uid of each moving pod, ``targets`` a node of each pod in ``relocated``. ``cost`` is in
+    GPU-seconds.
     """
 
     seats: dict[str, str]
-    others: tuple[MovingPod, ...]
+    relocated: tuple[MovingPod, ...]
     cost: float
-    to: dict[str, str]
+    targets: dict[str, str]
 
 
 def cost_of(pod: MovingPod, wall: float) -> float:
@@ -72,7 +80,7 @@ def restart_cost(survivors: Sequence[MovingPod]) -> float:
 
 def find_room(
     engine: Engine,
-    leavers: Sequence[MovingPod],
+    moving_pods: Sequence[MovingPod],
     avoided: Collection[str],
     taken: Collection[str],
     migration: str,
@@ -83,13 +91,13 @@ def find_room(
 
     The arguments are those of `look_for_room`.
     """
-    rooms = look_for_room(engine, leavers, avoided, taken, migration, now, wall)
+    rooms = look_for_room(engine, moving_pods, avoided, taken, migration, now, wall)
     return next((room for room in rooms if room is not None), None)
 
 
 def look_for_room(
     engine: Engine,
-    leavers: Sequence[MovingPod],
+    moving_pods: Sequence[MovingPod],
     avoided: Collection[str],
     taken: Collection[str],
     migration: str,
@@ -103,7 +111,7 @@ def look_for_room(
 
     Args:
         engine: provides the state; it is not changed.
-        leavers: members of one gang, or one single pod.
+        moving_pods: members of one gang, or one single pod.
         avoided: nodes that are no target.
         taken: uids of pods that move for other reasons.
         migration: key of the Migration, whose own seats do not count.
@@ -111,15 +119,15 @@ def look_for_room(
         wall: seconds since the epoch.
         prepare: changes the copy of the state on which the search runs.
     """
-    workload = leavers[0].workload
-    if (len(leavers) > 1 and not workload.gang) or not engine.preempting.budgets.known:
+    workload = moving_pods[0].workload
+    if (len(moving_pods) > 1 and not workload.gang) or not engine.preempting.budgets.known:
         return
     try:
-        groups, query = asked_again(engine, leavers)
+        groups, query = groups_and_query(engine, moving_pods)
         candidates = engine.moving.movable(workload)
         if not candidates.pods:
             return
-        trial = trial_without(engine, leavers, avoided, migration, now, neighbours=True)
+        trial = trial_without(engine, moving_pods, avoided, migration, now, neighbours=True)
         prepare(trial)
         for chosen in _sets(engine, trial, query, candidates, avoided, taken, wall):
             result = None if chosen is None else _tried(engine, trial, query, candidates, chosen)
@@ -131,9 +139,9 @@ def look_for_room(
         return
 
 
-def looked_again(
+def check_again(
     engine: Engine,
-    leavers: Sequence[MovingPod],
+    moving_pods: Sequence[MovingPod],
     avoided: Collection[str],
     migration: str,
     now: float,
@@ -141,15 +149,15 @@ def looked_again(
     room: Relocation,
 ) -> Relocation | None:
     """Return the same moves for the current state, None if they make no room now; otherwise as `look_for_room`."""
-    candidates = engine.moving.movable(leavers[0].workload)
+    candidates = engine.moving.movable(moving_pods[0].workload)
     number_of = {pod.occupant.uid: number for number, pod in enumerate(candidates.pods)}
-    uids = [pod.member.uid for pod in room.others]
+    uids = [pod.member.uid for pod in room.relocated]
     if not number_of.keys() >= set(uids):
         return None
     chosen = sorted(number_of[uid] for uid in uids)
     try:
-        groups, query = asked_again(engine, leavers)
-        trial = trial_without(engine, leavers, avoided, migration, now, neighbours=True)
+        groups, query = groups_and_query(engine, moving_pods)
+        trial = trial_without(engine, moving_pods, avoided, migration, now, neighbours=True)
         result = _tried(engine, trial, query, candidates, chosen)
     except (PluginError, GoneError):
         return None
@@ -167,16 +175,16 @@ def _room(
     wall: float,
 ) -> Relocation:
     names, (placement, rows) = engine.world.nodes.names, result
-    others = leavers_of(engine, candidates, chosen)
+    relocated = moving_pods_of(engine, candidates, chosen)
     seats = {uid: names[row] for uid, row in place_members(groups, placement).items()}
-    to = {candidates.pods[number].occupant.uid: names[row] for number, row in zip(chosen, rows, strict=True)}
-    return Relocation(seats, others, key_of(others, wall)[1], to)
+    targets = {candidates.pods[number].occupant.uid: names[row] for number, row in zip(chosen, rows, strict=True)}
+    return Relocation(seats, relocated, key_of(relocated, wall)[1], targets)
 
 
-def neighbours_unread(engine: Engine, leavers: Sequence[MovingPod]) -> list[PodRef]:
+def unread_neighbours(engine: Engine, moving_pods: Sequence[MovingPod]) -> list[PodRef]:
     """Return pods in the leaves of a gang of which this process does not know yet whether they can move."""
-    world, gang = engine.world, leavers[0].workload
-    homes = {*(moving_pod.entry.node for moving_pod in leavers), *(member.node for member in gang.members.values())}
+    world, gang = engine.world, moving_pods[0].workload
+    homes = {*(moving_pod.entry.node for moving_pod in moving_pods), *(member.node for member in gang.members.values())}
     leaves = {world.leaf_of(node) for node in homes} - {None}
     layout = world.layout
     pods = []
@@ -185,7 +193,7 @@ def neighbours_unread(engine: Engine, leavers: Sequence[MovingPod]) -> list[PodR
             continue
         for row in layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist():
             for uid in sorted(world.ledger.on_node(world.nodes.names[row])):
-                entry, moving_pod = world.ledger.get(uid), leaver(engine, uid)
+                entry, moving_pod = world.ledger.get(uid), find_moving_pod(engine, uid)
                 occupant = entry.occupant if entry is not None else None
                 if (
                     occupant is not None
@@ -250,7 +258,7 @@ def _sets(
             elif barred.isdisjoint(numbers):
                 sets.append(tuple(numbers))
         sets = sets[:MOST_SETS]
-    yield from sorted(sets, key=lambda chosen: key_of(leavers_of(engine, candidates, chosen), wall))
+    yield from sorted(sets, key=lambda chosen: key_of(moving_pods_of(engine, candidates, chosen), wall))
 
 
 def every_set(candidates: Candidates, units: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
@@ -274,9 +282,9 @@ def units_of(candidates: Candidates) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(units))
 
 
-def leavers_of(engine: Engine, candidates: Candidates, chosen: Sequence[int]) -> tuple[MovingPod, ...]:
+def moving_pods_of(engine: Engine, candidates: Candidates, chosen: Sequence[int]) -> tuple[MovingPod, ...]:
     """Return candidates as moving pods."""
-    pods = (leaver(engine, candidates.pods[number].occupant.uid) for number in chosen)
+    pods = (find_moving_pod(engine, candidates.pods[number].occupant.uid) for number in chosen)
     return tuple(pod for pod in pods if pod is not None)
 
 
@@ -288,7 +296,7 @@ def key_of(pods: Sequence[MovingPod], wall: float) -> Key:
 
 def helpers_of(
     migration: Migration,
-    others: Sequence[MovingPod],
+    relocated: Sequence[MovingPod],
     fresh_name: Callable[[str, str], str],
     reader: Callable[[str], str],
 ) -> list[CreateMigration]:
@@ -296,12 +304,12 @@ def helpers_of(
 
     Args:
         migration: the Migration that needs the room.
-        others: the pods to relocate.
+        relocated: the pods to relocate.
         fresh_name: returns an unused name for a Migration, by its namespace and the proposed name.
         reader: returns the reader of texts in a namespace; see `few_for`.
     """
     by_workload: dict[str, list[MovingPod]] = {}
-    for pod in others:
+    for pod in relocated:
         by_workload.setdefault(pod.workload.id, []).append(pod)
     out = []
     for pods in by_workload.values():

@@ -26,10 +26,10 @@ from topo_scheduler.recovery.claims import (
     RelocationRequest,
     SeatGrant,
     Shares,
-    can_be,
-    lacking,
-    placed,
-    worth_of,
+    arrivals_and_departures,
+    fits_capacity,
+    joint_cost,
+    pods_without_seats,
 )
 from topo_scheduler.recovery.room import EXACT as EXACT_MOVES
 from topo_scheduler.recovery.room import (
@@ -38,12 +38,12 @@ from topo_scheduler.recovery.room import (
     cost_of,
     every_set,
     key_of,
-    leavers_of,
     look_for_room,
+    moving_pods_of,
     restart_cost,
     units_of,
 )
-from topo_scheduler.recovery.seating import asked_again, trial_without
+from topo_scheduler.recovery.seating import groups_and_query, trial_without
 from topo_scheduler.recovery.seats_for_all import EXACT, Parts, Seats, place_all, rivals_of
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.moving.machine import GoneError
@@ -66,7 +66,7 @@ MaybeParts = Generator[None, None, dict[str, SeatGrant] | None]
 """Yields after each slice of the work."""
 Beside = Sequence[tuple[RelocationRequest, SeatGrant]]
 """The grants of other Migrations."""
-Ways = Sequence[RelocationRequest | None]
+Options = Sequence[RelocationRequest | None]
 """The request that gets seats for each Migration, for the pods that must move or the whole gang; None if pending."""
 
 
@@ -86,63 +86,64 @@ class _Movable:
     sets: tuple[tuple[Key, tuple[int, ...]], ...]
 
 
-def room_for_all(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, others: Others) -> MaybeParts:
+def room_for_all(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: Others) -> MaybeParts:
     """Return the grant of each Migration if other pods may move; None if each must search by itself.
 
     Args:
         copies: plans on copies of the state.
         claims: requests of the Migrations, in the order that decides between equal plans.
         free: the grants if no other pod moves.
-        others: the pods that may move.
+        eligible: the pods that may move.
     """
     try:
-        few = _movable(copies, claims, others, ()) is not None
+        few = _movable(copies, claims, eligible, ()) is not None
         yield
         if few and len(claims) <= EXACT:
-            return (yield from _together(copies, claims, free, others, ()))
+            return (yield from _together(copies, claims, free, eligible, ()))
         if few:
-            return (yield from _in_groups(copies, claims, free, others))
-        return (yield from _in_turn(copies, claims, free, others))
+            return (yield from _in_groups(copies, claims, free, eligible))
+        return (yield from _in_turn(copies, claims, free, eligible))
     except (PluginError, GoneError):
         return None
 
 
-def _movable(copies: Copies, claims: Sequence[RelocationRequest], others: Others, beside: Beside) -> _Movable | None:
+def _movable(copies: Copies, claims: Sequence[RelocationRequest], eligible: Others, beside: Beside) -> _Movable | None:
     """Return the pods that can move for any of these claims; None if there are none, or too many to try all sets."""
     engine = copies.engine
-    movers = [claim for claim in claims if claim.moves_others]
+    movers = [claim for claim in claims if claim.may_relocate]
     if not movers or not engine.preempting.budgets.known:
         return None
-    candidates = engine.moving.movable(max(movers, key=lambda claim: claim.priority).leavers[0].workload)
+    candidates = engine.moving.movable(max(movers, key=lambda claim: claim.priority).moving_pods[0].workload)
     avoided = frozenset[str]().union(*(claim.avoided for claim in claims))
-    own = _own((*claims, *(claim for claim, _ in beside))) | {uid for _, share in beside for uid in share.to}
+    own = _own((*claims, *(claim for claim, _ in beside))) | {uid for _, share in beside for uid in share.targets}
     names = engine.world.nodes.names
     barred = {
         number
         for number, pod in enumerate(candidates.pods)
-        if names[pod.row] in avoided or pod.occupant.uid in others.taken or pod.occupant.uid in own
+        if names[pod.row] in avoided or pod.occupant.uid in eligible.taken or pod.occupant.uid in own
     }
     units = [unit for unit in units_of(candidates) if barred.isdisjoint(unit)]
     if len(units) > EXACT_MOVES:
         return None
     keyed = [
-        (key_of(leavers_of(engine, candidates, chosen), others.wall), chosen) for chosen in every_set(candidates, units)
+        (key_of(moving_pods_of(engine, candidates, chosen), eligible.wall), chosen)
+        for chosen in every_set(candidates, units)
     ]
-    return _Movable(candidates, ((key_of((), others.wall), ()), *sorted(keyed)))
+    return _Movable(candidates, ((key_of((), eligible.wall), ()), *sorted(keyed)))
 
 
 def _own(claims: Iterable[RelocationRequest]) -> set[str]:
     """Return the uids of the pods of the workloads of these claims."""
-    return {uid for claim in claims for uid in claim.leavers[0].workload.members}
+    return {uid for claim in claims for uid in claim.moving_pods[0].workload.members}
 
 
 # ---------------------------------------------------------------- planning together
 
 
-def _in_groups(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, others: Others) -> MaybeParts:
+def _in_groups(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: Others) -> MaybeParts:
     """Return the grants found by planning one group after another, while the other Migrations keep their grants."""
-    end = copies.asked + MOST_IN_GROUPS
-    first = yield from one_by_one(copies, claims, free, others, end)
+    end = copies.queries + MOST_IN_GROUPS
+    first = yield from one_by_one(copies, claims, free, eligible, end)
     if first is None:
         return None
     shares = first
@@ -153,79 +154,88 @@ def _in_groups(copies: Copies, claims: Sequence[RelocationRequest], free: Shares
     for claim in claims:
         partners = sorted((other for other in claims if other is not claim), key=lambda other: not lacks(other))
         for start in range(0, len(partners), EXACT - 1):
-            if not lacks(claim) or copies.asked > end:
+            if not lacks(claim) or copies.queries > end:
                 break
             batch = (claim, *partners[start : start + EXACT - 1])
             group = [other for other in claims if other in batch]
             beside = [(other, shares[other.key]) for other in claims if other not in group]
-            candidate = {**shares, **(yield from _together(copies, group, shares, others, beside))}
-            if can_be(copies.engine, [(other, candidate[other.key]) for other in claims]):
+            candidate = {**shares, **(yield from _together(copies, group, shares, eligible, beside))}
+            if fits_capacity(copies.engine, [(other, candidate[other.key]) for other in claims]):
                 shares = candidate
     return shares
 
 
 def _together(
-    copies: Copies, claims: Sequence[RelocationRequest], known: Shares, others: Others, beside: Beside
+    copies: Copies, claims: Sequence[RelocationRequest], fallback: Shares, eligible: Others, beside: Beside
 ) -> Parts:
-    """Return the best grants beside those of other Migrations. ``known`` has the grants that apply otherwise."""
-    movable = _movable(copies, claims, others, beside)
-    shares = {claim.key: known[claim.key] for claim in claims}
+    """Return the best grants beside those of other Migrations. ``fallback`` has the grants that apply otherwise."""
+    movable = _movable(copies, claims, eligible, beside)
+    shares = {claim.key: fallback[claim.key] for claim in claims}
     if movable is None:
         return shares
-    end = copies.asked + MOST_ASKED
-    ways = [[claim, *([claim.whole] if claim.rest else []), None] for claim in claims]
-    combinations: list[Ways] = sorted(
-        product(*ways), key=lambda combination: (_lacking(claims, combination), _restarts(claims, combination))
+    end = copies.queries + MOST_ASKED
+    options = [[claim, *([claim.whole] if claim.other_members else []), None] for claim in claims]
+    combinations: list[Options] = sorted(
+        product(*options),
+        key=lambda combination: (_pods_without_seats(claims, combination), _restarts(claims, combination)),
     )
-    best = worth_of(copies.engine, claims, shares)
-    for lack, group in groupby(combinations, key=lambda combination: _lacking(claims, combination)):
-        if lack > best[0] or copies.asked > end:
+    best = joint_cost(copies.engine, claims, shares)
+    for lack, group in groupby(combinations, key=lambda combination: _pods_without_seats(claims, combination)):
+        if lack > best[0] or copies.queries > end:
             break
         for combination in group:
             if (lack, _restarts(claims, combination)) < best[:2]:
-                candidate = yield from _cheapest(copies, claims, combination, movable, others.wall, beside, end)
-                if candidate is not None and (worth := worth_of(copies.engine, claims, candidate)) < best:
+                candidate = yield from _cheapest(copies, claims, combination, movable, eligible.wall, beside, end)
+                if candidate is not None and (worth := joint_cost(copies.engine, claims, candidate)) < best:
                     best, shares = worth, candidate
     return shares
 
 
-def _lacking(claims: Sequence[RelocationRequest], ways: Ways) -> tuple[int, ...]:
-    return lacking(claims, [way.key for way in ways if way is not None])
+def _pods_without_seats(claims: Sequence[RelocationRequest], options: Options) -> tuple[int, ...]:
+    return pods_without_seats(claims, [option.key for option in options if option is not None])
 
 
-def _restarts(claims: Sequence[RelocationRequest], ways: Ways) -> float:
-    return sum(restart_cost(claim.rest) for claim, way in zip(claims, ways, strict=True) if _is_whole(claim, way))
+def _restarts(claims: Sequence[RelocationRequest], options: Options) -> float:
+    return sum(
+        restart_cost(claim.other_members)
+        for claim, option in zip(claims, options, strict=True)
+        if _is_whole(claim, option)
+    )
 
 
-def _is_whole(claim: RelocationRequest, way: RelocationRequest | None) -> bool:
-    return way is not None and len(way.leavers) > len(claim.leavers)
+def _is_whole(claim: RelocationRequest, option: RelocationRequest | None) -> bool:
+    return option is not None and len(option.moving_pods) > len(claim.moving_pods)
 
 
 def _cheapest(
     copies: Copies,
     claims: Sequence[RelocationRequest],
-    ways: Ways,
+    options: Options,
     movable: _Movable,
     wall: float,
     beside: Beside,
     end: int,
 ) -> Generator[None, None, dict[str, SeatGrant] | None]:
     """Return the grants with the first set of relocated pods that makes room; None if no set does."""
-    near = [way for claim, way in zip(claims, ways, strict=True) if way is not None and not _is_whole(claim, way)]
-    helped = [claim for claim in near if claim.moves_others]
-    served = [way for way in ways if way is not None]
+    near = [
+        option
+        for claim, option in zip(claims, options, strict=True)
+        if option is not None and not _is_whole(claim, option)
+    ]
+    helped = [claim for claim in near if claim.may_relocate]
+    served = [option for option in options if option is not None]
     highest = max((claim.priority for claim in helped), default=None)
     rooms = []
     for claim in near:
-        _, query = asked_again(copies.engine, claim.leavers)
-        trial = trial_without(copies.engine, claim.leavers, claim.avoided, claim.key, copies.now, neighbours=False)
+        _, query = groups_and_query(copies.engine, claim.moving_pods)
+        trial = trial_without(copies.engine, claim.moving_pods, claim.avoided, claim.key, copies.now, neighbours=False)
         copies.beside(claim, beside)(trial)
         rooms.append(makes_room(trial, query, copies.engine.world.layout, movable.candidates))
         yield
     for key, chosen in movable.sets:
         if chosen and (highest is None or key[0] > highest):
             break
-        if copies.asked > end:
+        if copies.queries > end:
             break
         if chosen and not all(room(chosen) for room in rooms):
             continue
@@ -233,7 +243,7 @@ def _cheapest(
         leaving = _Leaving(copies, served, helped, beside, movable.candidates, chosen)
         seats = yield from place_all(copies, served, beside, gone, leaving.fits if chosen else None)
         if seats is not None:
-            return _shares(copies, claims, ways, seats, leaving, wall)
+            return _shares(copies, claims, options, seats, leaving, wall)
     return None
 
 
@@ -254,23 +264,23 @@ class _Leaving:
     ) -> None:
         self._copies, self._served, self._helped, self._beside = copies, served, helped, beside
         self.candidates, self._chosen = candidates, chosen
-        self.for_whom: dict[int, str] = {}
+        self.beneficiary_of: dict[int, str] = {}
         """Key of the Migration for which a candidate moves, by the number of the candidate."""
-        self.to: dict[int, str] = {}
+        self.targets: dict[int, str] = {}
         """Target node, by the number of the candidate."""
 
     def fits(self, seats: Seats) -> Generator[None, None, bool]:
         """Return whether all relocated pods fit elsewhere beside these seats; yields after each slice of the work."""
-        for_whom = self._attributed(seats)
-        if for_whom is None:
+        beneficiary_of = self._attributed(seats)
+        if beneficiary_of is None:
             return False
         engine, pods = self._copies.engine, [self.candidates.pods[number] for number in self._chosen]
         # Of the claims, the one of lowest priority counts the most nominations and seats of other workloads.
         lowest = min(self._helped, key=lambda claim: claim.priority)
         avoided = frozenset[str]().union(*(claim.avoided for claim in self._served))
-        trial = trial_without(engine, lowest.leavers, avoided, lowest.key, self._copies.now, neighbours=True)
+        trial = trial_without(engine, lowest.moving_pods, avoided, lowest.key, self._copies.now, neighbours=True)
         seated = [(claim, SeatGrant(seats[claim.key])) for claim in self._served]
-        arriving, leaving = placed(engine, [*self._beside, *seated])
+        arriving, leaving = arrivals_and_departures(engine, [*self._beside, *seated])
         trial.remove([*leaving, *pods])
         trial.restore(arriving)
         rows = yield from seat_again(trial, self.candidates, self._chosen, engine.moving.again)
@@ -278,7 +288,10 @@ class _Leaving:
         if rows is None or any(row == pod.row for pod, row in zip(pods, rows, strict=True)):
             return False
         names = engine.world.nodes.names
-        self.for_whom, self.to = for_whom, {number: names[row] for number, row in zip(self._chosen, rows, strict=True)}
+        self.beneficiary_of, self.targets = (
+            beneficiary_of,
+            {number: names[row] for number, row in zip(self._chosen, rows, strict=True)},
+        )
         return True
 
     def _attributed(self, seats: Seats) -> dict[int, str] | None:
@@ -304,26 +317,28 @@ class _Leaving:
 
 
 def _shares(
-    copies: Copies, claims: Sequence[RelocationRequest], ways: Ways, seats: Seats, leaving: _Leaving, wall: float
+    copies: Copies, claims: Sequence[RelocationRequest], options: Options, seats: Seats, leaving: _Leaving, wall: float
 ) -> dict[str, SeatGrant]:
     shares = dict.fromkeys((claim.key for claim in claims), NOTHING)
-    for claim, way in zip(claims, ways, strict=True):
-        if way is None:
+    for claim, option in zip(claims, options, strict=True):
+        if option is None:
             continue
-        if _is_whole(claim, way):
-            shares[claim.key] = SeatGrant(seats[claim.key], cost=restart_cost(claim.rest), whole=True)
+        if _is_whole(claim, option):
+            shares[claim.key] = SeatGrant(seats[claim.key], cost=restart_cost(claim.other_members), whole=True)
             continue
-        numbers = [number for number, key in leaving.for_whom.items() if key == claim.key]
-        others = leavers_of(copies.engine, leaving.candidates, numbers)
-        to = {leaving.candidates.pods[number].occupant.uid: leaving.to[number] for number in numbers}
-        shares[claim.key] = SeatGrant(seats[claim.key], others, to, sum(cost_of(pod, wall) for pod in others))
+        numbers = [number for number, key in leaving.beneficiary_of.items() if key == claim.key]
+        relocated = moving_pods_of(copies.engine, leaving.candidates, numbers)
+        targets = {leaving.candidates.pods[number].occupant.uid: leaving.targets[number] for number in numbers}
+        shares[claim.key] = SeatGrant(
+            seats[claim.key], relocated, targets, sum(cost_of(pod, wall) for pod in relocated)
+        )
     return shares
 
 
 # ---------------------------------------------------------------- planning one after the other
 
 
-def _in_turn(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, others: Others) -> MaybeParts:
+def _in_turn(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: Others) -> MaybeParts:
     rivals: list[tuple[RelocationRequest, RelocationRequest]] = []
     for claim in claims:
         if not free[claim.key].seats:
@@ -331,8 +346,8 @@ def _in_turn(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, 
             rivals += [(claim, rival) for rival in candidates[:MOST_RIVALS]]
     if not rivals:
         return None
-    end = copies.asked + MOST_PARTS
-    best = yield from one_by_one(copies, claims, free, others, end)
+    end = copies.queries + MOST_PARTS
+    best = yield from one_by_one(copies, claims, free, eligible, end)
     if best is None:
         return None
     done: set[str] = set()
@@ -344,17 +359,17 @@ def _in_turn(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, 
         swapped = {**free, claim.key: SeatGrant(seats)}
         swapped[rival.key] = SeatGrant(copies.seats(rival, [*unchanged, (claim, swapped[claim.key])]))
         yield
-        shares = yield from one_by_one(copies, claims, swapped, others, end)
+        shares = yield from one_by_one(copies, claims, swapped, eligible, end)
         if shares is None:
             break
-        if worth_of(copies.engine, claims, shares) < worth_of(copies.engine, claims, best):
+        if joint_cost(copies.engine, claims, shares) < joint_cost(copies.engine, claims, best):
             best, free = shares, swapped
             done |= {claim.key, rival.key}
     return best
 
 
 def one_by_one(
-    copies: Copies, claims: Sequence[RelocationRequest], free: Shares, others: Others, end: float = inf
+    copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: Others, end: float = inf
 ) -> MaybeParts:
     """Return the grants if claims without seats search for room one after the other, beside all other grants.
 
@@ -366,18 +381,18 @@ def one_by_one(
             continue
         beside = [(other, shares[other.key]) for other in claims if other is not claim and shares[other.key].seats]
         room = None
-        if claim.moves_others:
-            room = yield from _room(copies, claim, beside, others, end)
-            if copies.asked >= end:
+        if claim.may_relocate:
+            room = yield from _room(copies, claim, beside, eligible, end)
+            if copies.queries >= end:
                 return None
-        if claim.rest and (room is None or restart_cost(claim.rest) < room.cost):
+        if claim.other_members and (room is None or restart_cost(claim.other_members) < room.cost):
             seats = copies.seats(claim.whole, beside)
             yield
             if seats:
-                shares[claim.key] = SeatGrant(seats, cost=restart_cost(claim.rest), whole=True)
+                shares[claim.key] = SeatGrant(seats, cost=restart_cost(claim.other_members), whole=True)
                 continue
         if room is not None:
-            shares[claim.key] = SeatGrant(room.seats, room.others, room.to, room.cost)
+            shares[claim.key] = SeatGrant(room.seats, room.relocated, room.targets, room.cost)
     return shares
 
 
@@ -385,22 +400,24 @@ def _room(
     copies: Copies,
     claim: RelocationRequest,
     beside: Sequence[tuple[RelocationRequest, SeatGrant]],
-    others: Others,
+    eligible: Others,
     end: float,
 ) -> Generator[None, None, Relocation | None]:
-    moving = {pod.member.uid for _, share in beside for pod in share.others}
+    moving = {pod.member.uid for _, share in beside for pod in share.relocated}
     own = _own([other for other, _ in beside])
-    arriving, leaving = placed(copies.engine, beside)
+    arriving, leaving = arrivals_and_departures(copies.engine, beside)
 
     def prepare(trial: Trial) -> None:
         trial.remove(leaving)
         trial.restore(arriving)
 
-    taken = others.taken | moving | own
-    leavers, avoided = claim.leavers, claim.avoided
-    for room in look_for_room(copies.engine, leavers, avoided, taken, claim.key, copies.now, others.wall, prepare):
-        copies.asked += 1
+    taken = eligible.taken | moving | own
+    moving_pods, avoided = claim.moving_pods, claim.avoided
+    for room in look_for_room(
+        copies.engine, moving_pods, avoided, taken, claim.key, copies.now, eligible.wall, prepare
+    ):
+        copies.queries += 1
         yield
-        if room is not None or copies.asked >= end:
+        if room is not None or copies.queries >= end:
             return room
     return None

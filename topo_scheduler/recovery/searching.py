@@ -10,7 +10,7 @@ from typing import Final
 
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.recovery.ground import MigrationContext
-from topo_scheduler.recovery.room import Relocation, look_for_room, looked_again
+from topo_scheduler.recovery.room import Relocation, check_again, look_for_room
 from topo_scheduler.recovery.seating import MovingPod
 from topo_scheduler.recovery.tracked import Tracked
 from topo_scheduler.scheduling.parts import Parts
@@ -32,7 +32,7 @@ class _SlicedSearch:
     key: str
     parts: Parts[Relocation]
     state: object
-    asked: float
+    continued_at: float
     spent: float = 0.0
     slices: int = 0
 
@@ -55,28 +55,28 @@ class Searching:
         self._search: _SlicedSearch | None = None
         self._stepped = -inf
 
-    def drop(self, known: Tracked) -> None:
+    def drop(self, tracked: Tracked) -> None:
         """Drop the search of a Migration that needs no room any more."""
-        if self._search is not None and self._search.key == known.migration.key:
+        if self._search is not None and self._search.key == tracked.migration.key:
             self._search = None
 
     def step(
-        self, known: Tracked, leavers: Sequence[MovingPod], avoided: frozenset[str], state: object, now: float
+        self, tracked: Tracked, moving_pods: Sequence[MovingPod], avoided: frozenset[str], state: object, now: float
     ) -> Searched | None:
         """Continue the search for a Migration; None while it is unfinished.
 
         Args:
-            known: the Migration.
-            leavers: pods that leave.
+            tracked: the Migration.
+            moving_pods: pods that leave.
             avoided: nodes that are no target.
             state: the version of the state on which the answer depends.
             now: seconds.
         """
-        if self._stepped == now or not self._mine(known, leavers, avoided, state, now):
+        if self._stepped == now or not self._mine(tracked, moving_pods, avoided, state, now):
             return None
         search = self._search
         assert search is not None
-        self._stepped, search.asked = now, now
+        self._stepped, search.continued_at = now, now
         began = self._clock()
         rooms = search.parts.work(lambda: self._clock() - began < SLICE)
         search.spent += self._clock() - began
@@ -87,23 +87,23 @@ class Searching:
         room = rooms[0] if rooms else None
         if room is not None and search.slices > 1:
             ground = self._ground
-            room = looked_again(ground.engine, leavers, avoided, search.key, now, ground.epoch + now, room)
+            room = check_again(ground.engine, moving_pods, avoided, search.key, now, ground.epoch + now, room)
         return Searched(room, search.state, now + max(LEAST_PAUSE, PAUSE * search.spent))
 
     def _mine(
-        self, known: Tracked, leavers: Sequence[MovingPod], avoided: frozenset[str], state: object, now: float
+        self, tracked: Tracked, moving_pods: Sequence[MovingPod], avoided: frozenset[str], state: object, now: float
     ) -> bool:
         """Return whether the search is that of a Migration; begin one if there is none."""
-        ground, key, search = self._ground, known.migration.key, self._search
+        ground, key, search = self._ground, tracked.migration.key, self._search
         if search is not None and search.key != key:
             other = ground.tracked.get(search.key)
             planned = other is not None and other.migration.phase is Phase.PLANNED
-            if planned and now - search.asked <= FORGOTTEN:
+            if planned and now - search.continued_at <= FORGOTTEN:
                 return False
             search = None
         if search is None or search.parts.stale:
             parts: Parts[Relocation] = Parts(ground.engine.world)
-            taken = set(ground.others(known))
-            parts.begin(look_for_room(ground.engine, leavers, avoided, taken, key, now, ground.epoch + now))
+            taken = set(ground.moved_elsewhere(tracked))
+            parts.begin(look_for_room(ground.engine, moving_pods, avoided, taken, key, now, ground.epoch + now))
             self._search = _SlicedSearch(key, parts, state, now)
         return True

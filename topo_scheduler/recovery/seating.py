@@ -41,7 +41,7 @@ class MovingPod:
     entry: LedgerEntry
 
 
-def leaver(engine: Engine, uid: str) -> MovingPod | None:
+def find_moving_pod(engine: Engine, uid: str) -> MovingPod | None:
     """Return a bound pod of this scheduler as a moving pod; None for any other pod."""
     known_pod, entry = engine.workloads.of_pod(uid), engine.world.ledger.get(uid)
     if known_pod is None or entry is None or known_pod[1].stage is not Stage.BOUND:
@@ -49,14 +49,14 @@ def leaver(engine: Engine, uid: str) -> MovingPod | None:
     return MovingPod(known_pod[0], known_pod[1], entry)
 
 
-def who(leavers: Sequence[MovingPod]) -> str:
+def pod_names(moving_pods: Sequence[MovingPod]) -> str:
     """Return the names of pods, shortened for messages."""
-    return few_of([pod.member.key for pod in leavers])
+    return few_of([pod.member.key for pod in moving_pods])
 
 
-def moves_of(engine: Engine, leavers: Sequence[MovingPod]) -> list[Move]:
+def moves_of(engine: Engine, moving_pods: Sequence[MovingPod]) -> list[Move]:
     """Return the moves of pods as a Migration stores them, without targets; in order of rank and name."""
-    ordered = sorted(leavers, key=lambda pod: (pod.member.index is None, pod.member.index or 0, pod.member.name))
+    ordered = sorted(moving_pods, key=lambda pod: (pod.member.index is None, pod.member.index or 0, pod.member.name))
     return [move_of(engine, pod.workload, pod.member, pod.entry.amounts, from_=pod.entry.node) for pod in ordered]
 
 
@@ -96,7 +96,7 @@ def seat_of(migration: str, namespace: str, move: Move) -> ReservedSeat:
 
 def find_seats(
     engine: Engine,
-    leavers: Sequence[MovingPod],
+    moving_pods: Sequence[MovingPod],
     avoided: Collection[str],
     migration: str,
     now: float,
@@ -106,17 +106,17 @@ def find_seats(
 
     Args:
         engine: provides the state; it is not changed.
-        leavers: pods of one workload, or single pods of one controller.
+        moving_pods: pods of one workload, or single pods of one controller.
         avoided: nodes that are no target.
         migration: key of the Migration, whose own seats do not count.
         now: seconds.
         prepare: changes the copy of the state on which the planner runs.
     """
     seats: dict[str, str] = {}
-    neighbours = any(looks_around(pod.member.cls) for pod in leavers) or bool(engine.world.residents.repelling)
-    trial = trial_without(engine, leavers, avoided, migration, now, neighbours=neighbours)
+    neighbours = any(looks_around(pod.member.cls) for pod in moving_pods) or bool(engine.world.residents.repelling)
+    trial = trial_without(engine, moving_pods, avoided, migration, now, neighbours=neighbours)
     prepare(trial)
-    for group in _together(leavers):
+    for group in _together(moving_pods):
         rows = place_group(engine, trial, group)
         if rows is None:
             return {}
@@ -124,16 +124,16 @@ def find_seats(
     return seats
 
 
-def _together(leavers: Sequence[MovingPod]) -> list[list[MovingPod]]:
+def _together(moving_pods: Sequence[MovingPod]) -> list[list[MovingPod]]:
     """Return groups of pods to place together: all members of a gang, and each other pod alone."""
-    if leavers and leavers[0].workload.gang:
-        return [list(leavers)]
-    return [[pod] for pod in leavers]
+    if moving_pods and moving_pods[0].workload.gang:
+        return [list(moving_pods)]
+    return [[pod] for pod in moving_pods]
 
 
 def trial_without(
     engine: Engine,
-    leavers: Sequence[MovingPod],
+    moving_pods: Sequence[MovingPod],
     avoided: Collection[str],
     migration: str,
     now: float,
@@ -141,16 +141,16 @@ def trial_without(
     neighbours: bool,
 ) -> Trial:
     """Return a copy of the state without the pods, with avoided nodes full, and with nominations and seats counted."""
-    workload = leavers[0].workload
+    workload = moving_pods[0].workload
     trial = Trial(engine.planner, engine.world.layout, now, neighbours=neighbours)
-    trial.remove(as_candidate(pod) for pod in leavers if pod.entry.row >= 0)
+    trial.remove(as_candidate(pod) for pod in moving_pods if pod.entry.row >= 0)
     own = f"seat:{migration}:"
-    count_promised(engine, trial, workload.priority, lambda uid: uid.startswith(own) or uid in workload.members)
-    shut(engine, trial, avoided)
+    charge_nominations(engine, trial, workload.priority, lambda uid: uid.startswith(own) or uid in workload.members)
+    fill_nodes(engine, trial, avoided)
     return trial
 
 
-def count_promised(engine: Engine, trial: Trial, priority: int, mine: Callable[[str], bool]) -> None:
+def charge_nominations(engine: Engine, trial: Trial, priority: int, mine: Callable[[str], bool]) -> None:
     """Charge nominations and seats of this priority or a higher one, except for those that are ``mine``."""
     row_of = engine.world.nodes.row_of
     for promised in engine.preempting.nominations:
@@ -158,7 +158,7 @@ def count_promised(engine: Engine, trial: Trial, priority: int, mine: Callable[[
             trial.planner.nodes.charge(row, promised.amounts)
 
 
-def shut(engine: Engine, trial: Trial, names: Collection[str]) -> None:
+def fill_nodes(engine: Engine, trial: Trial, names: Collection[str]) -> None:
     """Make nodes full."""
     nodes, row_of = trial.planner.nodes, engine.world.nodes.row_of
     rows = np.array(sorted(row_of[name] for name in set(names) if name in row_of), np.int64)
@@ -168,7 +168,7 @@ def shut(engine: Engine, trial: Trial, names: Collection[str]) -> None:
 def place_group(engine: Engine, trial: Trial, group: Sequence[MovingPod]) -> list[int] | None:
     """Place a group of pods together on the trial; return the row of each pod, or None without room."""
     try:
-        groups, query = asked_again(engine, group)
+        groups, query = groups_and_query(engine, group)
         placement = trial.place(query)
     except PluginError:
         return None
@@ -180,12 +180,12 @@ def place_group(engine: Engine, trial: Trial, group: Sequence[MovingPod]) -> lis
     return rows
 
 
-def asked_again(engine: Engine, group: Sequence[MovingPod]) -> tuple[Groups, PlacementQuery]:
+def groups_and_query(engine: Engine, group: Sequence[MovingPod]) -> tuple[Groups, PlacementQuery]:
     """Return the groups and the query for pods of one workload, as they are once these pods are gone."""
     workload, members = group[0].workload, [pod.member for pod in group]
     groups, _, _ = engine.attempts.groups(workload, members)
     groups = _in_exchange(engine, groups, [pod.entry.row for pod in group])
-    return groups, ask_without(engine, workload, groups, members)
+    return groups, query_without(engine, workload, groups, members)
 
 
 def place_members(groups: Groups, placement: Placement) -> dict[str, int]:
@@ -214,7 +214,7 @@ def _in_exchange(
     ]
 
 
-def ask_without(
+def query_without(
     engine: Engine, workload: Workload, groups: Sequence[tuple[PodClass, list[Member]]], members: Sequence[Member]
 ) -> PlacementQuery:
     """Return the query for members of a workload, as it is once they are gone."""

@@ -21,8 +21,8 @@ from topo_scheduler.recovery.claims import (
     SeatGrant,
     Shares,
     distance,
-    lacking,
-    worth_of,
+    joint_cost,
+    pods_without_seats,
 )
 from topo_scheduler.scheduling.preemption.victims import Candidate
 
@@ -51,7 +51,7 @@ def free_seats(copies: Copies, claims: Sequence[RelocationRequest]) -> Parts:
         group = [member for member in claims if member is claim or member in rivals[: EXACT - 1]]
         beside = [(member, shares[member.key]) for member in claims if member not in group]
         candidate = {**shares, **(yield from _best(copies, group, beside))}
-        if worth_of(copies.engine, claims, candidate) < worth_of(copies.engine, claims, shares):
+        if joint_cost(copies.engine, claims, candidate) < joint_cost(copies.engine, claims, shares):
             shares = candidate
     return shares
 
@@ -112,7 +112,7 @@ def _best(
 def _subsets(claims: Sequence[RelocationRequest]) -> list[tuple[RelocationRequest, ...]]:
     """Return all subsets: those that leave the fewest pods without seats first, then those of the first claims."""
     subsets = [subset for size in range(len(claims), -1, -1) for subset in combinations(claims, size)]
-    return sorted(subsets, key=lambda subset: lacking(claims, {claim.key for claim in subset}))
+    return sorted(subsets, key=lambda subset: pods_without_seats(claims, {claim.key for claim in subset}))
 
 
 def _always(_: Seats) -> Generator[None, None, bool]:
@@ -136,7 +136,7 @@ def place_all(
         gone: pods that have left.
         accepts: returns whether the seats meet a further condition.
     """
-    engine, end = copies.engine, copies.asked + MOST_ASKED
+    engine, end = copies.engine, copies.queries + MOST_ASKED
     nearest = []
     for claim in claims:
         alone = copies.seats(claim, beside, gone)
@@ -147,7 +147,7 @@ def place_all(
     best: list[tuple[int, Seats]] = []
 
     def hopeless(index: int, far: int) -> bool:
-        return copies.asked > end or (bool(best) and far + sum(nearest[index:]) >= best[0][0])
+        return copies.queries > end or (bool(best) and far + sum(nearest[index:]) >= best[0][0])
 
     def search(index: int, chosen: dict[str, Mapping[str, str]], far: int) -> Generator[None, None, None]:
         if index == len(claims):

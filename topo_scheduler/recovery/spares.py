@@ -16,7 +16,7 @@ from topo_scheduler.recovery.ground import MigrationContext
 from topo_scheduler.recovery.instructions import CreateMigration
 from topo_scheduler.recovery.naming import name_for
 from topo_scheduler.recovery.reading import Refused, check_comes_back
-from topo_scheduler.recovery.seating import MovingPod, find_seats, leaver, moves_of, who
+from topo_scheduler.recovery.seating import MovingPod, find_moving_pod, find_seats, moves_of, pod_names
 from topo_scheduler.recovery.tracked import Condition, Tracked
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
@@ -71,10 +71,10 @@ def opening(
 # ---------------------------------------------------------------- taking lent nodes back
 
 
-def take_back(
+def reclaim_lent(
     ground: MigrationContext,
-    known: Tracked,
-    leavers: Sequence[MovingPod],
+    tracked: Tracked,
+    moving_pods: Sequence[MovingPod],
     avoided: Collection[str],
     seats_without: Mapping[str, str],
     now: float,
@@ -86,51 +86,53 @@ def take_back(
 
     Args:
         ground: all Migrations, and the state.
-        known: the Migration.
-        leavers: its pods.
+        tracked: the Migration.
+        moving_pods: its pods.
         avoided: nodes that are no target.
         seats_without: the seats without lent nodes, by uid; empty if there are none.
         now: seconds.
     """
-    engine, migration = ground.engine, known.migration
+    engine, migration = ground.engine, tracked.migration
     lent = [row for row in engine.spares.lent() if engine.world.nodes.names[row] not in avoided]
-    homes = homes_of(engine, leavers)
+    homes = homes_of(engine, moving_pods)
     if (
         not lent
         or not may_use_spares(ground, migration, now)
         or (seats_without and not strangers(engine, seats_without, homes))
     ):
         return None
-    if unread := _unread(engine, lent, known.learned):
-        ground.learn(known, unread)
+    if unread := _unread(engine, lent, tracked.learned):
+        ground.learn(tracked, unread)
         return None
-    candidates = _candidates(engine, leavers, now, ground.epoch + now)
+    candidates = _candidates(engine, moving_pods, now, ground.epoch + now)
     already_asked = _asked_already(ground, migration)
-    usable = _usable(engine, candidates, lent, ground.others(known).keys() - already_asked)
-    seats = _seats(ground, migration, leavers, avoided, [candidates.pods[number] for number in usable], now)
+    usable = _usable(engine, candidates, lent, ground.moved_elsewhere(tracked).keys() - already_asked)
+    seats = _seats(ground, migration, moving_pods, avoided, [candidates.pods[number] for number in usable], now)
     if not seats or (seats_without and strangers(engine, seats, homes) >= strangers(engine, seats_without, homes)):
         return None
     rows = {engine.world.nodes.row_of[node] for node in seats.values()}
     chosen = candidates.closed(number for number in usable if candidates.pods[number].row in rows)
     if chosen is None:
         return None
-    needed = candidates.closed(_needed(engine, candidates, chosen, leavers, seats))
+    needed = candidates.closed(_needed(engine, candidates, chosen, moving_pods, seats))
     for numbers in (needed, chosen):
         if numbers is None:
             continue
-        seats = _seats(ground, migration, leavers, avoided, [candidates.pods[number] for number in numbers], now)
+        seats = _seats(ground, migration, moving_pods, avoided, [candidates.pods[number] for number in numbers], now)
         if seats and (not seats_without or strangers(engine, seats, homes) < strangers(engine, seats_without, homes)):
-            others = [pod for number in numbers if (pod := leaver(engine, candidates.pods[number].occupant.uid))]
+            leaving_pods = [
+                pod for number in numbers if (pod := find_moving_pod(engine, candidates.pods[number].occupant.uid))
+            ]
             ground.out += _asked_to_leave(
-                ground, migration, [pod for pod in others if pod.member.uid not in already_asked]
+                ground, migration, [pod for pod in leaving_pods if pod.member.uid not in already_asked]
             )
-            return seats, f"{len(leavers)} seats are held, which were lent to {who(others)}"
+            return seats, f"{len(moving_pods)} seats are held, which were lent to {pod_names(leaving_pods)}"
     return None
 
 
-def homes_of(engine: Engine, leavers: Sequence[MovingPod]) -> set[tuple[str, ...]]:
+def homes_of(engine: Engine, moving_pods: Sequence[MovingPod]) -> set[tuple[str, ...]]:
     """Return the leaves of the members of a gang that stay on their nodes."""
-    gang, going = leavers[0].workload, {pod.member.uid for pod in leavers}
+    gang, going = moving_pods[0].workload, {pod.member.uid for pod in moving_pods}
     stay = (member for member in gang.members.values() if member.stage is not Stage.PENDING and member.uid not in going)
     return {leaf for member in stay if (leaf := engine.world.leaf_of(member.node)) is not None}
 
@@ -143,18 +145,18 @@ def strangers(engine: Engine, seats: Mapping[str, str], homes: Collection[tuple[
 def _seats(
     ground: MigrationContext,
     migration: Migration,
-    leavers: Sequence[MovingPod],
+    moving_pods: Sequence[MovingPod],
     avoided: Collection[str],
     gone: Sequence[Candidate],
     now: float,
 ) -> dict[str, str]:
     prepare = opening(ground, migration, now, gone)
-    return dict(find_seats(ground.engine, leavers, avoided, migration.key, now, prepare))
+    return dict(find_seats(ground.engine, moving_pods, avoided, migration.key, now, prepare))
 
 
-def _candidates(engine: Engine, leavers: Sequence[MovingPod], now: float, wall: float) -> Candidates:
+def _candidates(engine: Engine, moving_pods: Sequence[MovingPod], now: float, wall: float) -> Candidates:
     """Return the pods that may be evicted: they may borrow spare nodes, and have lower priority."""
-    bound = min(engine.spares.spec.lend_below_priority, leavers[0].workload.priority)
+    bound = min(engine.spares.spec.lend_below_priority, moving_pods[0].workload.priority)
     budgets = engine.preempting.budgets
     return candidates_below(bound, engine.world, engine.workloads, budgets, {}, lambda _: False, (), wall)
 
@@ -166,7 +168,7 @@ def _usable(engine: Engine, candidates: Candidates, rows: Collection[int], taken
         for number, pod in enumerate(candidates.pods)
         if pod.row in rows
         and pod.occupant.uid not in taken
-        and (moving_pod := leaver(engine, pod.occupant.uid)) is not None
+        and (moving_pod := find_moving_pod(engine, pod.occupant.uid)) is not None
         and moving_pod.member.controlled
         and candidates.closed([number]) is not None
     ]
@@ -179,9 +181,9 @@ def _unread(engine: Engine, rows: Sequence[int], learned: Collection[str]) -> li
         for uid in sorted(world.ledger.on_node(world.nodes.names[row])):
             entry = world.ledger.get(uid)
             occupant = entry.occupant if entry is not None else None
-            known = engine.workloads.of_pod(uid) is not None or uid in learned
+            is_known = engine.workloads.of_pod(uid) is not None or uid in learned
             lent = occupant is not None and occupant.controlled and engine.spares.may_borrow(occupant.priority)
-            if occupant is not None and lent and not known:
+            if occupant is not None and lent and not is_known:
                 pods.append(PodRef(occupant.namespace, occupant.name, uid))
     return pods
 
@@ -190,7 +192,7 @@ def _needed(
     engine: Engine,
     candidates: Candidates,
     chosen: Sequence[int],
-    leavers: Sequence[MovingPod],
+    moving_pods: Sequence[MovingPod],
     seats: Mapping[str, str],
 ) -> list[int]:
     """Return the chosen candidates that must leave, by the resources that pods hold."""
@@ -202,7 +204,7 @@ def _needed(
         for column, amount in amounts:
             free_of_row[column] += sign * amount
 
-    for moving_pod in leavers:
+    for moving_pod in moving_pods:
         charge(nodes.row_of[seats[moving_pod.member.uid]], moving_pod.entry.amounts, -1)
     rows = set(free)
     for number in chosen:
@@ -228,10 +230,10 @@ def _asked_already(ground: MigrationContext, migration: Migration) -> set[str]:
 
 
 def _asked_to_leave(
-    ground: MigrationContext, migration: Migration, others: Sequence[MovingPod]
+    ground: MigrationContext, migration: Migration, leaving_pods: Sequence[MovingPod]
 ) -> list[CreateMigration]:
     by_workload: dict[str, list[MovingPod]] = {}
-    for pod in others:
+    for pod in leaving_pods:
         by_workload.setdefault(pod.workload.id, []).append(pod)
     out = []
     for pods in by_workload.values():
@@ -250,31 +252,35 @@ def _asked_to_leave(
 # ---------------------------------------------------------------- pods that give spare nodes back
 
 
-def plan_giving_way(ground: MigrationContext, known: Tracked, now: float) -> None:
+def plan_giving_way(ground: MigrationContext, tracked: Tracked, now: float) -> None:
     """Plan a Migration of pods that leave spare nodes which were lent to them."""
-    migration = known.migration
+    migration = tracked.migration
     world = ground.engine.world
     present = [pod for pod in migration.spec.pods if world.ledger.get(pod.uid) is not None]
-    unread = [pod for pod in present if leaver(ground.engine, pod.uid) is None and pod.uid not in known.learned]
+    unread = [
+        pod for pod in present if find_moving_pod(ground.engine, pod.uid) is None and pod.uid not in tracked.learned
+    ]
     if unread:
-        ground.learn(known, [PodRef(migration.metadata.namespace, pod.name, pod.uid) for pod in unread])
+        ground.learn(tracked, [PodRef(migration.metadata.namespace, pod.name, pod.uid) for pod in unread])
         return
-    moving_pods = (leaver(ground.engine, pod.uid) for pod in present)
-    leavers = [pod for pod in moving_pods if pod is not None and pod.workload.namespace == migration.metadata.namespace]
-    if not leavers:
-        ground.end(known, Phase.CANCELLED, "NothingToMove", "the pods are gone already", now)
+    candidates = (find_moving_pod(ground.engine, pod.uid) for pod in present)
+    moving_pods = [
+        pod for pod in candidates if pod is not None and pod.workload.namespace == migration.metadata.namespace
+    ]
+    if not moving_pods:
+        ground.end(tracked, Phase.CANCELLED, "NothingToMove", "the pods are gone already", now)
         return
     try:
-        _check_borrowed(ground, migration, leavers)
+        _check_borrowed(ground, migration, moving_pods)
     except Refused as error:
-        ground.end(known, error.phase, error.reason, str(error), now)
+        ground.end(tracked, error.phase, error.reason, str(error), now)
         return
     reserved = Condition("Reserved", status=False, reason="Lent", message=why_no_seats(GIVE_WAY))
-    moves, cause = moves_of(ground.engine, leavers), migration.spec.cause
-    ground.write(known, now, Phase.PLANNED, moves, reserved, message=cause, policy=GIVE_WAY)
+    moves, cause = moves_of(ground.engine, moving_pods), migration.spec.cause
+    ground.write(tracked, now, Phase.PLANNED, moves, reserved, message=cause, policy=GIVE_WAY)
 
 
-def _check_borrowed(ground: MigrationContext, migration: Migration, leavers: Sequence[MovingPod]) -> None:
+def _check_borrowed(ground: MigrationContext, migration: Migration, moving_pods: Sequence[MovingPod]) -> None:
     """Check that pods may be evicted from lent nodes: any user can write a Migration.
 
     Raises:
@@ -283,7 +289,7 @@ def _check_borrowed(ground: MigrationContext, migration: Migration, leavers: Seq
     beneficiary = ground.tracked.get(migration.spec.makes_room_for)
     moves = beneficiary.migration.status.moves if beneficiary is not None else []
     lowest = min((move.priority for move in moves), default=0)
-    for pod in leavers:
+    for pod in moving_pods:
         check_comes_back(pod)
         priority = pod.workload.priority
         if not ground.engine.spares.may_borrow(priority) or (moves and priority >= lowest):
@@ -291,14 +297,14 @@ def _check_borrowed(ground: MigrationContext, migration: Migration, leavers: Seq
             raise Refused(Phase.FAILED, "NotLent", text)
 
 
-def may_give_way(ground: MigrationContext, known: Tracked, now: float) -> bool:
+def may_give_way(ground: MigrationContext, tracked: Tracked, now: float) -> bool:
     """Return whether pods may be evicted from lent nodes: seats are held there. End the Migration if it is useless."""
-    beneficiary = ground.tracked[known.migration.spec.makes_room_for].migration
+    beneficiary = ground.tracked[tracked.migration.spec.makes_room_for].migration
     if beneficiary.phase is None or not beneficiary.phase.running:
         return False
-    if {move.to for move in beneficiary.status.moves} & {move.from_ for move in known.migration.status.moves}:
+    if {move.to for move in beneficiary.status.moves} & {move.from_ for move in tracked.migration.status.moves}:
         return True
-    ground.end(known, Phase.CANCELLED, "NotNeeded", f"{beneficiary.key} has found room elsewhere", now)
+    ground.end(tracked, Phase.CANCELLED, "NotNeeded", f"{beneficiary.key} has found room elsewhere", now)
     return False
 
 

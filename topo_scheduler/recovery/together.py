@@ -18,7 +18,7 @@ from topo_scheduler.recovery.claims import Copies, RelocationRequest, SeatGrant
 from topo_scheduler.recovery.ground import MigrationContext
 from topo_scheduler.recovery.instructions import CreateMigration
 from topo_scheduler.recovery.reading import Refused, Unlearned, policy_of, read_pods
-from topo_scheduler.recovery.room import neighbours_unread
+from topo_scheduler.recovery.room import unread_neighbours
 from topo_scheduler.recovery.room_for_all import MaybeParts, Others, room_for_all
 from topo_scheduler.recovery.searching import LEAST_PAUSE, PAUSE, SLICE
 from topo_scheduler.recovery.seating import MovingPod
@@ -101,19 +101,21 @@ class Together:
         self._alone = -inf
         """When each Migration was last left to take what it finds, in seconds."""
 
-    def turn(self, known: Tracked, leavers: Sequence[MovingPod], state: object, now: float) -> PlanningTurn | None:
+    def turn(
+        self, tracked: Tracked, moving_pods: Sequence[MovingPod], state: object, now: float
+    ) -> PlanningTurn | None:
         """Return the grant of a Migration; None if it takes what it finds.
 
         Args:
-            known: the Migration, which is ready to begin.
-            leavers: its pods.
+            tracked: the Migration, which is ready to begin.
+            moving_pods: its pods.
             state: the version of the state on which the answer depends.
             now: seconds.
         """
-        key = known.migration.key
-        if not self._joins(known.migration):
+        key = tracked.migration.key
+        if not self._joins(tracked.migration):
             return None
-        claim = self._asks(known.migration, leavers, now)
+        claim = self._asks(tracked.migration, moving_pods, now)
         if (turn := self._planned(claim, state, now)) is not None:
             return turn
         if self._alone == now:
@@ -121,9 +123,9 @@ class Together:
         if self._plan is not None and now < self._plan.until:
             return PlanningTurn(None)
         search = self._search
-        read = search is not None and search.unread and search.unread <= known.learned
+        read = search is not None and search.unread and search.unread <= tracked.learned
         if search is None or search.parts.stale or read or key not in search.claims:
-            claims, begun = self._claims(known, state, now), search.begun if search is not None else now
+            claims, begun = self._claims(tracked, state, now), search.begun if search is not None else now
             if claims and key not in claims:
                 return None  # it already waits for pods that make room
             if len(claims) < 2 or now - begun > LONGEST:
@@ -132,7 +134,7 @@ class Together:
             search = _JointSearch(claims, Parts(self._ground.engine.world), state, begun)
             self._plan, self._search = None, search
             search.parts.begin(_found(free_seats(Copies(self._ground.engine, now), list(claims.values()))))
-        self._step(search, known, now)
+        self._step(search, tracked, now)
         return self._planned(claim, state, now) or self._meanwhile(claim, state, now)
 
     # ------------------------------------------------------------ the plan
@@ -148,7 +150,7 @@ class Together:
             return PlanningTurn(share, plan.final, plan.again) if valid else None
         if self._good(claim, share, now):
             self._failed.discard(claim.key)
-            if not (share.whole and claim.rest):  # the Migration returns once more, with the whole gang
+            if not (share.whole and claim.other_members):  # the Migration returns once more, with the whole gang
                 del plan.shares[claim.key]
             return PlanningTurn(share, plan.final, plan.again)
         self._plan = None
@@ -161,10 +163,10 @@ class Together:
 
     def _good(self, claim: RelocationRequest, share: SeatGrant, now: float) -> bool:
         request = claim.whole if share.whole else claim
-        if share.seats.keys() != {pod.member.uid for pod in request.leavers}:
+        if share.seats.keys() != {pod.member.uid for pod in request.moving_pods}:
             return False
         leaving = self._plan.leaving if self._plan is not None else ()
-        return Copies(self._ground.engine, now).still(request, share, leaving)
+        return Copies(self._ground.engine, now).still_valid(request, share, leaving)
 
     @property
     def _others_may_move(self) -> bool:
@@ -191,7 +193,7 @@ class Together:
 
     # ------------------------------------------------------------ the search
 
-    def _step(self, search: _JointSearch, known: Tracked, now: float) -> None:
+    def _step(self, search: _JointSearch, tracked: Tracked, now: float) -> None:
         """Continue the search, once per step of recovery."""
         if self._stepped == now:
             return
@@ -205,24 +207,24 @@ class Together:
             results = search.parts.work(time_left)
             if results:
                 search.parts.drop()
-                self._take(search, results[0], known, now)
+                self._take(search, results[0], tracked, now)
             if not time_left():
                 break
         search.spent += self._clock() - started
 
-    def _take(self, search: _JointSearch, shares: dict[str, SeatGrant], known: Tracked, now: float) -> None:
+    def _take(self, search: _JointSearch, shares: dict[str, SeatGrant], tracked: Tracked, now: float) -> None:
         """Make the result the plan, or search for room for the Migrations that have no seats."""
         lacking = [claim for claim in search.claims.values() if not shares[claim.key].seats]
-        helped = [claim for claim in lacking if claim.rest or claim.moves_others]
+        helped = [claim for claim in lacking if claim.other_members or claim.may_relocate]
         may_relocate = self._others_may_move
         if search.free is None and helped and may_relocate and now >= self._room_again:
             search.free, search.since = shares, now
             searched = helped if len(search.claims) > EXACT else search.claims.values()
-            unread = [pod for claim in searched for pod in neighbours_unread(self._ground.engine, claim.leavers)]
-            unread = [pod for pod in unread if pod.uid not in known.learned]
+            unread = [pod for claim in searched for pod in unread_neighbours(self._ground.engine, claim.moving_pods)]
+            unread = [pod for pod in unread if pod.uid not in tracked.learned]
             if unread:
                 search.unread = frozenset(pod.uid for pod in unread)
-                self._ground.learn(known, unread)
+                self._ground.learn(tracked, unread)
             else:
                 self._look_for_room(search, now)
             return
@@ -230,13 +232,15 @@ class Together:
         again = now + max(LEAST_PAUSE, PAUSE * search.spent)
         if search.free is not None and not final:
             self._room_again = again
-        leaving = tuple(other for share in shares.values() for other in share.others)
+        leaving = tuple(pod for share in shares.values() for pod in share.relocated)
         self._plan = _Plan(shares, search.state, final, again, for_now=not final and not may_relocate, leaving=leaving)
         self._search = None
 
     def _look_for_room(self, search: _JointSearch, now: float) -> None:
         ground, claims = self._ground, list(search.claims.values())
-        elsewhere = (known.migration for known in ground.tracked.values() if known.migration.key not in search.claims)
+        elsewhere = (
+            tracked.migration for tracked in ground.tracked.values() if tracked.migration.key not in search.claims
+        )
         taken = frozenset(move.uid for migration in elsewhere for move in migration.status.moves)
         others, copies = Others(taken, ground.epoch + now), Copies(ground.engine, now)
         assert search.free is not None
@@ -244,19 +248,19 @@ class Together:
 
     # ------------------------------------------------------------ Migrations that wait
 
-    def _claims(self, known: Tracked, state: object, now: float) -> dict[str, RelocationRequest]:
+    def _claims(self, tracked: Tracked, state: object, now: float) -> dict[str, RelocationRequest]:
         """Return the requests of all Migrations that wait, in their order; empty if there are too few or too many."""
         ground = self._ground
         waiting = [
             waiting_migration
             for waiting_migration in ground.tracked.values()
-            if waiting_migration is known or self._waits(waiting_migration, state, now)
+            if waiting_migration is tracked or self._waits(waiting_migration, state, now)
         ]
         waiting += [_as_tracked(create) for create in ground.coming if create.key not in ground.tracked]
         if not 2 <= len(waiting) <= MOST:
             return {}
         claims = [claim for waiting_migration in waiting if (claim := self._claim(waiting_migration, now)) is not None]
-        claims.sort(key=lambda claim: (-claim.priority, -len(claim.leavers), claim.key))
+        claims.sort(key=lambda claim: (-claim.priority, -len(claim.moving_pods), claim.key))
         return {claim.key: claim for claim in claims}
 
     def _joins(self, migration: Migration) -> bool:
@@ -276,19 +280,19 @@ class Together:
     def _claim(self, tracked: Tracked, now: float) -> RelocationRequest | None:
         ground, migration = self._ground, tracked.migration
         if migration.phase is Phase.PLANNED:
-            leavers = ground.leavers(migration)
-            if ground.holds_back(migration, leavers, now) or ground.helpers(migration):
+            moving_pods = ground.moving_pods(migration)
+            if ground.holds_back(migration, moving_pods, now) or ground.helpers(migration):
                 return None
         else:
             try:
-                leavers = read_pods(ground.engine, migration, tracked.learned, ground.others(tracked))
+                moving_pods = read_pods(ground.engine, migration, tracked.learned, ground.moved_elsewhere(tracked))
             except (Refused, Unlearned):
                 return None
-        if not leavers or not all(pod.member.cls.amounts for pod in leavers):
+        if not moving_pods or not all(pod.member.cls.amounts for pod in moving_pods):
             return None
-        if policy_of(leavers, migration) == OnFailure.SHRINK:
+        if policy_of(moving_pods, migration) == OnFailure.SHRINK:
             return None
-        return self._asks(migration, leavers, now)
+        return self._asks(migration, moving_pods, now)
 
 
 def _as_tracked(create: CreateMigration) -> Tracked:

@@ -31,7 +31,7 @@ SHOWN: Final = 3
 class Eviction:
     """Progress of the eviction of a pod. ``until`` is when a retry is due; ``forced`` is whether the last one was."""
 
-    flying: bool = False
+    in_flight: bool = False
     forced: bool = False
     times: int = 0
     until: float = -inf
