@@ -40,7 +40,7 @@ class Certificates:
         self._files = (cert_file, key_file) if cert_file else None
         self._stamp: _Stamp = ()
         self._renew_at = 0.0
-        self._refused = ""
+        self._logged_error = ""
         self._context: ssl.SSLContext | None = None
 
     @property
@@ -73,11 +73,11 @@ class Certificates:
                 self.load()
                 log.info("the TLS certificate of health and metrics was rotated", extra={"file": self._files[0]})
         except CertificateError as error:
-            if str(error) != self._refused:
+            if str(error) != self._logged_error:
                 log.error("the changed TLS certificate is refused, the old one stays: %s", error)
-            self._refused = str(error)
+            self._logged_error = str(error)
         else:
-            self._refused = ""
+            self._logged_error = ""
 
     async def watch(self) -> None:
         """Refresh until cancelled."""

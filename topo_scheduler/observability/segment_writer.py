@@ -68,7 +68,7 @@ class SegmentWriter:
         self.lines = 0
         """Lines added so far."""
         self._directory = directory
-        self._lock = _take(directory)
+        self._lock = _lock_directory(directory)
         existing = segments_of(directory)
         self._next = existing[-1].number + 1 if existing else 1
         self._waiting: list[bytes | _Begin] = []
@@ -107,13 +107,13 @@ class SegmentWriter:
 
     def begin(self, header: bytes, checkpoint: bytes | None = None) -> None:
         """Close the segment and begin another."""
-        self._hand_over(_Begin(self._next, header, checkpoint), len(header) + len(checkpoint or b""), bounded=False)
+        self._enqueue(_Begin(self._next, header, checkpoint), len(header) + len(checkpoint or b""), bounded=False)
         self._next += 1
 
     def put(self, line: bytes) -> None:
         """Add a line."""
         self.lines += 1
-        self._hand_over(line, len(line) + 1)
+        self._enqueue(line, len(line) + 1)
 
     def stop(self, reason: str) -> None:
         """Stop writing, because later calls could not be replayed."""
@@ -130,7 +130,7 @@ class SegmentWriter:
 
     # ------------------------------------------------------------ inside
 
-    def _hand_over(self, item: "bytes | _Begin", size: int, *, bounded: bool = True) -> None:
+    def _enqueue(self, item: "bytes | _Begin", size: int, *, bounded: bool = True) -> None:
         if self.failed:
             return
         # A list of the whole cluster arrives at once: the queue may exceed its limit for a moment.
@@ -259,7 +259,7 @@ def _delete(file: SegmentFile) -> None:
     file.checkpoint.unlink(missing_ok=True)
 
 
-def _take(directory: Path) -> int:
+def _lock_directory(directory: Path) -> int:
     """Create the directory and lock it. The lock ends with the process."""
     try:
         directory.mkdir(parents=True, exist_ok=True)

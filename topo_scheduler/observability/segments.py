@@ -117,4 +117,4 @@ def read_checkpoint(segment: SegmentFile) -> bytes:
         return zstandard.ZstdDecompressor().decompress(path.read_bytes())
     except (OSError, zstandard.ZstdError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise RecordError(path, reason, "replay from another segment, by deleting this one") from error
+        raise RecordError(path, reason, "delete this segment, to replay from another one") from error

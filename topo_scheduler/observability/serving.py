@@ -88,7 +88,7 @@ class _Connection(web.RequestHandler):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End."""
-        self._listener.left(self._client)
+        self._listener.remove(self._client)
         super().connection_lost(exc)
 
     async def finish_response(
@@ -142,14 +142,14 @@ class Connections:
             try:
                 connection, _ = await loop.sock_accept(listening)
             except OSError as error:
-                log.warning("health and metrics: no connection can be taken for a moment: %s", error)
+                log.warning("health and metrics: can't accept connections, trying again: %s", error)
                 await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
                 continue
             client = _Client(connection)
             self._open[client] = None
             if len(self._open) > MAX_CONNECTIONS:
                 oldest = next(iter(self._open))
-                self.left(oldest)
+                self.remove(oldest)
                 oldest.abort()
             task = loop.create_task(self._welcome(client))
             self._tasks.add(task)
@@ -166,10 +166,10 @@ class Connections:
                 ssl_handshake_timeout=HANDSHAKE_SECONDS if context is not None else None,
             )
         except (OSError, TimeoutError):  # not TLS, too slow, or gone
-            self.left(client)
+            self.remove(client)
             client.socket.close()
 
-    def left(self, client: _Client) -> None:
+    def remove(self, client: _Client) -> None:
         """Record that a connection has ended."""
         self._open.pop(client, None)
         if client.timer is not None:
@@ -179,7 +179,7 @@ class Connections:
         """End all connections. Requests in progress have one more second."""
         await self._server.shutdown(1.0)
         for client in list(self._open):
-            self.left(client)
+            self.remove(client)
             client.abort()
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=1.0)

@@ -95,12 +95,12 @@ class Audit:
         self._file = file
         self._clock = clock
         self._engine: Engine | None = None
-        self._asked: dict[str, By] = {}
+        self._origins: dict[str, By] = {}
         """Origin of each existing pod. Pods of one owner share the object."""
         self._shared: dict[object, By] = {}
-        self._flight: dict[str, Bind] = {}
+        self._binds: dict[str, Bind] = {}
         self._victims: dict[str, Preempt] = {}
-        self._said: dict[str, str] = {}
+        self._logged_reasons: dict[str, str] = {}
         """Last logged reason by workload: a decision with the same reason is not logged again."""
 
     # ------------------------------------------------------------ as a listener
@@ -108,11 +108,11 @@ class Audit:
     def begins(self, engine: Engine) -> None:
         """Start a term: the new engine gets all pods again."""
         self._engine = engine
-        self._asked.clear()
+        self._origins.clear()
         self._shared.clear()
-        self._flight.clear()
+        self._binds.clear()
         self._victims.clear()
-        self._said.clear()
+        self._logged_reasons.clear()
         self._write("began", spec=engine.config.topology.spec)
 
     def hears(self, name: str, arguments: Sequence[Any]) -> None:
@@ -121,8 +121,8 @@ class Audit:
     def heard(self, heard: Heard) -> None:
         """Write the lines for a call."""
         for pod, lineage in heard.owners:
-            if pod.metadata.uid not in self._asked:
-                self._asks(pod, lineage)
+            if pod.metadata.uid not in self._origins:
+                self._add_pod(pod, lineage)
         match heard.name:
             case "pods_applied":
                 self._pods(heard.arguments[0])
@@ -151,7 +151,7 @@ class Audit:
 
     # ------------------------------------------------------------ facts
 
-    def _asks(self, pod: Pod, lineage: Lineage | None) -> None:
+    def _add_pod(self, pod: Pod, lineage: Lineage | None) -> None:
         namespace, controller = pod.metadata.namespace, pod.metadata.controller
         owners: list[AuditObject] = []
         if lineage is not None:
@@ -162,13 +162,13 @@ class Audit:
         if len(self._shared) > 10_000:
             self._shared.clear()
         by = self._shared.setdefault(key, By(owners, pod.spec.service_account_name))
-        self._asked[pod.metadata.uid] = by
+        self._origins[pod.metadata.uid] = by
         self._of_pod("asked", PodRef(namespace, pod.metadata.name, pod.metadata.uid))
 
     def _pods(self, pods: Sequence[Pod]) -> None:
         for pod in pods:
             uid = pod.metadata.uid
-            bind = self._flight.get(uid)
+            bind = self._binds.get(uid)
             if bind is not None and pod.spec.node_name:
                 # The watch may arrive before the answer, or the answer may be lost.
                 self._bind_ended(uid, BindOutcome.BOUND if pod.spec.node_name == bind.node else BindOutcome.TAKEN, "")
@@ -176,15 +176,15 @@ class Audit:
                 self._forget(uid)
 
     def _forget(self, uid: str) -> None:
-        self._asked.pop(uid, None)
-        self._flight.pop(uid, None)
+        self._origins.pop(uid, None)
+        self._binds.pop(uid, None)
 
     def _bind_ended(self, uid: str, outcome: BindOutcome, message: str) -> None:
-        bind = self._flight.get(uid)
+        bind = self._binds.get(uid)
         if bind is None:
             return
         if outcome is not BindOutcome.UNKNOWN:  # such a pod may still be bound
-            del self._flight[uid]
+            del self._binds[uid]
         annotations = bind.annotations
         score = annotations.get(SCORE)
         self._of_pod(
@@ -200,7 +200,7 @@ class Audit:
     def _eviction_ended(self, uid: str, outcome: EvictionOutcome, message: str) -> None:
         kind = "preempted" if outcome is EvictionOutcome.GOING else "not-preempted"
         if (preempt := self._victims.pop(uid, None)) is not None:
-            preemptor_fields = self._gives_way(preempt)
+            preemptor_fields = self._preemptor_fields(preempt)
             self._of_pod(
                 kind, preempt.pod, node=preempt.node, outcome=outcome.value, reason=message, **preemptor_fields
             )
@@ -216,12 +216,12 @@ class Audit:
             case RecordDecision(decision, _):
                 self._decided(decision)
             case Bind(pod):
-                self._flight[pod.uid] = instruction
+                self._binds[pod.uid] = instruction
             case Evict(pod, message):
                 self._of_pod("evicted", pod, reason=message)
             case Preempt(pod, node, note):
                 self._victims[pod.uid] = instruction
-                self._of_pod("preempting", pod, node=node, reason=note, **self._gives_way(instruction))
+                self._of_pod("preempting", pod, node=node, reason=note, **self._preemptor_fields(instruction))
             case Nominate(pod, node):
                 self._of_pod("nominated", pod, node=node)
             case EmitEvent(pod, _, reason, message) if reason is Reason.ROLLED_BACK:
@@ -229,10 +229,10 @@ class Audit:
             case EmitEvent(pod, _, reason, message) if reason is Reason.FAILED_SCHEDULING and self._is_refused(pod):
                 self._of_pod("refused", pod, reason=message)
 
-    def _gives_way(self, preempt: Preempt) -> dict[str, Any]:
+    def _preemptor_fields(self, preempt: Preempt) -> dict[str, Any]:
         """Return the preemptor of a victim, and the origin of the preemptor."""
         pod = preempt.preemptor
-        return {"preemptor": AuditObject("Pod", pod.namespace, pod.name, pod.uid), "by": self._asked.get(pod.uid)}
+        return {"preemptor": AuditObject("Pod", pod.namespace, pod.name, pod.uid), "by": self._origins.get(pod.uid)}
 
     def _is_refused(self, pod: PodRef) -> bool:
         owner = self._engine.workloads.of_pod(pod.uid) if self._engine is not None else None
@@ -242,13 +242,13 @@ class Audit:
         namespace, _, name = decision.name.partition("/")
         placed = decision.verdict is Verdict.PLACED
         if placed:
-            self._said.pop(decision.workload, None)
-        elif self._said.get(decision.workload) == decision.message:
+            self._logged_reasons.pop(decision.workload, None)
+        elif self._logged_reasons.get(decision.workload) == decision.message:
             return
         else:
-            if len(self._said) > 100_000:
-                self._said.clear()
-            self._said[decision.workload] = decision.message
+            if len(self._logged_reasons) > 100_000:
+                self._logged_reasons.clear()
+            self._logged_reasons[decision.workload] = decision.message
         self._write(
             "decided",
             namespace=namespace,
@@ -260,10 +260,10 @@ class Audit:
             score=decision.score.total / 1000 if decision.score is not None else None,
             leaves=["/".join(path) for path in decision.leaves],
             reason=decision.message,
-            by=self._asked.get(self._speaker(decision)),
+            by=self._origins.get(self._pod_of(decision)),
         )
 
-    def _speaker(self, decision: Decision) -> str:
+    def _pod_of(self, decision: Decision) -> str:
         """Return the UID of a pod of the decision: the first placed one, else the pod with the workload's events."""
         if decision.seats:
             return decision.seats[0].uid
@@ -276,7 +276,7 @@ class Audit:
         owner = self._engine.workloads.of_pod(pod.uid) if self._engine is not None else None
         if owner is not None:
             fields |= {"workload": owner[0].name, "id": owner[0].id}
-        fields.setdefault("by", self._asked.get(pod.uid))
+        fields.setdefault("by", self._origins.get(pod.uid))
         seated = Seated(pod.name, pod.uid, fields.get("node", ""), domain)
         self._write(kind, namespace=pod.namespace, pods=[seated], **fields)
 

@@ -1,7 +1,7 @@
 """The whole state of an engine as bytes, so that a replay can begin in the middle of a term.
 
 The format is a pickle: exact, and readable only by the build that wrote it. The reader accepts only the engine's own
-classes and a few of Python and numpy, so that a directory from an untrusted source can't run code here.
+classes and a few of Python and numpy. So a directory from an untrusted source can't run code here.
 """
 
 import gc

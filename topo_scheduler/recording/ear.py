@@ -1,7 +1,7 @@
 """An observed engine: listeners get its calls, what it queries during a call, and its results.
 
-All inputs that could make two engines differ go through this module: the calls with their times, the clock readings
-that end a step, the owners of pods that the engine queries during a call, and the answers of plugins. An engine without
+All inputs that could make two engines differ go through this module. These are the calls with their times, clock
+readings that end a step, owners that the engine queries during a call, and answers of plugins. An engine without
 listeners is a plain one, at no extra cost.
 """
 

@@ -65,7 +65,7 @@ class Recorder:
         line.out = encode_out(heard.out)
         self.writer.put(encoder.encode(line))
         self._calls += 1
-        if self.writer.full and self._may_pause():
+        if self.writer.full and self._may_checkpoint():
             self.checkpoint()
 
     def broke(self, error: Exception) -> None:
@@ -84,7 +84,7 @@ class Recorder:
 
     # ------------------------------------------------------------ inside
 
-    def _may_pause(self) -> bool:
+    def _may_checkpoint(self) -> bool:
         """Whether to delay decisions for a checkpoint now: preferably without pending workloads, and not too often."""
         if self.writer.huge:
             return True

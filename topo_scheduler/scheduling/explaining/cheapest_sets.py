@@ -160,7 +160,7 @@ class _Class:
                 offers.append(offer)
             if count % NODES_PER_PART == 0:
                 yield
-        return _least_of([(offer[0], offer[1]) for offer in offers], lacking), _least_of(
+        return _least_cost([(offer[0], offer[1]) for offer in offers], lacking), _least_cost(
             [(offer[0], offer[2]) for offer in offers], lacking
         )
 
@@ -173,7 +173,7 @@ class _Class:
             return None
         charge(OFFER_OPERATIONS)
         held = np.sort(amounts, axis=0)[::-1].cumsum(axis=0)
-        lack = np.arange(current_fit + 1, current_fit + gain + 1)[:, None] * board.wanted - free
+        lack = np.arange(current_fit + 1, current_fit + gain + 1)[:, None] * board.request - free
         pods = ((held[None] < lack[:, None]).sum(axis=1) + 1) * (lack > 0)
         gpus = np.maximum(lack, 0) * (board.gpus > 0)
         counts = range(1, gain + 1)
@@ -184,7 +184,7 @@ class _Class:
         )
 
 
-def _least_of(offers: Sequence[tuple[int, Fraction]], lacking: int) -> int:
+def _least_cost(offers: Sequence[tuple[int, Fraction]], lacking: int) -> int:
     """Return the least cost of room for the lacking members, from offers of room and price per member."""
     cost = Fraction(0)
     for room, price in sorted(offers, key=lambda offer: offer[1]):

@@ -62,7 +62,7 @@ def _combinations(scene: Scene, running: Running) -> Iterator[None]:
     for first in _first_changes(scene)[:MAX_FIRST_CHANGES]:
         if scene.what_if.queries - queries_before > MAX_QUERIES:
             break
-        rows = _rows(scene, first)
+        rows = _returned_rows(scene, first)
         with scene.what_if.back(rows) if rows else nullcontext():
             changed = _scene(scene, *_applied(scene, first))
             yield
@@ -75,13 +75,13 @@ def _combinations(scene: Scene, running: Running) -> Iterator[None]:
         for second in changed.remedies:
             # The least change of its kind is enough.
             if first.kind is RemedyKind.DROP or (first.kind, second.kind) not in kinds:
-                yield from _keep(scene, running, first, second, combinations)
+                yield from _add_if_verified(scene, running, first, second, combinations)
     smaller = yield from _size_for_all(scene, running)
     if smaller is not None:
         changed = _scene(scene, *_applied(scene, smaller))
         yield from pods_that_end(changed, running)
         for second in changed.remedies:
-            yield from _keep(scene, running, smaller, second, combinations)
+            yield from _add_if_verified(scene, running, smaller, second, combinations)
     scene.remedies += sorted(combinations.values(), key=_order)[:MAX_COMBINATIONS]
 
 
@@ -131,12 +131,12 @@ def _size_for_all(scene: Scene, running: Running) -> Generator[None, None, Way |
 # ---------------------------------------------------------------- verification
 
 
-def _keep(
+def _add_if_verified(
     scene: Scene, running: Running, first: Way, second: Way, combinations: dict[frozenset[Way], Way]
 ) -> Iterator[None]:
     """Add two changes to the combinations if they help together, with no more nodes back than needed."""
     if first.kind is RemedyKind.RETURN:
-        used = yield from _seated(scene, running, (first, second))
+        used = yield from _placed_nodes(scene, running, (first, second))
         needed_nodes = tuple(sorted(used & set(first.nodes)))
         if used and len(needed_nodes) < len(first.nodes):
             nodes = scene.what_if.planner.nodes
@@ -147,17 +147,17 @@ def _keep(
                 cost=RemedyCost(nodes=len(needed_nodes)),
                 value="uncordon" if ready else first.value,
             )
-            if needed_nodes and (yield from _seated(scene, running, (reduced_first, second))):
+            if needed_nodes and (yield from _placed_nodes(scene, running, (reduced_first, second))):
                 first = reduced_first
     if second.kind is RemedyKind.RELAX:
         second = replace(second, nodes=(), level="")
-    parts = yield from _without_a_demand_too_many(scene, running, (first, second))
-    if (yield from _seated(scene, running, parts)):
+    parts = yield from _with_fewest_demands(scene, running, (first, second))
+    if (yield from _placed_nodes(scene, running, parts)):
         way = Way(RemedyKind.COMBINE, parts[0].cost + parts[1].cost, parts=parts)
         combinations.setdefault(frozenset(replace(part, cost=RemedyCost(), nodes=()) for part in parts), way)
 
 
-def _without_a_demand_too_many(
+def _with_fewest_demands(
     scene: Scene, running: Running, parts: tuple[Way, Way]
 ) -> Generator[None, None, tuple[Way, Way]]:
     """Return the parts, with only the level or only the placement relaxed where both are and one is enough.
@@ -172,14 +172,14 @@ def _without_a_demand_too_many(
                 continue
             lesser = replace(part, demand=demand, value=value, cost=replace(part.cost, demands=0), nodes=(), level="")
             lesser_parts = (lesser, parts[1]) if index == 0 else (parts[0], lesser)
-            if (yield from _seated(scene, running, lesser_parts)):
+            if (yield from _placed_nodes(scene, running, lesser_parts)):
                 return lesser_parts
     return parts
 
 
-def _seated(scene: Scene, running: Running, parts: Sequence[Way]) -> Generator[None, None, set[str]]:
+def _placed_nodes(scene: Scene, running: Running, parts: Sequence[Way]) -> Generator[None, None, set[str]]:
     """Return the nodes that the workload would take after all changes, none where it has no place."""
-    rows = [row for part in parts for row in _rows(scene, part)]
+    rows = [row for part in parts for row in _returned_rows(scene, part)]
     ended_units = {(ended.name, ended.gang) for part in parts for ended in part.ended}
     units = [number for number, unit in enumerate(running.units) if (unit.name, unit.gang) in ended_units]
     with scene.what_if.back(rows):
@@ -195,7 +195,7 @@ def _scene(scene: Scene, workload: Workload, members: list[Member]) -> Scene:
     return Scene(scene.what_if, workload, members, ask, scene.what_if.rule(ask), scene.wall)
 
 
-def _rows(scene: Scene, way: Way) -> list[int]:
+def _returned_rows(scene: Scene, way: Way) -> list[int]:
     row_of = scene.what_if.planner.nodes.row_of
     return [row_of[name] for name in way.nodes] if way.kind is RemedyKind.RETURN else []
 

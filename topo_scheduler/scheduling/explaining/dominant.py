@@ -51,17 +51,17 @@ def shortage(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRu
     cls = ask.groups[0][0]
     views = planner.views_for(ask)
     fitting = sum(int(view.fit.sum()) for view in views)
-    if cls.gpus and (reason := _few_gpus(planner, ask, fitting)):
+    if cls.gpus and (reason := _gpu_shortage(planner, ask, fitting)):
         return reason
     if fitting < ask.members:
         return f"{ask.members} pods are to be placed, and the nodes have room for {fitting}" if not cls.gpus else ""
     if not ask.gang:
         return ""
-    if len(views) > 1 and (reason := _few_of_a_model(planner, ask, views, fitting)):
+    if len(views) > 1 and (reason := _model_shortage(planner, ask, views, fitting)):
         return reason
     blocks = [largest_block(planner, view, ask, layout, rule) for view in views]
     block = max(blocks, key=lambda candidate: candidate.members)
-    return _in_pieces(planner, ask, layout, rule, block, fitting) if 0 < block.members < ask.members else ""
+    return _fragmentation_text(planner, ask, layout, rule, block, fitting) if 0 < block.members < ask.members else ""
 
 
 def largest_block(planner: Planner, view: ClassView, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Block:
@@ -106,7 +106,7 @@ def _free_gpus(planner: Planner) -> tuple[Int64, Int64]:
     return np.where(usable, free, 0), np.where(nodes.exists & ~usable, free, 0)
 
 
-def _few_gpus(planner: Planner, ask: PlacementQuery, fitting: int) -> str:
+def _gpu_shortage(planner: Planner, ask: PlacementQuery, fitting: int) -> str:
     """Return the reason if too few GPUs are free: in the cluster, on nodes the pods may use, or on single nodes."""
     cls = ask.groups[0][0]
     needed = ask.members * cls.gpus
@@ -114,17 +114,19 @@ def _few_gpus(planner: Planner, ask: PlacementQuery, fitting: int) -> str:
     total = int(free.sum())
     if total < needed:
         unavailable = f"; {int(away.sum())} more are on nodes that are cordoned or not ready" if away.any() else ""
-        return f"{_gpus(needed)} {_are(needed)} needed and {total} {_are(total)} free{unavailable}"
-    excluded, reason = _closed(planner, ask, free)
+        return f"{_gpu_count(needed)} {_is_or_are(needed)} needed and {total} {_is_or_are(total)} free{unavailable}"
+    excluded, reason = _excluded_gpus(planner, ask, free)
     if total - excluded < needed:
-        return f"{_gpus(total)} {_are(total)} free, but {excluded} of them on {reason}"
+        return f"{_gpu_count(total)} {_is_or_are(total)} free, but {excluded} of them on {reason}"
     if fitting < ask.members:
         usable = f"only {fitting * cls.gpus} of them" if fitting else "none of them"
-        return f"{_gpus(total)} {_are(total)} free, but {usable} where a pod of {_gpus(cls.gpus)} has room"
+        return (
+            f"{_gpu_count(total)} {_is_or_are(total)} free, but {usable} where a pod of {_gpu_count(cls.gpus)} has room"
+        )
     return ""
 
 
-def _closed(planner: Planner, ask: PlacementQuery, free: Int64) -> tuple[int, str]:
+def _excluded_gpus(planner: Planner, ask: PlacementQuery, free: Int64) -> tuple[int, str]:
     """Return the free GPUs of nodes that filters exclude, and the reason of the filter that excludes most of them."""
     view = planner.views.get(ask.groups[0][0])
     rows = np.flatnonzero((free > 0) & ~view.open).astype(np.int64)
@@ -148,22 +150,24 @@ def _closed(planner: Planner, ask: PlacementQuery, free: Int64) -> tuple[int, st
     )
 
 
-def _few_of_a_model(planner: Planner, ask: PlacementQuery, views: list[ClassView], fitting: int) -> str:
+def _model_shortage(planner: Planner, ask: PlacementQuery, views: list[ClassView], fitting: int) -> str:
     best_view = max(views, key=lambda candidate: int(candidate.fit.sum()))
     members = int(best_view.fit.sum())
     if members >= ask.members:
         return ""
     gpus_per_pod = ask.groups[0][0].gpus
     model = planner.nodes.models[best_view.model] if best_view.model not in (UNKNOWN, -2) else "nodes without a model"
-    return f"{_have(planner, gpus_per_pod, fitting)}, but of one GPU model at most {members * gpus_per_pod}: {model}"
+    return (
+        f"{_free_text(planner, gpus_per_pod, fitting)}, but of one GPU model at most {members * gpus_per_pod}: {model}"
+    )
 
 
-def _in_pieces(
+def _fragmentation_text(
     planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule, block: Block, fitting: int
 ) -> str:
     gpus = ask.groups[0][0].gpus
     gpus_per_member = gpus or 1
-    free_text = _have(planner, gpus, fitting) if gpus else f"There is room for {fitting} pods"
+    free_text = _free_text(planner, gpus, fitting) if gpus else f"There is room for {fitting} pods"
     if rule.leaves == 1:
         where = f"in one {in_words(rule.domain, layout)}"
     else:
@@ -180,16 +184,16 @@ def _in_pieces(
     return f"{free_text}, {BLOCK} {where} is {block.members * gpus_per_member}{limits.within}: {leaf_texts}"
 
 
-def _have(planner: Planner, gpus_per_pod: int, fitting: int) -> str:
+def _free_text(planner: Planner, gpus_per_pod: int, fitting: int) -> str:
     """Return how many GPUs are free on nodes where pods have room, as text."""
     free = fitting * gpus_per_pod
-    where = f" where a pod of {_gpus(gpus_per_pod)} has room" if int(_free_gpus(planner)[0].sum()) != free else ""
-    return f"{_gpus(free)} {_are(free)} free{where}"
+    where = f" where a pod of {_gpu_count(gpus_per_pod)} has room" if int(_free_gpus(planner)[0].sum()) != free else ""
+    return f"{_gpu_count(free)} {_is_or_are(free)} free{where}"
 
 
-def _gpus(count: int) -> str:
+def _gpu_count(count: int) -> str:
     return f"{count} GPU{'' if count == 1 else 's'}"
 
 
-def _are(count: int) -> str:
+def _is_or_are(count: int) -> str:
     return "is" if count == 1 else "are"

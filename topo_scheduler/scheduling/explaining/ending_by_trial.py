@@ -1,10 +1,10 @@
 """Which pods would have to end for gangs in segments, and for gangs of several classes or with inter-pod rules.
 
-Only the planner can decide whether these gangs fit. The search visits domains in order of a lower bound of the cost of
-room there, until the bound reaches the cost of the best set found. In a domain with few units it tries sets in order of
-cost, without those that certainly free too little. In a larger domain it first leaves out units by halves, and then
-tries sets if there are not too many. If the search stops at a limit, every unit of its result is still needed, and the
-remedy says that a smaller set may be enough.
+Only the planner can decide whether these gangs fit. The search visits domains in order of a lower bound of their cost,
+until the bound reaches the cost of the best set found. In a domain with few units it tries sets in order of cost,
+without those that certainly free too little. In a larger domain it first leaves out units by halves, and then tries
+sets if there are not too many. If the search stops at a limit, it still returns no unit without need. The remedy then
+says that a smaller set may be enough.
 """
 
 import sys

@@ -59,7 +59,7 @@ def domain_reasons(
     if rule is None:
         return ()
     layout = seen_by(ask, layout)
-    held = _held(planner, ask, layout, rule)
+    held = _domain_members(planner, ask, layout, rule)
     order = np.argsort(-held, kind="stable")[:MAX_DOMAINS]
     depth = _depth(layout, rule)
     size, unit = (ask.segment, "segments") if ask.segment > 1 else (1, "pods")
@@ -79,7 +79,7 @@ def sentence(planner: Planner, ask: PlacementQuery, layout: Layout, failure: Pla
         if rule is None or ask.running or not is_tied(ask.groups):
             return f"{text}."
         layout = seen_by(ask, layout)
-        held = _held(planner, ask, layout, rule)
+        held = _domain_members(planner, ask, layout, rule)
         return f"{text}; {_most_free(layout, rule, held, 'at most ')}."
     if rule is None or not ask.gang:
         return ""
@@ -105,7 +105,7 @@ def sentence(planner: Planner, ask: PlacementQuery, layout: Layout, failure: Pla
         return f"{segment_text[0].upper()}{segment_text[1:]}. {need_text}."
     if BLOCK in shortage_text:
         return f"{shortage_text}. {need_text}."
-    held = _held(planner, ask, layout, rule)
+    held = _domain_members(planner, ask, layout, rule)
     most_free = _most_free(layout, rule, held)
     return f"{shortage_text}. {need_text}; {most_free}." if shortage_text else f"{need_text}; {most_free}."
 
@@ -122,18 +122,20 @@ def _depth(layout: Layout, rule: SizeRule) -> int:
     return layout.depth if rule.leaves == 1 else rule.depth
 
 
-def _held(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Int64:
+def _domain_members(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Int64:
     """Return the members that each domain takes now in as many leaves as the rule allows (int64[domains])."""
     if is_tied(ask.groups):
         return most_held(planner, ask, layout, _depth(layout, rule), rule.leaves)
     best: Int64 | None = None
     for view in planner.views_for(ask):
-        held = _held_by(planner, view, ask, layout, rule)
+        held = _domain_members_of_view(planner, view, ask, layout, rule)
         best = held if best is None else np.maximum(best, held)
     return best if best is not None else np.zeros(0, np.int64)
 
 
-def _held_by(planner: Planner, view: ClassView, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Int64:
+def _domain_members_of_view(
+    planner: Planner, view: ClassView, ask: PlacementQuery, layout: Layout, rule: SizeRule
+) -> Int64:
     fits = leaf_fits(view, layout, planner.limits_for(ask), segment=ask.segment) * ask.segment
     offsets = layout.domains[_depth(layout, rule)]
     # The fullest leaves of each domain first, as many of them as the rule allows.

@@ -67,10 +67,10 @@ class Board:
         capped = self._limits.members_per_leaf(self._gpus)
         shut = bool(self._limits.max_gpus_per_leaf and self._gpus and not capped)
         self.regions: list[Region] = [] if shut else regions_for(ask, layout, rule)
-        self.wanted = view.amounts
-        self._wants: list[int] = view.amounts.tolist()
+        self.request = view.amounts
+        self._request_list: list[int] = view.amounts.tolist()
         self.usable: Bool = view.eligible
-        self._most = 1 if view.cls.constraints is not None and view.cls.constraints.alone else ask.members
+        self._max_per_node = 1 if view.cls.constraints is not None and view.cls.constraints.alone else ask.members
         self.free: Int64 = nodes.allocatable[:, view.columns] - nodes.requested[:, view.columns]
         self.amounts = running.amounts(view.columns)
         sizes = [len(region.rows) for region in self.regions]
@@ -97,10 +97,11 @@ class Board:
     def any_holds(self, fit: Int64) -> Region | None:
         """Return the first region that takes all members, given how many fit on each row."""
         return next(
-            (self.regions[number] for number in self._roomy(fit) if self.holds(self.regions[number], fit)), None
+            (self.regions[number] for number in self._regions_with_room(fit) if self.holds(self.regions[number], fit)),
+            None,
         )
 
-    def _roomy(self, fit: Int64) -> list[int]:
+    def _regions_with_room(self, fit: Int64) -> list[int]:
         """Return the numbers of the regions whose rows together have room for all members. No other region can do."""
         if not self.regions:
             return []
@@ -109,13 +110,13 @@ class Board:
 
     def fit(self, free: Int64, usable: Bool) -> Int64:
         """Return how many members each row takes, from its free resources (int64[rows, columns]); 0 if unusable."""
-        fit = np.minimum(self._most, (np.maximum(free, 0) // self.wanted).min(axis=1))
+        fit = np.minimum(self._max_per_node, (np.maximum(free, 0) // self.request).min(axis=1))
         return np.where(usable, fit, 0).astype(np.int64)
 
     def room(self, free: Sequence[int]) -> int:
         """Return how many members fit into the free amount of each resource, on a node that they may use."""
-        room = self._most
-        for free_amount, request in zip(free, self._wants, strict=True):
+        room = self._max_per_node
+        for free_amount, request in zip(free, self._request_list, strict=True):
             if free_amount < request:
                 return 0
             room = min(room, free_amount // request)
@@ -129,7 +130,7 @@ class Board:
         current, upper_bound = self.fits(), self.fits(all_pods)
         yield None
         cheapest: tuple[int, int] | None = None
-        for region_number in self._roomy(upper_bound):
+        for region_number in self._regions_with_room(upper_bound):
             region = self.regions[region_number]
             if not self.holds(region, upper_bound):
                 continue
@@ -140,7 +141,7 @@ class Board:
                 yield None
             else:
                 self.exact = False
-                to_end = yield from self._step_by_step(region, current, cheapest)
+                to_end = yield from self._greedy(region, current, cheapest)
             if to_end:
                 cost = self.cost(to_end)
                 cheapest = cost if cheapest is None else min(cheapest, cost)
@@ -158,14 +159,14 @@ class Board:
     def _every_set(self, region: Region, units: Sequence[int]) -> list[int]:
         sets = np.arange(1, 1 << len(units), dtype=np.int64)
         taken: Bool = (sets[:, None] >> np.arange(len(units))) & 1 == 1
-        freed = np.zeros((len(units), len(region.rows), len(self.wanted)), np.int64)
+        freed = np.zeros((len(units), len(region.rows), len(self.request)), np.int64)
         index_of = {row: index for index, row in enumerate(region.rows.tolist())}
         for index, unit in enumerate(units):
             for number in self.running.units[unit].numbers:
                 if (row := int(self.running.row[number])) in index_of:
                     freed[index, index_of[row]] += self.amounts[number]
         free = self.free[region.rows][None] + np.tensordot(taken.astype(np.int64), freed, axes=1)
-        fits = np.minimum(self._most, (np.maximum(free, 0) // self.wanted).min(axis=2))
+        fits = np.minimum(self._max_per_node, (np.maximum(free, 0) // self.request).min(axis=2))
         sufficient = np.flatnonzero(
             region.holds(fits * self.usable[region.rows], self.members, self._limits, self._gpus)
         )
@@ -176,12 +177,12 @@ class Board:
         best = sufficient[np.lexsort((sufficient, gpus[sufficient], pods[sufficient]))][0]
         return [unit for unit, ends in zip(units, taken[best].tolist(), strict=True) if ends]
 
-    def _step_by_step(
+    def _greedy(
         self, region: Region, current: Int64, cheapest: tuple[int, int] | None
     ) -> Generator[None, None, set[int]]:
         best: set[int] = set()
         for rows in self._leaves_to_use(region, current):
-            units = yield from self._cheapest_first(region, rows, current, cheapest)
+            units = yield from self._greedy_on_rows(region, rows, current, cheapest)
             if units and (not best or self.cost(units) < self.cost(best)):
                 best = units
         return best
@@ -189,8 +190,8 @@ class Board:
     def _leaves_to_use(self, region: Region, current: Int64) -> Iterator[list[int]]:
         """Yield the rows to use in a region.
 
-        If the rule allows fewer leaves than the region has, yield the rows of the leaves with most room, then those of
-        the leaves with the fewest pods to end.
+        If the rule allows fewer leaves than the region has, yield two choices: the leaves with most room, then those
+        with the fewest pods to end.
         """
         count = len(region.offsets) - 1
         leaves = [region.rows[region.offsets[leaf] : region.offsets[leaf + 1]] for leaf in range(count)]
@@ -204,7 +205,7 @@ class Board:
         for chosen in dict.fromkeys((tuple(sorted(roomy)), tuple(sorted(quiet)))):
             yield [row for leaf in chosen for row in leaves[leaf].tolist()]
 
-    def _cheapest_first(
+    def _greedy_on_rows(
         self, region: Region, rows: Sequence[int], current: Int64, cheapest: tuple[int, int] | None
     ) -> Generator[None, None, set[int]]:
         """Return units whose end makes room on the rows; none where they cost far more than the cheapest so far."""
@@ -217,7 +218,7 @@ class Board:
         def offer(row: int) -> None:
             version[row] = version.get(row, 0) + 1
             free = freed_rows.free.get(row) or self.free[row].tolist()
-            for gain, units in self._sets(row, free, int(freed_rows.fit[row]), chosen):
+            for gain, units in self._cheapest_sets(row, free, int(freed_rows.fit[row]), chosen):
                 pods, gpus = self.cost(units)
                 heapq.heappush(heap, (pods / gain, gpus / gain, pods, row, version[row], units))
 
@@ -254,7 +255,9 @@ class Board:
                 yield
         return chosen
 
-    def _sets(self, row: int, free: list[int], fit: int, chosen: set[int]) -> list[tuple[int, tuple[int, ...]]]:
+    def _cheapest_sets(
+        self, row: int, free: list[int], fit: int, chosen: set[int]
+    ) -> list[tuple[int, tuple[int, ...]]]:
         """Return the cheapest sets of units whose end makes room on a row, for 1, 2, ... more members."""
         held: dict[int, tuple[int, ...]] = {}
         for number in self.on(row):

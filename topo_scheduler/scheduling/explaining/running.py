@@ -62,7 +62,7 @@ class Running:
         return numbers
 
 
-_Found = tuple[Candidate, str, str, bool, float]
+_CollectedPod = tuple[Candidate, str, str, bool, float]
 
 
 def running_pods(
@@ -84,7 +84,7 @@ def running_pods(
     Yields:
         None between two parts of the work, then the result.
     """
-    by_row: dict[int, list[_Found]] = {}
+    by_row: dict[int, list[_CollectedPod]] = {}
     for start in range(0, len(entries), PODS_PER_PART):
         for uid, entry in entries[start : start + PODS_PER_PART]:
             if (collected := _collected(uid, entry, workloads, spared, ends)) is not None:
@@ -136,7 +136,7 @@ def running_pods(
 
 def _collected(
     uid: str, entry: LedgerEntry, workloads: Workloads, spared: str, ends: Callable[[str, LedgerEntry], float]
-) -> _Found | None:
+) -> _CollectedPod | None:
     occupant = entry.occupant
     if occupant is None or occupant.fixed or entry.row < 0:
         return None

@@ -53,7 +53,11 @@ def segment_shortage(planner: Planner, ask: PlacementQuery, layout: Layout, rule
         layout: the fabric down to the level of the segments.
         rule: the size rule.
     """
-    fitting = _parts(planner, ask, layout, rule) if ask.segments.parts else _alike(planner, ask, layout, rule)
+    fitting = (
+        _mixed_segments(planner, ask, layout, rule)
+        if ask.segments.parts
+        else _uniform_segments(planner, ask, layout, rule)
+    )
     if fitting is None or fitting.together >= fitting.needed:
         return ""
     names = names_of(layout, tuple(leaf for leaf, _ in fitting.held))
@@ -66,17 +70,17 @@ def segment_shortage(planner: Planner, ask: PlacementQuery, layout: Layout, rule
     )
     text += f" {'is' if fitting.needed == 1 else 'are'} needed"
     if fitting.anywhere > fitting.together and fitting.held:
-        text += f", and {_where(layout, rule)} no more than {fitting.together}"
+        text += f", and {_domain_text(layout, rule)} no more than {fitting.together}"
     return f"{text}: {leaves_text}" if leaves_text else text
 
 
-def _where(layout: Layout, rule: SizeRule) -> str:
+def _domain_text(layout: Layout, rule: SizeRule) -> str:
     if rule.leaves == 1:
         return f"in one {in_words(rule.domain, layout)}"
     return f"in {rule.leaves} {plural(layout.levels[-1])}" + (f" under one {rule.domain}" if rule.depth else "")
 
 
-def _alike(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Fitting | None:
+def _uniform_segments(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Fitting | None:
     best: Fitting | None = None
     segments_per_leaf = named_at(layout, ask.within) if ask.within > 0 else 1
     for view in planner.views_for(ask):
@@ -93,7 +97,7 @@ def _alike(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule
     return best
 
 
-def _parts(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Fitting | None:
+def _mixed_segments(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Fitting | None:
     """Return the same for segments of several kinds; None where there are too many kinds to count."""
     numbers = {number for part in ask.segments.parts for number in part} - {-1}
     kinds = kinds_of(ask, numbers)
@@ -104,7 +108,7 @@ def _parts(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule
         try:
             leaves = [packer.counted(0, views, leaf) for leaf in range(len(layout.paths))] if kinds.countable else []
             budget = packer.budget(())
-            anywhere = _most(_sum(leaves, kinds, budget))
+            anywhere = _max_segments(_combined_frontier(leaves, kinds, budget))
             held: list[tuple[int, int]] = []
             for first, last in pairwise(layout.domains[_depth(layout, rule)].tolist()):
                 best_leaves = _in_domain(leaves[first:last], first, rule.leaves, kinds, budget)
@@ -132,22 +136,22 @@ def _in_domain(
         kinds: segments of the gang by kind.
         budget: bounds the work.
     """
-    order = sorted(range(len(leaves)), key=lambda leaf: (-_most(leaves[leaf]), leaf))[:leaf_limit]
-    order = [leaf for leaf in order if _most(leaves[leaf])]
+    order = sorted(range(len(leaves)), key=lambda leaf: (-_max_segments(leaves[leaf]), leaf))[:leaf_limit]
+    order = [leaf for leaf in order if _max_segments(leaves[leaf])]
     chosen = tuple(leaves[leaf] for leaf in order)
-    together = max(_sum(chosen, kinds, budget), key=lambda counts: (sum(counts), counts))
+    together = max(_combined_frontier(chosen, kinds, budget), key=lambda counts: (sum(counts), counts))
     seats = packing.seat(LeafRoom(tuple(order), chosen), together, budget)
     return sorted(((first + leaf, sum(counts)) for leaf, counts in seats), key=lambda item: (-item[1], item[0]))
 
 
-def _sum(leaves: Sequence[Frontier], kinds: SegmentShapes, budget: VectorBudget) -> Frontier:
+def _combined_frontier(leaves: Sequence[Frontier], kinds: SegmentShapes, budget: VectorBudget) -> Frontier:
     frontier: Frontier = (tuple(0 for _ in kinds.counts),)
     for leaf in leaves:
         frontier = packing.add(frontier, leaf, kinds.counts, budget)
     return frontier
 
 
-def _most(frontier: Frontier) -> int:
+def _max_segments(frontier: Frontier) -> int:
     return max(sum(counts) for counts in frontier)
 
 

@@ -1,8 +1,8 @@
 """Single changes that would help a workload without a place, each verified on a copy of the state.
 
-Remedies compare by cost, field by field: pods that must end, the GPUs that these hold, members given up, demands
-dropped, additional levels of the fabric, nodes to put back into use, seconds to wait. So a remedy that only takes time
-comes first, and a remedy that ends the pods of other users comes last.
+Remedies compare by cost, field by field. The fields are pods to end, their GPUs, members given up, demands dropped,
+additional levels of the fabric, nodes to put back, and seconds to wait. So a remedy that only takes time comes
+first, and a remedy that ends the pods of other users comes last.
 """
 
 import copy
@@ -146,7 +146,7 @@ def fewer_members(scene: Scene) -> Iterator[None]:
     if not scene.workload.gang:
         return
     seated, segments = scene.ask.total - scene.ask.members, scene.ask.segments
-    largest = min(len(scene.members) - 1, _room(scene))
+    largest = min(len(scene.members) - 1, _upper_bound(scene))
     for size in range(largest, max(0, largest - MAX_SIZES), -1):
         if (size + seated - segments.ahead) % segments.size:
             continue  # the scheduler would refuse this size
@@ -173,7 +173,7 @@ def reduced(scene: Scene, size: int) -> tuple[Workload, list[Member]]:
     return smaller, scene.members[:size]
 
 
-def _room(scene: Scene) -> int:
+def _upper_bound(scene: Scene) -> int:
     """Return how many members fit on the nodes regardless of domains: an upper bound."""
     groups = scene.ask.groups
     if len(groups) > 1 or is_tied(groups):
@@ -192,9 +192,9 @@ def _nodes_back(scene: Scene) -> Iterator[None]:
     for rows, value in ((cordoned, "uncordon"), ([*cordoned, *away] if away else [], "repair")):
         if not rows:
             continue
-        needed = yield from _needed(scene, rows)
+        needed = yield from _needed_nodes(scene, rows)
         if needed or len(rows) <= EXHAUSTIVE_NODES:
-            smaller_set = yield from _fewer(scene, rows, len(needed) or len(rows))
+            smaller_set = yield from _fewest_nodes(scene, rows, len(needed) or len(rows))
             needed = smaller_set or needed
         if needed:
             names = tuple(sorted(nodes.names[row] for row in needed))
@@ -203,7 +203,7 @@ def _nodes_back(scene: Scene) -> Iterator[None]:
             return
 
 
-def _needed(scene: Scene, rows: Sequence[int]) -> Generator[None, None, Sequence[int]]:
+def _needed_nodes(scene: Scene, rows: Sequence[int]) -> Generator[None, None, Sequence[int]]:
     """Return the nodes that the workload would use if all were back, and that it needs."""
     with scene.what_if.back(rows):
         decision = scene.what_if.decide(scene.workload, scene.members)
@@ -217,7 +217,7 @@ def _needed(scene: Scene, rows: Sequence[int]) -> Generator[None, None, Sequence
     return needed if needed and (yield from _fits_with(scene, needed)) else ()
 
 
-def _fewer(scene: Scene, rows: Sequence[int], count: int) -> Generator[None, None, Sequence[int]]:
+def _fewest_nodes(scene: Scene, rows: Sequence[int], count: int) -> Generator[None, None, Sequence[int]]:
     """Return the fewest nodes that are enough, fewer than ``count``. Empty where none are, or with too many sets."""
     candidates = (subset for size in range(1, count) for subset in combinations(rows, size))
     for subset in islice(candidates, MAX_NODE_SETS):

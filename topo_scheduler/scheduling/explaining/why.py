@@ -324,7 +324,7 @@ class Explainer:
         self._work = None
         case.made, case.restarts = now, 0
         self._schedule(work.id, case, now + REFRESH_SECONDS)
-        return self._tell(work.id, case, replace(explanation, seconds=work.spent), now)
+        return self._publish(work.id, case, replace(explanation, seconds=work.spent), now)
 
     def _facts(self) -> object:
         return self._world.nodes.facts_changes.position, self._world.layout.generation
@@ -416,7 +416,7 @@ class Explainer:
             what_if.count(row, amounts, None)
         return what_if
 
-    def _tell(self, id_: str, case: _Case, explanation: Explanation, now: float) -> list[Instruction]:
+    def _publish(self, id_: str, case: _Case, explanation: Explanation, now: float) -> list[Instruction]:
         workload = self._workloads.get(id_)
         text = explanation.event_text(reader=self._world.reader(workload.namespace)) if workload is not None else ""
         if workload is None or not explanation.ways or text == case.published:

@@ -199,8 +199,8 @@ class LeafSeats(NamedTuple):
 
     ``rows`` int64[n]: the leaf's rows in order. By row of the node table, int64[N] each: ``fit`` members that it takes,
     ``free`` amount of the scarce resource, ``preference`` of the pod for it, ``siblings`` pods of the same workload
-    there (empty unless the strategy has ``apart``). ``ask``: amount of the scarce resource for one member. ``members``:
-    number of members. ``most_nodes``: rows that may be used at most, 0 for no limit.
+    there. ``siblings`` is empty unless the strategy has ``apart``. ``ask``: amount of the scarce resource for one
+    member. ``members``: number of members. ``most_nodes``: rows that may be used at most, 0 for no limit.
     """
 
     rows: Int64

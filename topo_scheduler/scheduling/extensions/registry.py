@@ -78,7 +78,7 @@ class Extensions:
         Raises:
             ValueError: the plugin can't be added. The message has the reason.
         """
-        problem = plugin.problem() or self._taken(plugin)
+        problem = plugin.problem() or self._conflict(plugin)
         if problem:
             raise ValueError(problem)
         self.plugins.append(plugin)
@@ -114,7 +114,7 @@ class Extensions:
         demands = []
         for plugin, rule in self._size_rules:
             if plugin.concerns(gang.cls):
-                demand = self.guard.call(plugin.name, "size rule", _asked(plugin, rule, gang))
+                demand = self.guard.call(plugin.name, "size rule", _size_rule_call(plugin, rule, gang))
                 if demand is not None:
                     demands.append(replace(demand, name=demand.name or f"plugin {plugin.name}"))
         return demands
@@ -129,7 +129,7 @@ class Extensions:
 
     # ------------------------------------------------------------ inside
 
-    def _taken(self, plugin: Plugin) -> str:
+    def _conflict(self, plugin: Plugin) -> str:
         if plugin.name in {item.name for item in self.plugins}:
             return f"a plugin called {plugin.name} is there already"
         score_names = {score.name for score in self.scores} | {"resourceAvailability", "domainUtilization"}
@@ -193,12 +193,16 @@ class Extensions:
         def leaves(limits: Int64, members: int) -> Int64:
             limits_copy = limits.copy()
             return self.guard.call(
-                plugin.name, "strategy", lambda: _dealt(plugin, strategy.leaves(limits_copy, members), limits, members)
+                plugin.name,
+                "strategy",
+                lambda: _checked_leaves(plugin, strategy.leaves(limits_copy, members), limits, members),
             )
 
         def nodes(leaf_seats: LeafSeats) -> Int64 | None:
             view = read_only(leaf_seats)
-            return self.guard.call(plugin.name, "strategy", lambda: _seated(plugin, strategy.nodes(view), leaf_seats))
+            return self.guard.call(
+                plugin.name, "strategy", lambda: _checked_nodes(plugin, strategy.nodes(view), leaf_seats)
+            )
 
         return replace(strategy, leaves=leaves, nodes=nodes)
 
@@ -242,7 +246,7 @@ def _thousandths(plugin: Plugin, answer: Any, length: int) -> Int64:
     return scores
 
 
-def _dealt(plugin: Plugin, answer: Any, limits: Int64, members: int) -> Int64:
+def _checked_leaves(plugin: Plugin, answer: Any, limits: Int64, members: int) -> Int64:
     dealt = checked(plugin, "strategy", answer, np.int64, len(limits))
     invalid = (dealt < 0).any() or (dealt > limits).any() or dealt.sum() != min(members, int(limits.sum()))
     if invalid:
@@ -251,7 +255,7 @@ def _dealt(plugin: Plugin, answer: Any, limits: Int64, members: int) -> Int64:
     return dealt
 
 
-def _seated(plugin: Plugin, answer: Any, leaf_seats: LeafSeats) -> Int64 | None:
+def _checked_nodes(plugin: Plugin, answer: Any, leaf_seats: LeafSeats) -> Int64 | None:
     if answer is None:
         return None
     counts = checked(plugin, "strategy", answer, np.int64, len(leaf_seats.rows))
@@ -266,7 +270,7 @@ def _seated(plugin: Plugin, answer: Any, leaf_seats: LeafSeats) -> Int64 | None:
     return counts
 
 
-def _asked(plugin: Plugin, rule: Callable[[Gang], Demand | None], gang: Gang) -> Callable[[], Demand | None]:
+def _size_rule_call(plugin: Plugin, rule: Callable[[Gang], Demand | None], gang: Gang) -> Callable[[], Demand | None]:
     def work() -> Demand | None:
         demand: object = rule(gang)
         if demand is not None and not isinstance(demand, Demand):

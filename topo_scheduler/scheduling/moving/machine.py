@@ -82,15 +82,15 @@ class Moving:
         self._wanted: dict[str, _PendingGang] = {}
         self._not_before = -inf
         self._parts: Parts[tuple[Workload, str]] = Parts(world)
-        self._looking: _PendingGang | None = None
+        self._searched: _PendingGang | None = None
         self._now = 0.0
 
     def configure(self, spec: RepairSpec) -> None:
         """Apply a new configuration."""
         self._spec = spec
         self._parts.drop()
-        if self._looking is not None:
-            self._looking.state = None
+        if self._searched is not None:
+            self._searched.state = None
         if not spec.enabled:
             self._wanted.clear()
 
@@ -143,8 +143,8 @@ class Moving:
         if self._parts.stale:
             self._parts.drop()
             self._not_before = now + MIN_PAUSE_SECONDS
-            if self._looking is not None:
-                self._looking.state = None
+            if self._searched is not None:
+                self._searched.state = None
         if not self._parts.going and not self._begin(now):
             return []
         return self._parts.work(more)
@@ -154,7 +154,7 @@ class Moving:
         self._parts.drop()
         self._not_before = now + MIN_PAUSE_SECONDS
         for id_, gang in self._wanted.items():
-            if gang is self._looking:
+            if gang is self._searched:
                 gang.plan, gang.sentence = None, ""
                 gang.backoff.fail(now)
                 return id_
@@ -173,24 +173,26 @@ class Moving:
             workload = self._workloads.get(id_)
             if workload is None or not workload.at(Stage.PENDING):
                 del self._wanted[id_]
-            elif self._begins(gang) <= now and gang.state != (state := self._state(id_)):
+            elif self._earliest_begin(gang) <= now and gang.state != (state := self._state(id_)):
                 gang.state = state
-                self._looking = gang
+                self._searched = gang
                 self._parts.begin(self._search_for(workload, gang))
                 return True
         return False
 
-    def _begins(self, gang: _PendingGang) -> float:
+    def _earliest_begin(self, gang: _PendingGang) -> float:
         """Return the earliest time at which a search for a gang may begin."""
         return max(gang.since + self._spec.after, gang.backoff.until)
 
     def _search_for(self, workload: Workload, gang: _PendingGang) -> Iterator[tuple[Workload, str] | None]:
         """Search for moves for a gang. Yield None after each part of the work, and the gang if the plan changed."""
-        plan, candidate_count, state = yield from self._look(workload, self._now, self._spec.most_moves)
+        plan, candidate_count, state = yield from self._find_plan(workload, self._now, self._spec.most_moves)
         self._not_before = self._now + max(MIN_PAUSE_SECONDS, PAUSE_SECONDS_PER_CANDIDATE * candidate_count)
         if self._wanted.get(workload.id) is not gang or self._workloads.get(workload.id) is not workload:
             return
-        if state is GONE or (plan is not None and state != self._taken() and not self._possible(plan, workload)):
+        if state is GONE or (
+            plan is not None and state != self._capacity_position() and not self._is_possible(plan, workload)
+        ):
             gang.state = None  # the plan is no longer possible
             return
         gang.plan = plan
@@ -203,7 +205,9 @@ class Moving:
         """Return when `due` must be called next."""
         if self._parts.going:
             return self._now
-        begin_times = [self._begins(gang) for id_, gang in self._wanted.items() if gang.state != self._state(id_)]
+        begin_times = [
+            self._earliest_begin(gang) for id_, gang in self._wanted.items() if gang.state != self._state(id_)
+        ]
         return max(min(begin_times), self._not_before) if begin_times else None
 
     # ------------------------------------------------------------ plans
@@ -219,7 +223,7 @@ class Moving:
             now: time in seconds.
             max_moves: pods that may move at most.
         """
-        return whole(self._look(workload, now, max_moves))[0]
+        return whole(self._find_plan(workload, now, max_moves))[0]
 
     def movable(self, workload: Workload) -> Candidates:
         """Return the pods that may move to make room for a workload, with a GPU-time of 0."""
@@ -237,7 +241,7 @@ class Moving:
         count = f"{len(pods)} pod{'s' if len(pods) > 1 else ''}"
         return f"Moving {count} ({few_for(pods, reader, 'pod')}) would make room in {few_of(leaves)}."
 
-    def _look(
+    def _find_plan(
         self, workload: Workload, now: float, max_moves: int
     ) -> Generator[None, None, tuple[MovePlan | None, int, Hashable]]:
         """Return a plan, the number of candidates, and the state for which it was made."""
@@ -254,7 +258,7 @@ class Moving:
             layout = crossed(layout, ask.woven)
             members = [pod for _, members_of_class in groups for pod in members_of_class]
             group_profiles = [[member.profile for member in members_of_class] for _, members_of_class in groups]
-            profiles = group_profiles if self._look_around(members, candidates) else ()
+            profiles = group_profiles if self._rules_apply(members, candidates) else ()
             yield
             if not self._unmoved(candidates):
                 return None, 0, GONE
@@ -262,7 +266,7 @@ class Moving:
             with self._world.nothing_kept():
                 self._preempting.count_for(workload)
                 next(steps, None)
-            state = self._taken()
+            state = self._capacity_position()
             plan = yield from steps
         except PluginError:
             return None, 0, None  # the next attempt reports it
@@ -275,7 +279,7 @@ class Moving:
         entries = ((self._world.ledger.get(pod.occupant.uid), pod.row) for pod in candidates.pods)
         return all(entry is not None and entry.row == row for entry, row in entries)
 
-    def _possible(self, plan: MovePlan, workload: Workload) -> bool:
+    def _is_possible(self, plan: MovePlan, workload: Workload) -> bool:
         """Return whether nodes still have the resources for a plan that was made a moment ago."""
         nodes, ledger = self._world.nodes, self._world.ledger
         groups, _, _ = self._attempts.groups(workload, workload.at(Stage.PENDING)[: least_of(workload)])
@@ -296,7 +300,7 @@ class Moving:
         held = self._world.held()
         return all(held[cell] + added <= nodes.allocatable[cell] for cell, added in changes.items() if added > 0)
 
-    def _taken(self) -> Hashable:
+    def _capacity_position(self) -> Hashable:
         return self._world.nodes.capacity_changes.position
 
     def _candidates(self, workload: Workload) -> Generator[None, None, Candidates]:
@@ -323,7 +327,7 @@ class Moving:
         candidates = yield from collecting(rows, [], {}, {}, self._workloads, self._world, 0.0)
         return unbroken(candidates, self._running)
 
-    def _look_around(self, members: Sequence[Member], candidates: Candidates) -> bool:
+    def _rules_apply(self, members: Sequence[Member], candidates: Candidates) -> bool:
         """Return whether rules about other pods apply to a member or a candidate."""
         if self._world.residents.repelling or any(member.profile and member.profile.repels for member in members):
             return True

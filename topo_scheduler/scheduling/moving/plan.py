@@ -1,13 +1,13 @@
 """The fewest pods whose move makes room for a workload, each with a target node.
 
-A set of pods is a plan if the ordinary planner finds a place for the workload once the pods are gone, and then, with
-the workload placed, a place for each of the pods. Sets of fewer pods come first. The search for sets:
+A set of pods is a plan if the ordinary planner finds a place for the workload once the pods are gone. With the workload
+placed, the planner must then find a place for each of the pods. Sets of fewer pods come first. The search for sets:
 
 - With at most `EXHAUSTIVE_CANDIDATES` candidates it tries every set, in order of size. For pods without inter-pod rules
   it also tries all assignments of a set to nodes, up to a number of steps. So it finds the fewest pods.
-- With more candidates it searches domain by domain for the fewest pods that would make room there (`clearing`), and
-  tries the smallest sets over all domains first. For workloads of several classes, or with inter-pod rules, it finds
-  sets as preemption does (`reprieve`). Both may miss a plan, or a smaller one.
+- With more candidates it searches each domain for the fewest pods that would make room there (`clearing`). It tries the
+  smallest sets over all domains first. For workloads of several classes, or with inter-pod rules, it finds sets as
+  preemption does (`reprieve`). Both may miss a plan, or a smaller one.
 
 A gang may lose the members beyond its minimum. If more members must go, all of them move, and are placed as a gang.
 """

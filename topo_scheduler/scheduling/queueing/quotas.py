@@ -83,7 +83,7 @@ class Quotas:
         self._domains = domains
         self._meters: list[_Meter] = []
         self._of: dict[str, tuple[_Meter, ...]] = {}
-        self._at = (-1, -1)
+        self._labels_seen = (-1, -1)
         self._fallen: dict[str, None] = {}
 
     def configure(self, quotas: Sequence[Quota]) -> None:
@@ -91,7 +91,7 @@ class Quotas:
         self._meters = [_Meter(quota.namespaces, quota.domain or "", self._limits(quota)) for quota in quotas]
         self._nodes.widen()
         self._of.clear()
-        self._at = (-1, -1)
+        self._labels_seen = (-1, -1)
         if self._on_change in self._accounts.listeners:
             self._accounts.listeners.remove(self._on_change)
         if self._meters:
@@ -105,8 +105,8 @@ class Quotas:
     def bounds(self, namespace: str, groups: Sequence[Group], running: int, *, whole: bool) -> QuotaHeadroom | None:
         """Return what the quotas of a namespace leave to a workload, or None where they leave all that it requests.
 
-        The result is exact for pods of one class if the quota's domain is the whole cluster, a leaf, or contains the
-        domain that the members must share.
+        The result is exact for pods of one class if the domain of the quota is the whole cluster or a leaf. It is also
+        exact if that domain contains the domain that the members must share.
 
         Args:
             namespace: namespace of the workload.
@@ -125,11 +125,11 @@ class Quotas:
             if meter.domain and not meter.inside.any():
                 continue  # no node lies in the domain, so the quota excludes no node
             held = meter.held.get(namespace, {}) if meter.domain else self._accounts.held(namespace)
-            short, impossible = _short(meter, held, groups)
+            short, impossible = _short_columns(meter, held, groups)
             if not short:
                 continue
             never |= impossible
-            texts += [self._text(namespace, meter, column, _held(held, column), groups) for column in short]
+            texts += [self._text(namespace, meter, column, _held_amount(held, column), groups) for column in short]
             for number, group in enumerate(groups):
                 cap = _cap(meter, held, short, group, running, whole=whole or not meter.domain)
                 caps[number] += [cap] if cap is not None else []
@@ -174,9 +174,9 @@ class Quotas:
     def _follow_labels(self) -> None:
         """Update the sums for rows that came into a domain or left it."""
         generation = (self._domains.generation, self._nodes.rows)
-        if generation == self._at:
+        if generation == self._labels_seen:
             return
-        self._at = generation
+        self._labels_seen = generation
         for meter in self._meters:
             if not meter.domain:
                 continue
@@ -195,7 +195,7 @@ class Quotas:
 
     def _text(self, namespace: str, meter: _Meter, column: int, held: int, groups: Sequence[Group]) -> str:
         limit = meter.limits[column]
-        requested = sum(_asked(cls, column) * count for cls, count in groups)
+        requested = sum(_requested_amount(cls, column) * count for cls, count in groups)
         name = GPUS if column == GPU else self._resources.names[column]
         where = f" in {meter.domain}" if meter.domain else ""
         amounts = f"{_readable(column, held)} of {_readable(column, limit)} {name} in use"
@@ -204,13 +204,13 @@ class Quotas:
         return f"Quota of namespace {namespace}{where}: {amounts}, {requested_text}{never}."
 
 
-def _short(meter: _Meter, held: Mapping[int, int], groups: Sequence[Group]) -> tuple[list[int], bool]:
+def _short_columns(meter: _Meter, held: Mapping[int, int], groups: Sequence[Group]) -> tuple[list[int], bool]:
     """Return the columns with too little left, and whether the limit can never be enough."""
     short: list[int] = []
     never = False
     for column, limit in meter.limits.items():
-        requested = sum(_asked(cls, column) * count for cls, count in groups)
-        if requested and requested > limit - _held(held, column):
+        requested = sum(_requested_amount(cls, column) * count for cls, count in groups)
+        if requested and requested > limit - _held_amount(held, column):
             short.append(column)
             never |= requested > limit and not meter.domain
     return short, never
@@ -221,10 +221,12 @@ def _cap(
 ) -> Cap | None:
     """Return how many pods of a group may go to the quota's domain. ``whole``: all of them or none."""
     cls, count = group
-    amounts = [(column, amount) for column in short if (amount := _asked(cls, column))]
+    amounts = [(column, amount) for column in short if (amount := _requested_amount(cls, column))]
     if not amounts:
         return None
-    available_pods = min(max(0, meter.limits[column] - _held(held, column)) // amount for column, amount in amounts)
+    available_pods = min(
+        max(0, meter.limits[column] - _held_amount(held, column)) // amount for column, amount in amounts
+    )
     grantable_pods = min(meter.limits[column] // amount for column, amount in amounts)
     total = count + running
     if whole:
@@ -237,12 +239,12 @@ def _cap(
     )
 
 
-def _asked(cls: PodClass, column: int) -> int:
+def _requested_amount(cls: PodClass, column: int) -> int:
     """Return the amount that a pod requests, in the unit of limits: GPUs in thousandths, GPU shares included."""
     return WHOLE * cls.gpus + cls.share if column == GPU else cls.amount(column)
 
 
-def _held(held: Mapping[int, int], column: int) -> int:
+def _held_amount(held: Mapping[int, int], column: int) -> int:
     """Return the amount that pods hold, in the same unit."""
     if column == GPU:
         return WHOLE * held.get(GPU, 0) + held.get(GPU_SHARE, 0)

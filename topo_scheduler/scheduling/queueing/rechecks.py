@@ -2,9 +2,8 @@
 
 In a backlog, most workloads have the same demands as others. The engine makes a full attempt for the first of them. For
 the others it knows the result until the state improves. The cached decision and message are those that an attempt would
-have in the same turn; the engine only does not compute them again. The cache is valid only while the workload itself
-is unchanged (a changed workload becomes active, and the engine calls `forget`), and while everything else on which its
-demand depends is unchanged.
+have in the same turn; the engine only does not compute them again. The cache is valid while the workload and all other
+inputs of its demand are unchanged. A changed workload becomes active, and the engine calls `forget`.
 """
 
 from collections.abc import Callable, Hashable
@@ -128,13 +127,13 @@ class Rechecks:
             now: time in seconds.
         """
         attempt = self._attempts.refused
-        if attempt is None or not self._plain(workload) or len(pending) > least_of(workload):
+        if attempt is None or not self._is_time_independent(workload) or len(pending) > least_of(workload):
             return
         demand, known = attempt
         lasting, large = lasting_of(pending, size_of(workload)), self._reserving.is_large(workload)
         order = order_of(workload)
         first = pending[0].cls if len(workload.set_aside.classes) > 1 else None
-        if not self._alone(order) or known.stamp[1] or any(looks_around(member.cls) for member in pending):
+        if not self._no_special_rules(order) or known.stamp[1] or any(looks_around(member.cls) for member in pending):
             return
         applying = self._reserving.applying(order, lasting, now)
         kept_key = (None, self._reserving.holds.tells(applying))
@@ -164,7 +163,11 @@ class Rechecks:
         refused = self._refused.get(workload.id)
         if refused is None:
             return None
-        if refused.layout is not self._world.layout or refused.terms != self._terms() or not self._alone(refused.order):
+        if (
+            refused.layout is not self._world.layout
+            or refused.terms != self._terms()
+            or not self._no_special_rules(refused.order)
+        ):
             self.forget(workload.id)
             return None
         applying = self._reserving.applying(refused.order, refused.lasting, now)
@@ -197,12 +200,12 @@ class Rechecks:
 
     # ------------------------------------------------------------ inside
 
-    def _plain(self, workload: Workload) -> bool:
+    def _is_time_independent(self, workload: Workload) -> bool:
         """Return whether the demand of a workload does not depend on time, and none of its members has a place."""
         pending = all(member.stage is Stage.PENDING for member in workload.members.values())
         return pending and not workload.request.relax_after and not workload.problem
 
-    def _alone(self, order: Order) -> bool:
+    def _no_special_rules(self, order: Order) -> bool:
         """Return whether no reservation, quota or hold applies to single workloads only."""
         sharing, held_back = self._attempts.sharing, self._aside.outcomes.held_back
         if (

@@ -141,7 +141,7 @@ class SettingAside:
             shortage = workload.shortage = MemberShortage()
         workload.lacking_since = None
         if shortage.text != text:
-            shortage.text, shortage.due = text, now + _patience(shortage)
+            shortage.text, shortage.due = text, now + _report_pause(shortage)
         self.outcomes.hindered(workload, now)
         due = shortage.due <= now
         self.queue.wait(order_of(workload), None if due else shortage.due)
@@ -160,7 +160,7 @@ class SettingAside:
         return [EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text) for member in changed]
 
 
-def _patience(shortage: MemberShortage) -> float:
+def _report_pause(shortage: MemberShortage) -> float:
     """Return for how many more seconds the number of missing pods must stay the same until it is published again."""
     times = max(1, shortage.times // max(1, shortage.members))
     return min(MAX_REPORT_PAUSE_SECONDS, REPORT_DELAY_SECONDS * (2.0 ** min(times - 1, 32) - 1))

@@ -25,7 +25,7 @@ class Sharing:
         self._shut: dict[str, tuple[Cap, ...]] = {}
         self._names: list[tuple[str, str]] = []
         self._told: set[str] = set()
-        self._looked_at = -1
+        self._checked_generation = -1
         self.configure(spec)
 
     def configure(self, spec: TopologySpec) -> None:
@@ -36,7 +36,7 @@ class Sharing:
         self._names = [("spec.domainAccess", access.domain) for access in spec.domain_access]
         self._names += [("spec.quotas", quota.domain) for quota in spec.quotas if quota.domain]
         self._told.clear()
-        self._looked_at = -1
+        self._checked_generation = -1
 
     @property
     def configured(self) -> bool:
@@ -57,7 +57,7 @@ class Sharing:
             The groups with their caps; what quotas lack, as text, empty where they lack nothing; and whether the
             workload requests more than they can ever grant.
         """
-        access_caps = self._shut_to(namespace) if self._access else ()
+        access_caps = self._access_caps(namespace) if self._access else ()
         requested: list[Group] = [(cls, len(members)) for cls, members in groups]
         # Placement of members one by one does not count per domain in between.
         whole = len(requested) > 1 or is_tied(requested)
@@ -77,9 +77,9 @@ class Sharing:
 
     def complaints(self) -> list[str]:
         """Return warnings about invalid domains in the configuration. Each is returned once."""
-        if not self._names or self._looked_at == self._domains.generation or not len(self._nodes):
+        if not self._names or self._checked_generation == self._domains.generation or not len(self._nodes):
             return []
-        self._looked_at = self._domains.generation
+        self._checked_generation = self._domains.generation
         messages = []
         for name, message in self._domains.problems(self._names):
             if name not in self._told:
@@ -87,7 +87,7 @@ class Sharing:
                 messages.append(message)
         return messages
 
-    def _shut_to(self, namespace: str) -> tuple[Cap, ...]:
+    def _access_caps(self, namespace: str) -> tuple[Cap, ...]:
         caps = self._shut.get(namespace)
         if caps is None:
             caps = self._shut[namespace] = tuple(

@@ -150,7 +150,7 @@ class Turns:
             self._fairness = fairness
             self._tokens.clear()
             for namespace in list(self._held):
-                self._let_go(namespace)
+                self._release(namespace)
 
     def put(self, order: Order) -> None:
         """Make a workload ready."""
@@ -171,7 +171,7 @@ class Turns:
         if len(level.by_wait) > 2 * level.live + 64:
             self._compact(level)
         if namespace not in self._held and line[0][2] == ticket:
-            self._list(level, namespace)
+            self._insert(level, namespace)
 
     def drop(self, id_: str) -> None:
         """Remove a workload. Its entries in the heaps are void from now on."""
@@ -196,8 +196,8 @@ class Turns:
             return None
         for namespace, until in list(self._held.items()):
             if until <= now:
-                self._let_go(namespace)
-        self._relist()
+                self._release(namespace)
+        self._apply_changed_shares()
         for rank in self._ranked:
             level = self._levels[rank]
             selected = self._next(level, now) if level.live else None
@@ -236,7 +236,7 @@ class Turns:
     def _next(self, level: _Level, now: float) -> tuple[str, bool] | None:
         if not level.by_share_next and (id_ := self._overdue(level, now)) is not None:
             return id_, True
-        namespace = self._longest_ago(level) if level.misses >= MISSES else self._smallest(level)
+        namespace = self._oldest_turn(level) if level.misses >= MISSES else self._smallest_share(level)
         head = None if namespace is None else self._head(level, namespace)
         return None if head is None else (head[1], False)
 
@@ -254,7 +254,7 @@ class Turns:
             heapq.heappop(heap)
         return None
 
-    def _smallest(self, level: _Level) -> str | None:
+    def _smallest_share(self, level: _Level) -> str | None:
         heap = level.by_share
         while heap:
             key, namespace = heap[0]
@@ -262,12 +262,12 @@ class Turns:
                 if self._key(level, namespace) == key:
                     return namespace
                 heapq.heappop(heap)
-                self._list(level, namespace)
+                self._insert(level, namespace)
             else:
                 heapq.heappop(heap)
         return None
 
-    def _longest_ago(self, level: _Level) -> str | None:
+    def _oldest_turn(self, level: _Level) -> str | None:
         heap = level.by_turn
         while heap:
             turn, namespace = heap[0]
@@ -320,7 +320,7 @@ class Turns:
         head = None if namespace in self._held else self._head(level, namespace)
         return None if head is None else (self._shares.share(namespace), head[0], head[1])
 
-    def _list(self, level: _Level, namespace: str) -> None:
+    def _insert(self, level: _Level, namespace: str) -> None:
         """Insert a namespace with its current key."""
         key = self._key(level, namespace)
         if key is None:
@@ -336,7 +336,7 @@ class Turns:
             level.in_turn.add(namespace)
             heapq.heappush(level.by_turn, (self._last_turn.get(namespace, 0), namespace))
 
-    def _relist(self) -> None:
+    def _apply_changed_shares(self) -> None:
         """Apply changed shares."""
         changed = self._shares.take_changed()
         for level in self._levels.values():
@@ -344,15 +344,15 @@ class Turns:
                 continue
             names = list(level.lines) if changed is None else [name for name in changed if name in level.lines]
             for namespace in names:
-                self._list(level, namespace)
+                self._insert(level, namespace)
 
-    def _let_go(self, namespace: str) -> None:
+    def _release(self, namespace: str) -> None:
         del self._held[namespace]
         for rank, entry in self._set_aside.pop(namespace, ()):
             heapq.heappush(self._levels[rank].by_wait, entry)
         for level in self._levels.values():
             if namespace in level.lines:
-                self._list(level, namespace)
+                self._insert(level, namespace)
 
     def _compact(self, level: _Level) -> None:
         level.by_wait = [entry for entry in level.by_wait if self._is_live(entry[2], entry[3])]

@@ -63,7 +63,7 @@ class Waking:
         self._is_late: set[str] = set()
         self._late_rows: set[int] = set()
         """Rows that changed since the first of them was postponed."""
-        self._late_at = 0.0
+        self._next_check = 0.0
 
     def settle(self, now: float) -> None:
         """Move each workload that changed to its place in the queue."""
@@ -104,7 +104,7 @@ class Waking:
         freed = self._world.links.take_freed()
         if self._is_late:
             self._late_rows.update(rows)
-            self._look_late(now)
+            self._check_postponed(now)
         if not (rows or rules_changed or arrived or claims or stored or fallen or victims_changed or freed):
             return
         index = np.array(rows, np.int64)
@@ -134,7 +134,7 @@ class Waking:
                     if cls not in helps_by_class:
                         classes_left -= cls not in views
                         if classes_left < 0 and not rules:
-                            self._leave(workload, rows)
+                            self._postpone(workload, rows)
                             break
                         helps_by_class[cls] = self._helps(cls, index)
                     helps = helps_by_id[id(cls)] = helps_by_class[cls]
@@ -147,19 +147,19 @@ class Waking:
 
     def next_due(self) -> float | None:
         """Return when the next check of postponed workloads is due."""
-        return self._late_at if self._is_late else None
+        return self._next_check if self._is_late else None
 
-    def _leave(self, workload: Workload, rows: Iterable[int]) -> None:
+    def _postpone(self, workload: Workload, rows: Iterable[int]) -> None:
         self._late_rows.update(rows)
         if workload.id not in self._is_late:
             self._is_late.add(workload.id)
             self._late.setdefault(workload.namespace, deque()).append(workload.id)
 
-    def _look_late(self, now: float) -> None:
+    def _check_postponed(self, now: float) -> None:
         """Check some of the postponed workloads. Their namespaces take turns."""
-        if now < self._late_at:
+        if now < self._next_check:
             return
-        self._late_at = now + POSTPONED_PAUSE_SECONDS
+        self._next_check = now + POSTPONED_PAUSE_SECONDS
         rows = np.array(sorted(self._late_rows), np.int64)
         for _ in range(min(POSTPONED_PER_CHECK, len(self._is_late))):
             namespace = next(iter(self._late))

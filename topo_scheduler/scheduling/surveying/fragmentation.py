@@ -1,9 +1,9 @@
 """Fragmentation: the largest gang that would fit now, by level of the fabric and GPU model, and stranded GPUs.
 
 The survey considers members of two sizes. A *whole node* takes all GPUs of a node of which none is used. The *typical
-member* has the GPU count of the pods that together hold most GPUs of the cluster, but at most a node of the model.
-Without running pods it is a whole node. A GPU is *stranded* if it is free, but neither a whole node nor a typical
-member can use it. These are remainders on a node, and all free GPUs of a node without free CPU, memory or pod slots.
+member* has the GPU count of the pods that together hold most GPUs, but at most a node of the model. Without running
+pods it is a whole node. A GPU is *stranded* if it is free, but neither a whole node nor a typical member can use it.
+These are remainders on a node, and all free GPUs of a node without free CPU, memory or pod slots.
 
 The value of a level is the most that one of its domains has free, without the configured limits per leaf. GPUs of nodes
 that are not ready or cordoned are neither free nor stranded.
