@@ -302,7 +302,7 @@ class World:
 
     def whole(self, *names: str) -> bool:
         """Return whether all members of these gangs are bound to nodes that are well, or of all gangs."""
-        silent = {name for name in self.node_names() if not self.kubelet._node(name).answers}
+        silent = {name for name in self.node_names() if not self.kubelet._node(name).responsive}
         return all(
             len(where := self.nodes_of(name)) == self.gangs[name] and not silent.intersection(where)
             for name in (names or self.gangs)

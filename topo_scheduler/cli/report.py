@@ -76,7 +76,7 @@ def _origin(store: Store, pod: Pod) -> tuple[str, str]:
         gang = pod.metadata.annotations.get("topology.scheduler/gang-name")
         return ("Gang", gang) if gang else ("Pod", pod.metadata.name)
     kind, name, version = reference.kind, reference.name, reference.api_version
-    while (served := store.kinds.of(version, kind)) and (owner := store.find(served, name, namespace)):
+    while (served := store.kinds.kind_of(version, kind)) and (owner := store.find(served, name, namespace)):
         controller = next((ref for ref in owner["metadata"].get("ownerReferences", ()) if ref.get("controller")), None)
         if controller is None:
             break

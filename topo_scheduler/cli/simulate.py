@@ -102,10 +102,10 @@ def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
         job.yaml (arrives at the start); with commas between them: all at once
     """  # noqa: D301 - click reads the backspace
     from topo_scheduler.simulation.cases.model import LIVE, CaseError
-    from topo_scheduler.simulation.cases.reading import read_cluster, waiting_in
+    from topo_scheduler.simulation.cases.reading import pending_pods_spec, read_cluster
 
     try:
-        options = _Options(**given | {"workload": given["workload"] or waiting_in(given["cluster"])})
+        options = _Options(**given | {"workload": given["workload"] or pending_pods_spec(given["cluster"])})
         if options.workers and options.dask:
             raise CommandFailure("--workers and --dask: name one; a Dask cluster has workers of its own", USAGE)
         if options.bind_latency and options.fill is not None:
@@ -213,10 +213,10 @@ def _simulate(options: _Options, tasks: "Sequence[Task]") -> int:
     runs = [outcome.run for outcome in done]
     if options.out is not None:
         files = {outcome.run.file: outcome.placements for outcome in done}
-        write_result(options.out, runs, files, [lost_run(outcome.task, outcome.why) for outcome in lost])
+        write_result(options.out, runs, files, [lost_run(outcome.task, outcome.reason) for outcome in lost])
     _show(runs)
     for lost_task in lost:
-        say(f"lost: {_name(lost_task.task)}, seed {lost_task.task.seed}: {lost_task.why}", err=True)
+        say(f"lost: {_name(lost_task.task)}, seed {lost_task.task.seed}: {lost_task.reason}", err=True)
     if options.out is not None:
         say(f"{options.out / 'result.json'}: {len(runs)} {'run' if len(runs) == 1 else 'runs'}")
         say(f"{options.out / 'report.html'}: what happened, in pictures")

@@ -106,7 +106,7 @@ def submit(store: Store, path: Path, namespace: str = "default") -> int:
     """
     pods = 0
     for document in documents(path):
-        kind = store.kinds.of(document.get("apiVersion", ""), document.get("kind", ""))
+        kind = store.kinds.kind_of(document.get("apiVersion", ""), document.get("kind", ""))
         if kind is None:
             raise ValueError(f"{path}: {document.get('apiVersion')} {document.get('kind')} is not served here")
         store.create(kind, document, document.get("metadata", {}).get("namespace") or namespace)

@@ -30,7 +30,7 @@ class LostTask:
     """A task that was given up, and why."""
 
     task: Task
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

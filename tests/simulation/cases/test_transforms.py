@@ -13,13 +13,13 @@ from topo_scheduler.simulation.cases.making import TracedJob, make_arrival, make
 from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.reading import check_sizes, read_cluster, read_workload
 from topo_scheduler.simulation.cases.transforms import (
-    again,
-    at_most,
+    enlarge,
     fill,
-    first,
-    larger,
+    first_arrivals,
+    limit_gpus,
     offered_load,
-    repeated,
+    renamed_copy,
+    repeat,
     with_load,
 )
 from topo_scheduler.simulation.cases.what_if import place_of, what_if
@@ -142,7 +142,7 @@ def test_jobs_of_more_than_a_node_are_gangs_of_an_indexed_job() -> None:
 
 def test_larger_gangs() -> None:
     before = jobs(1, 4, 8, 16)
-    after = larger(before, small(), 8)
+    after = enlarge(before, small(), 8)
     assert [arrival_milli(one) for one in after.arrivals] == [8 * arrival_milli(one) for one in before.arrivals]
     assert [len(one.pods) for one in after.arrivals] == [1, 4, 8, 16]
     assert [one.pods[0].spec.containers[0].resources.requests["cpu"] for one in after.arrivals] == ["32000m"] * 4
@@ -155,14 +155,14 @@ def test_larger_gangs() -> None:
 def test_shares_and_pods_without_gpus_do_not_grow() -> None:
     share = make_pod("share", {"cpu": "1"}, share=500)
     workload = WorkloadCase("w", (Arrival("share", 0.0, None, (share,)),))
-    assert larger(workload, small(), 8) == workload
+    assert enlarge(workload, small(), 8) == workload
 
 
 def test_first_at_most_and_repeated() -> None:
     workload = jobs(1, 64, 8)
-    assert [one.name for one in first(workload, 2).arrivals] == ["j0", "j1"]
-    assert [one.name for one in at_most(workload, 8).arrivals] == ["j0", "j2"]
-    twice = repeated(workload, 2)
+    assert [one.name for one in first_arrivals(workload, 2).arrivals] == ["j0", "j1"]
+    assert [one.name for one in limit_gpus(workload, 8).arrivals] == ["j0", "j2"]
+    twice = repeat(workload, 2)
     assert [(one.name, one.at) for one in twice.arrivals] == [
         ("j0", 0.0),
         ("j1", 60.0),
@@ -171,7 +171,7 @@ def test_first_at_most_and_repeated() -> None:
         ("j1-run-2", 240.0),
         ("j2-run-2", 300.0),
     ]
-    assert offered_load(repeated(workload, 30), small()) == pytest.approx(offered_load(workload, small()), rel=0.5)
+    assert offered_load(repeat(workload, 30), small()) == pytest.approx(offered_load(workload, small()), rel=0.5)
 
 
 def test_time_counts_from_the_first_arrival() -> None:
@@ -179,12 +179,12 @@ def test_time_counts_from_the_first_arrival() -> None:
     late = replace(early, arrivals=tuple(replace(one, at=one.at + 600) for one in early.arrivals))
     assert offered_load(late, small()) == offered_load(early, small())
     assert offered_load(with_load(late, small(), 0.5), small()) == pytest.approx(0.5)
-    assert [one.at for one in repeated(late, 2).arrivals] == [600.0, 660.0, 720.0, 780.0, 840.0, 900.0]
+    assert [one.at for one in repeat(late, 2).arrivals] == [600.0, 660.0, 720.0, 780.0, 840.0, 900.0]
 
 
 def test_once_more_is_another_of_the_same_kind() -> None:
     (one,) = jobs(16).arrivals
-    other = again(one, "again")
+    other = renamed_copy(one, "again")
     assert arrival_milli(other) == arrival_milli(one)
     assert not {pod.metadata.uid for pod in one.pods} & {pod.metadata.uid for pod in other.pods}
     assert not one.owners.keys() & other.owners.keys()

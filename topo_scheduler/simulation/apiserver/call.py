@@ -104,4 +104,4 @@ class Call:
 
     def answer(self, kind: ApiKind, record: ObjectVersion, code: int = 200) -> ServerResponse:
         """Return a response with an object, in the form that the client accepts."""
-        return ServerResponse(self.encoder(kind).one(record), code)
+        return ServerResponse(self.encoder(kind).encode_object(record), code)

@@ -64,7 +64,7 @@ def _selectable(json_path: str) -> tuple[str, Path]:
 
 
 def _version_view(group: str, version: str, stored: str) -> View:
-    def named(name: str, obj: Json) -> Json:
+    def with_version(name: str, obj: Json) -> Json:
         return {**obj, "apiVersion": f"{group}/{name}"}
 
-    return View(f"{group}/{version}", lambda obj: named(version, obj), lambda obj: named(stored, obj))
+    return View(f"{group}/{version}", lambda obj: with_version(version, obj), lambda obj: with_version(stored, obj))

@@ -58,13 +58,13 @@ class Encoder:
     include: str = "Metadata"
     """The part of each object in rows of a table: ``None``, ``Metadata`` or ``Object``."""
 
-    def one(self, record: ObjectVersion) -> bytes:
+    def encode_object(self, record: ObjectVersion) -> bytes:
         """Return a single object."""
         if self.form == "table":
             return encode(self._table([record], record["metadata"].get("resourceVersion", "")))
         return record.encoded(METADATA if self.form == "metadata" else self.kind.view)
 
-    def many(self, records: Sequence[ObjectVersion], metadata: Json) -> bytes:
+    def encode_list(self, records: Sequence[ObjectVersion], metadata: Json) -> bytes:
         """Return a list."""
         if self.form == "table":
             return encode({**self._table(records, ""), "metadata": metadata})
@@ -77,14 +77,14 @@ class Encoder:
     def _item(self) -> Callable[[ObjectVersion], bytes]:
         """Return an encoder of list items; a typed list does not repeat the type in its items, as on a real server."""
         if self.form == "metadata" or self.kind.custom:
-            return self.one
+            return self.encode_object
         view = self.kind.view
         skip = len(encode({"apiVersion": self.kind.api_version, "kind": self.kind.kind}))
         return lambda record: b"{" + record.encoded(view)[skip:]
 
     def event(self, kind: str, record: ObjectVersion) -> bytes:
         """Return a line of a watch stream."""
-        return b'{"type":"' + kind.encode() + b'","object":' + self.one(record) + b"}\n"
+        return b'{"type":"' + kind.encode() + b'","object":' + self.encode_object(record) + b"}\n"
 
     def bookmark(self, revision: int, *, initial_end: bool = False) -> bytes:
         """Return a bookmark, which announces the current revision on a stream without events."""

@@ -246,7 +246,7 @@ class Registry:
         """Return the kind at a path, or None."""
         return self._by_path.get((group, version, plural))
 
-    def of(self, api_version: str, kind: str) -> ApiKind | None:
+    def kind_of(self, api_version: str, kind: str) -> ApiKind | None:
         """Return the kind that an object or a reference names, in any version of its group; None if unknown."""
         group = api_version.rpartition("/")[0]
         return next((candidate for candidate in self if candidate.kind == kind and candidate.group == group), None)

@@ -64,7 +64,7 @@ def list_objects(call: Call) -> ServerResponse:
         metadata["continue"] = _token(page.revision, page.last)
         if page.remaining is not None:
             metadata["remainingItemCount"] = page.remaining
-    return ServerResponse(call.encoder(kind).many(page.records, metadata))
+    return ServerResponse(call.encoder(kind).encode_list(page.records, metadata))
 
 
 def _exact_revision(query: Mapping[str, str], limit: int) -> int | None:

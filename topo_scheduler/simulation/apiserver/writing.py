@@ -163,7 +163,7 @@ def delete_collection(call: Call) -> ServerResponse:
     records = call.store.list(kind, call.selection(kind))
     for record in records:
         call.store.delete(kind, record.key.name, record.key.namespace, options)
-    return ServerResponse(call.encoder(kind).many(records, {"resourceVersion": str(call.store.revision)}))
+    return ServerResponse(call.encoder(kind).encode_list(records, {"resourceVersion": str(call.store.revision)}))
 
 
 def _delete_options(call: Call) -> DeleteOptions:

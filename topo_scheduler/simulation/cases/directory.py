@@ -54,7 +54,7 @@ SNAPSHOT_KEYS: Final[Mapping[str, tuple[str, str]]] = {
 """API version and kind of the items in each list of a snapshot of ``topo-scheduler filter``."""
 
 
-def unpacked(documents: Iterable[Document]) -> list[Document]:
+def split_snapshots(documents: Iterable[Document]) -> list[Document]:
     """Return the objects; snapshots of ``topo-scheduler filter`` are split into their objects."""
     objects: list[Document] = []
     for document in documents:
@@ -76,7 +76,7 @@ def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
         CaseError: an object can't be used, or two objects have the same name.
     """
     kinds: dict[str, list[Document]] = {}
-    for document in once(unpacked(documents)):
+    for document in deduplicated(split_snapshots(documents)):
         kind, group = document.kind, document.group
         foreign = document.api_version and group != _GROUPS.get(kind, group)  # Longhorn has Nodes too
         kinds.setdefault(f"{kind}.{group}" if foreign else kind, []).append(document)
@@ -130,7 +130,7 @@ def _requested(container: Container) -> Container:
     return structs.replace(container, resources=structs.replace(resources, requests=requests))
 
 
-def once(documents: Iterable[Document]) -> list[Document]:
+def deduplicated(documents: Iterable[Document]) -> list[Document]:
     """Return the documents without duplicates; the same object may be in several files.
 
     Raises:
@@ -148,8 +148,8 @@ def once(documents: Iterable[Document]) -> list[Document]:
             and key[-1]
             and (existing.obj != document.obj if not uid else existing.metadata.get("uid") != uid)
         ):
-            raise document.error(f"there is another of this name in {existing.where}", "rename one, or delete it")
-        seen[key if key[-1] else (*key, document.where)] = document
+            raise document.error(f"there is another of this name in {existing.location}", "rename one, or delete it")
+        seen[key if key[-1] else (*key, document.location)] = document
     return list(seen.values())
 
 
@@ -189,7 +189,7 @@ def groups_of(documents: Iterable[Document]) -> tuple[PodGroup, ...]:
     return tuple(groups)
 
 
-def above_of(pods: Iterable[Pod], known: Mapping[str, Job | PartialObject]) -> dict[str, Job | PartialObject]:
+def known_owners(pods: Iterable[Pod], known: Mapping[str, Job | PartialObject]) -> dict[str, Job | PartialObject]:
     """Return the controllers of pods, and their controllers, found in ``known``, by uid."""
     owners: dict[str, Job | PartialObject] = {}
     for pod in pods:
@@ -200,7 +200,7 @@ def above_of(pods: Iterable[Pod], known: Mapping[str, Job | PartialObject]) -> d
     return owners
 
 
-def together(pod: Pod, owners: Mapping[str, Job | PartialObject]) -> str:
+def gang_of(pod: Pod, owners: Mapping[str, Job | PartialObject]) -> str:
     """Return the gang that a pod names, ``namespace/name``, empty for none. All pods of a gang arrive together."""
     namespace, labels, annotations = pod.metadata.namespace, pod.metadata.labels, pod.metadata.annotations
     native = (pod.spec.scheduling_group or {}).get("podGroupName")
@@ -215,12 +215,12 @@ def _topology(documents: Iterable[Document]) -> TopologySpec | None:
     texts: dict[str, str] = {}
     for document in documents:
         if document.kind in CONFIG_KINDS and document.api_version == API_VERSION:
-            texts[document.where] = yaml.safe_dump(document.obj)
+            texts[document.location] = yaml.safe_dump(document.obj)
         elif document.kind == "ConfigMap" and document.metadata.get("name") == CONFIG_MAP:
             data = document.obj.get("data")
             if not isinstance(data, Mapping):
                 raise document.error("data is no mapping")
-            texts |= {f"{document.where}: {key}": str(value) for key, value in data.items()}
+            texts |= {f"{document.location}: {key}": str(value) for key, value in data.items()}
     if not texts:
         return None
     try:

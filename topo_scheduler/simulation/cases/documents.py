@@ -73,19 +73,19 @@ class Document:
         return spec if isinstance(spec, Mapping) else {}
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """File and line; the path alone if the line is 0."""
         return f"{self.path}:{self.line}" if self.line else str(self.path)
 
     @property
-    def named(self) -> str:
+    def description(self) -> str:
         """Kind, namespace and name."""
         parts = [str(self.metadata.get(part) or "") for part in ("namespace", "name")]
         return f"{self.kind or 'object'} {'/'.join(filter(None, parts)) or 'without a name'}"
 
     def error(self, problem: str, remedy: str = _REMEDY) -> CaseError:
         """Return a `CaseError` that names this object."""
-        return wrong(self.path, self.line, f"{self.named}: {problem}", remedy)
+        return wrong(self.path, self.line, f"{self.description}: {problem}", remedy)
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -185,7 +185,7 @@ class _ItemLines:
         self._from = 0
         self._line = 1
 
-    def of(self, item: object) -> int:
+    def line_of(self, item: object) -> int:
         """Return the line of an item, near its name."""
         metadata = item.get("metadata") if isinstance(item, dict) else None
         name = metadata.get("name") if isinstance(metadata, dict) else None
@@ -215,7 +215,7 @@ def _flat(path: Path, obj: object, lines: _ItemLines | list[int], line: int = 1)
     if isinstance(items, list) and (not obj.get("kind") or str(obj["kind"]).endswith("List")):
         kind = str(obj.get("kind") or "").removesuffix("List")
         for number, item in enumerate(items):
-            item_line = lines.of(item) if isinstance(lines, _ItemLines) else [*lines[number : number + 1], line][0]
+            item_line = lines.line_of(item) if isinstance(lines, _ItemLines) else [*lines[number : number + 1], line][0]
             if not isinstance(item, dict):
                 raise wrong(path, item_line, f"items[{number}] is {_described(item)}", _REMEDY)
             if kind and not item.get("kind"):  # items of a raw list have no kind
@@ -223,7 +223,7 @@ def _flat(path: Path, obj: object, lines: _ItemLines | list[int], line: int = 1)
             yield from _flat(path, item, [], item_line)  # lists may contain lists
         return
     if isinstance(lines, _ItemLines):
-        line = lines.of(obj)
+        line = lines.line_of(obj)
     yield Document(obj, path, line)
 
 

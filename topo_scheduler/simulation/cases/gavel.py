@@ -78,7 +78,7 @@ def _job(path: Path, line: int, fields: list[str]) -> TracedJob:
     if rate is None:
         remedy = f"its steps can't be turned into seconds; known are {', '.join(sorted(STEPS_A_SECOND)[:4])}, …"
         raise wrong(path, line, f"unknown model {quoted(fields[0])}", remedy)
-    steps, gpus = _whole(path, line, "steps", fields[4]), _whole(path, line, "GPUs", fields[6])
+    steps, gpus = _whole_number(path, line, "steps", fields[4]), _whole_number(path, line, "GPUs", fields[6])
     if gpus > MOST_GPUS:
         raise wrong(path, line, f"{gpus} GPUs", f"write at most {MOST_GPUS}")
     seconds = max(round(steps / rate, 3), LEAST_SECONDS)
@@ -90,7 +90,7 @@ def _plain(stem: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-") or "job"
 
 
-def _whole(path: Path, line: int, noun: str, text: str) -> int:
+def _whole_number(path: Path, line: int, noun: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,15}", text.strip()) or int(text) < 1:
         raise wrong(path, line, f"{quoted(text)} is no number of {noun}", "write a whole number from 1 up")
     return int(text)

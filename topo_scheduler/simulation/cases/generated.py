@@ -22,7 +22,7 @@ from topo_scheduler.simulation.cases.making import (
     take_host,
 )
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase
-from topo_scheduler.simulation.cases.options import Options, duration, number, whole
+from topo_scheduler.simulation.cases.options import Options, duration, number, whole_number
 from topo_scheduler.simulation.cases.tables import quoted
 
 LEAF_SPINE: Final = "leaf-spine"
@@ -42,8 +42,11 @@ def leaf_spine(parameters: Options) -> ClusterCase:
     Raises:
         CaseError: a parameter is wrong or unknown.
     """
-    spines, leaves = parameters.take("spines", whole(1, 10_000), 1), parameters.take("leaves", whole(1, 10_000), 1)
-    nodes_per_leaf = parameters.take("nodes", whole(1, 10_000), 1)
+    spines, leaves = (
+        parameters.take("spines", whole_number(1, 10_000), 1),
+        parameters.take("leaves", whole_number(1, 10_000), 1),
+    )
+    nodes_per_leaf = parameters.take("nodes", whole_number(1, 10_000), 1)
     host: Host = take_host(parameters)
     parameters.finish()
     if spines * leaves * nodes_per_leaf > MOST_NODES:
@@ -76,7 +79,7 @@ def stream(kind: str, parameters: Options, seed: int) -> list[TracedJob]:
                 f"{parameters.spec}: {name} is missing; write such as rate=120/h and duration=lognormal:mean=2h"
             )
     rate = parameters.take("rate", _rate, 1.0)
-    jobs = parameters.take("jobs", whole(1, MOST_JOBS), 1000)
+    jobs = parameters.take("jobs", whole_number(1, MOST_JOBS), 1000)
     sizes = parameters.take("sizes", _sizes, {1: 1.0})
     spread = max(parameters.take("cv", number(0.0, 100.0), 1.0), _LEAST_CV) if kind == "gamma" else 1.0
     rng = random.Random(seed)
@@ -109,7 +112,7 @@ def _sizes(text: str) -> dict[int, float]:
     weights: dict[int, float] = {}
     for entry in text.split("|"):
         size, _, weight = entry.partition(":")
-        gpus = whole(1, 100_000)(size)
+        gpus = whole_number(1, 100_000)(size)
         if gpus in weights:
             raise ValueError(f"{gpus} GPUs are there twice")
         weights[gpus] = number(0.0)(weight or "1")

@@ -17,7 +17,7 @@ from topo_scheduler.kube.groups import served_groups
 from topo_scheduler.kube.listing import list_all
 from topo_scheduler.kube.resources import BUDGETS, NAMESPACES, NODES, OWNER_KINDS, PODS, Object, Resource
 from topo_scheduler.kube.storage import storage_sinks
-from topo_scheduler.simulation.cases.directory import above_of
+from topo_scheduler.simulation.cases.directory import known_owners
 from topo_scheduler.simulation.cases.documents import Document
 from topo_scheduler.simulation.cases.model import LIVE, Arrival, CaseError, ClusterCase
 from topo_scheduler.state.groups import PodGroup, read_group
@@ -90,7 +90,7 @@ async def read_cluster_of(client: Client) -> ClusterCase:
         tuple(budgets),
         tuple(namespaces),
         storage=stored,
-        priority_classes=tuple(_told(priority_class) for priority_class in priorities),
+        priority_classes=tuple(_priority_class_object(priority_class) for priority_class in priorities),
         waiting=_waiting(pods, owners),
     )
 
@@ -100,7 +100,7 @@ def _waiting(pods: Sequence[Pod], owners: Mapping[str, Job | PartialObject]) -> 
     from topo_scheduler.simulation.cases.manifests import read_manifests
 
     pending = [pod for pod in pods if not (pod.spec.node_name or pod.finished or pod.metadata.deletion_timestamp)]
-    above = above_of(pending, owners)
+    above = known_owners(pending, owners)
     objects = [{"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(pod)} for pod in pending]
     objects += [_owner(owner) for owner in above.values()]
     return read_manifests(LIVE, [Document(obj, Path(LIVE), 0) for obj in objects]).arrivals
@@ -111,7 +111,7 @@ def _owner(owner: Job | PartialObject) -> dict[str, Any]:
     return {"apiVersion": "batch/v1", "kind": "Job", **fields} if isinstance(owner, Job) else fields
 
 
-def _told(priority_class: _PriorityClass) -> dict[str, Any]:
+def _priority_class_object(priority_class: _PriorityClass) -> dict[str, Any]:
     fields: dict[str, Any] = {"metadata": {"name": priority_class.metadata.name}, "value": priority_class.value}
     fields |= {"preemptionPolicy": priority_class.preemption_policy} if priority_class.preemption_policy else {}
     return fields | ({"globalDefault": True} if priority_class.global_default else {})
@@ -149,4 +149,4 @@ async def _owners(client: Client, pods: Sequence[Pod]) -> dict[str, Job | Partia
     for kind in sorted(kinds_in_use & kinds.keys()):
         for item in await _allowed(client, kinds[kind]):
             listed[item.metadata.uid] = item
-    return above_of(pods, listed)
+    return known_owners(pods, listed)

@@ -26,7 +26,7 @@ from topo_scheduler.api.objects import (
 from topo_scheduler.api.process import SCHEDULER_NAME
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth, parse_quantity
 from topo_scheduler.simulation.cases.model import Arrival
-from topo_scheduler.simulation.cases.options import Options, one_of, whole, word
+from topo_scheduler.simulation.cases.options import Options, one_of, whole_number, word
 
 GPU: Final = GPU_RESOURCES[0]
 LEVELS: Final = ("fabric", "core", "spine", "leaf")
@@ -58,10 +58,10 @@ class Host:
 def take_host(options: Options) -> Host:
     """Read the properties of nodes from options."""
     return Host(
-        gpus=options.take("gpus", whole(1, 64), 8),
+        gpus=options.take("gpus", whole_number(1, 64), 8),
         cpu=options.take("cpu", _cpu, "128"),
         memory=options.take("memory", _memory, "1Ti"),
-        pods=options.take("pods", whole(1, 100_000), 110),
+        pods=options.take("pods", whole_number(1, 100_000), 110),
         model=options.take("model", word, ""),
         bandwidth=options.take("bandwidth", _bandwidth, ""),
         sharing=options.take("sharing", one_of("true", "false"), "false") == "true",

@@ -17,7 +17,14 @@ from topo_scheduler.api.durations import DurationError, parse_duration
 from topo_scheduler.api.objects import Job, PartialObject, Pod
 from topo_scheduler.api.process import SCHEDULER_NAME
 from topo_scheduler.simulation.apiserver.objects import Json
-from topo_scheduler.simulation.cases.directory import groups_of, once, owner_of, owners_of, together, unpacked
+from topo_scheduler.simulation.cases.directory import (
+    deduplicated,
+    gang_of,
+    groups_of,
+    owner_of,
+    owners_of,
+    split_snapshots,
+)
 from topo_scheduler.simulation.cases.documents import Document, convert
 from topo_scheduler.simulation.cases.expanding import JOBSET, TABLES, Expander
 from topo_scheduler.simulation.cases.model import Arrival, WorkloadCase
@@ -47,9 +54,11 @@ def read_manifests(
     Raises:
         CaseError: an object can't be used.
     """
-    documents = once(unpacked(documents))
+    documents = deduplicated(split_snapshots(documents))
     # The seed of generated names and uids comes from these objects, so that other inputs get other names.
-    expander = Expander(crc32("\n".join(f"{document.path.name} {document.named}" for document in documents).encode()))
+    expander = Expander(
+        crc32("\n".join(f"{document.path.name} {document.description}" for document in documents).encode())
+    )
     for obj in (*(document.obj for document in documents if document.kind == "PriorityClass"), *priority_classes):
         expander.add_priority_class(obj)
     owned = {uid for document in documents for uid in _controllers(document)}
@@ -59,7 +68,7 @@ def read_manifests(
         arrival = _arrival(document, documents, expander, owned)
         if arrival is not None:
             _add(arrivals_by_key, arrival, groups)
-    arrivals = _named(arrivals_by_key)
+    arrivals = _with_unique_names(arrivals_by_key)
     unnamed_groups = tuple(groups.values())
     if unnamed_groups and arrivals:  # no pod among the objects names these groups; the simulation still needs them
         arrivals[0] = replace(arrivals[0], groups=(*arrivals[0].groups, *unnamed_groups))
@@ -129,7 +138,7 @@ def _arrival(document: Document, documents: Sequence[Document], expander: Expand
             pod.spec.scheduler_name = SCHEDULER_NAME
     name = f"{pods[0].metadata.namespace}/{document.metadata.get('name') or pods[0].metadata.name}"
     seconds = _seconds(document, pods, owners)
-    return Arrival(name, _moment(document), seconds, tuple(pods), owners, source=document.where)
+    return Arrival(name, _moment(document), seconds, tuple(pods), owners, source=document.location)
 
 
 def _at(document: Document, obj: Json) -> Document:
@@ -163,13 +172,13 @@ def _is_over(document: Document) -> bool:
 # ---------------------------------------------------------------- times
 
 
-def _told(document: Document, name: str) -> str | None:
+def _annotation(document: Document, name: str) -> str | None:
     value = _part(document.metadata.get("annotations"), name)
     return None if value is None else str(value)
 
 
 def _moment(document: Document) -> float:
-    text = _told(document, ARRIVES)
+    text = _annotation(document, ARRIVES)
     if text is None or _NOTHING.fullmatch(text.strip()):
         return 0.0
     return _duration(document, ARRIVES, text)
@@ -184,7 +193,7 @@ def _duration(document: Document, name: str, text: str) -> float:
 
 def _seconds(document: Document, pods: Sequence[Pod], owners: Mapping[str, Job | PartialObject]) -> float | None:
     """Return how long a workload runs, in seconds: as annotated for the simulator, else as its longest pod expects."""
-    if (text := _told(document, RUNS)) is not None:
+    if (text := _annotation(document, RUNS)) is not None:
         return _duration(document, RUNS, text)
     longest = max(_expected(document, pod, owners) for pod in pods)
     return None if longest == inf else longest
@@ -209,7 +218,7 @@ def _expected(document: Document, pod: Pod, owners: Mapping[str, Job | PartialOb
 
 
 def _add(arrivals_by_key: dict[str, Arrival], arrival: Arrival, groups: dict[str, PodGroup]) -> None:
-    gang = together(arrival.pods[0], arrival.owners)
+    gang = gang_of(arrival.pods[0], arrival.owners)
     group = groups.pop(gang, None)
     if group is not None:
         arrival = replace(arrival, groups=(group,))
@@ -228,7 +237,7 @@ def _add(arrivals_by_key: dict[str, Arrival], arrival: Arrival, groups: dict[str
     )
 
 
-def _named(arrivals_by_key: Mapping[str, Arrival]) -> list[Arrival]:
+def _with_unique_names(arrivals_by_key: Mapping[str, Arrival]) -> list[Arrival]:
     """Return the arrivals under unique names."""
     names = {
         key: key.removeprefix("gang ") if key.startswith("gang ") else arrival.name

@@ -43,8 +43,8 @@ def read_muri(path: Path) -> list[TracedJob]:
         if job in seen:
             raise row.error(f"job_id {job} is in line {seen[job]} already", "rename one, or delete it")
         seen[job] = row.line
-        gpus, at = row.whole("num_gpu", low=1, high=MOST_GPUS), row.whole("submit_time") / 1000
-        seconds = max(row.whole("duration") / 1000, LEAST_SECONDS)
-        priority = row.whole("priority", high=1_000_000_000) if row.fields.get("priority", "").strip() else 0
-        jobs.append(TracedJob(f"job-{job}", at, seconds, gpus, priority, row.where))
+        gpus, at = row.whole_number("num_gpu", low=1, high=MOST_GPUS), row.whole_number("submit_time") / 1000
+        seconds = max(row.whole_number("duration") / 1000, LEAST_SECONDS)
+        priority = row.whole_number("priority", high=1_000_000_000) if row.fields.get("priority", "").strip() else 0
+        jobs.append(TracedJob(f"job-{job}", at, seconds, gpus, priority, row.location))
     return jobs

@@ -40,9 +40,9 @@ def read_openb_nodes(path: Path) -> ClusterCase:
     for row in read_rows(path, NODE_COLUMNS, LEVELS):
         name = _once(row, row.text("sn"), seen)
         host = Host(
-            gpus=row.whole("gpu", high=MOST_GPUS),
-            cpu=f"{row.whole('cpu_milli', low=1)}m",
-            memory=f"{row.whole('memory_mib', low=1, high=MOST_MIB)}Mi",
+            gpus=row.whole_number("gpu", high=MOST_GPUS),
+            cpu=f"{row.whole_number('cpu_milli', low=1)}m",
+            memory=f"{row.whole_number('memory_mib', low=1, high=MOST_MIB)}Mi",
             pods=MOST_PODS,
             model=row.fields["model"].strip(),
             sharing=True,
@@ -80,14 +80,14 @@ def read_openb_pods(path: Path) -> WorkloadCase:
 
 
 def _arrival(row: Row, name: str) -> Arrival:
-    gpus, milli = row.whole("num_gpu", high=MOST_GPUS), row.whole("gpu_milli", high=WHOLE)
+    gpus, milli = row.whole_number("num_gpu", high=MOST_GPUS), row.whole_number("gpu_milli", high=WHOLE)
     if gpus and not milli:
         raise row.error(f"num_gpu is {gpus} and gpu_milli 0", "write the thousandths of each GPU, 1000 for whole ones")
     if gpus > 1 and milli != WHOLE:
         raise row.error(f"num_gpu is {gpus} and gpu_milli {milli}", "only one GPU can be shared; write 1000")
     requests: dict[str, Quantity] = {
-        "cpu": f"{row.whole('cpu_milli')}m",
-        "memory": f"{row.whole('memory_mib', high=MOST_MIB)}Mi",
+        "cpu": f"{row.whole_number('cpu_milli')}m",
+        "memory": f"{row.whole_number('memory_mib', high=MOST_MIB)}Mi",
     }
     share = milli if is_share(gpus, milli) else 0
     if gpus and not share:
@@ -103,4 +103,4 @@ def _arrival(row: Row, name: str) -> Arrival:
         )
     seconds = None if deleted is None or begun is None else seconds_of(begun, deleted)
     pod = make_pod(name, requests, share=share, models=models)
-    return Arrival(name, -inf if created is None else float(created), seconds, (pod,), source=row.where)
+    return Arrival(name, -inf if created is None else float(created), seconds, (pod,), source=row.location)

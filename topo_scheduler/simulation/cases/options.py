@@ -86,7 +86,7 @@ def split_generator(spec: str) -> tuple[str, Mapping[str, str], Options]:
 # ---------------------------------------------------------------- values
 
 
-def whole(low: int, high: int) -> Callable[[str], int]:
+def whole_number(low: int, high: int) -> Callable[[str], int]:
     """Return a parser of whole numbers from ``low`` to ``high``."""
 
     def parse(text: str) -> int:

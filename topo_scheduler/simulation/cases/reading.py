@@ -19,10 +19,10 @@ from topo_scheduler.simulation.cases.directory import read_objects
 from topo_scheduler.simulation.cases.documents import SUFFIXES, Document, read_documents, read_folder
 from topo_scheduler.simulation.cases.making import TracedJob, make_arrival, take_host
 from topo_scheduler.simulation.cases.model import LIVE, Arrival, CaseError, ClusterCase, WorkloadCase
-from topo_scheduler.simulation.cases.options import Options, number, one_of, split_generator, split_path, whole
+from topo_scheduler.simulation.cases.options import Options, number, one_of, split_generator, split_path, whole_number
 from topo_scheduler.simulation.cases.recorded import is_record, read_record
 from topo_scheduler.simulation.cases.tables import header_of, quoted, read_text, wrong
-from topo_scheduler.simulation.cases.transforms import at_most, first, larger, repeated, with_load
+from topo_scheduler.simulation.cases.transforms import enlarge, first_arrivals, limit_gpus, repeat, with_load
 from topo_scheduler.state.resources import ResourceTable
 
 _MOST: Final = 1_000_000
@@ -162,17 +162,17 @@ def read_workload(spec: str, seed: int = 42, *, cluster: ClusterCase | None = No
 
 def _changed(spec: str, workload: WorkloadCase, changes: _Changes, cluster: ClusterCase | None) -> WorkloadCase:
     if changes.jobs is not None:
-        workload = first(workload, changes.jobs)
+        workload = first_arrivals(workload, changes.jobs)
     if changes.at_most is not None:
-        workload = at_most(workload, changes.at_most)
+        workload = limit_gpus(workload, changes.at_most)
     if changes.gangs > 1:
-        workload = larger(workload, cluster, changes.gangs)
+        workload = enlarge(workload, cluster, changes.gangs)
     if not workload.arrivals:
         raise CaseError(f"{spec}: nothing arrives; it needs pods, or objects that make pods")
     if cluster is not None:
         check_sizes(workload, cluster, changes.gangs)
     if changes.repeat > 1:
-        workload = repeated(workload, changes.repeat)
+        workload = repeat(workload, changes.repeat)
     if changes.load is not None:
         if cluster is None:
             raise CaseError(f"{spec}: load is a share of a cluster's GPUs; name a cluster too")
@@ -183,15 +183,15 @@ def _changed(spec: str, workload: WorkloadCase, changes: _Changes, cluster: Clus
 
 def _take_changes(options: Options) -> _Changes:
     return _Changes(
-        options.take("jobs", whole(1, _MOST), None),
-        options.take("at-most", whole(1, _MOST), None),
-        options.take("gangs", whole(1, 1000), 1),
-        options.take("repeat", whole(1, 1000), 1),
+        options.take("jobs", whole_number(1, _MOST), None),
+        options.take("at-most", whole_number(1, _MOST), None),
+        options.take("gangs", whole_number(1, 1000), 1),
+        options.take("repeat", whole_number(1, 1000), 1),
         options.take("load", number(0.0, 1000.0), None),
     )
 
 
-def waiting_in(cluster: str) -> str:
+def pending_pods_spec(cluster: str) -> str:
     """Return the spec of the pending pods of a cluster, the default workload.
 
     Raises:
@@ -272,7 +272,7 @@ def _of_jobs(
     The caller applies ``changes`` afterwards. Here they decide which jobs are checked for size before pods are made.
     """
     largest = max((node_milli(node) // WHOLE for node in cluster.nodes), default=0) if cluster else 0
-    node_gpus = options.take("node-gpus", whole(1, 64), max(1, largest or 8))
+    node_gpus = options.take("node-gpus", whole_number(1, 64), max(1, largest or 8))
     annotate_durations = options.take("durations", one_of("told", "untold"), "untold") == "told"
     ignore_priorities = options.take("priorities", one_of("kept", "ignored"), "kept") == "ignored"
     first_arrival = min((job.at for job in jobs), default=0.0)

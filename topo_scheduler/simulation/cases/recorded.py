@@ -19,7 +19,7 @@ from topo_scheduler.observability.segments import LINES, RecordError
 from topo_scheduler.recording.calls import decode_arguments
 from topo_scheduler.recording.lines import TERM, Header, RecordedOwner, RecordLine, decode_lineage
 from topo_scheduler.recording.reading import read_segments
-from topo_scheduler.simulation.cases.directory import above_of, together
+from topo_scheduler.simulation.cases.directory import gang_of, known_owners
 from topo_scheduler.simulation.cases.making import seconds_of
 from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.tables import wrong
@@ -187,7 +187,7 @@ def _cluster(folder: Path, history: _Told) -> ClusterCase:
         folder.name,
         tuple(history.nodes.values()),
         tuple(running),
-        above_of(running, history.owners),
+        known_owners(running, history.owners),
         tuple(history.groups.values()),
         tuple(history.budgets.values()),
         tuple(history.namespaces.values()),
@@ -208,9 +208,9 @@ def _workload(folder: Path, history: _Told) -> WorkloadCase:
     ]
     batches: dict[str, list[list[_Seen]]] = {}
     for seen in sorted(pending, key=lambda seen: seen.first):
-        owners = above_of([seen.pod], history.owners)
+        owners = known_owners([seen.pod], history.owners)
         controller = seen.pod.metadata.controller
-        name = together(seen.pod, owners) or (
+        name = gang_of(seen.pod, owners) or (
             f"{seen.pod.metadata.namespace}/{controller.name if controller else seen.pod.metadata.name}"
         )
         name_batches = batches.setdefault(name, [])
@@ -237,4 +237,4 @@ def _arrival(folder: Path, history: _Told, name: str, batch: list[_Seen]) -> Arr
         )
     pods = [seen.pod for seen in batch]
     at = max(0.0, min(seen.first for seen in batch) - (history.began or 0.0))
-    return Arrival(name, round(at, 3), seconds, tuple(pods), above_of(pods, history.owners), source=str(folder))
+    return Arrival(name, round(at, 3), seconds, tuple(pods), known_owners(pods, history.owners), source=str(folder))

@@ -52,7 +52,7 @@ class Row:
     fields: dict[str, str]
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         """File and line."""
         return f"{self.path}:{self.line}"
 
@@ -67,7 +67,7 @@ class Row:
             raise self.error(f"{column} is empty", f"give each line its {column}, or delete the line")
         return value
 
-    def whole(self, column: str, low: int = 0, high: int = 2**53) -> int:
+    def whole_number(self, column: str, low: int = 0, high: int = 2**53) -> int:
         """Return a whole number within bounds."""
         value = self.fields[column].strip()
         if not _WHOLE.fullmatch(value):
@@ -84,7 +84,7 @@ class Row:
 
     def maybe(self, column: str) -> int | None:
         """Return a whole number, or None if the field is empty or the column is missing."""
-        return self.whole(column) if self.fields.get(column, "").strip() else None
+        return self.whole_number(column) if self.fields.get(column, "").strip() else None
 
 
 def header_of(text: str) -> list[str]:

@@ -62,12 +62,12 @@ def with_load(workload: WorkloadCase, cluster: ClusterCase, load: float) -> Work
     )
 
 
-def first(workload: WorkloadCase, count: int) -> WorkloadCase:
+def first_arrivals(workload: WorkloadCase, count: int) -> WorkloadCase:
     """Return the workload cut to its first ``count`` arrivals."""
     return replace(workload, arrivals=workload.arrivals[:count])
 
 
-def at_most(workload: WorkloadCase, gpus: int) -> WorkloadCase:
+def limit_gpus(workload: WorkloadCase, gpus: int) -> WorkloadCase:
     """Return the workload without arrivals that request more than ``gpus`` GPUs."""
     kept = tuple(arrival for arrival in workload.arrivals if arrival_milli(arrival) <= gpus * WHOLE)
     if workload.arrivals and not kept:
@@ -75,14 +75,15 @@ def at_most(workload: WorkloadCase, gpus: int) -> WorkloadCase:
     return replace(workload, arrivals=kept)
 
 
-def repeated(workload: WorkloadCase, times: int) -> WorkloadCase:
+def repeat(workload: WorkloadCase, times: int) -> WorkloadCase:
     """Return the workload repeated ``times`` times. Each starts a mean gap after the last arrival before it."""
     arrivals, span = workload.arrivals, _span(workload)
     period = span + span / max(1, len(arrivals) - 1)
     copies = [*arrivals]
     for round_ in range(1, times):
         copies += [
-            again(arrival, f"run-{round_ + 1}", at=round(arrival.at + round_ * period, 3)) for arrival in arrivals
+            renamed_copy(arrival, f"run-{round_ + 1}", at=round(arrival.at + round_ * period, 3))
+            for arrival in arrivals
         ]
     return replace(workload, arrivals=tuple(copies))
 
@@ -139,13 +140,13 @@ def _drawn(
         if (min(milli, WHOLE) if len(arrival.pods) == 1 else milli) > room:
             return copies
         room -= milli
-        copies.append(again(arrival, f"tuned-{len(copies)}"))
+        copies.append(renamed_copy(arrival, f"tuned-{len(copies)}"))
 
 
 # ---------------------------------------------------------------- copies
 
 
-def again(arrival: Arrival, suffix: str, *, at: float | None = None) -> Arrival:
+def renamed_copy(arrival: Arrival, suffix: str, *, at: float | None = None) -> Arrival:
     """Return a copy of a workload with a suffix appended to all names and uids.
 
     Args:
@@ -205,7 +206,7 @@ def _rename_group(pod: Pod, names: Mapping[str, str]) -> None:
 # ---------------------------------------------------------------- larger gangs
 
 
-def larger(workload: WorkloadCase, cluster: ClusterCase | None, factor: int) -> WorkloadCase:
+def enlarge(workload: WorkloadCase, cluster: ClusterCase | None, factor: int) -> WorkloadCase:
     """Return the workload with the GPUs of every job multiplied by ``factor``.
 
     Pods grow up to the size of a node first, then their number grows. A job that requests no whole GPU is unchanged.
@@ -282,7 +283,7 @@ def _member(model: Pod, name: str, index: int, reference: OwnerReference) -> Pod
     )
 
 
-def merged(name: str, workloads: Sequence[WorkloadCase]) -> WorkloadCase:
+def merge_workloads(name: str, workloads: Sequence[WorkloadCase]) -> WorkloadCase:
     """Return several workloads merged into one, in order of arrival.
 
     Raises:

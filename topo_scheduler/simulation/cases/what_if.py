@@ -21,7 +21,7 @@ from topo_scheduler.simulation.cases.making import HOSTNAME
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.options import names
 from topo_scheduler.simulation.cases.tables import quoted
-from topo_scheduler.simulation.cases.transforms import merged
+from topo_scheduler.simulation.cases.transforms import merge_workloads
 
 _ADD: Final = re.compile(r"add-leaf:(\d{1,5})x(\d{1,2})(?:@(.+))?")
 _LEVELS: Final = ("fabric", "core", "spine", "leaf")
@@ -59,7 +59,7 @@ def what_if(change: str, cluster: ClusterCase, workload: WorkloadCase) -> tuple[
         added = read_manifests(path.stem, documents, cluster.priority_classes)
         if not added.arrivals:
             raise CaseError(f"{path}: it holds no pods and nothing that makes some; name a file with a Job or a Pod")
-        return cluster, merged(workload.name, [workload, added])
+        return cluster, merge_workloads(workload.name, [workload, added])
     raise CaseError(
         f"{quoted(change)} is no change; write add-leaf:4x8 (nodes x GPUs), drain:spine-1/leaf-3, or a file with a job"
     )

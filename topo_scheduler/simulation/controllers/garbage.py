@@ -36,7 +36,7 @@ def _concerned_owners(store: Store, table: str, event: StoreEvent) -> Iterable[K
 
 def _absent(store: Store, ref: Json) -> bool:
     """Whether an owner certainly does not exist; an owner of an unserved kind may exist."""
-    return not store.exists(ref["uid"]) and store.kinds.of(ref["apiVersion"], ref["kind"]) is not None
+    return not store.exists(ref["uid"]) and store.kinds.kind_of(ref["apiVersion"], ref["kind"]) is not None
 
 
 def _waits(owner: tuple[str, ObjectVersion] | None) -> bool:

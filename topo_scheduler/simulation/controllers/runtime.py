@@ -116,7 +116,7 @@ def carry_out(store: Store, owner: ObjectVersion, plan: ControllerPlan, *, table
         store.create(table, obj, owner.key.namespace)
     for record in plan.delete:
         store.delete(table, *record.key.address, DeleteOptions(propagation="Background"))
-    kind = store.kinds.of(owner["apiVersion"], owner["kind"])
+    kind = store.kinds.kind_of(owner["apiVersion"], owner["kind"])
     if kind is not None:
         store.modify(kind, *owner.key.address, lambda obj: {**obj, "status": plan.status}, subresource="status")
 

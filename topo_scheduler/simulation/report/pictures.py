@@ -60,7 +60,7 @@ def waits(course: Course) -> Markup:
     looks = _looks(course)
     axes = ("GPUs of the workload", charts.seconds("wait", longest))
     chart = charts.ranges("Queue wait by gang size", sizes, looks, values, axes)
-    picture: tuple[Markup, ...] = (charts.legend(looks), _of(axes[1]), chart)
+    picture: tuple[Markup, ...] = (charts.legend(looks), _axis_title(axes[1]), chart)
     if longest <= charts.SHORTEST:
         ran = any(side_waits.get(ALL, [None])[0] is not None for side_waits in waits_by_side)
         picture = (tag("p", "Nobody waited for longer than a second." if ran else "No workload ran."),)
@@ -99,7 +99,12 @@ def placed(course: Course) -> Markup:
     )
     shares_table = table(["% placed", *sizes], rows)
     return _section(
-        "Workloads placed by size", explanation, charts.legend(looks, bars=True), _of(axis), picture, shares_table
+        "Workloads placed by size",
+        explanation,
+        charts.legend(looks, bars=True),
+        _axis_title(axis),
+        picture,
+        shares_table,
     )
 
 
@@ -129,7 +134,7 @@ def spans(course: Course) -> Markup:
     explanation = "Gangs, workloads of more than one pod, in percent, by how many leaves they lie over. One is best."
     gangs_table = table(["gangs over", *(f"{name} {'leaf' if name == '1' else 'leaves'}" for name in names)], rows)
     return _section(
-        "Leaves a gang spans", explanation, charts.legend(looks, bars=True), _of(axis), picture, gangs_table
+        "Leaves a gang spans", explanation, charts.legend(looks, bars=True), _axis_title(axis), picture, gangs_table
     )
 
 
@@ -162,7 +167,7 @@ def _section(heading: str, explanation: str, *parts: Markup) -> Markup:
     return tag("section", tag("h2", heading), tag("p", explanation), *parts)
 
 
-def _of(axis: Axis) -> Markup:
+def _axis_title(axis: Axis) -> Markup:
     """Return the title of the y axis, which stands above the chart."""
     return tag("p", axis.title, class_="of")
 
@@ -198,7 +203,7 @@ def _lines(course: Course, title: str, name: str, y: Axis, form: str) -> tuple[M
     indexes = range(step, len(moments), step)
     header = [x.title, *(f"{moments[index] / unit:,.1f}" for index in indexes)]
     rows = [[line.look.name, *(format(line.values[position], form) for position in indexes)] for line in series]
-    return charts.legend(looks), _of(y), picture, table(header, rows)
+    return charts.legend(looks), _axis_title(y), picture, table(header, rows)
 
 
 def _range(side: Side, size: str, percentiles: Sequence[float | None] | None) -> tuple[float, float, float, str] | None:

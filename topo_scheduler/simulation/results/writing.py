@@ -133,9 +133,9 @@ def read_result(folder: Path) -> Result:
         raise CaseError(f"{path}: {field}: {first_error['msg']}; simulate again with --out") from error
 
 
-def lost_run(task: Task, why: str) -> Lost:
+def lost_run(task: Task, reason: str) -> Lost:
     """Return the entry of a result for a task that was given up."""
-    return Lost(policy=task.policy.name, seed=task.seed, what_if=task.what_if or None, why=why)
+    return Lost(policy=task.policy.name, seed=task.seed, what_if=task.what_if or None, why=reason)
 
 
 def write_report(folder: Path) -> Path:
