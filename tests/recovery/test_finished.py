@@ -11,7 +11,7 @@ from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.recovery import FinishedSpec, RecoveryLimits, RecoverySpec
 from topo_scheduler.recovery.finished import AT_ONCE, LEAST, PACE, Finished
 from topo_scheduler.recovery.instructions import DeleteMigration, WriteOutcome
-from topo_scheduler.recovery.tracked import stamp
+from topo_scheduler.recovery.tracked import timestamp
 
 HOUR = 3600.0
 
@@ -20,7 +20,7 @@ def migration(name: str, at: float, phase: Phase | None = Phase.DONE) -> Migrati
     meta = ObjectMeta(name=name, namespace="default", uid=f"uid-{name}", resource_version="7")
     status = MigrationStatus(phase="" if phase is None else phase.value)
     if phase is not None:
-        status.times = {phase.value: stamp(at)}
+        status.times = {phase.value: timestamp(at)}
     return Migration(metadata=meta, status=status)
 
 

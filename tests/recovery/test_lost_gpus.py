@@ -37,7 +37,7 @@ def test_all_pods_leave_a_node_that_lost_a_gpu_they_hold(left: int) -> None:
         f"node s1-l1-1 offers {left} GPUs, but its pods held 8"
     }
     assert "s1-l1-1" not in {*world.nodes_of("a").values(), *world.nodes_of("b").values()}
-    assert world.recovery.detection.well("s1-l1-1"), "what is left is whole"
+    assert world.recovery.detection.is_healthy("s1-l1-1"), "what is left is whole"
     world.check()
 
 
@@ -62,7 +62,7 @@ def test_gpus_that_are_back_in_time_cost_nobody_a_pod() -> None:
     world.run(5)
     _offer(world, "s1-l1-1", 8)
     world.run(60)
-    assert not world.migrations and world.recovery.detection.well("s1-l1-1")
+    assert not world.migrations and world.recovery.detection.is_healthy("s1-l1-1")
 
 
 def test_a_new_process_notices_it_as_well_and_only_where_it_is_asked_for() -> None:

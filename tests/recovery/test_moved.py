@@ -5,7 +5,7 @@ from topo_scheduler.api.migrations import Cause, Migration, MigrationSpec, Migra
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.recovery import RecoveryLimits
 from topo_scheduler.recovery.moved import HOUR, LEAST, Moved
-from topo_scheduler.recovery.tracked import stamp
+from topo_scheduler.recovery.tracked import timestamp
 
 REST = 900.0
 LIMITS = RecoveryLimits(rest=REST)
@@ -14,7 +14,7 @@ EVERY = 10.0
 
 def _evicted(number: int, wall: float) -> Migration:
     moves = [Move(pod=f"p{number}", uid=f"p{number}", workload=f"w{number}", gang=True)]
-    status = MigrationStatus(phase=Phase.EVICTING.value, moves=moves, times={Phase.EVICTING: stamp(wall)})
+    status = MigrationStatus(phase=Phase.EVICTING.value, moves=moves, times={Phase.EVICTING: timestamp(wall)})
     return Migration(metadata=ObjectMeta(name=f"m{number}", namespace="default"), spec=MigrationSpec(), status=status)
 
 
@@ -34,7 +34,7 @@ def test_a_clock_that_was_ahead_lengthens_no_rest_and_no_hour() -> None:
     moved, ahead = Moved(), EPOCH + 86_400
     migration = _evicted(1, ahead)
     migration.spec.reason = Cause.IMPROVEMENT.value
-    migration.status.times[Phase.RESERVING] = stamp(ahead)
+    migration.status.times[Phase.RESERVING] = timestamp(ahead)
     moved.note(migration, LIMITS, EPOCH)
     assert moved.lacking(30, "", LIMITS, EPOCH + 10) and ("default", "w1") in moved._last
     assert not moved.lacking(30, "", LIMITS, EPOCH + HOUR + 1)

@@ -220,7 +220,7 @@ def test_pods_are_moved_off_such_a_node_after_the_debounce(heals: bool) -> None:
     assert world.one().spec.reason == "PodsRefused"
     assert bad not in world.nodes_of("g").values()
     world.run(700, step=10)
-    assert world.recovery.detection.well(bad), "what happened is forgotten"
+    assert world.recovery.detection.is_healthy(bad), "what happened is forgotten"
     assert bad in world.recovery.detection.avoided(world.now), "but it is in quarantine"
     world.run(400, step=10)
     assert bad not in world.recovery.detection.avoided(world.now)

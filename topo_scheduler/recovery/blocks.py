@@ -20,7 +20,7 @@ from topo_scheduler.recovery.looking import Look, Looking
 from topo_scheduler.recovery.naming import name_for
 from topo_scheduler.recovery.reading import may_move, restarts
 from topo_scheduler.recovery.seating import MovingPod, find_moving_pod
-from topo_scheduler.recovery.tracked import stamp
+from topo_scheduler.recovery.tracked import timestamp
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.resources import GPU
 
@@ -89,13 +89,13 @@ class Blocks:
                 :MOST_TRIED
             ]
         ]:
-            if made := self._tried(leaf):
+            if made := self._try_leaf(leaf):
                 self._not_before = self._now + AGAIN
                 yield made
                 return
             yield None
 
-    def _tried(self, leaf: int) -> list[Instruction]:
+    def _try_leaf(self, leaf: int) -> list[Instruction]:
         """Return the Migrations that give a leaf the largest block in the current state; empty if there are none."""
         engine = self.ground.engine
         free, names = free_nodes(engine), engine.world.nodes.names
@@ -106,7 +106,11 @@ class Blocks:
         if clearing is None or self._too_soon(clearing.moving_pods):
             return []
         avoided = self.ground.detection.avoided(self._now) | {names[row] for row in np.flatnonzero(free).tolist()}
-        return self._made(clearing, largest) if have_seats(engine, clearing.moving_pods, avoided, self._now) else []
+        return (
+            self._create_migrations(clearing, largest)
+            if have_seats(engine, clearing.moving_pods, avoided, self._now)
+            else []
+        )
 
     @property
     def _quiet(self) -> bool:
@@ -168,9 +172,9 @@ class Blocks:
             pods.append(pod)
         return pods or None
 
-    def _made(self, clearing: _Clearing, largest: int) -> list[Instruction]:
+    def _create_migrations(self, clearing: _Clearing, largest: int) -> list[Instruction]:
         """Return the Migrations of all pods that leave; each lists the pods of the other Migrations."""
-        layout, occasion = self.ground.engine.world.layout, stamp(self.ground.epoch + self._now)
+        layout, occasion = self.ground.engine.world.layout, timestamp(self.ground.epoch + self._now)
         where = "/".join(layout.paths[clearing.leaf])
         out: list[Instruction] = []
         for group in group_by_workload(clearing.moving_pods):

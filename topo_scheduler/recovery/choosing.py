@@ -83,7 +83,7 @@ def reason_useless_now(ground: MigrationContext, tracked: Tracked, now: float) -
         return "Expired", "seats are held no longer"
     if (lost := ground.lost_target(migration.status.moves, now)) is not None:
         return "SeatLost", f"node {lost} can't be used now"
-    if any(ground.detection.ill(move.from_) for move in migration.status.moves):
+    if any(ground.detection.has_problem(move.from_) for move in migration.status.moves):
         return None
     beneficiary_key = migration.spec.makes_room_for
     if beneficiary_key:

@@ -16,7 +16,7 @@ from topo_scheduler.recovery.looking import Look, Looking
 from topo_scheduler.recovery.naming import name_of
 from topo_scheduler.recovery.reading import may_move
 from topo_scheduler.recovery.seating import MovingPod, find_moving_pod
-from topo_scheduler.recovery.tracked import stamp
+from topo_scheduler.recovery.tracked import timestamp
 from topo_scheduler.scheduling.moving.plan import MovePlan
 from topo_scheduler.scheduling.queueing.standing import lacking, least_of, order_of
 from topo_scheduler.state.workloads import Member, Stage, Workload
@@ -68,7 +68,7 @@ class Defragmenting:
         for id_ in [workload.id for workload, _ in engine.moving.plans() if workload.id not in self._not_before]:
             yield None
             planned = next((entry for entry in engine.moving.plans() if entry[0].id == id_), None)
-            if planned is not None and (create := self._made(*planned, self._now)) is not None:
+            if planned is not None and (create := self._create_migration(*planned, self._now)) is not None:
                 self._not_before[id_] = self._now + AGAIN
                 yield [create]
 
@@ -76,7 +76,7 @@ class Defragmenting:
     def _on(self) -> bool:
         return self.ground.spec.defragmentation.enabled
 
-    def _made(self, workload: Workload, plan: MovePlan, now: float) -> CreateMigration | None:
+    def _create_migration(self, workload: Workload, plan: MovePlan, now: float) -> CreateMigration | None:
         """Return the Migration that holds a gang's seats; None if there is one, or if moves would be useless now."""
         ground = self.ground
         pending = workload.at(Stage.PENDING)
@@ -96,9 +96,9 @@ class Defragmenting:
         avoided = ground.detection.avoided(now)
         if not gang_seats(ground.engine, workload, members, leaving_pods, avoided, "", now):
             return None
-        since = stamp(ground.epoch + order_of(workload).since)
+        since = timestamp(ground.epoch + order_of(workload).since)
         uids = [*(member.uid for member in members), *(pod.member.uid for pod in leaving_pods)]
-        name = name_of(workload, [*uids, stamp(wall)])
+        name = name_of(workload, [*uids, timestamp(wall)])
         named = [OtherPod(pod.member.namespace, pod.member.name, pod.member.uid) for pod in leaving_pods]
         reader = ground.engine.world.reader(workload.namespace)
         spec = MigrationSpec(

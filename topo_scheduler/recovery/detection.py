@@ -125,7 +125,7 @@ class Detection:
         self._gone[name] = _Deleted(now, node.domains, reported=node.dead and not node.fresh)
         self._failing.pop(name, None)
 
-    def pods_tell(self, problems: Mapping[str, NodeProblem], now: float) -> None:
+    def set_pod_problems(self, problems: Mapping[str, NodeProblem], now: float) -> None:
         """Replace the problems of nodes that their pods indicate, by name."""
         before, self._by_pods = self._by_pods, dict(problems)
         for name in sorted(before.keys() | problems.keys()):
@@ -183,27 +183,27 @@ class Detection:
         """Return the names of all nodes."""
         return set(self._nodes)
 
-    def well(self, name: str) -> bool:
+    def is_healthy(self, name: str) -> bool:
         """Return whether a node exists and has no problem."""
         node = self._nodes.get(name)
         return node is not None and node.problem is None
 
-    def ill(self, name: str) -> bool:
+    def has_problem(self, name: str) -> bool:
         """Return whether a node exists and has a problem."""
         node = self._nodes.get(name)
         return node is not None and node.problem is not None
 
-    def lasts(self, name: str, now: float) -> bool:
+    def failed_for_debounce(self, name: str, now: float) -> bool:
         """Return whether a problem has lasted for the debounce, was reported with its domain, or the node is gone."""
         node = self._nodes.get(name)
         if node is None or node.problem is None:
             return node is None
         return not node.fresh or node.since + self.spec.debounce <= now
 
-    def died(self, name: str, now: float) -> bool:
+    def dead_for_debounce(self, name: str, now: float) -> bool:
         """Return whether an existing node has been dead for the debounce, or was reported with its domain."""
         node = self._nodes.get(name)
-        return node is not None and node.dead and self.lasts(name, now)
+        return node is not None and node.dead and self.failed_for_debounce(name, now)
 
     def reported(self, name: str, now: float) -> DomainFailure | None:
         """Return the reported failure of a node that still lasts; None if it is healthy or not yet reported."""

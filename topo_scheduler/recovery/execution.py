@@ -33,7 +33,7 @@ class Execution:
         if moves is None:
             return
         self._ground.keep(migration, moves)
-        present = [move for move in moves if self._ground.is_there(move)]
+        present = [move for move in moves if self._ground.still_present(move)]
         if tracked.beside is None and len(present) == len(moves):
             tracked.beside = self._members(moves)
         if not present:
@@ -103,7 +103,7 @@ class Execution:
         health = self._ground.detection.health(move.from_)
         out_of_service = health is not None and health.out_of_service
         # The kubelet of a flapping node may still run the pod. So the node must be dead for a while, or marked as such.
-        forced = self._ground.spec.force_delete and self._ground.detection.lasts(move.from_, now)
+        forced = self._ground.spec.force_delete and self._ground.detection.failed_for_debounce(move.from_, now)
         return self._dead(move.from_) and (out_of_service or forced)
 
     def _dead(self, node: str) -> bool:
@@ -161,10 +161,12 @@ class Execution:
             self._ground.end(tracked, Phase.FAILED, "NoReplacement", text, now)
             return
         self._ground.keep(migration, [move for move in migration.status.moves if move.uid not in replacements])
-        if strangers := [pod for pod in self._strangers(migration, replacements) if pod.uid not in tracked.learned]:
+        if strangers := [
+            pod for pod in self._unread_candidates(migration, replacements) if pod.uid not in tracked.learned
+        ]:
             self._ground.learn(tracked, strangers)
 
-    def _strangers(self, migration: Migration, replaced: Collection[str]) -> list[PodRef]:
+    def _unread_candidates(self, migration: Migration, replaced: Collection[str]) -> list[PodRef]:
         """Return pods that may be replacements, but are hardly known as an earlier process placed them."""
         workloads, ledger = self._ground.engine.workloads, self._ground.engine.world.ledger
         namespace, unfilled = (

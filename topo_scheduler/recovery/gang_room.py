@@ -57,7 +57,7 @@ class GangRoom:
         migration = tracked.migration
         workload = self._workload(migration)
         if workload is None:
-            self._unknown(tracked, now)
+            self._handle_unknown(tracked, now)
             return
         self._first[migration.metadata.uid] = -inf
         match migration.phase:
@@ -215,7 +215,7 @@ class GangRoom:
         known_pods = (workloads.of_pod(pod.uid) for pod in migration.spec.pods)
         return next((known_pod[0] for known_pod in known_pods if known_pod is not None), None)
 
-    def _unknown(self, tracked: Tracked, now: float) -> None:
+    def _handle_unknown(self, tracked: Tracked, now: float) -> None:
         """Handle an unknown gang: it is gone, or this process has just begun and does not know it yet."""
         migration = tracked.migration
         if migration.phase is not None and migration.phase.running:

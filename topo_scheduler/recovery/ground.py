@@ -12,7 +12,7 @@ from topo_scheduler.recovery.instructions import CreateMigration, Instruction, L
 from topo_scheduler.recovery.limits import MigrationLimits
 from topo_scheduler.recovery.moved import Moved
 from topo_scheduler.recovery.seating import MovingPod, find_moving_pod, seat_of
-from topo_scheduler.recovery.tracked import Condition, Tracked, changed_status, spent, write
+from topo_scheduler.recovery.tracked import Condition, Tracked, changed_status, durations, write
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
@@ -97,9 +97,9 @@ class MigrationContext:
     def _given_up(self, node: str) -> bool:
         nodes = self.engine.world.nodes
         row = nodes.row_of.get(node)
-        return row is None or bool(nodes.unschedulable[row]) or self.detection.ill(node)
+        return row is None or bool(nodes.unschedulable[row]) or self.detection.has_problem(node)
 
-    def is_there(self, move: Move) -> bool:
+    def still_present(self, move: Move) -> bool:
         """Return whether a pod still holds its resources."""
         return self.engine.world.ledger.get(move.uid) is not None
 
@@ -191,7 +191,7 @@ class MigrationContext:
     ) -> None:
         """End a Migration."""
         final_condition = condition or Condition("Placed", status=False, reason=reason or phase.value, message=message)
-        self.tell(tracked, warning=phase is Phase.FAILED, reason=f"Migration{phase.value}", message=message)
+        self.emit_event(tracked, warning=phase is Phase.FAILED, reason=f"Migration{phase.value}", message=message)
         self.release(tracked.migration.key)
         tracked.ending = True
         self.write(tracked, now, phase, moves, final_condition, message=message)
@@ -234,11 +234,11 @@ class MigrationContext:
         if status is None:
             return
         if phase is not None and phase != migration.status.phase:
-            self.out += spent(migration, phase, wall)
+            self.out += durations(migration, phase, wall)
         tracked.writing, tracked.wrote = True, status
         self.out.append(write(migration, status))
 
-    def tell(self, tracked: Tracked, *, warning: bool, reason: str, message: str) -> None:
+    def emit_event(self, tracked: Tracked, *, warning: bool, reason: str, message: str) -> None:
         """Emit an event on a Migration."""
         meta = tracked.migration.metadata
         self.out.append(TellMigration(meta.namespace, meta.name, meta.uid, warning, reason, message))

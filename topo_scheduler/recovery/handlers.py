@@ -133,7 +133,7 @@ class Watcher:
         """Return the problem of the thread; empty while it lives, or if it was stopped."""
         if self._thread is None or self._thread.is_alive() or self._stopping:
             return ""
-        return f"the thread that watches nodes and Migrations has ended: {self._failure or 'nobody knows why'}"
+        return f"the thread that watches nodes and Migrations has ended: {self._failure or 'reason unknown'}"
 
     def take(self) -> list[Message]:
         """Return the messages since the last call."""

@@ -10,7 +10,7 @@ from topo_scheduler.recovery.detection import DomainFailure
 from topo_scheduler.recovery.instructions import CreateMigration, Instruction, LearnPods, Warn, WriteOutcome
 from topo_scheduler.recovery.naming import name_for
 from topo_scheduler.recovery.seating import MovingPod, find_moving_pod
-from topo_scheduler.recovery.tracked import stamp
+from topo_scheduler.recovery.tracked import timestamp
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.state.workloads import Stage
@@ -84,12 +84,12 @@ class Healing:
         self._failures += [failure for failure in self._binding if not any(map(self._binds, failure.nodes))]
         self._binding = [failure for failure in self._binding if any(map(self._binds, failure.nodes))]
         if self._failures and not self._awaited:
-            unknown = self._unknown()
+            unknown = self._pods_to_read()
             if unknown:
                 self._awaited = {pod.uid for pod in unknown}
                 out.append(LearnPods(unknown))
             else:
-                out += self._make(now)
+                out += self._create_migrations(now)
         for pending in [pending for pending in self._wanted.values() if pending.taken and now >= pending.until]:
             self._rename(pending)
         for pending in self._wanted.values():
@@ -123,7 +123,7 @@ class Healing:
         known_pods = map(self.engine.workloads.of_pod, self.engine.world.ledger.on_node(node))
         return any(known_pod is not None and known_pod[1].stage is Stage.ASSUMED for known_pod in known_pods)
 
-    def _unknown(self) -> tuple[PodRef, ...]:
+    def _pods_to_read(self) -> tuple[PodRef, ...]:
         """Return the pods of failed nodes that this process must read before it can plan with them."""
         ledger = self.engine.world.ledger
         pods = []
@@ -136,7 +136,7 @@ class Healing:
                     pods.append(PodRef(occupant.namespace, occupant.name, uid))
         return tuple(pods)
 
-    def _make(self, now: float) -> list[Instruction]:
+    def _create_migrations(self, now: float) -> list[Instruction]:
         """Create Migrations for all failures."""
         failures, self._failures = self._failures, []
         self._learned.clear()
@@ -179,7 +179,7 @@ class Healing:
         return MigrationSpec(
             cause="; ".join(dict.fromkeys(failure.text for failure, _ in affected)),
             reason=affected[0][0].cause.value,
-            since=stamp(self.epoch + min(failure.since for failure, _ in affected)),
+            since=timestamp(self.epoch + min(failure.since for failure, _ in affected)),
             pods=[MigrationPod(name, uid) for uid, name in pods],
         )
 

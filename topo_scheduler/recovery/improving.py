@@ -18,7 +18,7 @@ from topo_scheduler.recovery.naming import name_for
 from topo_scheduler.recovery.reading import may_move
 from topo_scheduler.recovery.room import cost_of
 from topo_scheduler.recovery.seating import MovingPod, find_moving_pod
-from topo_scheduler.recovery.tracked import stamp
+from topo_scheduler.recovery.tracked import timestamp
 from topo_scheduler.state.resources import GPU
 from topo_scheduler.state.workloads import Stage, Workload
 
@@ -89,7 +89,11 @@ class Improving:
             yield None
             self._tried.add(id_)
             gang = engine.workloads.get(id_)
-            if gang is not None and self._spreads(gang) and (create := self._improved(gang, self._now)) is not None:
+            if (
+                gang is not None
+                and self._spreads(gang)
+                and (create := self._create_migration(gang, self._now)) is not None
+            ):
                 self._not_before[id_] = self._now + AGAIN
                 yield [create]
 
@@ -105,7 +109,7 @@ class Improving:
             return False
         return leaves_of(self.ground.engine, (member.node for member in members)) > 1
 
-    def _improved(self, workload: Workload, now: float) -> CreateMigration | None:
+    def _create_migration(self, workload: Workload, now: float) -> CreateMigration | None:
         """Return the Migration that moves a gang to fewer leaves; None if there is none, or its gain is too small."""
         ground, engine, wall = self.ground, self.ground.engine, self.ground.epoch + now
         pods = [find_moving_pod(engine, uid) for uid in sorted(workload.members)]
@@ -130,7 +134,7 @@ class Improving:
             reason=Cause.IMPROVEMENT.value,
             pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in moving],
         )
-        create = CreateMigration(workload.namespace, name_for(moving, stamp(wall)), spec)
+        create = CreateMigration(workload.namespace, name_for(moving, timestamp(wall)), spec)
         ground.intended[create.key] = ()
         return create
 

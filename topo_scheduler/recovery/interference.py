@@ -71,4 +71,4 @@ class Interference:
         return {move.from_ for move in migration.status.moves} | {entry.node for entry in entries if entry is not None}
 
     def _needed(self, node: str) -> bool:
-        return not self._detection.well(node) and bool(self._engine.world.ledger.on_node(node))
+        return not self._detection.is_healthy(node) and bool(self._engine.world.ledger.on_node(node))

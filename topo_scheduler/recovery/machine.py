@@ -146,9 +146,9 @@ class Recovery:
         """Return the Migrations that are not over."""
         return [tracked.migration for tracked in self.migrations.ground.tracked.values()]
 
-    def let_go(self) -> None:
+    def release_all(self) -> None:
         """Release all seats, as recovery is turned off. The objects stay as they are."""
-        self.migrations.let_go()
+        self.migrations.release_all()
         self._avoid_spares(frozenset())
 
     # ------------------------------------------------------------ steps
@@ -157,7 +157,7 @@ class Recovery:
         """Return the instructions that are due now. Cheap if nothing failed and nothing moves."""
         self._stepped = now
         lost = self.lost_gpus.problems() if self.detection.spec.unhealthy_gpus else {}
-        self.detection.pods_tell({**lost, **self.troubles.problems(now)}, now)
+        self.detection.set_pod_problems({**lost, **self.troubles.problems(now)}, now)
         self._avoid_spares(self.detection.avoided(now))
         self.healing.failed([*self.detection.due(now), *self.migrations.interference.due(now)])
         if self.detection.held != self._held:

@@ -132,10 +132,10 @@ class Migrations:
             tracked.failures, tracked.not_before = 0, -inf
             tracked.state = None if tracked.migration.phase is not phase else tracked.state
         before = tracked.edited
-        tracked.replaced_by(migration)
+        tracked.update(migration)
         if tracked.edited and not before:
             self._left_behind(tracked.migration, "edited")
-        tracked.noted(now)
+        tracked.record_phases(now)
 
     def gone(self, namespace: str, name: str, uid: str) -> None:
         """Handle the deletion of a Migration: release its seats and stop its work."""
@@ -191,7 +191,7 @@ class Migrations:
                 tracked.not_before = now + min(longest, 2.0 ** min(tracked.failures, 9))
             if outcome is WriteOutcome.FORBIDDEN and tracked.failures == BELIEVED:
                 self._ground.out.append(Warn(f"Migration {key} is not carried on: {message}"))
-                self._ground.tell(tracked, warning=True, reason="StatusNotWritten", message=message)
+                self._ground.emit_event(tracked, warning=True, reason="StatusNotWritten", message=message)
         if migration is not None:
             self.seen(migration, now)
 
@@ -240,7 +240,7 @@ class Migrations:
         pause = min(longest, shortest * 2 ** min(eviction.times - 1, 9))
         eviction.until, eviction.reason, eviction.message = now + pause, reason, message
         if eviction.times == (BELIEVED if forbidden else 1):
-            self._ground.tell(tracked, warning=True, reason=reason, message=message)
+            self._ground.emit_event(tracked, warning=True, reason=reason, message=message)
 
     def owner_gone(self, key: str, why: str) -> None:
         """Release the seats of a Migration whose pods have lost their owner; it ends in the next step."""
@@ -323,7 +323,7 @@ class Migrations:
             pause = tracked.backoff.until - now
             text = f"Set aside: {described(error)}. It is carried on in {pause:g} s."
             reason = Reason.SCHEDULER_ERROR if kind_of(error) == FAULT else Reason.OVER_BUDGET
-            self._ground.tell(tracked, warning=True, reason=reason.value, message=text)
+            self._ground.emit_event(tracked, warning=True, reason=reason.value, message=text)
         else:
             tracked.backoff.times = 0
 
@@ -347,7 +347,7 @@ class Migrations:
             case Phase.PLACING:
                 self._execution.place(tracked, now)
 
-    def let_go(self) -> None:
+    def release_all(self) -> None:
         """Release all seats."""
         for key in self._ground.tracked:
             self._ground.release(key)

@@ -24,9 +24,9 @@ from topo_scheduler.recovery.seating import MovingPod, find_seats, moves_of, pod
 from topo_scheduler.recovery.spares import (
     may_give_way,
     may_use_spares,
-    opening,
     plan_giving_way,
     reclaim_lent,
+    trial_preparation,
     why_no_seats,
 )
 from topo_scheduler.recovery.together import PlanningTurn, Together
@@ -56,7 +56,7 @@ class _Looked:
     whole: bool = False
 
 
-def _free_of(turn: PlanningTurn, moving_pods: Sequence[MovingPod]) -> dict[str, str]:
+def _free_seats(turn: PlanningTurn, moving_pods: Sequence[MovingPod]) -> dict[str, str]:
     """Return the granted seats; empty if the grant relocates other pods or restarts the whole gang."""
     share = turn.share
     free = share is not None and not share.relocated and share.seats.keys() == {pod.member.uid for pod in moving_pods}
@@ -96,7 +96,7 @@ class Planning:
         targets = self._seats(tracked, moving_pods, now) if policy != OnFailure.SHRINK else {}
         reserved = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
         if not targets and policy != OnFailure.SHRINK:
-            reserved = self._searches(moving_pods) if self._moves_others(migration, now) else self._no_room(moving_pods)
+            reserved = self._searches(moving_pods) if self._may_relocate(migration, now) else self._no_room(moving_pods)
         moves, cause = with_targets(moves, targets), migration.spec.cause
         others = self._ground.intended.get(migration.key)
         self._ground.write(tracked, now, Phase.PLANNED, moves, reserved, message=cause, policy=policy, others=others)
@@ -104,11 +104,13 @@ class Planning:
     def begin(self, tracked: Tracked, now: float) -> None:
         """Hold seats for a planned Migration, if limits allow it and there is room."""
         migration = tracked.migration
-        if self._ends_before(tracked, now):
+        if self._end_if_unneeded(tracked, now):
             return
         moving_pods = self._ground.moving_pods(migration)
         understood = {pod.member.uid for pod in moving_pods if pod.member.cls.amounts}
-        unread = [move for move in migration.status.moves if self._ground.is_there(move) and move.uid not in understood]
+        unread = [
+            move for move in migration.status.moves if self._ground.still_present(move) and move.uid not in understood
+        ]
         unread = [] if migration.shrinks else unread
         if foreign := next((move for move in unread if move.uid in tracked.learned), None):
             text = f"pod {foreign.pod} is not one that this scheduler placed"
@@ -137,7 +139,7 @@ class Planning:
         if turn is not None and turn.share is None:
             tracked.not_before = now + NEXT
             return
-        targets = self._seats(tracked, moving_pods, now) if turn is None else _free_of(turn, moving_pods)
+        targets = self._seats(tracked, moving_pods, now) if turn is None else _free_seats(turn, moving_pods)
         text = f"{len(moving_pods)} seats are held"
         if why := reason_useless(self._ground, migration, moving_pods, targets):
             self._ground.end(tracked, Phase.CANCELLED, "NoUse", why, now)
@@ -181,7 +183,7 @@ class Planning:
         None while the search goes on.
         """
         migration, no_room = tracked.migration, _Looked(state, now + LOOK_AGAIN)
-        if not self._moves_others(migration, now):
+        if not self._may_relocate(migration, now):
             return no_room
         if unread := [
             pod for pod in unread_neighbours(self._ground.engine, moving_pods) if pod.uid not in tracked.learned
@@ -251,7 +253,7 @@ class Planning:
     def reserve(self, tracked: Tracked, now: float) -> None:
         """Begin evictions, once all seats are valid."""
         migration = tracked.migration
-        if self._ends_before(tracked, now):
+        if self._end_if_unneeded(tracked, now):
             return
         moves = migration.status.moves
         lost = None if migration.shrinks else self._ground.lost_target(moves, now)
@@ -274,10 +276,10 @@ class Planning:
             seat_lost = Condition("Reserved", status=False, reason="SeatLost", message="others did not leave the seats")
             self._ground.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
 
-    def _ends_before(self, tracked: Tracked, now: float) -> bool:
+    def _end_if_unneeded(self, tracked: Tracked, now: float) -> bool:
         """End a Migration that has evicted no pod and is not needed."""
         migration = tracked.migration
-        if not any(self._ground.is_there(move) for move in migration.status.moves):
+        if not any(self._ground.still_present(move) for move in migration.status.moves):
             self._ground.end(tracked, Phase.CANCELLED, NOTHING_TO_MOVE, "the pods are gone already", now)
             return True
         if migration.spec.makes_room_for and migration.spec.makes_room_for not in self._ground.tracked:
@@ -285,22 +287,26 @@ class Planning:
             self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
             return True
         nodes = {move.from_ for move in migration.status.moves}
-        if migration.cause.by_choice and (ill := next(filter(self._ground.detection.ill, sorted(nodes)), "")):
-            self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", f"node {ill} has failed: that comes first", now)
+        if migration.cause.by_choice and (
+            failed_node := next(filter(self._ground.detection.has_problem, sorted(nodes)), "")
+        ):
+            self._ground.end(
+                tracked, Phase.CANCELLED, "NotNeeded", f"node {failed_node} has failed: that comes first", now
+            )
             return True
         if migration.cause is Cause.REQUESTED and not self._ground.warranted(migration):
-            dead = next((node for node in sorted(nodes) if self._ground.detection.died(node, now)), "")
+            dead = next((node for node in sorted(nodes) if self._ground.detection.dead_for_debounce(node, now)), "")
             if dead:  # otherwise its pods would wait for room for pods on healthy nodes
                 text = f"node {dead} has failed: its pods are moved first; ask again for the others"
                 tracked.superseded = True
                 self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
                 return True
-        if migration.cause.of_node and all(self._ground.detection.well(node) for node in nodes):
+        if migration.cause.of_node and all(self._ground.detection.is_healthy(node) for node in nodes):
             self._ground.end(tracked, Phase.CANCELLED, "Healed", "the nodes are well again", now)
             return True
         return False
 
-    def _moves_others(self, migration: Migration, now: float) -> bool:
+    def _may_relocate(self, migration: Migration, now: float) -> bool:
         """Return whether other pods may be relocated for the pods of a Migration."""
         allowed = migration.cause.moves_others and self._ground.warranted(migration)
         allowed = allowed or may_use_spares(self._ground, migration, now)
@@ -317,14 +323,14 @@ class Planning:
             migration.key,
             tuple(moving_pods),
             frozenset(self._avoided(migration, moving_pods, now)),
-            opening(self._ground, migration, now),
+            trial_preparation(self._ground, migration, now),
             tuple(self._may_restart(migration, moving_pods)),
-            self._moves_others(migration, now),
+            self._may_relocate(migration, now),
         )
 
     def _seats(self, tracked: Tracked, moving_pods: Sequence[MovingPod], now: float) -> dict[str, str]:
         migration = tracked.migration
-        avoided, prepare = self._avoided(migration, moving_pods, now), opening(self._ground, migration, now)
+        avoided, prepare = self._avoided(migration, moving_pods, now), trial_preparation(self._ground, migration, now)
         return dict(find_seats(self._ground.engine, moving_pods, avoided, migration.key, now, prepare))
 
     def _avoided(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> set[str]:

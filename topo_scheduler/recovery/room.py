@@ -130,7 +130,7 @@ def look_for_room(
         trial = trial_without(engine, moving_pods, avoided, migration, now, neighbours=True)
         prepare(trial)
         for chosen in _sets(engine, trial, query, candidates, avoided, taken, wall):
-            result = None if chosen is None else _tried(engine, trial, query, candidates, chosen)
+            result = None if chosen is None else _try_set(engine, trial, query, candidates, chosen)
             if chosen is not None and result is not None:
                 yield _room(engine, groups, result, candidates, chosen, wall)
                 return
@@ -158,7 +158,7 @@ def check_again(
     try:
         groups, query = groups_and_query(engine, moving_pods)
         trial = trial_without(engine, moving_pods, avoided, migration, now, neighbours=True)
-        result = _tried(engine, trial, query, candidates, chosen)
+        result = _try_set(engine, trial, query, candidates, chosen)
     except (PluginError, GoneError):
         return None
     if result is None:
@@ -204,7 +204,7 @@ def unread_neighbours(engine: Engine, moving_pods: Sequence[MovingPod]) -> list[
     return pods[:MOST_READ]
 
 
-def _tried(
+def _try_set(
     engine: Engine, trial: Trial, query: PlacementQuery, candidates: Candidates, chosen: Sequence[int]
 ) -> tuple[Placement, list[int]] | None:
     """Place a gang as if a set of pods were gone, then those pods; return the placement and their rows, or None."""

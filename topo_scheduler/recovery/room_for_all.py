@@ -96,11 +96,11 @@ def room_for_all(copies: Copies, claims: Sequence[RelocationRequest], free: Shar
         eligible: the pods that may move.
     """
     try:
-        few = _movable(copies, claims, eligible, ()) is not None
+        exact = _movable(copies, claims, eligible, ()) is not None
         yield
-        if few and len(claims) <= EXACT:
+        if exact and len(claims) <= EXACT:
             return (yield from _together(copies, claims, free, eligible, ()))
-        if few:
+        if exact:
             return (yield from _in_groups(copies, claims, free, eligible))
         return (yield from _in_turn(copies, claims, free, eligible))
     except (PluginError, GoneError):

@@ -225,10 +225,12 @@ class RecoveryRunner:
         try:
             await self._read_all(machine)
         except NotFound:
-            self._say(f"recovery is off: the definition {DEFINITION} is not installed; pods are scheduled all the same")
+            self._warn_once(
+                f"recovery is off: the definition {DEFINITION} is not installed; pods are scheduled all the same"
+            )
             return False
         except KubeError as error:
-            self._say(f"recovery is off, as Migrations can't be listed: {error}")
+            self._warn_once(f"recovery is off, as Migrations can't be listed: {error}")
             return False
         self._last_warning = ""
         self._machine = machine
@@ -259,7 +261,7 @@ class RecoveryRunner:
             except NotFound:
                 pause = LOOK_AGAIN
             except KubeError as error:
-                self._say(f"Migrations can't be listed, so that none reports that recovery is off: {error}")
+                self._warn_once(f"Migrations can't be listed, so that none reports that recovery is off: {error}")
             await self._pause(pause)
         self._reader.clear()
         self._answered.clear()
@@ -311,7 +313,7 @@ class RecoveryRunner:
         try:
             while not self._reconfigured.is_set() and not self._watcher.wrong():
                 self._wake.clear()
-                self._hear()
+                self._handle_messages()
                 self._step()
                 await set_or_due(self._wake, self._machine.next_due(), self._clock)
         finally:
@@ -320,14 +322,14 @@ class RecoveryRunner:
             await watcher.stop()
             self._reader.clear()
         if wrong:
-            await self._start_again(wrong)
+            await self._restart(wrong)
         elif not self._spec.enabled:
-            self._machine.let_go()
+            self._machine.release_all()
             self._machine = None
             self._changed()
             log.info("recovery is off")
 
-    async def _start_again(self, wrong: str) -> None:
+    async def _restart(self, wrong: str) -> None:
         """Restart after the end of the thread: a few times, then it stays dead and `/livez` fails.
 
         kopf ends for good when its watch is refused. A server that has just started and has not read its roles refuses
@@ -337,9 +339,9 @@ class RecoveryRunner:
         self._deaths = [*(at for at in self._deaths if now - at < DEATHS_WITHIN), now]
         if len(self._deaths) > MOST_DEATHS:
             self._dead = wrong
-            log.error("%s, for the %d. time: it is not started again", wrong, len(self._deaths))
+            log.error("%s, for the %d. time: not restarting it", wrong, len(self._deaths))
             return
-        log.warning("%s; it is started again", wrong)
+        log.warning("%s; restarting it", wrong)
         await self._pause(min(10.0, 2.0 ** len(self._deaths)))
         machine = self._machine
         try:
@@ -361,12 +363,12 @@ class RecoveryRunner:
         except TimeoutError:
             pass
 
-    def _say(self, text: str) -> None:
+    def _warn_once(self, text: str) -> None:
         if text != self._last_warning:
             self._last_warning = text
             log.warning(text)
 
-    def _hear(self) -> None:
+    def _handle_messages(self) -> None:
         machine, now = self._machine, self._clock()
         assert machine is not None and self._watcher is not None
         for message in self._watcher.take():
@@ -383,7 +385,7 @@ class RecoveryRunner:
                         self._reader.gone(namespace, name)
                         machine.migration_gone(namespace, name, uid)
             except Exception as error:
-                log.exception("recovery goes on without an event: %s", type(message).__name__)
+                log.exception("recovery skips an event that raised: %s", type(message).__name__)
                 self._carry_out(CountRecoveryFailure(kind_of(error)))
 
     def _read_migration(self, migration: Migration | Unreadable) -> None:
@@ -488,14 +490,16 @@ class RecoveryRunner:
 
     async def _learn(self, pods: Sequence[PodRef]) -> None:
         known_pods = [
-            known_pod for known_pod in await asyncio.gather(*map(self._learn_one, pods)) if known_pod is not None
+            known_pod
+            for known_pod in await asyncio.gather(*map(self._read_pod_with_owners, pods))
+            if known_pod is not None
         ]
         self._engine.pods_told(known_pods, self._clock())
         if self._machine is not None:
             self._machine.learned([pod.uid for pod in pods])
             self._wake.set()
 
-    async def _learn_one(self, pod: PodRef) -> Pod | None:
+    async def _read_pod_with_owners(self, pod: PodRef) -> Pod | None:
         """Return a pod after reading its owners; None if it is gone."""
         while True:
             try:

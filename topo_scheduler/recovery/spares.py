@@ -51,10 +51,10 @@ def may_use_spares(ground: MigrationContext, migration: Migration, now: float) -
     if migration.cause in FAILED:
         return True
     sources, row_of = {move.from_ for move in migration.status.moves} - {""}, ground.engine.world.nodes.row_of
-    return any(node not in row_of or ground.detection.died(node, now) for node in sources)
+    return any(node not in row_of or ground.detection.dead_for_debounce(node, now) for node in sources)
 
 
-def opening(
+def trial_preparation(
     ground: MigrationContext, migration: Migration, now: float, gone: Sequence[Candidate] = ()
 ) -> Callable[[Trial], None]:
     """Return a function that changes a copy of the state to the room that a Migration may use once pods are gone."""
@@ -94,11 +94,11 @@ def reclaim_lent(
     """
     engine, migration = ground.engine, tracked.migration
     lent = [row for row in engine.spares.lent() if engine.world.nodes.names[row] not in avoided]
-    homes = homes_of(engine, moving_pods)
+    homes = leaves_of_gang(engine, moving_pods)
     if (
         not lent
         or not may_use_spares(ground, migration, now)
-        or (seats_without and not strangers(engine, seats_without, homes))
+        or (seats_without and not seats_outside(engine, seats_without, homes))
     ):
         return None
     if unread := _unread(engine, lent, tracked.learned):
@@ -108,7 +108,9 @@ def reclaim_lent(
     already_asked = _asked_already(ground, migration)
     usable = _usable(engine, candidates, lent, ground.moved_elsewhere(tracked).keys() - already_asked)
     seats = _seats(ground, migration, moving_pods, avoided, [candidates.pods[number] for number in usable], now)
-    if not seats or (seats_without and strangers(engine, seats, homes) >= strangers(engine, seats_without, homes)):
+    if not seats or (
+        seats_without and seats_outside(engine, seats, homes) >= seats_outside(engine, seats_without, homes)
+    ):
         return None
     rows = {engine.world.nodes.row_of[node] for node in seats.values()}
     chosen = candidates.closed(number for number in usable if candidates.pods[number].row in rows)
@@ -119,7 +121,9 @@ def reclaim_lent(
         if numbers is None:
             continue
         seats = _seats(ground, migration, moving_pods, avoided, [candidates.pods[number] for number in numbers], now)
-        if seats and (not seats_without or strangers(engine, seats, homes) < strangers(engine, seats_without, homes)):
+        if seats and (
+            not seats_without or seats_outside(engine, seats, homes) < seats_outside(engine, seats_without, homes)
+        ):
             leaving_pods = [
                 pod for number in numbers if (pod := find_moving_pod(engine, candidates.pods[number].occupant.uid))
             ]
@@ -130,14 +134,14 @@ def reclaim_lent(
     return None
 
 
-def homes_of(engine: Engine, moving_pods: Sequence[MovingPod]) -> set[tuple[str, ...]]:
+def leaves_of_gang(engine: Engine, moving_pods: Sequence[MovingPod]) -> set[tuple[str, ...]]:
     """Return the leaves of the members of a gang that stay on their nodes."""
     gang, going = moving_pods[0].workload, {pod.member.uid for pod in moving_pods}
     stay = (member for member in gang.members.values() if member.stage is not Stage.PENDING and member.uid not in going)
     return {leaf for member in stay if (leaf := engine.world.leaf_of(member.node)) is not None}
 
 
-def strangers(engine: Engine, seats: Mapping[str, str], homes: Collection[tuple[str, ...]]) -> int:
+def seats_outside(engine: Engine, seats: Mapping[str, str], homes: Collection[tuple[str, ...]]) -> int:
     """Return the number of seats outside the leaves of the gang; 0 if the gang runs nowhere else."""
     return sum(engine.world.leaf_of(node) not in homes for node in seats.values()) if homes else 0
 
@@ -150,7 +154,7 @@ def _seats(
     gone: Sequence[Candidate],
     now: float,
 ) -> dict[str, str]:
-    prepare = opening(ground, migration, now, gone)
+    prepare = trial_preparation(ground, migration, now, gone)
     return dict(find_seats(ground.engine, moving_pods, avoided, migration.key, now, prepare))
 
 

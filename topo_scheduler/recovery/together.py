@@ -146,7 +146,7 @@ class Together:
         if plan is None or share is None:
             return None
         if not share.seats:
-            valid = plan.state == state and not (plan.for_now and self._others_may_move)
+            valid = plan.state == state and not (plan.for_now and self._may_relocate)
             return PlanningTurn(share, plan.final, plan.again) if valid else None
         if self._good(claim, share, now):
             self._failed.discard(claim.key)
@@ -169,7 +169,7 @@ class Together:
         return Copies(self._ground.engine, now).still_valid(request, share, leaving)
 
     @property
-    def _others_may_move(self) -> bool:
+    def _may_relocate(self) -> bool:
         """Whether relocating other pods is considered: lent spare nodes come first, and kernels must be compiled."""
         engine = self._ground.engine
         return engine.preempting.ready and not engine.spares.lent()
@@ -216,7 +216,7 @@ class Together:
         """Make the result the plan, or search for room for the Migrations that have no seats."""
         lacking = [claim for claim in search.claims.values() if not shares[claim.key].seats]
         helped = [claim for claim in lacking if claim.other_members or claim.may_relocate]
-        may_relocate = self._others_may_move
+        may_relocate = self._may_relocate
         if search.free is None and helped and may_relocate and now >= self._room_again:
             search.free, search.since = shares, now
             searched = helped if len(search.claims) > EXACT else search.claims.values()
@@ -242,9 +242,9 @@ class Together:
             tracked.migration for tracked in ground.tracked.values() if tracked.migration.key not in search.claims
         )
         taken = frozenset(move.uid for migration in elsewhere for move in migration.status.moves)
-        others, copies = Others(taken, ground.epoch + now), Copies(ground.engine, now)
+        eligible, copies = Others(taken, ground.epoch + now), Copies(ground.engine, now)
         assert search.free is not None
-        search.parts.begin(_found(_or_free(room_for_all(copies, claims, search.free, others), search.free)))
+        search.parts.begin(_found(_or_free(room_for_all(copies, claims, search.free, eligible), search.free)))
 
     # ------------------------------------------------------------ Migrations that wait
 

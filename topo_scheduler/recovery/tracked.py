@@ -81,14 +81,14 @@ class Tracked:
     backoff: Backoff = field(default_factory=Backoff)
     """Pauses after steps that raised or exceeded their budget."""
 
-    def replaced_by(self, migration: Migration) -> None:
+    def update(self, migration: Migration) -> None:
         """Take a newer version; record whether another client changed the spec, or removed pods."""
         before, self.migration = self.migration, migration
         moved = {move.uid for move in migration.status.moves}
         fewer = any(move.uid not in moved for move in before.status.moves) and migration.status != self.wrote
         self.edited |= before.spec != migration.spec or fewer
 
-    def noted(self, now: float) -> None:
+    def record_phases(self, now: float) -> None:
         """Record when each phase was first seen."""
         for phase, text in self.migration.status.times.items():
             if self.stamps.get(phase, ("", 0.0))[0] != text:
@@ -105,12 +105,12 @@ class Condition:
     message: str
 
 
-def stamp(wall: float) -> str:
+def timestamp(wall: float) -> str:
     """Return a timestamp as the API writes it, with microseconds. ``wall`` is in seconds since the epoch."""
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def joined(names: Sequence[str]) -> str:
+def column_text(names: Sequence[str]) -> str:
     """Return names for a printer column: each once, the first few."""
     distinct = list(dict.fromkeys(name for name in names if name))
     more = f" +{len(distinct) - SHOWN}" if len(distinct) > SHOWN else ""
@@ -143,13 +143,13 @@ def changed_status(
     all_moves = list(old.moves if moves is None else moves)
     times = dict(old.times)
     if phase is not None and phase != old.phase:
-        times[phase] = stamp(wall)
+        times[phase] = timestamp(wall)
     status = MigrationStatus(
         phase=old.phase if phase is None else phase.value,
         policy=old.policy if policy is None else policy,
         message=old.message if message is None else message[:LONGEST_MESSAGE],
-        from_nodes=joined([move.from_ for move in all_moves]),
-        to_nodes=joined([move.to for move in all_moves]),
+        from_nodes=column_text([move.from_ for move in all_moves]),
+        to_nodes=column_text([move.to for move in all_moves]),
         moves=all_moves,
         conditions=kept,
         times=times,
@@ -167,7 +167,7 @@ def _condition(new: Condition, current: MigrationCondition | None, wall: float) 
     turned = current is None or current.status != status
     if current is not None and (current.status, current.reason, current.message) == (status, new.reason, message):
         return current
-    time = stamp(wall) if turned or current is None else current.last_transition_time
+    time = timestamp(wall) if turned or current is None else current.last_transition_time
     return MigrationCondition(new.type, status, new.reason, message, time)
 
 
@@ -177,7 +177,7 @@ def write(migration: Migration, status: MigrationStatus) -> WriteStatus:
     return WriteStatus(meta.namespace, meta.name, meta.uid, meta.resource_version, status)
 
 
-def spent(migration: Migration, phase: Phase, wall: float) -> list[Spent]:
+def durations(migration: Migration, phase: Phase, wall: float) -> list[Spent]:
     """Return the duration of the phase that a Migration leaves, and the total if the new phase is final."""
     status, cause = migration.status, migration.cause.value
     out = []
