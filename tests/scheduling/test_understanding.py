@@ -336,7 +336,7 @@ def test_a_job_that_may_run_beyond_all_calendars_is_not_expected_to_end() -> Non
     job.spec.active_deadline_seconds = 2**63 - 1
     job.status.start_time = timestamp(0)
     found = understood(below("Job", "j"), job_owner(job))
-    assert (found.member.lasts, found.member.ends_by) == (inf, inf)
+    assert (found.member.expected_seconds, found.member.ends_by) == (inf, inf)
     job.spec.active_deadline_seconds = 600
     found = understood(below("Job", "j"), job_owner(job))
-    assert (found.member.lasts, found.member.ends_by) == (600, EPOCH + 600)
+    assert (found.member.expected_seconds, found.member.ends_by) == (600, EPOCH + 600)

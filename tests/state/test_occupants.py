@@ -55,7 +55,7 @@ def test_a_time_that_no_calendar_has_tells_nothing() -> None:
     pod = bound(600)
     pod.status.start_time = "10000-01-01T11:59:59Z"
     found = occupant_of(pod)
-    assert not found.begun
+    assert not found.start_reported
     assert found.started == EPOCH
     pod.status.conditions = [PodCondition("PodScheduled", "False", "Unschedulable", "", "10000-01-01T11:59:59Z")]
     assert waits_since(pod, EPOCH, 7.0) == 7.0

@@ -13,8 +13,8 @@ from topo_scheduler.state.runs import (
     Runs,
     ended_of,
     likeness_of,
+    recorded_size,
     run_of,
-    told_size,
 )
 
 RUN = RunKey("default", "Job", "nightly", "train:1")
@@ -134,8 +134,8 @@ def test_how_long_a_pod_ran() -> None:
 
 
 def test_the_size_of_a_gang_by_its_pod_alone() -> None:
-    assert told_size(make_pod("p")) == 1
-    assert told_size(make_pod("p", annotations={"gang-id": "default/g", "gang-size": "4"})) == 4
-    assert told_size(make_pod("p", annotations={"gang-id": "uid-job"})) == 0
+    assert recorded_size(make_pod("p")) == 1
+    assert recorded_size(make_pod("p", annotations={"gang-id": "default/g", "gang-size": "4"})) == 4
+    assert recorded_size(make_pod("p", annotations={"gang-id": "uid-job"})) == 0
     assert likeness_of(RUN, 0, 8) is None
     assert likeness_of(RUN._replace(images=""), 4, 8) is None, "what it runs is not told"

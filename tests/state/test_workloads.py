@@ -40,7 +40,7 @@ def test_the_latest_wish_of_the_first_that_waits_holds() -> None:
     assert found.size == 4, "one before it in order speaks for all, whoever came last"
     all_.join(workload("g", 5), member("a"))
     assert found.size == 5
-    found.turn(found.members["a"], Stage.BOUND)
+    found.set_stage(found.members["a"], Stage.BOUND)
     all_.join(workload("g", 5), member("b"))
     all_.join(workload("g", 1), member("c"), describes=False)
     assert found.size == 5, "what is made up for a pod found bound tells nothing of the wishes"

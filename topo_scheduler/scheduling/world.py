@@ -32,7 +32,7 @@ from topo_scheduler.state.occupants import occupant_of
 from topo_scheduler.state.promises import Promises, weight_of
 from topo_scheduler.state.residents import Profile, Residents
 from topo_scheduler.state.resources import GPU, PODS, Amounts, ResourceTable, as_amounts
-from topo_scheduler.state.runs import Runs, ended_of, likeness_of, run_of, told_size
+from topo_scheduler.state.runs import Runs, ended_of, likeness_of, recorded_size, run_of
 from topo_scheduler.state.typical import kind_of
 
 
@@ -167,9 +167,11 @@ class World:
         changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, profile=profile, devices=devices)
         occupant = occupant_of(pod)
         self.ledger.occupy(occupant)
-        if occupant.lasts < occupant.deadline and occupant.begun and not occupant.fixed:
+        if occupant.expected_seconds < occupant.deadline and occupant.start_reported and not occupant.fixed:
             weight = weight_of(charged.get(GPU, 0), self._share_of_node(node, amounts))
-            self.promises.began(uid, occupant.namespace, occupant.started - self.epoch, occupant.lasts, weight)
+            self.promises.began(
+                uid, occupant.namespace, occupant.started - self.epoch, occupant.expected_seconds, weight
+            )
         if not daemon:
             self.wanted(pod, charged)
         if self.links.pod_bound(pod, trusted=self.claims.may_be_ours(pod)):
@@ -233,7 +235,7 @@ class World:
         if ended is not None:
             run = run_of(pod)
             amounts = dict(entry.amounts) if entry is not None else self._charged(pod)
-            self.runs.note(run, ended, likeness_of(run, members or told_size(pod), amounts.get(GPU, 0)))
+            self.runs.note(run, ended, likeness_of(run, members or recorded_size(pod), amounts.get(GPU, 0)))
         leaf = self.leaf_of(pod.spec.node_name) if entry is not None else None
         if leaf is None:
             return

@@ -48,7 +48,7 @@ class GroupKey:
         return f"{self.namespace}/{PLURAL}.{self.api}/{self.name}"
 
     @property
-    def said(self) -> str:
+    def described(self) -> str:
         """The name in messages."""
         return f"PodGroup {self.namespace}/{self.name} of {self.api}"
 
@@ -112,7 +112,7 @@ class PodGroup:
     scheduled: bool | None = None
     problem: str = ""
 
-    def asks_as(self, other: "PodGroup") -> bool:
+    def has_same_request_as(self, other: "PodGroup") -> bool:
         """Whether another PodGroup has the same request; its condition does not count."""
         return self._request() == other._request()
 
@@ -151,7 +151,7 @@ def read_group(api: GroupApi, version: str, obj: PodGroupObject) -> PodGroup:
             raise _FieldProblem(f"spec has {size} bytes, the scheduler reads at most {limit}; make it shorter")
         fields = _native(obj) if api is GroupApi.NATIVE else _other(api, obj)
     except _FieldProblem as error:
-        problem = f"{key.said}: {clipped(str(error), MOST_PROBLEM_CHARACTERS)}"
+        problem = f"{key.described}: {clipped(str(error), MOST_PROBLEM_CHARACTERS)}"
         return PodGroup(**identity, problem=problem)  # type: ignore[arg-type]
     return PodGroup(**identity, **fields)  # type: ignore[arg-type]
 
@@ -320,7 +320,7 @@ class Groups:
         previous = self._known.get(group.key)
         self._known[group.key] = group
         self._served.add(group.key.api)
-        return previous is None or not previous.asks_as(group)
+        return previous is None or not previous.has_same_request_as(group)
 
     def drop(self, key: GroupKey, uid: str = "") -> bool:
         """Remove a PodGroup; one that was created again under the same name, with another uid, stays."""

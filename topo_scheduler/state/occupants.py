@@ -38,11 +38,11 @@ class Occupant:
     terminating: bool
     fixed: bool
     ends: float = inf
-    lasts: float = inf
+    expected_seconds: float = inf
     """Expected run time from its start in seconds, by its own annotations and deadline."""
     deadline: float = inf
     """Longest run time in seconds by its ``activeDeadlineSeconds`` alone, which its kubelet enforces."""
-    begun: bool = True
+    start_reported: bool = True
     """Whether its kubelet reported its start; before that ``started`` is its creation time."""
     service: bool = False
     """Whether the kubelet restarts it whenever it ends (``restartPolicy: Always``)."""
@@ -87,9 +87,9 @@ def occupant_of(pod: Pod) -> Occupant:
         terminating=meta.deletion_timestamp is not None,
         fixed=MIRROR in meta.annotations or (controller is not None and controller.kind in ("DaemonSet", "Node")),
         ends=_ends(pod, started) if start_or_creation is not None else inf,
-        lasts=expected_run(pod),
+        expected_seconds=expected_run(pod),
         deadline=deadline_of(pod),
-        begun=started_at is not None,
+        start_reported=started_at is not None,
         service=pod.spec.restart_policy == "Always",
         run=run_of(pod),
         scheduler=intern(pod.spec.scheduler_name),

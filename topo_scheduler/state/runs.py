@@ -54,10 +54,10 @@ class Likeness(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CompletedRun:
-    """A successful run: ``of`` is its identity, ``at`` its end, and ``seconds`` its duration."""
+    """A successful run of the gang or pod ``identity``; ``ended_at`` in seconds since the epoch, and its duration."""
 
-    of: str
-    at: float
+    identity: str
+    ended_at: float
     seconds: float
 
 
@@ -86,7 +86,7 @@ def likeness_of(run: RunKey, members: int, gpus: int) -> Likeness | None:
     return Likeness(run.namespace, run.images, members, gpus) if members and run.images else None
 
 
-def told_size(pod: Pod) -> int:
+def recorded_size(pod: Pod) -> int:
     """Return the size of a pod's gang by the pod's own annotations, 1 for a pod without a gang, 0 if unknown."""
     annotations = pod.metadata.annotations
     if GANG_ID not in annotations:
@@ -169,7 +169,7 @@ class Runs:
 
 def _overlap(run: CompletedRun, other: CompletedRun) -> bool:
     """Whether two runs overlap in time: pods of one gang, and not a resubmitted gang."""
-    return run.at - run.seconds <= other.at and other.at - other.seconds <= run.at
+    return run.ended_at - run.seconds <= other.ended_at and other.ended_at - other.seconds <= run.ended_at
 
 
 def _remember(
@@ -177,11 +177,13 @@ def _remember(
 ) -> bool:
     """Add a run to a record; return whether the record changed."""
     previous = records.get(key, ())
-    same = next((earlier for earlier in previous if earlier.of == ended.of and _overlap(earlier, ended)), None)
+    same = next(
+        (earlier for earlier in previous if earlier.identity == ended.identity and _overlap(earlier, ended)), None
+    )
     if same is not None:
-        ended = CompletedRun(ended.of, max(same.at, ended.at), max(same.seconds, ended.seconds))
+        ended = CompletedRun(ended.identity, max(same.ended_at, ended.ended_at), max(same.seconds, ended.seconds))
     kept = [earlier for earlier in previous if earlier is not same]
-    updated = tuple(sorted([*kept, ended], key=lambda earlier: (earlier.at, earlier.of))[-limit:])
+    updated = tuple(sorted([*kept, ended], key=lambda earlier: (earlier.ended_at, earlier.identity))[-limit:])
     if updated == previous:
         return False
     records[key] = updated

@@ -61,11 +61,11 @@ class Member:
     """Whether it is bound and being deleted."""
     marked: bool = False
     """Whether it has the condition that its gang ran complete."""
-    told_size: int = 0
+    recorded_size: int = 0
     """Size of its gang as its Binding records it, for a pod that was already bound; 0 where it records none."""
     profile: Profile | None = None
     """What inter-pod rules see of the pod: labels, host ports, volumes, affinity."""
-    lasts: float = inf
+    expected_seconds: float = inf
     """Expected run time from its start in seconds, by its deadlines and ``expected-duration``."""
     deadline: float = inf
     """Longest run time in seconds by deadlines alone, which Kubernetes enforces."""
@@ -95,11 +95,11 @@ class SetAside:
 
     classes: tuple[PodClass, ...] = ()
     refused: bool = False
-    looks_around: bool = field(init=False, default=False)
+    depends_on_pods: bool = field(init=False, default=False)
     """Whether any of the classes has constraints that depend on other pods."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "looks_around", any(cls.constraints is not None for cls in self.classes))
+        object.__setattr__(self, "depends_on_pods", any(cls.constraints is not None for cls in self.classes))
 
 
 NOT_SET_ASIDE: Final = SetAside()
@@ -131,13 +131,13 @@ class MemberShortage:
     """The events on a gang's members about pods that must still appear.
 
     ``text`` is the message to publish on all members from ``due`` on, in seconds; empty once it is published.
-    ``heard`` has the uids of pending members with such an event. ``members`` counts the members that ever had one,
+    ``notified`` has the uids of pending members with such an event. ``members`` counts the members that ever had one,
     ``times`` the events in all.
     """
 
     text: str = ""
     due: float = 0.0
-    heard: set[str] = field(default_factory=set)
+    notified: set[str] = field(default_factory=set)
     members: int = 0
     times: int = 0
 
@@ -197,7 +197,7 @@ class Workload:
     """Consecutive attempts that failed because a plugin failed."""
     failures: int = 0
     """Consecutive attempts that raised or exceeded their budget; the pause before the next attempt grows with them."""
-    found: bool = False
+    bound_earlier: bool = False
     """Whether an earlier process bound members: then it is unknown whether the gang ever ran complete."""
     resumed: bool = False
     """Whether members were bound before the first decision of this process: an earlier process placed them."""
@@ -207,18 +207,18 @@ class Workload:
     """Members that are bound. The count is kept, as a gang may have thousands and every change reads it."""
     pending: int = 0
     """Members that are pending; the count is kept likewise."""
-    bearers: tuple[str, ...] = ()
+    marked_members: tuple[str, ...] = ()
     """Uids of members known to have the condition that the gang ran complete, deleted ones included."""
 
-    def turn(self, member: Member, stage: Stage) -> None:
+    def set_stage(self, member: Member, stage: Stage) -> None:
         """Set the stage of a member. Nothing else sets the stage of a member of a workload."""
         self._count(member, -1)
         member.stage = stage
         self._count(member, 1)
 
-    def unplace(self, member: Member) -> None:
+    def make_pending(self, member: Member) -> None:
         """Make a member pending again, without a node."""
-        self.turn(member, Stage.PENDING)
+        self.set_stage(member, Stage.PENDING)
         member.node, member.rank, member.bandwidth = "", -1, 0
 
     def put(self, member: Member) -> None:
@@ -268,13 +268,13 @@ class Workload:
         (member,) = self.members.values()
         return member
 
-    def described_by(self, other: "Workload") -> bool:
+    def has_same_request_as(self, other: "Workload") -> bool:
         """Whether another workload describes the same request."""
         return all(getattr(self, name) == getattr(other, name) for name in _DESCRIBED) and _alike(
             self.group, other.group
         )
 
-    def describe(self, other: "Workload") -> None:
+    def take_request_of(self, other: "Workload") -> None:
         """Take over the request that another workload describes."""
         for name in (*_DESCRIBED, "group"):
             setattr(self, name, getattr(other, name))
@@ -324,7 +324,7 @@ def size_of(workload: Workload) -> int:
     """Return the number of members of a workload: 1 for a single pod, 0 where it is unknown, as after a restart."""
     if not workload.gang:
         return 1
-    return 0 if workload.found and workload.size == 1 else workload.size
+    return 0 if workload.bound_earlier and workload.size == 1 else workload.size
 
 
 _DESCRIBED: Final = (
@@ -343,7 +343,7 @@ _DESCRIBED: Final = (
 
 
 def _alike(group: PodGroup | None, other: PodGroup | None) -> bool:
-    return group is other or (group is not None and other is not None and group.asks_as(other))
+    return group is other or (group is not None and other is not None and group.has_same_request_as(other))
 
 
 def _order(member: Member) -> tuple[bool, tuple[int, str], int, float, str]:
@@ -400,7 +400,7 @@ class Workloads:
         if describes and workload.speaks(member):
             workload.speaker = member.uid
             if workload is not template:
-                workload.describe(template)
+                workload.take_request_of(template)
         workload.put(member)
         self._of_pod[member.uid] = workload.id
         if member.leaving:
@@ -450,14 +450,14 @@ class Workloads:
         leaving_id = f"{workload.id} (leaving)"
         if leaving_id not in self._by_id:
             leaving_workload = replace(
-                workload, members={}, ran=set(workload.ran), speaker="", bound=0, pending=0, bearers=()
+                workload, members={}, ran=set(workload.ran), speaker="", bound=0, pending=0, marked_members=()
             )
             self._by_id[leaving_id] = leaving_workload
         for member in placed:
             workload.take(member.uid)
             self._by_id[leaving_id].put(member)
             self._of_pod[member.uid] = leaving_id
-        workload.complete, workload.half_bound_since, workload.found = False, None, False
+        workload.complete, workload.half_bound_since, workload.bound_earlier = False, None, False
         workload.ran.clear()
         self._ending.discard(workload.id)
         return True

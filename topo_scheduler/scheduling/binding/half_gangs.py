@@ -91,7 +91,7 @@ class HalfGangs:
         """Take gangs of which a member has succeeded for complete: what marked them may have been that member."""
         for id_ in self._succeeded:
             workload = self._workloads.get(id_)
-            if workload is not None and workload.found:
+            if workload is not None and workload.bound_earlier:
                 workload.complete = True
         self._succeeded.clear()
 
@@ -207,8 +207,12 @@ class HalfGangs:
 
     def bears(self, workload: Workload, member: Member) -> None:
         """Note a member of a gang that bears the condition, as far as it must be known of that many."""
-        if member.marked and member.uid not in workload.bearers and len(workload.bearers) < MARKED_MEMBERS:
-            workload.bearers = (*workload.bearers, member.uid)
+        if (
+            member.marked
+            and member.uid not in workload.marked_members
+            and len(workload.marked_members) < MARKED_MEMBERS
+        ):
+            workload.marked_members = (*workload.marked_members, member.uid)
 
     def marks(self, workload: Workload, *, spread: bool = False) -> list[Instruction]:
         """Return what is to be written so that the next leader knows that a gang ran complete.
@@ -218,14 +222,14 @@ class HalfGangs:
         """
         if not workload.gang or not workload.complete:
             return []
-        known = (workload.members.get(uid) for uid in workload.bearers)
-        workload.bearers = tuple(member.uid for member in known if member and member.marked and _stays(member))
-        lack = MARKED_MEMBERS - len(workload.bearers)
+        known = (workload.members.get(uid) for uid in workload.marked_members)
+        workload.marked_members = tuple(member.uid for member in known if member and member.marked and _stays(member))
+        lack = MARKED_MEMBERS - len(workload.marked_members)
         if lack <= 0:
             return []
         if spread:
             stay = [member for member in workload.at(Stage.BOUND) if _stays(member)]
-            lack -= sum(member.marked and member.uid not in workload.bearers for member in stay)
+            lack -= sum(member.marked and member.uid not in workload.marked_members for member in stay)
             fresh = [member for member in stay if not member.marked]
             chosen = list(_spread(fresh, min(lack, len(fresh))))
         else:
@@ -240,7 +244,11 @@ class HalfGangs:
 
     def _may_be_rolled_back(self, workload: Workload) -> bool:
         # Of a gang that an older version bound it is not known whether it ran complete, unless a bind fails now.
-        known = not workload.found or workload.attempts or any(one.told_size for one in workload.members.values())
+        known = (
+            not workload.bound_earlier
+            or workload.attempts
+            or any(one.recorded_size for one in workload.members.values())
+        )
         return bool(known) and half_bound(workload)
 
     def _half(self, idle_since: IdleSince) -> list[tuple[Workload, float]]:

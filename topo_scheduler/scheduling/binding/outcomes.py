@@ -101,7 +101,7 @@ class Outcomes:
         self._world.around.storage.release(member.uid)
         self.forget(member.uid)
         self._world.take_back(member.uid)
-        workload.unplace(member)
+        workload.make_pending(member)
 
     def _assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
         binds: list[Bind] = []
@@ -116,7 +116,7 @@ class Outcomes:
             member.bandwidth = bandwidth
             if bandwidth:
                 self._world.links.put(seat.uid, (workload.namespace, workload.id), seat.node, bandwidth)
-            workload.turn(member, Stage.ASSUMED)
+            workload.set_stage(member, Stage.ASSUMED)
             member.node, member.rank, member.decided = seat.node, seat.rank, True
             bind = Bind(
                 reference(member),
@@ -228,7 +228,7 @@ class Outcomes:
             self._unsettled.answered(uid, now)
         self.forget(uid)
         if outcome is BindOutcome.BOUND:
-            workload.turn(member, Stage.BOUND)
+            workload.set_stage(member, Stage.BOUND)
             self.half.gets_on(workload, now)
             self._hasten(workload, now)
             marks = self.note_complete(workload, member)
@@ -248,7 +248,7 @@ class Outcomes:
         """Bring stage and ledger in line with the end of a bind, and do nothing else: taking it over raised."""
         if outcome is BindOutcome.BOUND:
             self.forget(member.uid)
-            workload.turn(member, Stage.BOUND)
+            workload.set_stage(member, Stage.BOUND)
         elif outcome is BindOutcome.UNKNOWN:
             self._unsettled.put(member.uid, member.namespace, now)
         else:
@@ -286,12 +286,12 @@ class Outcomes:
             return self.half.marks(workload)
         # Of one that was found bound nothing may have told the size yet.
         size = size_of(workload)
-        if not (size and max(workload.bound, len(workload.ran)) >= size) and not workload.bearers:
+        if not (size and max(workload.bound, len(workload.ran)) >= size) and not workload.marked_members:
             return []
         bound = [m for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
         whole = bool(size) and max(len(bound), len(workload.ran)) >= size
         if not whole and not any(m.marked for m in bound):
-            workload.bearers = ()
+            workload.marked_members = ()
             return []
         workload.complete = True
         workload.attempts = 0
@@ -366,7 +366,7 @@ class Outcomes:
         node = member.node
         self.half.keep_seat(workload, member, node)
         self._world.take_back(member.uid)
-        workload.unplace(member)
+        workload.make_pending(member)
         if outcome is BindOutcome.REJECTED and leaf is not None:
             self._world.history.note(leaf, now, good=False)
         # All binds of a decision fail for one reason as a rule: they count as one attempt.

@@ -290,7 +290,7 @@ class Arrivals:
             if found is not None:
                 self.touch(found[0])
                 if found[1].stage is not Stage.BOUND:
-                    found[0].turn(found[1], Stage.BOUND)
+                    found[0].set_stage(found[1], Stage.BOUND)
                     found[1].node = pod.spec.node_name
                     self._outcomes.forget(uid)
         elif found is None or found[1].stage is Stage.PENDING:
@@ -336,7 +336,7 @@ class Arrivals:
             self._world.wanted(pod, dict(member.cls.amounts))
         if found is not None:
             same = found[1] == member and found[0].id == understood.workload.id
-            same = same and (not found[0].speaks(member) or found[0].described_by(understood.workload))
+            same = same and (not found[0].speaks(member) or found[0].has_same_request_as(understood.workload))
         workload = self._workloads.join(understood.workload, member)
         if not same:  # otherwise only its status changed, by our own condition for one
             if found is not None:
@@ -443,7 +443,7 @@ class Arrivals:
             elif member.node != node or member.stage is Stage.PENDING:
                 # Bound elsewhere than this process believes: by its predecessor, or by hand.
                 self._outcomes.forget(uid)
-                workload.turn(member, Stage.BOUND)
+                workload.set_stage(member, Stage.BOUND)
                 member.node, member.decided = node, False
                 self.touch(workload)
             self._out += self._outcomes.note_complete(workload, member)
@@ -452,7 +452,7 @@ class Arrivals:
             fresh = not self._is_bound(gang)
             workload = self._workloads.join(*found_bound(pod, gang), describes=False)
             self.touch(workload)
-            workload.found = True
+            workload.bound_earlier = True
             workload.resumed |= not self.deciding
             self._out += self._outcomes.note_complete(workload, workload.members[uid])
             self._describe(workload)
@@ -484,19 +484,19 @@ class Arrivals:
         _, made_up = found_bound(pod, "")
         member.stage, member.node, member.problem = Stage.BOUND, entry.node, ""
         member.rank, member.bandwidth, member.profile = made_up.rank, made_up.bandwidth, entry.profile
-        member.marked, member.told_size = made_up.marked, made_up.told_size
+        member.marked, member.recorded_size = made_up.marked, made_up.recorded_size
         member.leaving = pod.metadata.deletion_timestamp is not None
         member.withdrawn = self._gone(pod, lineage)
         if found is not None and found[0].id != wanted.id:
             # What it was placed with is what it belongs to, whatever its annotations say by now.
             wanted.id, wanted.gang = found[0].id, found[0].gang
-        wanted.found = found is None or found[0].found
+        wanted.bound_earlier = found is None or found[0].bound_earlier
         workload = self._workloads.join(wanted, member)
         self._out += self._outcomes.note_complete(workload, member)
 
     def _describe(self, workload: Workload | None) -> None:
         """Give a gang that was found bound what its PodGroup says, and mark that as placed if it is."""
-        if workload is None or not workload.found or (key := GroupKey.parse(workload.id)) is None:
+        if workload is None or not workload.bound_earlier or (key := GroupKey.parse(workload.id)) is None:
             return
         group = self._world.groups.get(key)
         if group is None or group.problem:
@@ -604,7 +604,7 @@ def found_bound(pod: Pod, gang: str) -> tuple[Workload, Member]:
         node=pod.spec.node_name,
         rank=-1 if rank is None else rank,
         marked=ran_complete(pod),
-        told_size=size,
+        recorded_size=size,
         bandwidth=written_number(annotations, RESERVED_BANDWIDTH) or 0,
         # Whether its PodGroup has subgroups is not known yet.
         labels=pod.metadata.labels if (key := GroupKey.parse(gang)) and key.api is GroupApi.VOLCANO else None,

@@ -198,13 +198,13 @@ def _outside(
             yield claim
         elif not sized and (groups.was_served(key.api) or bound(key.id)):
             awaits = (
-                f"{where} names {key.said}, which this API server does not serve any more; install its"
+                f"{where} names {key.described}, which this API server does not serve any more; install its"
                 f" CustomResourceDefinition again, or remove {where}"
             )
-            yield GroupClaim(key.said, key.id, key.name, None, named=True, awaits=awaits)
+            yield GroupClaim(key.described, key.id, key.name, None, named=True, awaits=awaits)
         elif not sized:
             unknown.append(
-                f"{where} names {key.said}, which this API server does not serve; install its"
+                f"{where} names {key.described}, which this API server does not serve; install its"
                 f" CustomResourceDefinition, or remove {where}"
             )
         else:
@@ -225,29 +225,29 @@ def _pod_group(key: GroupKey, where: str, groups: Groups, since: float) -> Group
     native = key.api is GroupApi.NATIVE
     serving = groups.serving(key.api, since)
     if serving is Serving.ABSENT:
-        problem = f"{where} names {key.said}, which this API server does not serve; serve it, or name no group"
-        return GroupClaim(key.said, problem=problem) if native else None
+        problem = f"{where} names {key.described}, which this API server does not serve; serve it, or name no group"
+        return GroupClaim(key.described, problem=problem) if native else None
     if _NAME.fullmatch(key.name) is None:
         problem = (
             f"{where}: {quoted(key.name)} is not the name of a PodGroup; a pod can only join one of its own namespace"
         )
-        return GroupClaim(key.said, problem=problem)
+        return GroupClaim(key.described, problem=problem)
     if serving is Serving.UNKNOWN:
         awaits = f"PodGroups of {key.api} are not listed yet"
-        return GroupClaim(key.said, key.id, key.name, None, named=True, awaits=awaits)
+        return GroupClaim(key.described, key.id, key.name, None, named=True, awaits=awaits)
     group = groups.get(key)
     if group is None:
-        return GroupClaim(key.said, key.id, key.name, None, named=True, awaits=f"{key.said} does not exist")
+        return GroupClaim(key.described, key.id, key.name, None, named=True, awaits=f"{key.described} does not exist")
     level = groups.levels.get(group.level_key, "") if group.level_key else ""
     problem = group.problem
     if group.level_key and not level:
         some = ", ".join(sorted(groups.levels)[:6]) or "none"
         problem = (
-            f"{key.said} asks for the topology key {group.level_key}, which tells no level of the fabric;"
+            f"{key.described} asks for the topology key {group.level_key}, which tells no level of the fabric;"
             f" the keys that do: {some}"
         )
     gang = group.gang and (group.minimum > 1 or bool(level or group.tiers))
-    return GroupClaim(key.said, key.id, key.name, group.minimum, True, gang, group, level, problem=problem)
+    return GroupClaim(key.described, key.id, key.name, group.minimum, True, gang, group, level, problem=problem)
 
 
 def _sized(pod: Pod, name_key: str, name: str, size_key: str, api: str = "") -> GroupClaim:

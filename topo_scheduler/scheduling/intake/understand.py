@@ -188,7 +188,7 @@ def understand(
         preempts=pod.spec.preemption_policy != "Never" and not cls.share,
         doubt=lineage.doubt or doubt,
         charged_gpus=charged,
-        lasts=min(deadline := _deadline(pod, lineage), expected_run(pod), request.expected_duration or inf),
+        expected_seconds=min(deadline := _deadline(pod, lineage), expected_run(pod), request.expected_duration or inf),
         deadline=deadline,
         ends_by=_ends_by(lineage),
         run=run_of(pod),

@@ -277,7 +277,7 @@ def _gang(
     entries = [world.ledger.get(member.uid) for member in seated]
     running = sum(not (entry and entry.occupant and entry.occupant.terminating) for entry in entries)
     # One that was found running by a new leader does not tell its size: all that run are taken to be needed.
-    least = running if workload.found and workload.size <= 1 else workload.size
+    least = running if workload.bound_earlier and workload.size <= 1 else workload.size
     # A gang that is below its minimum already is not broken once more.
     slack = running - least if running >= least else 1 << 40
     rule = OPEN

@@ -147,14 +147,14 @@ class SettingAside:
         self.queue.wait(order_of(workload), None if due else shortage.due)
         if due:
             shortage.text = ""
-        informed = shortage.heard.intersection(member.uid for member in pending)
+        informed = shortage.notified.intersection(member.uid for member in pending)
         changed = [
             member
             for member in pending
             if (due or member.uid not in informed) and self._told.changed(member.uid, text, exact=True)
         ]
         first_time = {member.uid for member in changed} - informed
-        shortage.heard = informed | first_time
+        shortage.notified = informed | first_time
         shortage.members += len(first_time)
         shortage.times += len(changed)
         return [EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text) for member in changed]

@@ -12,7 +12,7 @@ def order_of(workload: Workload) -> Order:
         since = single.enqueued if single.stage is Stage.PENDING else 0.0
         return Order(workload.priority, single.created, workload.id, workload.namespace, since)
     since = min((member.enqueued for member in workload.members.values() if member.stage is Stage.PENDING), default=0.0)
-    half_bound_first = half_bound(workload) and (workload.resumed or not workload.found)
+    half_bound_first = half_bound(workload) and (workload.resumed or not workload.bound_earlier)
     return Order(workload.priority, workload.created, workload.id, workload.namespace, since, half_bound_first)
 
 
@@ -28,7 +28,7 @@ def half_bound(workload: Workload) -> bool:
 
 def has_begun(workload: Workload) -> bool:
     """Return whether a gang that never ran with all members has or had bound members. Cheap, unlike `half_bound`."""
-    return workload.gang and not workload.complete and (workload.found or workload.progressed > 0)
+    return workload.gang and not workload.complete and (workload.bound_earlier or workload.progressed > 0)
 
 
 def needed_now(workload: Workload) -> int:

@@ -36,7 +36,7 @@ class Lasting:
 def lasting_of(members: Iterable[Member], size: int) -> Lasting:
     """Return what tells how long members of a workload of this size will run."""
     pods = list(members)
-    told = dict.fromkeys((one.lasts, one.deadline, one.ends_by, one.run, one.cls.gpus) for one in pods)
+    told = dict.fromkeys((one.expected_seconds, one.deadline, one.ends_by, one.run, one.cls.gpus) for one in pods)
     return Lasting(tuple(told), size, pods[0].namespace if pods else "")
 
 
@@ -65,14 +65,14 @@ class Ends:
             if found is None:
                 return inf
             workload, one = found
-            lasts = self._believed(one.namespace, one.lasts, one.deadline)
+            lasts = self._believed(one.namespace, one.expected_seconds, one.deadline)
             return now + self._seconds(lasts, one.ends_by, one.run, one.cls.gpus, size_of(workload), now)
         if occupant.fixed:
             return inf
         if occupant.terminating:
             told = occupant.ends - self._world.epoch
             return told if told < inf else now + occupant.grace
-        seconds = self._believed(occupant.namespace, occupant.lasts, occupant.deadline)
+        seconds = self._believed(occupant.namespace, occupant.expected_seconds, occupant.deadline)
         if seconds == inf and occupant.run is not None and not occupant.service:
             seconds = self._world.runs.longest(occupant.run)
             if seconds == inf:
@@ -82,7 +82,7 @@ class Ends:
                 seconds = self._world.runs.usual(likeness_of(occupant.run, size, gpus))
         if seconds == inf:
             return inf
-        return (occupant.started - self._world.epoch if occupant.begun else now) + seconds
+        return (occupant.started - self._world.epoch if occupant.start_reported else now) + seconds
 
     def if_started(self, workload: Workload, now: float) -> float:
         """Return when the last waiting member of a workload would end if all were started now."""
