@@ -19,7 +19,7 @@ MOST_DOUBLINGS: Final = 6
 GATHER: Final = 0.25
 """Seconds from the deletion of a node until it counts: the nodes of a deleted leaf go one by one."""
 DELETED_HOLDS: Final = 60.0
-"""Seconds for which a deleted node may be one that the scheduler only cannot see."""
+"""Seconds for which a deleted node still counts as not ready in the check for a network partition."""
 
 Path = tuple[str, ...]
 

@@ -17,9 +17,9 @@ class EvictionGuard:
     def end_ownerless(self) -> None:
         """End the Migrations for which an owner of their pods was deleted."""
         machine = self._machine()
-        for key, why in self._moved_owners.gone() if machine is not None else ():
+        for key, reason in self._moved_owners.gone() if machine is not None else ():
             assert machine is not None
-            machine.owner_gone(key, why)
+            machine.owner_gone(key, reason)
 
     def record_owners(self) -> None:
         """Record the topmost owners that were read since the last call."""
@@ -39,8 +39,8 @@ class EvictionGuard:
         beneficiary = tracked.migration.spec.makes_room_for
         answered = [await self._moved_owners.confirm(migration) for migration in (key, beneficiary) if migration]
         self.end_ownerless()
-        if why := self.why_over(key) or (self.why_over(beneficiary) if beneficiary else ""):
-            return why
+        if reason := self.why_over(key) or (self.why_over(beneficiary) if beneficiary else ""):
+            return reason
         if all(answered) or tracked.migration.cause.of_node:
             return ""
         return "the API server does not answer whether the owners of what is moved exist"

@@ -64,8 +64,8 @@ class Execution:
     def _cut_short(self, tracked: Tracked, now: float) -> bool:
         """End a voluntary move that is useless or lost a seat; pods that are not being evicted stay."""
         migration, engine = tracked.migration, self._ground.engine
-        why = reason_useless_now(self._ground, tracked, now)
-        if not why:
+        reason = reason_useless_now(self._ground, tracked, now)
+        if not reason:
             return False
         going: list[Move] = []
         for move in migration.status.moves:
@@ -76,13 +76,13 @@ class Execution:
             if entry is None or accepted or (entry.occupant is not None and entry.occupant.terminating):
                 going.append(move)
         if not going:
-            self._ground.end(tracked, Phase.CANCELLED, *why, now)
+            self._ground.end(tracked, Phase.CANCELLED, *reason, now)
         elif len(going) < len(migration.status.moves):
             stays = len(migration.status.moves) - len(going)
-            text = f"{why[1]}: {stays} pods stay where they are"
+            text = f"{reason[1]}: {stays} pods stay where they are"
             self._ground.keep_only(migration, going)
             self._ground.write(
-                tracked, now, None, going, Condition("Evicted", status=False, reason=why[0], message=text)
+                tracked, now, None, going, Condition("Evicted", status=False, reason=reason[0], message=text)
             )
         else:
             return False
@@ -198,7 +198,7 @@ class Execution:
         taken = self._ground.engine.preempting.replacements.taken
         replacements: dict[str, Member] = {}
         used: set[str] = set(old)
-        # Both are times of the API server; the clock of the process that wrote the begin of the phase may be wrong.
+        # Both are times of the API server; the clock of the process that wrote the start of the phase may be wrong.
         begun = seconds_of(migration.metadata.creation_timestamp or "") or 0.0
 
         def fresh(member: Member) -> bool:

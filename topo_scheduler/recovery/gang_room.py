@@ -126,8 +126,8 @@ class GangRoom:
         ground.keep(migration, self._unseated(workload, moves))
         if not pending or vacant(ground.engine, moves):
             ground.write(tracked, now, Phase.PLACING, None)
-        elif why := self._why_not(tracked, now):
-            self._ground.end(tracked, Phase.CANCELLED, "NoRoom", why, now)
+        elif reason := self._why_not(tracked, now):
+            self._ground.end(tracked, Phase.CANCELLED, "NoRoom", reason, now)
 
     def _why_not(self, tracked: Tracked, now: float) -> str:
         """Create the Migrations of the other pods, once; return why waiting for them is useless, or an empty string."""

@@ -28,7 +28,7 @@ class MigrationContext:
     """All Migrations that are not over, by namespace and name, and what is needed to process them."""
 
     def __init__(self, engine: Engine, detection: Detection, spec: RecoverySpec, epoch: float) -> None:
-        """``epoch`` is what makes seconds since the epoch of the times that are passed."""
+        """``epoch`` is the offset of the times that are passed to seconds since the epoch."""
         self.engine = engine
         self.detection = detection
         self.spec = spec

@@ -158,7 +158,7 @@ class Watcher:
         from kopf._cogs.structs.references import Insights  # kopf has no public name for it
 
         logging.getLogger("kopf").setLevel(logging.WARNING)
-        logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # kopf must not handle signals
+        logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # it warns about signals
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry, backoff=LOGIN_SECONDS)(self._login)
         kopf.on.event("", "v1", "nodes", registry=registry)(self._node)

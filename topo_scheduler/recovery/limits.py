@@ -20,7 +20,7 @@ class MigrationLimits:
         """Number of Migrations with seats of each namespace."""
         self._begun: dict[str, float] = {}
         self._first = inf
-        """A lower bound of the earliest begin, in seconds since the epoch."""
+        """A lower bound of the earliest start, in seconds since the epoch."""
 
     def note(self, migration: Migration, wall: float) -> None:
         """Record the progress of a Migration. ``wall`` is in seconds since the epoch."""

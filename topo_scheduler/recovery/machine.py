@@ -34,7 +34,7 @@ class Recovery:
         troubles: PodTroubles | None = None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
-        """``epoch`` is what makes seconds since the epoch of the times that are passed.
+        """``epoch`` is the offset of the times that are passed to seconds since the epoch.
 
         ``troubles`` are pod failures so far. ``clock`` returns seconds and measures how long a step takes; if it stands
         still, a step does all its work at once.
@@ -125,17 +125,17 @@ class Recovery:
         self.migrations.learned(uids)
         self.healing.learned(uids)
 
-    def unread(self, pod: PodRef, why: str, now: float) -> None:
+    def unread(self, pod: PodRef, reason: str, now: float) -> None:
         """Handle a pod of a `LearnPods` that can't be read at the moment; the runner retries."""
-        self.migrations.unread(pod, why, now)
+        self.migrations.unread(pod, reason, now)
 
     def evicted(self, migration: str, uid: str, *, goes: bool, reason: str, message: str, now: float) -> None:
         """Handle the result of an `EvictPod`. ``reason`` is why it failed, for machines."""
         self.migrations.evicted(migration, uid, goes=goes, reason=reason, message=message, now=now)
 
-    def owner_gone(self, migration: str, why: str) -> None:
+    def owner_gone(self, migration: str, reason: str) -> None:
         """Handle a deletion, also in progress, of the topmost owner of a Migration's pods."""
-        self.migrations.owner_gone(migration, why)
+        self.migrations.owner_gone(migration, reason)
 
     def owners_read(self, migration: str, owners: Sequence[MigrationOwner]) -> None:
         """Handle newly read topmost owners of a Migration's pods: the status keeps them for a later leader."""
@@ -188,7 +188,7 @@ class Recovery:
         return min((at for at in times if at is not None), default=None)
 
     def _avoid_spares(self, avoided: Collection[str]) -> None:
-        """Make the engine reserve no spare nodes among avoided nodes."""
+        """Have the engine keep no avoided nodes as spare nodes."""
         if self._engine.spares.configured and avoided != self._avoided:
             self._avoided = frozenset(avoided)
             self._engine.spares_avoid(sorted(avoided))

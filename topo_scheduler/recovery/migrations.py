@@ -120,9 +120,9 @@ class Migrations:
             self._ground.intended.pop(key, None)
             self._over[key] = (uid, version)
             return
-        if why := self._memory.lacking(migration):
+        if reason := self._memory.lacking(migration):
             self.gone(migration.metadata.namespace, migration.metadata.name, "")
-            self._ground.refuse(migration, now, "TooManyMigrations", why)
+            self._ground.refuse(migration, now, "TooManyMigrations", reason)
             return
         self._memory.hold(migration)
         if tracked is None:
@@ -210,14 +210,14 @@ class Migrations:
             tracked.learned.update(uids)
             tracked.state = None
 
-    def unread(self, pod: PodRef, why: str, now: float) -> None:
+    def unread(self, pod: PodRef, reason: str, now: float) -> None:
         """Write to the status of the Migrations that wait for a pod why it can't be read."""
         key = f"{pod.namespace}/{pod.name}"
         for tracked in self._ground.tracked.values():
             if tracked.state != LEARNING or pod.uid not in tracked.learning or tracked.writing:
                 continue
             shortened = few_for([key], self._ground.engine.world.reader(tracked.migration.metadata.namespace), "pod")
-            named = f"pod {key} can't be read: {why}" if shortened == key else f"{shortened} can't be read"
+            named = f"pod {key} can't be read: {reason}" if shortened == key else f"{shortened} can't be read"
             text = f"{named}; it is tried again every few seconds, and nothing is moved before"
             phase = tracked.migration.phase
             condition = Condition(NEXT_CONDITION[phase], status=False, reason="PodNotRead", message=text)
@@ -242,11 +242,11 @@ class Migrations:
         if eviction.times == (BELIEVED if forbidden else 1):
             self._ground.emit_event(tracked, warning=True, reason=reason, message=message)
 
-    def owner_gone(self, key: str, why: str) -> None:
+    def owner_gone(self, key: str, reason: str) -> None:
         """Release the seats of a Migration whose pods have lost their owner; it ends in the next step."""
         tracked = self._ground.tracked.get(key)
         if tracked is not None and not tracked.owner_gone:
-            tracked.owner_gone, tracked.not_before = why, -inf
+            tracked.owner_gone, tracked.not_before = reason, -inf
             self._ground.release(key)
 
     def moves_pod(self, uid: str) -> bool:
@@ -367,7 +367,7 @@ def _runs(migration: Migration) -> bool:
 
 
 def _clock_of(migration: Migration) -> Phase | None:
-    """Return the phase from whose begin the expiry of seats is counted; None if no seats are held."""
+    """Return the phase from whose start the expiry of seats is counted; None if no seats are held."""
     phase = migration.phase
     return Phase.PLACING if phase is Phase.PLACING else Phase.RESERVING if phase is not None and phase.running else None
 

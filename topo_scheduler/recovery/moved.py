@@ -30,7 +30,7 @@ class Moved:
 
     def __init__(self) -> None:
         self._by_choice: dict[str, tuple[float, int, str]] = {}
-        """Voluntary Migrations: begin in seconds since the epoch, number of pods, Migration that needs the room."""
+        """Voluntary Migrations: start in seconds since the epoch, number of pods, Migration that needs the room."""
         self._last: dict[Key, float] = {}
         """When pods of a workload were evicted last, in seconds since the epoch."""
         self._full = LEAST

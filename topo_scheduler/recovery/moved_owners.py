@@ -152,7 +152,7 @@ class MovedOwners:
             moved_owner.reading.discard(read)
 
     async def _of_pod(self, pod: PodRef) -> ObjectMeta | None:
-        """Read a pod and its chain of owners."""
+        """Read a pod and its owners; return the object right below the topmost owner."""
         pod_object = await self._read(pod)
         if pod_object is None or pod_object.metadata.controller is None:
             return None

@@ -141,8 +141,8 @@ class Planning:
             return
         targets = self._seats(tracked, moving_pods, now) if turn is None else _free_seats(turn, moving_pods)
         text = f"{len(moving_pods)} seats are held"
-        if why := reason_useless(self._ground, migration, moving_pods, targets):
-            self._ground.end(tracked, Phase.CANCELLED, "NoUse", why, now)
+        if reason := reason_useless(self._ground, migration, moving_pods, targets):
+            self._ground.end(tracked, Phase.CANCELLED, "NoUse", reason, now)
             return
         if targets:
             self._searching.drop(tracked)

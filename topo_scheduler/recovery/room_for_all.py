@@ -373,7 +373,7 @@ def one_by_one(
 ) -> MaybeParts:
     """Return the grants if claims without seats search for room one after the other, beside all other grants.
 
-    None if the search needs so many queries that ``copies.asked`` reaches ``end``.
+    None if the search needs so many queries that ``copies.queries`` reaches ``end``.
     """
     shares = dict(free)
     for claim in claims:

@@ -97,8 +97,8 @@ class RecoveryRunner:
         events: records events.
         metrics: metrics to update.
         owners: knows the controllers of pods.
-        clock: returns the seconds of the engine.
-        epoch: what makes seconds since the epoch of them.
+        clock: returns seconds, as the engine uses them.
+        epoch: offset of these to seconds since the epoch.
         start: starts a task that ends by itself, as part of the term.
         changed: called after the state of the engine changed.
     """
@@ -465,8 +465,8 @@ class RecoveryRunner:
 
     async def _evict(self, evict: EvictPod) -> None:
         pod = evict.pod
-        if why := await self._guard.why_not_evict(evict.migration):
-            self._evicted(evict, goes=False, reason="OwnerNotConfirmed", message=why)
+        if reason := await self._guard.why_not_evict(evict.migration):
+            self._evicted(evict, goes=False, reason="OwnerNotConfirmed", message=reason)
             return
         async with self._slots.slot(pod.namespace):
             recheck = partial(self._guard.why_over, evict.migration)

@@ -36,7 +36,7 @@ LONGEST: Final = 5.0
 SOON: Final = 0.1
 """Seconds within which a Migration must be due to be planned with the others."""
 
-Asks = Callable[[Migration, Sequence[MovingPod], float], RelocationRequest]
+RequestOf = Callable[[Migration, Sequence[MovingPod], float], RelocationRequest]
 """Returns the request of a Migration, for pods and a time in seconds."""
 
 
@@ -87,12 +87,12 @@ class _JointSearch:
 
 
 class Together:
-    """The plan for all Migrations that wait for seats. ``asks`` returns the request of a Migration."""
+    """The plan for all Migrations that wait for seats. ``request_of`` returns the request of a Migration."""
 
-    def __init__(self, ground: MigrationContext, clock: Callable[[], float], asks: Asks) -> None:
+    def __init__(self, ground: MigrationContext, clock: Callable[[], float], request_of: RequestOf) -> None:
         self._ground = ground
         self._clock = clock
-        self._asks = asks
+        self._request_of = request_of
         self._plan: _Plan | None = None
         self._search: _JointSearch | None = None
         self._failed: set[str] = set()
@@ -115,7 +115,7 @@ class Together:
         key = tracked.migration.key
         if not self._joins(tracked.migration):
             return None
-        claim = self._asks(tracked.migration, moving_pods, now)
+        claim = self._request_of(tracked.migration, moving_pods, now)
         if (turn := self._planned(claim, state, now)) is not None:
             return turn
         if self._alone == now:
@@ -292,7 +292,7 @@ class Together:
             return None
         if policy_of(moving_pods, migration) == OnFailure.SHRINK:
             return None
-        return self._asks(migration, moving_pods, now)
+        return self._request_of(migration, moving_pods, now)
 
 
 def _as_tracked(create: CreateMigration) -> Tracked:
