@@ -1,8 +1,8 @@
 """The cache folder of compiled kernels.
 
-Numba raises an error at import if it has to cache a function and no folder is writable, as in a container with a
-read-only root. It also tests a folder by writing to it, so it rejects a warm read-only cache. It detects a change of a
-source file only by its timestamp.
+Numba raises an error at import if it has to cache a function and no folder is writable. That happens in a container
+with a read-only root. It also tests a folder by writing to it, so it rejects a warm read-only cache. It detects a
+change of a source file only by its timestamp.
 
 This module chooses the folder. Its name depends on the content of the kernels. If the image has a warm copy, the module
 copies it to the folder. If no folder is writable, the kernels are compiled without a cache.

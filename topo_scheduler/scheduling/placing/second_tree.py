@@ -1,7 +1,8 @@
 """The second tree: selection of the fabric on which a gang that asks for accelerator domains is planned.
 
-A fabric with levels of the second tree woven in is a fabric like any other, so the rest of the planner works on it
-unchanged. This module converts queries from one fabric to another by the names of levels, and converts outcomes back.
+A fabric with levels of the second tree woven in has the same type as any other fabric. So the rest of the planner works
+on it unchanged. This module converts queries from one fabric to another by the names of levels. It converts outcomes
+back.
 """
 
 from collections.abc import Collection, Iterable, Iterator

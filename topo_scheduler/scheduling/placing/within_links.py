@@ -4,8 +4,8 @@ Suppose that a link can serve ``a`` nodes of a gang. Then either at most ``a`` o
 most ``a`` are elsewhere. In the second case the domain below the link holds more than half of the gang. At most one
 domain of a level does. That gives one set of rows without such a domain, and one set for each possible such domain.
 
-If nodes hold different numbers of members, the sets keep the nodes that hold most. For members that take a node each,
-in one domain of the level above the leaves, a placement exists exactly if one of the sets contains it.
+If nodes hold different numbers of members, the sets keep the nodes that hold most. The method is exact for members
+that take a node each, in one domain of the level above the leaves. Then a placement exists only if a set contains one.
 """
 
 from collections.abc import Iterator

@@ -14,7 +14,7 @@ from topo_scheduler.scheduling.rules.filters import FILTERS, Bool
 from topo_scheduler.scheduling.rules.neighbours import (
     NEIGHBOUR_FILTERS,
     ON_NODE,
-    Extra,
+    AssumedPods,
     FilterContext,
     counts_anywhere,
     looks_around,
@@ -151,7 +151,7 @@ def _walk(
     ours: bool,
     remaining: Bool,
 ) -> Iterator[Rule]:
-    assumed_pods: Extra = [(pod.row, pod.profile) for pod in nominated]
+    assumed_pods: AssumedPods = [(pod.row, pod.profile) for pod in nominated]
     # Filters of plugins are not in kube-scheduler either.
     filters = context.extensions.filters if ours else FILTERS
     rules = [rule for rule in filters if ours or rule.reason not in OURS]
@@ -219,7 +219,7 @@ def _lacking(
 # ---------------------------------------------------------------- for views
 
 
-def allowed_rows(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: Extra = ()) -> Bool:
+def allowed_rows(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: AssumedPods = ()) -> Bool:
     """Return the rows that current pods, claims and volumes leave open to the class, whatever resources are free."""
     accepted = open_rows(context, cls, rows, assumed_pods)
     if uses_volumes(cls):

@@ -29,9 +29,9 @@ from topo_scheduler.state.residents import Condition, CountedTerm, Disk, Port, P
 from topo_scheduler.state.storage import Storage
 from topo_scheduler.state.typical import PodKinds
 
-Extra = Sequence[tuple[int, Profile]]
+AssumedPods = Sequence[tuple[int, Profile]]
 """Pods that count as if they ran already: row and profile. A search adds and removes them as on a stack."""
-Towards = tuple[frozenset[CountedTerm], frozenset[tuple[int, CountedTerm]]]
+ApplicableTerms = tuple[frozenset[CountedTerm], frozenset[tuple[int, CountedTerm]]]
 """Terms of running pods that apply to a pod: required anti-affinity, and preferred terms with their weights."""
 Position = tuple[int, int, int]
 """Positions in the changes of running pods, of namespaces and of storage."""
@@ -41,7 +41,7 @@ Position = tuple[int, int, int]
 class Reach:
     """Cached rows that can use a volume, by name of the volume; None for all rows. A change of nodes clears it."""
 
-    at: int = -1
+    facts_position: int = -1
     rows: dict[str, tuple[PersistentVolume, Int64 | None]] = field(default_factory=dict)
 
 
@@ -72,7 +72,7 @@ class FilterContext:
     )
     """Cached anti-affinity of seated pods that applies to a pod, by ids of both; the entry keeps both alive."""
     _namespace_changes: int = 0
-    _towards: WeakKeyDictionary[Profile, tuple[object, Towards]] = field(default_factory=WeakKeyDictionary)
+    _towards: WeakKeyDictionary[Profile, tuple[object, ApplicableTerms]] = field(default_factory=WeakKeyDictionary)
 
     @property
     def position(self) -> tuple[int, int]:
@@ -139,7 +139,7 @@ class FilterContext:
         """Version of the affinity of running pods and of namespaces, for cache keys."""
         return self.residents.terms_changed, self._namespace_changes
 
-    def _terms_for(self, profile: Profile) -> Towards:
+    def _terms_for(self, profile: Profile) -> ApplicableTerms:
         version = (self.residents.terms_changed, self._namespace_changes)
         cached = self._towards.get(profile)
         if cached is not None and cached[0] == version:
@@ -150,7 +150,7 @@ class FilterContext:
         self._towards[profile] = (version, applicable)
         return applicable
 
-    def seen_beside(self, cls: PodClass, profile: Profile | None, assumed_pods: Extra) -> PodClass:
+    def seen_beside(self, cls: PodClass, profile: Profile | None, assumed_pods: AssumedPods) -> PodClass:
         """Return the class with the anti-affinity of assumed pods added."""
         if profile is None or not assumed_pods:
             return cls
@@ -195,7 +195,7 @@ class NeighbourFilter:
     """A filter and its reason against the nodes that it rejects."""
 
     reason: NodeReason
-    accepts: Callable[[FilterContext, PodClass, Int64, Extra], Bool]
+    accepts: Callable[[FilterContext, PodClass, Int64, AssumedPods], Bool]
 
 
 # ---------------------------------------------------------------- on the node itself
@@ -204,13 +204,13 @@ class NeighbourFilter:
 Held = TypeVar("Held", Port, Disk)
 
 
-def _ports(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: Extra) -> Bool:
+def _ports(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: AssumedPods) -> Bool:
     """NodePorts."""
     wanted = cls.constraints.ports if cls.constraints else ()
     return _without(context, rows, assumed_pods, wanted, lambda profile: profile.ports)
 
 
-def _disks(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: Extra) -> Bool:
+def _disks(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: AssumedPods) -> Bool:
     """VolumeRestrictions, as far as it depends on one node."""
     wanted = cls.constraints.disks if cls.constraints else ()
     return _without(context, rows, assumed_pods, wanted, lambda profile: profile.disks)
@@ -219,7 +219,7 @@ def _disks(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: Ext
 def _without(
     context: FilterContext,
     rows: Int64,
-    assumed_pods: Extra,
+    assumed_pods: AssumedPods,
     wanted: tuple[Held, ...],
     held: Callable[[Profile], tuple[Held, ...]],
 ) -> Bool:
@@ -241,7 +241,7 @@ def _without(
 # ---------------------------------------------------------------- affinity
 
 
-def _affinity(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: Extra) -> Bool:
+def _affinity(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: AssumedPods) -> Bool:
     """InterPodAffinity: affinity of the pod itself."""
     constraints = cls.constraints
     if constraints is None or not constraints.affinity:
@@ -275,7 +275,7 @@ def _affine(context: FilterContext, constraints: Constraints, term: CountedTerm)
     return _summed(context, term, pods_matching(context, conditions), tally, constraints)
 
 
-def _anti_affinity(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: Extra) -> Bool:
+def _anti_affinity(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: AssumedPods) -> Bool:
     """InterPodAffinity: anti-affinity of the pod itself."""
     terms = cls.constraints.anti_affinity if cls.constraints else ()
     if context.remembered is None and not assumed_pods:
@@ -288,7 +288,7 @@ def _anti_affinity(context: FilterContext, cls: PodClass, rows: Int64, assumed_p
     return accepted
 
 
-def _repelled(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: Extra) -> Bool:
+def _repelled(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: AssumedPods) -> Bool:
     """InterPodAffinity: anti-affinity of running and assumed pods."""
     if context.remembered is None and not assumed_pods:
         residents, nodes = context.residents, context.nodes
@@ -321,7 +321,7 @@ def add_counts(by_key: dict[str, Int64], key: str, counts: Int64) -> None:
     by_key[key] = counts if current is None else current + counts
 
 
-def _holders(terms: frozenset[CountedTerm], assumed_pods: Extra) -> dict[CountedTerm, list[int]]:
+def _holders(terms: frozenset[CountedTerm], assumed_pods: AssumedPods) -> dict[CountedTerm, list[int]]:
     """Return for each anti-affinity term the rows of assumed pods that have it."""
     rows_of: dict[int, list[int]] = {}
     distinct: dict[int, tuple[CountedTerm, ...]] = {}
@@ -418,7 +418,7 @@ def by_domain(nodes: NodeTable, key: str, counts: Int64) -> tuple[Bool, Int64]:
 # ---------------------------------------------------------------- spread
 
 
-def _spread_labels(context: FilterContext, cls: PodClass, rows: Int64, _: Extra) -> Bool:
+def _spread_labels(context: FilterContext, cls: PodClass, rows: Int64, _: AssumedPods) -> Bool:
     """PodTopologySpread: reject nodes without the label of a constraint."""
     accepted = np.ones(len(rows), np.bool_)
     for constraint in cls.constraints.spread if cls.constraints else ():
@@ -426,7 +426,7 @@ def _spread_labels(context: FilterContext, cls: PodClass, rows: Int64, _: Extra)
     return accepted
 
 
-def _spread(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: Extra) -> Bool:
+def _spread(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: AssumedPods) -> Bool:
     """PodTopologySpread: reject nodes where the skew would be too large."""
     constraints = cls.constraints.spread if cls.constraints else ()
     accepted = np.ones(len(rows), np.bool_)
@@ -452,7 +452,7 @@ class Skew:
     least: int
 
 
-def skew_of(context: FilterContext, cls: PodClass, constraint: Spread, assumed_pods: Extra = ()) -> Skew:
+def skew_of(context: FilterContext, cls: PodClass, constraint: Spread, assumed_pods: AssumedPods = ()) -> Skew:
     """Return the counts of a spread constraint of a class."""
     key = ("spread", id(constraint), id(cls.constraints), id(cls.selector), id(cls.affinity), id(cls.tolerations))
     base = _remembered(context, key, partial(_spread_base, context, cls, constraint))
@@ -510,7 +510,7 @@ def looks_around(cls: PodClass) -> bool:
     return cls.constraints is not None or bool(cls.repelled)
 
 
-def open_rows(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: Extra = ()) -> Bool:
+def open_rows(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: AssumedPods = ()) -> Bool:
     """Return the rows that running and assumed pods leave open to the class."""
     accepted = np.ones(len(rows), np.bool_)
     for rule in NEIGHBOUR_FILTERS if looks_around(cls) else ():

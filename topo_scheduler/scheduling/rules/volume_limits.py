@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from topo_scheduler.scheduling.rules.filters import Bool
-from topo_scheduler.scheduling.rules.neighbours import Extra, FilterContext
+from topo_scheduler.scheduling.rules.neighbours import AssumedPods, FilterContext
 from topo_scheduler.state.constraints import Constraints
 from topo_scheduler.state.migration import PROVISIONERS, handle_of, inline_handle
 from topo_scheduler.state.nodes import Int64
@@ -19,7 +19,7 @@ class ClaimError(ValueError):
 
 
 def within_limits(
-    context: FilterContext, constraints: Constraints, rows: Int64, assumed_pods: Extra, candidates: Bool
+    context: FilterContext, constraints: Constraints, rows: Int64, assumed_pods: AssumedPods, candidates: Bool
 ) -> Bool:
     """Return the rows that can have the volumes of a pod in addition; only rows in ``candidates`` are checked.
 
@@ -64,7 +64,7 @@ def within_limits(
     return accepted
 
 
-def _residents(context: FilterContext, row: int, assumed_pods: Extra) -> Iterator[Profile]:
+def _residents(context: FilterContext, row: int, assumed_pods: AssumedPods) -> Iterator[Profile]:
     yield from context.residents.special.get(row, {})
     yield from (profile for pod_row, profile in assumed_pods if pod_row == row)
 

@@ -14,9 +14,9 @@ from topo_scheduler.state.nodes import Int64
 def reached_rows(context: FilterContext, volume: PersistentVolume) -> Int64 | None:
     """Return the rows that the node affinity of a volume allows, ascending (int64); None for all rows."""
     nodes, cache = context.nodes, context.reach
-    if cache.at != nodes.facts_changes.position:
+    if cache.facts_position != nodes.facts_changes.position:
         cache.rows.clear()
-        cache.at = nodes.facts_changes.position
+        cache.facts_position = nodes.facts_changes.position
     name = volume.metadata.name
     cached = cache.rows.get(name)
     if cached is None or (cached[0] is not volume and cached[0].spec.node_affinity != volume.spec.node_affinity):

@@ -13,7 +13,7 @@ from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
 from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologyTerm
 from topo_scheduler.scheduling.rules.filters import Bool, term_matches
-from topo_scheduler.scheduling.rules.neighbours import Extra, FilterContext
+from topo_scheduler.scheduling.rules.neighbours import AssumedPods, FilterContext
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError, within_limits
 from topo_scheduler.scheduling.rules.volume_reach import reached_rows, reaches_bound
 from topo_scheduler.state.classes import PodClass
@@ -108,7 +108,7 @@ def concerned(cls: PodClass, claims: frozenset[ClaimKey], other: bool) -> bool:
 
 
 def volume_rejections(
-    context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: Extra, remaining: Bool
+    context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: AssumedPods, remaining: Bool
 ) -> Iterator[tuple[NodeReason, Bool]]:
     """Yield reasons, and the rows that each rejects.
 
@@ -145,7 +145,7 @@ def volume_rejections(
 
 
 def _in_use(
-    context: FilterContext, constraints: Constraints, claims: list[PersistentVolumeClaim], assumed_pods: Extra
+    context: FilterContext, constraints: Constraints, claims: list[PersistentVolumeClaim], assumed_pods: AssumedPods
 ) -> bool:
     """VolumeRestrictions: ReadWriteOncePod."""
     exclusive = {
