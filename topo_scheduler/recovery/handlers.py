@@ -222,7 +222,7 @@ class Watcher:
         try:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError:
-            log.debug("nobody listens any more")
+            log.debug("the event loop of the daemon is closed")
 
 
 def _settings(kopf: Any) -> Any:
