@@ -20,7 +20,7 @@ Bool = npt.NDArray[np.bool_]
 
 @kernel("int64(int64, int64, int64[::1], int64, boolean, int64, int64[:,::1], boolean[:,::1])")
 def stranded(
-    cpu: int, whole: int, parts: Int64, number: int, sharing: bool, model: int, typical: Int64, access: Bool
+    cpu: int, free_gpus: int, parts: Int64, number: int, sharing: bool, model: int, typical: Int64, access: Bool
 ) -> int:
     """Return the GPU-thousandths of one node that typical pods can't use, weighted by popularity.
 
@@ -29,7 +29,7 @@ def stranded(
 
     Args:
         cpu: free milli-CPU.
-        whole: number of entirely free GPUs.
+        free_gpus: number of entirely free GPUs.
         parts: int64[d], free thousandths of GPUs that are in use by shares.
         number: number of valid entries in ``parts``.
         sharing: whether shares may be placed on the node.
@@ -37,7 +37,7 @@ def stranded(
         typical: int64[t, 4], each typical pod's milli-CPU, whole GPUs, thousandths of one GPU, and popularity.
         access: bool[t, models + 1], whether each pod can run on a model; the first column is for unknown models.
     """
-    idle = 1000 * whole
+    idle = 1000 * free_gpus
     for i in range(number):
         idle += parts[i]
     if idle == 0:
@@ -52,8 +52,8 @@ def stranded(
                 for i in range(number):
                     if parts[i] < share:
                         unusable += parts[i]
-            elif gpus > 0 and whole >= gpus:
-                unusable = idle - 1000 * whole
+            elif gpus > 0 and free_gpus >= gpus:
+                unusable = idle - 1000 * free_gpus
         total += typical[t, 3] * unusable
     return total
 
@@ -106,7 +106,7 @@ def fragmentation(
         row = rows[i]
         out[i, 0], out[i, 1] = 0, -1
         cpu = allocatable[row, cpu_column] - requested[row, cpu_column]
-        whole = max(np.int64(0), allocatable[row, gpu_column] - requested[row, gpu_column])
+        free_gpus = max(np.int64(0), allocatable[row, gpu_column] - requested[row, gpu_column])
         number, untouched = 0, -1
         for d in range(free.shape[1]):
             if free[row, d] == 1000 and untouched < 0:
@@ -114,22 +114,31 @@ def fragmentation(
             if 0 < free[row, d] < 1000:
                 parts[number], index[number] = free[row, d], d
                 number += 1
-        if cpu < request_cpu or whole < request_gpus:
+        if cpu < request_cpu or free_gpus < request_gpus:
             continue
         node = (sharing[row], model[row])
-        before = stranded(cpu, whole, parts, number, node[0], node[1], typical, access)
+        before = stranded(cpu, free_gpus, parts, number, node[0], node[1], typical, access)
         if request_share == 0:
-            after = stranded(cpu - request_cpu, whole - request_gpus, parts, number, node[0], node[1], typical, access)
+            after = stranded(
+                cpu - request_cpu, free_gpus - request_gpus, parts, number, node[0], node[1], typical, access
+            )
             out[i, 0] = quantised(before - after, thresholds)
             continue
         best, best_gpu = np.int64(-1), np.int64(0)
         for p in range(number + 1):
             free_before = parts[p] if p < number else np.int64(1000)
-            if free_before < request_share or (p == number and (untouched < 0 or whole == 0)):
+            if free_before < request_share or (p == number and (untouched < 0 or free_gpus == 0)):
                 continue
             parts[p] = free_before - request_share
             after = stranded(
-                cpu - request_cpu, whole - (p == number), parts, max(number, p + 1), node[0], node[1], typical, access
+                cpu - request_cpu,
+                free_gpus - (p == number),
+                parts,
+                max(number, p + 1),
+                node[0],
+                node[1],
+                typical,
+                access,
             )
             parts[p] = free_before
             score = quantised(before - after, thresholds)

@@ -21,7 +21,7 @@ Bool = npt.NDArray[np.bool_]
 
 @kernel("int64(int64, int64, int64[::1], int64, boolean, int64, int64[:,::1], boolean[:,::1])")
 def unusable(
-    cpu: int, whole: int, parts: Int64, number: int, sharing: bool, model: int, typical: Int64, access: Bool
+    cpu: int, free_gpus: int, parts: Int64, number: int, sharing: bool, model: int, typical: Int64, access: Bool
 ) -> int:
     """Return the GPU-thousandths of one node that typical pods can't use, weighted by popularity per requested GPU.
 
@@ -31,7 +31,7 @@ def unusable(
 
     Args:
         cpu: free milli-CPU.
-        whole: number of entirely free GPUs.
+        free_gpus: number of entirely free GPUs.
         parts: int64[d], free thousandths of GPUs that are in use by shares.
         number: number of valid entries in ``parts``.
         sharing: whether shares may be placed on the node.
@@ -39,7 +39,7 @@ def unusable(
         typical: int64[t, 4], each typical pod's milli-CPU, whole GPUs, thousandths of one GPU, and popularity.
         access: bool[t, models + 1], whether each pod can run on a model; the first column is for unknown models.
     """
-    idle = 1000 * whole
+    idle = 1000 * free_gpus
     for i in range(number):
         idle += parts[i]
     if idle == 0:
@@ -50,15 +50,15 @@ def unusable(
         used = np.int64(0)
         if cpu >= need and access[t, model + 1]:
             if share > 0 and sharing:
-                used, copies = 1000 * whole, whole * (1000 // share)
+                used, copies = 1000 * free_gpus, free_gpus * (1000 // share)
                 for i in range(number):
                     if parts[i] >= share:
                         used += parts[i]
                         copies += parts[i] // share
                 if 4 * cpu < 3 * need * copies:
                     used = used * 4 * cpu // (3 * need * copies)
-            elif gpus > 0 and whole >= gpus:
-                used = 1000 * whole
+            elif gpus > 0 and free_gpus >= gpus:
+                used = 1000 * free_gpus
         total += typical[t, 3] // max(np.int64(1), gpus) * (idle - used)
     return total
 
@@ -130,7 +130,7 @@ def small_pod_scores(
         row = rows[i]
         out[i, 0], out[i, 1] = 0, -1
         cpu = allocatable[row, cpu_column] - requested[row, cpu_column]
-        whole = max(np.int64(0), allocatable[row, gpu_column] - requested[row, gpu_column])
+        free_gpus = max(np.int64(0), allocatable[row, gpu_column] - requested[row, gpu_column])
         number, untouched = 0, -1
         for d in range(free.shape[1]):
             if free[row, d] == 1000 and untouched < 0:
@@ -138,21 +138,23 @@ def small_pod_scores(
             if 0 < free[row, d] < 1000:
                 parts[number], index[number] = free[row, d], d
                 number += 1
-        if cpu < request_cpu or whole < request_gpus:
+        if cpu < request_cpu or free_gpus < request_gpus:
             continue
         cpu_after, shares, kind = cpu - request_cpu, sharing[row], model[row]
-        before = unusable(cpu, whole, parts, number, shares, kind, typical, access)
+        before = unusable(cpu, free_gpus, parts, number, shares, kind, typical, access)
         if request_share == 0:
-            after = unusable(cpu_after, whole - request_gpus, parts, number, shares, kind, typical, access)
+            after = unusable(cpu_after, free_gpus - request_gpus, parts, number, shares, kind, typical, access)
             out[i, 0] = quantised(before - after, thresholds)
             continue
         best, best_free = np.int64(-1), np.int64(0)
         for p in range(number + 1):
             free_before = parts[p] if p < number else np.int64(1000)
-            if free_before < request_share or (p == number and (untouched < 0 or whole == 0)):
+            if free_before < request_share or (p == number and (untouched < 0 or free_gpus == 0)):
                 continue
             parts[p] = free_before - request_share
-            after = unusable(cpu_after, whole - (p == number), parts, max(number, p + 1), shares, kind, typical, access)
+            after = unusable(
+                cpu_after, free_gpus - (p == number), parts, max(number, p + 1), shares, kind, typical, access
+            )
             parts[p] = free_before
             worth_lost = misfit(request_share, int(free_before), worth, price)
             score = quantised(before - after - 8000 * worth_lost, thresholds)

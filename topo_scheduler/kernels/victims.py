@@ -38,7 +38,7 @@ def _price(
     gpu_time: Int64,
     started: Int64,
     budget: Int64,
-    left: Int64,
+    budget_left: Int64,
     out: Int64,
 ) -> bool:
     """Write the cost of the taken pods: gangs broken, GPU-time, pods, age of the oldest. Return whether they may go."""
@@ -65,7 +65,7 @@ def _price(
                     first_of_gang = first_of_gang and j >= i
                 else:
                     gang_keeps_some = True
-        if budget[pod] >= 0 and taken_of_budget > left[budget[pod]]:
+        if budget[pod] >= 0 and taken_of_budget > budget_left[budget[pod]]:
             return False
         if gang[pod] >= 0 and first_of_gang and taken_of_gang > slack[gang[pod]]:
             out[0] += 1
@@ -106,13 +106,13 @@ def _reprieve(
     slack: Int64,
     gang_totals: Int64,
     budget: Int64,
-    left: Int64,
+    budget_left: Int64,
 ) -> None:
     """Take all pods, then reprieve: pods protected by budgets, whole gangs, then single pods, the most costly first."""
     taken[:] = True
     for step in range(3):
-        for at in range(order.shape[0]):
-            i = order[at]
+        for index in range(order.shape[0]):
+            i = order[index]
             if not taken[i]:
                 continue
             pod = pods[i]
@@ -126,7 +126,7 @@ def _reprieve(
             as_gang = (
                 gang[pod] >= 0 and taken_of_gang > slack[gang[pod]] and (step == 1 or gang_totals[gang[pod], 0] > 0)
             )
-            if step == 0 and (budget[pod] < 0 or taken_of_budget <= left[budget[pod]]):
+            if step == 0 and (budget[pod] < 0 or taken_of_budget <= budget_left[budget[pod]]):
                 continue
             if step == 1 and not as_gang:
                 continue
@@ -155,7 +155,7 @@ def cheapest_victims(
     gpu_time: Int64,
     started: Int64,
     budget: Int64,
-    left: Int64,
+    budget_left: Int64,
     reprieve_order: Int64,
     max_exact: int,
     out_start: Int64,
@@ -182,7 +182,7 @@ def cheapest_victims(
         gpu_time: int64[pods], GPU-seconds lost by an eviction.
         started: int64[pods], start time in seconds.
         budget: int64[pods], -1 for none.
-        left: int64[budgets], pods that each budget can lose.
+        budget_left: int64[budgets], pods that each budget can lose.
         reprieve_order: int64[pods], order of reprieves, lowest first.
         max_exact: the most pods of a problem for which every set is tried; at most 62.
         out_start: int64[problems], index of the first pod of a problem in ``out_taken``.
@@ -215,7 +215,7 @@ def cheapest_victims(
                     taken[i] = (bits >> (count - 1 - i)) & 1
                 if not _frees(lack[problem], amounts, pods, taken):
                     continue
-                if _price(pods, taken, gang, slack, gang_totals, gpu_time, started, budget, left, cost) and (
+                if _price(pods, taken, gang, slack, gang_totals, gpu_time, started, budget, budget_left, cost) and (
                     best[0] < 0 or _less(cost, best)
                 ):
                     best[:] = cost
@@ -231,8 +231,8 @@ def cheapest_victims(
                     order[j] = order[j - 1]
                     j -= 1
                 order[j] = moved
-            _reprieve(lack[problem], amounts, pods, taken, order, gang, slack, gang_totals, budget, left)
-            if _price(pods, taken, gang, slack, gang_totals, gpu_time, started, budget, left, cost):
+            _reprieve(lack[problem], amounts, pods, taken, order, gang, slack, gang_totals, budget, budget_left)
+            if _price(pods, taken, gang, slack, gang_totals, gpu_time, started, budget, budget_left, cost):
                 best[:] = cost
         if best[0] >= 0:
             for i in range(count):

@@ -37,8 +37,8 @@ class LeafCounts:
         """
         rows = changes.since(self._log_position)
         self._log_position = changes.position
-        known = layout is self._layout and fit is self._fit
-        if known and rows is not None and FEW * len(rows) <= len(layout.paths):
+        unchanged = layout is self._layout and fit is self._fit
+        if unchanged and rows is not None and FEW * len(rows) <= len(layout.paths):
             leaves = layout.leaf_of_row[rows]
             leaves = leaves[leaves >= 0]
         else:

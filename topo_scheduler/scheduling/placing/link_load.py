@@ -21,9 +21,9 @@ def link_load(links: Links, layout: Layout, share: Int64, across: int | None) ->
         across: depth of the domain, None for placements in one leaf.
     """
     wiring, capacity, reserved = links.wiring, links.capacity, links.reserved
-    known = capacity[layout.order] > 0
+    has_capacity = capacity[layout.order] > 0
     total_capacity, total_reserved = (
-        np.add.reduceat(np.where(known, of_link[layout.order], 0), layout.offsets[:-1])
+        np.add.reduceat(np.where(has_capacity, of_link[layout.order], 0), layout.offsets[:-1])
         for of_link in (capacity, reserved)
     )
     load = 1000 * total_reserved // np.maximum(total_capacity, 1)

@@ -64,8 +64,8 @@ def _spread(
     ``usable`` int64[leaves]: 1 for leaves that the gang may use, else 0.
     """
     total, bounds, segment = query.total_units, query.bounds, query.segment
-    held = leaf_fits(view, layout, limits, empty=True, segment=segment) * usable
-    if int(held.max(initial=0)) >= total:
+    units_held = leaf_fits(view, layout, limits, empty=True, segment=segment) * usable
+    if int(units_held.max(initial=0)) >= total:
         return layout.depth - 1, 1
     fit = np.zeros(len(view.empty_fit), np.int64)
     fit[layout.order] = view.empty_fit[layout.order] * usable[layout.leaf_of_row[layout.order]]

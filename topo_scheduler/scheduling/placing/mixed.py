@@ -176,10 +176,10 @@ class _GangNodes:
 
     def at_width(self, depth: int, width: int, near: set[int] | None) -> Found | None:
         """Return the first window of ``width`` leaves at a depth that can be filled, None if there is none."""
-        for number, held in enumerate(self.fits):
-            bounds, needed = held, self.needed[:, None]
+        for number, fits in enumerate(self.fits):
+            bounds, needed = fits, self.needed[:, None]
             if self._segments is not None:
-                bounds, needed = self._segments[1].of(held), self._segments[1].required
+                bounds, needed = self._segments[1].of(fits), self._segments[1].required
             charge_rows(bounds.size, 2)
             windows = _windows(self.layout, depth, width, bounds, needed, near)
             for first in itertools.islice(windows, TRIES):
@@ -206,10 +206,10 @@ class _GangNodes:
                         return depth, len(leaves), rows
             return self.fewest(depth, len(leaves), leaves)
 
-        few = max(int((np.max(fit, axis=0) > 0).sum()) for fit in self.fit) <= FEW_NODES
-        held = np.max(self.fits, axis=0)
+        few_nodes = max(int((np.max(fit, axis=0) > 0).sum()) for fit in self.fit) <= FEW_NODES
+        most_held = np.max(self.fits, axis=0)
         view, fit = self.variants[0][0], self.fit[0][0]
-        return EqualSearch(depth, rule, view, fit, held, few, hold, lambda placed: placed[2])
+        return EqualSearch(depth, rule, view, fit, most_held, few_nodes, hold, lambda placed: placed[2])
 
     def _filled(self, number: int, first: int, width: int) -> list[list[int]] | None:
         """Fill a window, the most demanding class first; return the rows of each group, or None where that fails."""

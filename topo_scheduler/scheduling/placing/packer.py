@@ -59,9 +59,9 @@ class Packer:
         self.budget(variants)
         best: tuple[tuple[int, int], int, list[tuple[int, Vector]]] | None = None
         try:
-            for number, (views, held) in enumerate(zip(variants, fits, strict=True)):
-                for first, last in self._domains(held, depth, max_leaves):
-                    leaves = self._in_domain(number, views, held, first, last, max_leaves)
+            for number, (views, variant_fits) in enumerate(zip(variants, fits, strict=True)):
+                for first, last in self._domains(variant_fits, depth, max_leaves):
+                    leaves = self._in_domain(number, views, variant_fits, first, last, max_leaves)
                     if leaves is not None:
                         key = (len(leaves), leaves[-1][0] - leaves[0][0])
                         if best is None or key < best[0]:
@@ -77,31 +77,31 @@ class Packer:
     def budget(self, variants: Sequence[list[ClassView]]) -> VectorBudget:
         """Return the remaining budget of the search; it starts larger on few nodes."""
         if self._budget is None:
-            few = max(self._candidates(views) for views in variants) <= FEW_NODES
-            self._budget = VectorBudget(MOST_WORK_ON_FEW if few else MOST_WORK)
+            few_nodes = max(self._candidates(views) for views in variants) <= FEW_NODES
+            self._budget = VectorBudget(MOST_WORK_ON_FEW if few_nodes else MOST_WORK)
         return self._budget
 
     def _candidates(self, views: list[ClassView]) -> int:
         fit = [view.empty_fit if self._empty else view.fit for view in views]
         return int((np.stack(fit).max(axis=0) > 0).sum())
 
-    def _domains(self, held: Int64, depth: int, max_leaves: int) -> list[tuple[int, int]]:
+    def _domains(self, fits: Int64, depth: int, max_leaves: int) -> list[tuple[int, int]]:
         """Return the domains that may hold each class alone in at most ``max_leaves`` leaves."""
         offsets = self._layout.domains[depth].tolist()
         needed = np.array(self._members, np.int64)
         return [
             (first, last)
             for first, last in pairwise(offsets)
-            if (np.sort(held[:, first:last], axis=1)[:, -max_leaves:].sum(axis=1) >= needed).all()
+            if (np.sort(fits[:, first:last], axis=1)[:, -max_leaves:].sum(axis=1) >= needed).all()
         ]
 
     def _in_domain(
-        self, number: int, views: list[ClassView], held: Int64, first: int, last: int, max_leaves: int
+        self, number: int, views: list[ClassView], fits: Int64, first: int, last: int, max_leaves: int
     ) -> list[tuple[int, Vector]] | None:
         assert self._budget is not None
         no_members: Frontier = (tuple(0 for _ in self._required),)
         frontiers = [
-            self._leaf(number, views, leaf) if held[:, leaf].any() else no_members for leaf in range(first, last)
+            self._leaf(number, views, leaf) if fits[:, leaf].any() else no_members for leaf in range(first, last)
         ]
         chosen = packing.fewest_leaves(frontiers, max_leaves, self._required, self._budget)
         return None if chosen is None else [(first + leaf, counts) for leaf, counts in chosen]

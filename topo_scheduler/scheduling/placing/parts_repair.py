@@ -83,14 +83,14 @@ class _Repair:
 
     def _left(self, leaf: int) -> Frontier:
         """Return the frontier of a leaf after the members that must go there; raises _NoRoom."""
-        held = self._packer.held(0, self._views, leaf)
+        frontier = self._packer.held(0, self._views, leaf)
         fixed = self._vector(self._fixed.get(leaf, ()))
-        if not packing.holds(held, fixed):
+        if not packing.holds(frontier, fixed):
             path = "/".join(self._layout.paths[leaf])
             raise _NoRoom(f"no room for {sum(fixed)} pods in {path}, where the rest of their segment runs")
         return tuple(
             tuple(count - taken for count, taken in zip(vector, fixed, strict=True))
-            for vector in held
+            for vector in frontier
             if packing.holds((vector,), fixed)
         )
 

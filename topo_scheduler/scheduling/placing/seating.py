@@ -75,10 +75,10 @@ class SearchState:
 
     def emptiest(self, skew: Skew, constraint: Spread) -> int:
         """Return the most pods that the emptiest domain of a spread can have once all members are seated."""
-        known = self._emptiest.get(id(constraint))
-        if known is None:
-            known = self._emptiest[id(constraint)] = most_of_emptiest(skew, constraint, self.members)
-        return known
+        cached = self._emptiest.get(id(constraint))
+        if cached is None:
+            cached = self._emptiest[id(constraint)] = most_of_emptiest(skew, constraint, self.members)
+        return cached
 
     def ceiling(self, group: int, rows: Int64, *, all_here: bool) -> int:
         """Return the most members of a group that these rows hold; ``all_here``: the whole gang goes to these rows."""
@@ -285,8 +285,8 @@ class Seating:
         if number is None:
             charge(len(self._selectors))
             seen = tuple(selector.matches(profile.labels) for selector in self._selectors)
-            kept = (profile.ports, profile.repels, profile.claims, profile.disks)
-            number = self._looks_seen.setdefault((profile.namespace, seen, kept), len(self._looks_seen))
+            held_items = (profile.ports, profile.repels, profile.claims, profile.disks)
+            number = self._looks_seen.setdefault((profile.namespace, seen, held_items), len(self._looks_seen))
             self._look_of[profile] = number
         return number
 

@@ -60,16 +60,16 @@ def _around_segments(layout: Layout, level: str, shared: Collection[str]) -> Lay
     An accelerator domain of the level may lie across several network domains of which the gang must share one. Then
     only the part inside that network domain can hold a segment, so the fabric cuts the accelerator domain.
     """
-    whole = crossed(layout, (*shared, level), whole=True)
+    uncut = crossed(layout, (*shared, level), whole=True)
     tree = layout.accelerators
     if tree is None or level not in tree.levels:
-        return whole
+        return uncut
     shared_network_levels = [name for name in layout.network.levels if name in shared]
     if not shared_network_levels or any(name in shared for name in tree.levels[tree.levels.index(level) :]):
-        return whole  # the whole gang is in one domain anyway
-    if whole.levels.index(shared_network_levels[-1]) < whole.levels.index(level):
-        return whole
-    return crossed(layout, (*whole.woven, shared_network_levels[-1]))
+        return uncut  # the whole gang is in one domain anyway
+    if uncut.levels.index(shared_network_levels[-1]) < uncut.levels.index(level):
+        return uncut
+    return crossed(layout, (*uncut.woven, shared_network_levels[-1]))
 
 
 def convert_query(query: PlacementQuery, source: Layout, target: Layout) -> PlacementQuery:
@@ -171,8 +171,8 @@ def domains_apart(query: PlacementQuery, layout: Layout, fit: Int64) -> Iterator
         yield fit
         return
     domain_of_row = layout.accelerators.of_row(shared[-1])
-    known = domain_of_row >= 0
-    room = np.bincount(domain_of_row[known], weights=fit[known]).astype(np.int64)
+    has_domain = domain_of_row >= 0
+    room = np.bincount(domain_of_row[has_domain], weights=fit[has_domain]).astype(np.int64)
     for domain in np.argsort(-room, kind="stable").tolist():
         if int(room[domain]) < query.members:
             return

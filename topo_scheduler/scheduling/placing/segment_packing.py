@@ -130,9 +130,9 @@ class SegmentPacker(Packer):
         position = self._layout.position
         return [sorted(group, key=lambda row: int(position[row])) for group in rows]
 
-    def _domains(self, held: Int64, depth: int, max_leaves: int) -> list[tuple[int, int]]:
+    def _domains(self, fits: Int64, depth: int, max_leaves: int) -> list[tuple[int, int]]:
         bounds = SegmentBounds(self._kinds)
-        most_held = bounds.of(held)
+        most_held = bounds.of(fits)
         return [
             (first, last)
             for first, last in pairwise(self._layout.domains[depth].tolist())
@@ -148,10 +148,10 @@ class SegmentPacker(Packer):
         return self._leaf(number, views, leaf)
 
     def _leaf(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
-        held = self.held(number, views, leaf)
-        counted = self._counted.get(held)
+        members_held = self.held(number, views, leaf)
+        counted = self._counted.get(members_held)
         if counted is None:
-            counted = self._counted[held] = in_kinds(held, self._kinds, self.budget(()))
+            counted = self._counted[members_held] = in_kinds(members_held, self._kinds, self.budget(()))
         return counted
 
     def _seats(self, number: int, views: list[ClassView], leaves: list[tuple[int, Vector]]) -> list[list[int]]:

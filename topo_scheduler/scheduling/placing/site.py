@@ -112,10 +112,10 @@ class PlanningContext:
         counts = view.counts.get((limits, layout.woven))
         if counts is None:
             counts = view.counts[limits, layout.woven] = LeafCounts(view.cls.gpus, limits)
-        held = counts.refresh(view.fit, view.changes, layout.inner or layout)
+        members_by_leaf = counts.refresh(view.fit, view.changes, layout.inner or layout)
         if layout.inner is not None:
-            held = np.add.reduceat(held, layout.blocks[:-1])
-        return held if query.segment == 1 else held // query.segment
+            members_by_leaf = np.add.reduceat(members_by_leaf, layout.blocks[:-1])
+        return members_by_leaf if query.segment == 1 else members_by_leaf // query.segment
 
     def neutral(self, layout: Layout) -> Int64:
         """Return the history of leaves without recorded outcomes (int64[leaves])."""

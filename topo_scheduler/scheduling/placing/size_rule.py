@@ -39,8 +39,8 @@ def leaf_fits(
     if fit is None:
         fit = view.empty_fit if empty else view.fit
     if layout.inner is not None:
-        held = leaf_fits(view, layout.inner, limits, fit=fit)
-        return np.add.reduceat(held, layout.blocks[:-1]) // segment
+        members_by_leaf = leaf_fits(view, layout.inner, limits, fit=fit)
+        return np.add.reduceat(members_by_leaf, layout.blocks[:-1]) // segment
     all_leaves = np.arange(len(units), dtype=np.int64)
     fit_leaves(fit, layout.order, layout.offsets, all_leaves, limits.max_nodes_per_leaf, max_members, units)
     return units if segment == 1 else units // segment

@@ -104,24 +104,24 @@ class NodeScores:
             PluginError: a plugin computes the score, and it failed.
         """
         nodes, key = self._nodes, (score.name, view.number)
-        kept = self._kept.pop(key, None)
-        if kept is None or kept.typical is not typical:
-            kept = Kept(typical)
-        rows = nodes.capacity_changes.since(kept.at) if kept.at >= 0 else None
+        scores = self._kept.pop(key, None)
+        if scores is None or scores.typical is not typical:
+            scores = Kept(typical)
+        rows = nodes.capacity_changes.since(scores.at) if scores.at >= 0 else None
         if rows is None:
             rows = np.arange(nodes.rows, dtype=np.int64)
-            kept.score, kept.left = np.zeros(nodes.rows, np.int64), np.zeros(nodes.rows, np.int64)
+            scores.score, scores.left = np.zeros(nodes.rows, np.int64), np.zeros(nodes.rows, np.int64)
         if len(rows):
             assert score.nodes is not None
             request = Request(view.cls, 1, False, PlacementStrategy.BALANCED, typical=typical)
-            kept.score[rows] = score.nodes(nodes, request, rows)
+            scores.score[rows] = score.nodes(nodes, request, rows)
             if score.name != FGD:  # FGD takes the first of equal rows, as published
-                kernels().left_free(nodes.allocatable, nodes.requested, CPU, GPU, nodes.gpu_free, rows, kept.left)
-        kept.at = nodes.capacity_changes.position
-        self._kept[key] = kept
+                kernels().left_free(nodes.allocatable, nodes.requested, CPU, GPU, nodes.gpu_free, rows, scores.left)
+        scores.at = nodes.capacity_changes.position
+        self._kept[key] = scores
         if len(self._kept) > KEEP:
             self._kept.popitem(last=False)
-        return kept
+        return scores
 
 
 class SmallPodScores:

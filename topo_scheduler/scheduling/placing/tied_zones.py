@@ -60,15 +60,15 @@ class Zones:
         """Yield sets of at most ``max_leaves`` leaves that hold the gang: the smallest first, then the narrowest."""
         if not self.shares:
             return
-        held = np.max([np.minimum(self.room, share.maximum).sum(axis=1) for share in self.shares], axis=0)
-        leaves = np.flatnonzero(held)
-        largest = np.cumsum(np.sort(held[leaves])[::-1])
+        members_by_leaf = np.max([np.minimum(self.room, share.maximum).sum(axis=1) for share in self.shares], axis=0)
+        leaves = np.flatnonzero(members_by_leaf)
+        largest = np.cumsum(np.sort(members_by_leaf[leaves])[::-1])
         fewest = int(np.searchsorted(largest, members)) + 1
         for size in range(fewest, min(max_leaves, len(leaves), members) + 1):
             for chosen in narrowest_sets(leaves.tolist(), size):
                 if not steps.take():
                     return
-                if int(held[list(chosen)].sum()) < members:
+                if int(members_by_leaf[list(chosen)].sum()) < members:
                     continue
                 room = self.room[list(chosen)].sum(axis=0)
                 for share in self.shares:

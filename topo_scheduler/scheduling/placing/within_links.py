@@ -77,9 +77,9 @@ def row_sets(room: LinkRoom, fit: Int64, depth: int, members: int) -> Iterator[B
         members: number of members to place.
     """
     usable = np.where(room.networks, fit, 0)
-    kept = _narrowed(room, usable, depth)
-    if int(kept.sum()) >= members:
-        yield kept > 0
+    without_large_domain = _narrowed(room, usable, depth)
+    if int(without_large_domain.sum()) >= members:
+        yield without_large_domain > 0
     for level in range(room.wiring.layout.depth, depth, -1):
         yield from _with_most_in_one(room, usable, depth, level, members)
 

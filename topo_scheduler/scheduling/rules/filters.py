@@ -133,8 +133,8 @@ def _expression_matches(nodes: Nodes, requirement: Requirement, rows: Int64) -> 
     present: Bool = column != UNKNOWN
     match requirement.operator:
         case "In" | "NotIn":
-            known = (nodes.known_value(value) for value in requirement.values)
-            wanted_values = np.array([value for value in known if value != UNKNOWN], np.int64)
+            value_ids = (nodes.known_value(value) for value in requirement.values)
+            wanted_values = np.array([value for value in value_ids if value != UNKNOWN], np.int64)
             in_values: Bool = np.isin(column, wanted_values)
             # As in Kubernetes, a node without the label satisfies NotIn.
             return in_values if requirement.operator == "In" else ~in_values

@@ -221,7 +221,7 @@ def _without(
     rows: Int64,
     assumed_pods: AssumedPods,
     wanted: tuple[Held, ...],
-    held: Callable[[Profile], tuple[Held, ...]],
+    items_of: Callable[[Profile], tuple[Held, ...]],
 ) -> Bool:
     """Return the rows without a pod that holds a port or disk in conflict with the wanted ones."""
     if not wanted:
@@ -230,7 +230,7 @@ def _without(
     charge(len(context.residents.special) * len(wanted))
 
     def taken(profile: Profile) -> bool:
-        return any(held_item.conflicts(wanted_item) for held_item in held(profile) for wanted_item in wanted)
+        return any(held_item.conflicts(wanted_item) for held_item in items_of(profile) for wanted_item in wanted)
 
     closed = {row for row, profiles in context.residents.special.items() if any(taken(profile) for profile in profiles)}
     closed |= {row for row, profile in assumed_pods if taken(profile)}

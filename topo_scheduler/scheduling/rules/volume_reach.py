@@ -50,7 +50,7 @@ def reaches(context: FilterContext, volume: PersistentVolume, rows: Int64) -> Bo
     return allowed
 
 
-def reaches_bound(context: FilterContext, volume: PersistentVolume, rows: Int64, left: Bool) -> Bool:
+def reaches_bound(context: FilterContext, volume: PersistentVolume, rows: Int64, remaining: Bool) -> Bool:
     """Do the same for a bound volume, with its translation to CSI on nodes where its plugin is migrated."""
     reached = reaches(context, volume, rows)
     plugin = plugin_of(volume)
@@ -62,7 +62,7 @@ def reaches_bound(context: FilterContext, volume: PersistentVolume, rows: Int64,
     try:
         translated = _any_matches(context, translated_terms(volume, plugin), rows)
     except ValueError as error:
-        if (left & migrated).any():
+        if (remaining & migrated).any():
             raise ClaimError(str(error)) from error
         return reached
     return np.where(migrated, translated, reached)

@@ -127,11 +127,11 @@ def volume_rejections(
     yield NodeReason.VOLUME_LIMIT, ~within_limits(context, constraints, rows, assumed_pods, remaining)
     bound = [claim for claim in claims if is_bound(claim)]
     volumes = [storage.volumes.get(claim.spec.volume_name) for claim in bound]
-    known = [volume for volume in volumes if volume is not None]
-    if len(known) < len(volumes):
+    existing = [volume for volume in volumes if volume is not None]
+    if len(existing) < len(volumes):
         raise ClaimError("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)")
     reachable = np.ones(len(rows), np.bool_)
-    for volume in known:
+    for volume in existing:
         reachable &= reaches_bound(context, volume, rows, remaining & reachable)
     yield NodeReason.VOLUME_NODE, ~reachable
     unbound = [claim for claim in claims if not is_bound(claim)]
@@ -174,8 +174,8 @@ def _in_zone(context: FilterContext, volume: PersistentVolume, rows: Int64) -> B
         if not zones or not all(zones):
             continue
         column = np.where(columns[label] == UNKNOWN, columns[current_label], columns[label])
-        known = [nodes.known_value(zone) for zone in zones]
-        accepted &= np.isin(column, np.array([zone for zone in known if zone != UNKNOWN], np.int64))
+        zone_ids = [nodes.known_value(zone) for zone in zones]
+        accepted &= np.isin(column, np.array([zone for zone in zone_ids if zone != UNKNOWN], np.int64))
     result: Bool = accepted | unzoned
     return result
 
