@@ -35,10 +35,10 @@ def distinct(classes: Iterable[PodClass]) -> tuple[PodClass, ...]:
 class SettingAside:
     """Each method sets one workload aside for one cause and returns the resulting instructions."""
 
-    def __init__(self, queue: Queue, outcomes: Outcomes, told: Told, config: SchedulerConfig) -> None:
+    def __init__(self, queue: Queue, outcomes: Outcomes, published: Told, config: SchedulerConfig) -> None:
         self.queue = queue
         self.outcomes = outcomes
-        self._told = told
+        self._published = published
         self._config = config
 
     def park(self, workload: Workload, now: float, until: float | None, *, room_helps: bool) -> None:
@@ -55,7 +55,7 @@ class SettingAside:
     ) -> list[Instruction]:
         """Report why a parked workload has no place. ``again``: also if the published reason is the same."""
         out: list[Instruction] = []
-        changed = [member for member in pending if self._told.changed(member.uid, text) or again]
+        changed = [member for member in pending if self._published.changed(member.uid, text) or again]
         for member in changed:
             out.append(EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text))
             out.append(MarkUnschedulable(reference(member), text, member.enqueued))
@@ -70,7 +70,7 @@ class SettingAside:
         self.queue.back_off(order_of(workload), until)
         self.outcomes.hindered(workload, now)
         text = f"Held back: the API server refused to bind a pod like this one: {why}. It is tried again."
-        changed = [member for member in pending if self._told.changed(member.uid, text)]
+        changed = [member for member in pending if self._published.changed(member.uid, text)]
         out: list[Instruction] = [
             EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text) for member in changed
         ]
@@ -90,7 +90,7 @@ class SettingAside:
         return [
             EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text)
             for member in pending
-            if self._told.changed(member.uid, text)
+            if self._published.changed(member.uid, text)
         ]
 
     def failed(self, workload: Workload, error: Exception, phase: Activity, now: float) -> list[Instruction]:
@@ -101,7 +101,7 @@ class SettingAside:
         self.outcomes.hindered(workload, now)
         pending = workload.at(Stage.PENDING)
         text = explained(error, phase, pause)
-        changed = [member for member in pending if self._told.changed(member.uid, text)]
+        changed = [member for member in pending if self._published.changed(member.uid, text)]
         out: list[Instruction] = []
         for member in changed:
             out.append(EmitEvent(reference(member), True, reason_of(error), text))
@@ -121,7 +121,7 @@ class SettingAside:
             has_own_problem = bool(member.problem)
             text = f"Refused: {member.problem}" if has_own_problem else f"Refused with its gang: {problem}"
             # Each excess pod of a gang changes a number in the text: the other members have an event already.
-            if self._told.changed(member.uid, text, exact=has_own_problem):
+            if self._published.changed(member.uid, text, exact=has_own_problem):
                 out.append(EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text))
         return out
 
@@ -151,7 +151,7 @@ class SettingAside:
         changed = [
             member
             for member in pending
-            if (due or member.uid not in informed) and self._told.changed(member.uid, text, exact=True)
+            if (due or member.uid not in informed) and self._published.changed(member.uid, text, exact=True)
         ]
         first_time = {member.uid for member in changed} - informed
         shortage.notified = informed | first_time
