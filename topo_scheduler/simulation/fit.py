@@ -16,7 +16,7 @@ Amounts = dict[str, int]
 Refusal = tuple[str, str]
 """Reason and message of a rejection."""
 
-_FIRST: Final = ("pods", "cpu", "memory", "ephemeral-storage")
+_CHECKED_FIRST: Final = ("pods", "cpu", "memory", "ephemeral-storage")
 """Resources that are checked first; the first one that is short is named in the message."""
 
 
@@ -65,7 +65,7 @@ def refusal(pod: Json, node: Json, used: Amounts) -> Refusal | None:
         return "NodeAffinity", "Pod was rejected: Predicate NodeAffinity failed"
     allocatable = amounts(status(node).get("allocatable"))
     requests = requests_of(pod)
-    for name in (*_FIRST, *sorted(requests.keys() - set(_FIRST))):
+    for name in (*_CHECKED_FIRST, *sorted(requests.keys() - set(_CHECKED_FIRST))):
         requested, in_use, capacity = requests.get(name, 0), used.get(name, 0), allocatable.get(name, 0)
         if requested and in_use + requested > capacity:
             shortage = f"{name}, requested: {requested}, used: {in_use}, capacity: {capacity}"

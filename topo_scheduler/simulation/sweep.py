@@ -21,7 +21,7 @@ from topo_scheduler.simulation.cases.model import CaseError, ClusterCase, Worklo
 from topo_scheduler.simulation.tasks import Done, Task
 
 _CONNECT_SECONDS: Final = 10
-_DEATHS: Final = 3
+_MAX_WORKER_DEATHS: Final = 3
 """Dask gives up a task after more worker deaths than this."""
 
 
@@ -118,7 +118,10 @@ def _client(workers: int, address: str) -> Iterator[Any]:
         from distributed import Client, LocalCluster
     except ImportError as error:
         raise CaseError("--workers, --dask: Dask is not installed; pip install 'topo-scheduler[sweep]'") from error
-    settings = {"distributed.logging.distributed": "error", "distributed.scheduler.allowed-failures": _DEATHS}
+    settings = {
+        "distributed.logging.distributed": "error",
+        "distributed.scheduler.allowed-failures": _MAX_WORKER_DEATHS,
+    }
     with dask.config.set(settings):
         if not address:
             with ExitStack() as stack:

@@ -24,7 +24,7 @@ from topo_scheduler.simulation.results.model import Run, Slowdown
 from topo_scheduler.simulation.results.placements import encode, file_of
 from topo_scheduler.simulation.slowdown import Assumed, network_of, slowdowns
 from topo_scheduler.simulation.virtual.history import RunHistory
-from topo_scheduler.simulation.virtual.objects import EPOCH, Owners
+from topo_scheduler.simulation.virtual.objects import EPOCH_SECONDS, Owners
 from topo_scheduler.simulation.virtual.runner import VirtualRunner
 
 
@@ -101,7 +101,7 @@ def simulate(task: Task, progress: Callable[[int, int], None] = lambda _, __: No
     knows_topology = task.policy.knows_topology
     visible_annotations = dict if knows_topology else annotations_without_topology
     owners = Owners(visible_annotations)
-    engine = engine_of(task.policy, config, owners.resolve, EPOCH, task.seed)
+    engine = engine_of(task.policy, config, owners.resolve, EPOCH_SECONDS, task.seed)
     levels = config.scheduler if knows_topology else task.base.scheduler
     gc_was_enabled = gc.isenabled()
     gc.disable()  # the objects live until the end of the run; garbage collection would cost a third of the time

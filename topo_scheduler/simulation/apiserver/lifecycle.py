@@ -36,7 +36,7 @@ _BAD_LABEL_VALUE = (
     "end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
     "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
-_MAX_LABEL = 63
+_MAX_LABEL_CHARACTERS = 63
 
 
 def normal(kind: ApiKind, obj: Json, metadata: Json) -> Json:
@@ -98,10 +98,14 @@ def check_labels(kind: ApiKind, metadata: Json) -> None:
 @lru_cache(maxsize=8192)
 def _label_problem(key: str, value: str) -> str | None:
     prefix, _, name = key.rpartition("/")
-    if not _LABEL_NAME.fullmatch(name) or len(name) > _MAX_LABEL or (prefix and not _SUBDOMAIN.fullmatch(prefix)):
+    if (
+        not _LABEL_NAME.fullmatch(name)
+        or len(name) > _MAX_LABEL_CHARACTERS
+        or (prefix and not _SUBDOMAIN.fullmatch(prefix))
+    ):
         return f'Invalid value: "{key}": {_BAD_LABEL_NAME}'
-    if len(value) > _MAX_LABEL:
-        return f'Invalid value: "{value}": must be no more than {_MAX_LABEL} bytes'
+    if len(value) > _MAX_LABEL_CHARACTERS:
+        return f'Invalid value: "{value}": must be no more than {_MAX_LABEL_CHARACTERS} bytes'
     if value and not _LABEL_NAME.fullmatch(value):
         return f'Invalid value: "{value}": {_BAD_LABEL_VALUE}'
     return None

@@ -21,7 +21,7 @@ _EXPIRED_TOKEN: Final = (
     "the continue parameter, or use the continue token in this response to retrieve the remainder of the results."
 )
 _DEFAULT_WATCH_SECONDS: Final = 1800.0
-_LAST_BOOKMARK: Final = 2.0
+_LAST_BOOKMARK_SECONDS: Final = 2.0
 """Seconds before the end of a stream at which a bookmark is sent, as on a real server."""
 
 
@@ -131,7 +131,7 @@ def open_stream(call: Call) -> Stream:
         )  # fmt: skip
     from_scratch = is_true(initial) or (initial is None and not since)
     seconds = float(_number(query, "timeoutSeconds") or _DEFAULT_WATCH_SECONDS * random.uniform(1, 2))
-    bookmark_after = min(call.bookmark_seconds, max(seconds - _LAST_BOOKMARK, 0.1))
+    bookmark_after = min(call.bookmark_seconds, max(seconds - _LAST_BOOKMARK_SECONDS, 0.1))
     error: APIError | None = None
     try:
         watch = store.watch(kind, None if from_scratch or not since else since, selection)

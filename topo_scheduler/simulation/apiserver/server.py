@@ -30,7 +30,7 @@ from .watching import Over, Stream
 
 _log = logging.getLogger(__name__)
 _HEALTH: Final = ("/healthz", "/livez", "/readyz")
-_MAX_BODY: Final = 3 * 2**20
+_MAX_BODY_BYTES: Final = 3 * 2**20
 _JSON: Final = "application/json"
 
 
@@ -215,8 +215,8 @@ class EmbeddedAPIServer:
         headers = request.headers
         user = self._user(headers, info)
         body = await request.content.read() if request.body_exists else b""
-        if len(body) > _MAX_BODY:
-            raise APIError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_MAX_BODY}")
+        if len(body) > _MAX_BODY_BYTES:
+            raise APIError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_MAX_BODY_BYTES}")
         return Call(
             self.store, self.tokens, user, info, request.rel_url.query, headers.get("Accept", ""),
             headers.get("Content-Type", ""), body, self.bookmark_seconds,

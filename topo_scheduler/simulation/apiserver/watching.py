@@ -14,7 +14,7 @@ from .errors import APIError, expired
 from .faults import BreakWatch
 from .log import ObjectVersion, Watch
 
-_CHUNK = 500
+_CHUNK_EVENTS = 500
 """Initial events per chunk; encoding 500 pods takes a few milliseconds."""
 
 
@@ -57,8 +57,8 @@ class Stream:
         if self.error is not None:
             yield error_line(self.error.body)
             return
-        for start in range(0, len(self.initial), _CHUNK):
-            chunk = self.initial[start : start + _CHUNK]
+        for start in range(0, len(self.initial), _CHUNK_EVENTS):
+            chunk = self.initial[start : start + _CHUNK_EVENTS]
             yield self._passed([self.encoder.event("ADDED", record) for record in chunk])
         if self.initial_end is not None:
             yield self._passed([self.encoder.bookmark(self.initial_end, initial_end=True)])

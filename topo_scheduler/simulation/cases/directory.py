@@ -28,14 +28,14 @@ from topo_scheduler.simulation.cases.model import CaseError, ClusterCase
 from topo_scheduler.state.groups import PodGroup, read_group
 from topo_scheduler.state.resources import ResourceTable
 
-STORED: Final[Mapping[str, Resource[Any]]] = {
+STORAGE_KINDS: Final[Mapping[str, Resource[Any]]] = {
     kind.kind: kind for kind in (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES, CSI_DRIVERS, CSI_CAPACITIES, ATTACHMENTS)
 }
-_GROUPS: Final[Mapping[str, str]] = {
+_API_GROUPS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("Node", "Pod", "Namespace", "ConfigMap"), ""),
     "PodDisruptionBudget": "policy",
     "PriorityClass": "scheduling.k8s.io",
-    **{kind: resource.group for kind, resource in STORED.items()},
+    **{kind: resource.group for kind, resource in STORAGE_KINDS.items()},
 }
 """API group of each kind that is read; other APIs have kinds of the same names."""
 SNAPSHOT_KEYS: Final[Mapping[str, tuple[str, str]]] = {
@@ -78,7 +78,7 @@ def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
     kinds: dict[str, list[Document]] = {}
     for document in deduplicated(split_snapshots(documents)):
         kind, group = document.kind, document.group
-        foreign = document.api_version and group != _GROUPS.get(kind, group)  # Longhorn has Nodes too
+        foreign = document.api_version and group != _API_GROUPS.get(kind, group)  # Longhorn has Nodes too
         kinds.setdefault(f"{kind}.{group}" if foreign else kind, []).append(document)
     pods = [convert(document, Pod) for document in kinds.get("Pod", ())]
     running = tuple(_requesting(pod) for pod in pods if pod.spec.node_name and not pod.finished)
@@ -86,7 +86,7 @@ def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
         resource.plural: tuple(
             convert(document, resource.type, namespaced=resource.namespaced) for document in kinds[kind]
         )
-        for kind, resource in STORED.items()
+        for kind, resource in STORAGE_KINDS.items()
         if kind in kinds
     }
     resources = ResourceTable(GPU_RESOURCES)

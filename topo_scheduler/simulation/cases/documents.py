@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Object)
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 _REMEDY: Final = "correct it, or move the file away"
-MISUSED: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
+MALFORMED_ERRORS: Final = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 """Exceptions that constructors of PyYAML raise for malformed scalars, in addition to its own errors."""
 
 
@@ -167,7 +167,7 @@ def _yaml_documents(path: Path, text: str) -> Iterator[Document]:
         raise
     except RecursionError as error:
         raise wrong(path, line, "it is nested too deeply", _REMEDY) from error
-    except (yaml.YAMLError, *MISUSED) as error:
+    except (yaml.YAMLError, *MALFORMED_ERRORS) as error:
         raise wrong(path, line, f"not valid YAML: {error}", _REMEDY) from error
 
 
@@ -246,7 +246,7 @@ def convert(document: Document, kind: type[T], *, namespaced: bool = True) -> T:
         obj = decode_object(msgspec.json.Decoder(kind), msgspec.json.encode(document.obj))
     except msgspec.ValidationError as error:
         raise document.error(str(error)) from error
-    except (msgspec.MsgspecError, *MISUSED) as error:
+    except (msgspec.MsgspecError, *MALFORMED_ERRORS) as error:
         raise document.error(f"it can't be written as JSON: {error}") from error
     metadata: ObjectMeta = obj.metadata
     if not metadata.name:

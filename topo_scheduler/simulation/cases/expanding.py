@@ -12,7 +12,7 @@ from topo_scheduler.api.annotations import MAX_GANG
 from topo_scheduler.api.groups import JOBSET_JOB_INDEX, JOBSET_NAME
 from topo_scheduler.simulation.apiserver import APIError, Key, Store, StoreEvent
 from topo_scheduler.simulation.apiserver.objects import Json, controller_of
-from topo_scheduler.simulation.cases.documents import MISUSED, Document
+from topo_scheduler.simulation.cases.documents import MALFORMED_ERRORS, Document
 from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.controllers import Controller, deployment, job, replicaset, statefulset
 
@@ -33,15 +33,15 @@ _CONTROLLERS: Final[tuple[Controller, ...]] = (
     job.CONTROLLER,
 )
 _PRIORITIES: Final = "priorityclasses.scheduling.k8s.io"
-_BORN: Final = datetime(2026, 1, 1, tzinfo=UTC)
-_SERVERS_OWN: Final = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
+_CREATED: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_SERVER_FIELDS: Final = ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields", "selfLink")
 
 
 class Expander:
     """Expands manifests into pods. The same seed gives the same names and uids."""
 
     def __init__(self, seed: int) -> None:
-        self._store = Store(clock=lambda: _BORN, seed=seed)
+        self._store = Store(clock=lambda: _CREATED, seed=seed)
         self._due: dict[tuple[int, Key], None] = {}
         self._made: list[Key] = []
         self._store.observe(self._notice)
@@ -56,7 +56,7 @@ class Expander:
         if not isinstance(name, str) or self._store.find(_PRIORITIES, name) is None:
             try:
                 self._store.create(_PRIORITIES, _unborn(obj))
-            except (APIError, *MISUSED) as error:
+            except (APIError, *MALFORMED_ERRORS) as error:
                 raise CaseError(f"PriorityClass {name}: {error}; correct it") from error
 
     def expand(self, document: Document) -> tuple[list[Json], dict[str, Json]]:
@@ -80,7 +80,7 @@ class Expander:
                 self._add_owners(pod, owners)
         except CaseError:
             raise
-        except (APIError, *MISUSED) as error:
+        except (APIError, *MALFORMED_ERRORS) as error:
             raise document.error(f"it would be refused: {error}", "correct it") from error
         return pods, owners
 
@@ -127,7 +127,7 @@ def _unborn(manifest: Mapping[str, Any]) -> Json:
     obj: Json = deepcopy(dict(manifest))
     metadata = obj.get("metadata")
     metadata_fields = metadata if isinstance(metadata, dict) else {}
-    obj["metadata"] = {name: value for name, value in metadata_fields.items() if name not in _SERVERS_OWN}
+    obj["metadata"] = {name: value for name, value in metadata_fields.items() if name not in _SERVER_FIELDS}
     obj.pop("status", None)
     return obj
 

@@ -1,6 +1,6 @@
 """Read Gavel's traces: jobs of a production cluster (Philly), one per line, with seven tab-separated fields.
 
-The first field is the model that a job trains, the fifth its number of steps, the sixth its arrival in seconds, the
+The first field is the model that a job trains, the fifth its number of steps. The sixth is its arrival in seconds, the
 last its number of GPUs. The trace has no durations: Gavel assigned models at random and converted each duration into
 steps of its model. The rates below convert them back.
 
@@ -13,13 +13,13 @@ from math import isfinite
 from pathlib import Path
 from typing import Final
 
-from topo_scheduler.simulation.cases.making import LEAST_SECONDS, TracedJob
+from topo_scheduler.simulation.cases.making import MIN_SECONDS, TracedJob
 from topo_scheduler.simulation.cases.tables import quoted, read_text, wrong
 
 FIELDS: Final = 7
-MOST_GPUS: Final = 100_000
+MAX_GPUS: Final = 100_000
 
-STEPS_A_SECOND: Final[dict[str, float]] = {
+STEPS_PER_SECOND: Final[dict[str, float]] = {
     "A3C": 8.2330333,
     "CycleGAN": 4.9184947,
     "LM (batch size 5)": 167.1228577,
@@ -74,14 +74,14 @@ def _job(path: Path, line: int, fields: list[str]) -> TracedJob:
         remedy = "fetch it again, or delete the line"
         remedy = f"the file seems to be cut short; {remedy}" if len(fields) < FIELDS else remedy
         raise wrong(path, line, f"{len(fields)} of {FIELDS} fields between tabs", remedy)
-    rate = STEPS_A_SECOND.get(fields[0].strip())
+    rate = STEPS_PER_SECOND.get(fields[0].strip())
     if rate is None:
-        remedy = f"its steps can't be turned into seconds; known are {', '.join(sorted(STEPS_A_SECOND)[:4])}, …"
+        remedy = f"its steps can't be turned into seconds; known are {', '.join(sorted(STEPS_PER_SECOND)[:4])}, …"
         raise wrong(path, line, f"unknown model {quoted(fields[0])}", remedy)
     steps, gpus = _whole_number(path, line, "steps", fields[4]), _whole_number(path, line, "GPUs", fields[6])
-    if gpus > MOST_GPUS:
-        raise wrong(path, line, f"{gpus} GPUs", f"write at most {MOST_GPUS}")
-    seconds = max(round(steps / rate, 3), LEAST_SECONDS)
+    if gpus > MAX_GPUS:
+        raise wrong(path, line, f"{gpus} GPUs", f"write at most {MAX_GPUS}")
+    seconds = max(round(steps / rate, 3), MIN_SECONDS)
     name = f"{_plain(path.stem)}-{line}"
     return TracedJob(name, _moment(path, line, fields[5]), seconds, gpus, source=f"{path}:{line}")
 

@@ -26,13 +26,13 @@ from topo_scheduler.simulation.cases.options import Options, duration, number, w
 from topo_scheduler.simulation.cases.tables import quoted
 
 LEAF_SPINE: Final = "leaf-spine"
-SHORTEST: Final = 0.001
+SHORTEST_SECONDS: Final = 0.001
 """Shortest duration, in seconds: times have a resolution of one millisecond."""
 _LEAST_CV: Final = 1e-6
 """Gaps with a smaller coefficient of variation are equal to the millisecond. The gamma shape is ``1 / cv**2``."""
 STREAMS: Final = ("poisson", "gamma")
-MOST_NODES: Final = 200_000
-MOST_JOBS: Final = 1_000_000
+MAX_NODES: Final = 200_000
+MAX_JOBS: Final = 1_000_000
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
@@ -49,8 +49,8 @@ def leaf_spine(parameters: Options) -> ClusterCase:
     nodes_per_leaf = parameters.take("nodes", whole_number(1, 10_000), 1)
     host: Host = take_host(parameters)
     parameters.finish()
-    if spines * leaves * nodes_per_leaf > MOST_NODES:
-        raise CaseError(f"{parameters.spec}: {spines * leaves * nodes_per_leaf} nodes; make it {MOST_NODES} at most")
+    if spines * leaves * nodes_per_leaf > MAX_NODES:
+        raise CaseError(f"{parameters.spec}: {spines * leaves * nodes_per_leaf} nodes; make it {MAX_NODES} at most")
     nodes: list[Node] = []
     for spine in range(1, spines + 1):
         for leaf in range((spine - 1) * leaves + 1, spine * leaves + 1):
@@ -79,7 +79,7 @@ def stream(kind: str, parameters: Options, seed: int) -> list[TracedJob]:
                 f"{parameters.spec}: {name} is missing; write such as rate=120/h and duration=lognormal:mean=2h"
             )
     rate = parameters.take("rate", _rate, 1.0)
-    jobs = parameters.take("jobs", whole_number(1, MOST_JOBS), 1000)
+    jobs = parameters.take("jobs", whole_number(1, MAX_JOBS), 1000)
     sizes = parameters.take("sizes", _sizes, {1: 1.0})
     spread = max(parameters.take("cv", number(0.0, 100.0), 1.0), _LEAST_CV) if kind == "gamma" else 1.0
     rng = random.Random(seed)
@@ -92,7 +92,7 @@ def stream(kind: str, parameters: Options, seed: int) -> list[TracedJob]:
         gap = rng.expovariate(rate) if kind == "poisson" else rng.gammavariate(alpha, 1 / (rate * alpha))
         at += gap  # rounded only in the result: at 1,000 jobs per second, rounding each gap would lose it
         gpus = rng.choices(counts, weights)[0]
-        seconds = max(round(draw_duration(), 3), SHORTEST)
+        seconds = max(round(draw_duration(), 3), SHORTEST_SECONDS)
         traced_jobs.append(
             TracedJob(f"job-{index}", round(at, 3), seconds, gpus, source=f"{parameters.spec}: job {index}")
         )

@@ -17,9 +17,9 @@ from topo_scheduler.simulation.cases.model import ClusterCase
 from topo_scheduler.simulation.cases.tables import Row, quoted, read_rows
 
 COLUMNS: Final = ("ip", "DSW", "PSW", "ASW")
-_NAME: Final = 12
+_NAME_CHARACTERS: Final = 12
 """Length of a node name cut from the hash of an address, in characters: unique, and short enough for a label."""
-_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+_LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 
 def read_lingjun(path: Path, host: Host) -> ClusterCase:
@@ -42,7 +42,7 @@ def read_lingjun(path: Path, host: Host) -> ClusterCase:
 
 def _name(row: Row) -> str:
     text = row.text("ip").lower()
-    name = text[:_NAME] if re.fullmatch(r"[0-9a-f]{64}", text) else text
+    name = text[:_NAME_CHARACTERS] if re.fullmatch(r"[0-9a-f]{64}", text) else text
     if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", name):
         raise row.error(f"ip {quoted(text)} can't be the name of a node", "write letters, digits, dots and dashes")
     return name
@@ -50,6 +50,6 @@ def _name(row: Row) -> str:
 
 def _switch(row: Row, column: str) -> str:
     value = row.text(column)
-    if not _VALUE.fullmatch(value):
+    if not _LABEL_VALUE.fullmatch(value):
         raise row.error(f"{column} {quoted(value)} can't be a label", "write letters, digits, dots and dashes")
     return value

@@ -32,10 +32,10 @@ GPU: Final = GPU_RESOURCES[0]
 LEVELS: Final = ("fabric", "core", "spine", "leaf")
 NAMESPACE: Final = "default"
 HOSTNAME: Final = "kubernetes.io/hostname"
-CPU_A_GPU: Final = 4
-GIB_A_GPU: Final = 32
+CPUS_PER_GPU: Final = 4
+GIB_PER_GPU: Final = 32
 """GiB of memory and CPUs per GPU that pods request if the trace has GPUs only."""
-LEAST_SECONDS: Final = 1.0
+MIN_SECONDS: Final = 1.0
 """Duration of jobs that start and end in the same second."""
 
 
@@ -201,7 +201,11 @@ def make_arrival(job: TracedJob, node_gpus: int, *, annotate_duration: bool = Fa
     annotations = (
         {EXPECTED_DURATION: written_duration(job.seconds)} if annotate_duration and job.seconds is not None else {}
     )
-    requests: dict[str, Quantity] = {"cpu": str(CPU_A_GPU * each), "memory": f"{GIB_A_GPU * each}Gi", GPU: str(each)}
+    requests: dict[str, Quantity] = {
+        "cpu": str(CPUS_PER_GPU * each),
+        "memory": f"{GIB_PER_GPU * each}Gi",
+        GPU: str(each),
+    }
     if members == 1:
         pod = make_pod(job.name, requests, annotations=annotations, priority=job.priority)
         return Arrival(job.name, job.at, job.seconds, (pod,), source=job.source)
@@ -235,8 +239,8 @@ def make_job(
 
 
 def seconds_of(begin: float, end: float) -> float:
-    """Return the duration between two times in seconds, at least `LEAST_SECONDS`."""
-    return max(end - begin, LEAST_SECONDS)
+    """Return the duration between two times in seconds, at least `MIN_SECONDS`."""
+    return max(end - begin, MIN_SECONDS)
 
 
 def is_share(gpus: int, milli: int) -> bool:

@@ -34,9 +34,9 @@ ARRIVES: Final = "simulate.topology.scheduler/arrives"
 """How long after the start a workload arrives: ``90s``, ``1h30m``, or ``0``."""
 RUNS: Final = "simulate.topology.scheduler/runs"
 """How long a workload runs; takes precedence over the duration that the scheduler expects."""
-_NOTHING: Final = re.compile(r"0|(0+(ns|us|µs|ms|s|m|h))+")
-_FINISHED: Final = ("Complete", "Failed")
-_DEFAULT: Final = ("", "default-scheduler")
+_ZERO_DURATION: Final = re.compile(r"0|(0+(ns|us|µs|ms|s|m|h))+")
+_FINAL_CONDITIONS: Final = ("Complete", "Failed")
+_DEFAULT_SCHEDULERS: Final = ("", "default-scheduler")
 
 
 def read_manifests(
@@ -134,7 +134,7 @@ def _arrival(document: Document, documents: Sequence[Document], expander: Expand
     if not pods:
         return None
     for pod in pods:
-        if pod.spec.scheduler_name in _DEFAULT:
+        if pod.spec.scheduler_name in _DEFAULT_SCHEDULERS:
             pod.spec.scheduler_name = SCHEDULER_NAME
     name = f"{pods[0].metadata.namespace}/{document.metadata.get('name') or pods[0].metadata.name}"
     seconds = _seconds(document, pods, owners)
@@ -163,7 +163,7 @@ def _is_over(document: Document) -> bool:
     conditions = _part(document.obj.get("status"), "conditions")
     return document.kind in ("Job", JOBSET) and any(
         isinstance(condition, Mapping)
-        and condition.get("type") in (*_FINISHED, "Completed")
+        and condition.get("type") in (*_FINAL_CONDITIONS, "Completed")
         and condition.get("status") == "True"
         for condition in (conditions if isinstance(conditions, list) else ())
     )
@@ -179,7 +179,7 @@ def _annotation(document: Document, name: str) -> str | None:
 
 def _moment(document: Document) -> float:
     text = _annotation(document, ARRIVES)
-    if text is None or _NOTHING.fullmatch(text.strip()):
+    if text is None or _ZERO_DURATION.fullmatch(text.strip()):
         return 0.0
     return _duration(document, ARRIVES, text)
 

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from topo_scheduler.simulation.cases.making import LEAST_SECONDS, TracedJob
+from topo_scheduler.simulation.cases.making import MIN_SECONDS, TracedJob
 from topo_scheduler.simulation.cases.tables import quoted, read_rows
 
 COLUMNS: Final = ("job_id", "num_gpu", "submit_time", "duration")
@@ -25,7 +25,7 @@ OPTIONAL: Final = (
     "resource_time_2",
     "priority",
 )
-MOST_GPUS: Final = 100_000
+MAX_GPUS: Final = 100_000
 
 
 def read_muri(path: Path) -> list[TracedJob]:
@@ -43,8 +43,8 @@ def read_muri(path: Path) -> list[TracedJob]:
         if job in seen:
             raise row.error(f"job_id {job} is in line {seen[job]} already", "rename one, or delete it")
         seen[job] = row.line
-        gpus, at = row.whole_number("num_gpu", low=1, high=MOST_GPUS), row.whole_number("submit_time") / 1000
-        seconds = max(row.whole_number("duration") / 1000, LEAST_SECONDS)
+        gpus, at = row.whole_number("num_gpu", low=1, high=MAX_GPUS), row.whole_number("submit_time") / 1000
+        seconds = max(row.whole_number("duration") / 1000, MIN_SECONDS)
         priority = row.whole_number("priority", high=1_000_000_000) if row.fields.get("priority", "").strip() else 0
         jobs.append(TracedJob(f"job-{job}", at, seconds, gpus, priority, row.location))
     return jobs

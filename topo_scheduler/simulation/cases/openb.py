@@ -23,10 +23,10 @@ from topo_scheduler.simulation.cases.tables import Row, read_rows
 NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
 POD_COLUMNS: Final = ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
 POD_OPTIONAL: Final = ("gpu_spec", "qos", "pod_phase", "creation_time", "deletion_time", "scheduled_time")
-MOST_PODS: Final = 100_000
+MAX_PODS: Final = 100_000
 """Pods per node: the trace has no limit."""
-MOST_GPUS: Final = 64
-MOST_MIB: Final = MAX_VALUE // 2**20
+MAX_GPUS: Final = 64
+MAX_MIB: Final = MAX_VALUE // 2**20
 
 
 def read_openb_nodes(path: Path) -> ClusterCase:
@@ -40,10 +40,10 @@ def read_openb_nodes(path: Path) -> ClusterCase:
     for row in read_rows(path, NODE_COLUMNS, LEVELS):
         name = _once(row, row.text("sn"), seen)
         host = Host(
-            gpus=row.whole_number("gpu", high=MOST_GPUS),
+            gpus=row.whole_number("gpu", high=MAX_GPUS),
             cpu=f"{row.whole_number('cpu_milli', low=1)}m",
-            memory=f"{row.whole_number('memory_mib', low=1, high=MOST_MIB)}Mi",
-            pods=MOST_PODS,
+            memory=f"{row.whole_number('memory_mib', low=1, high=MAX_MIB)}Mi",
+            pods=MAX_PODS,
             model=row.fields["model"].strip(),
             sharing=True,
         )
@@ -80,14 +80,14 @@ def read_openb_pods(path: Path) -> WorkloadCase:
 
 
 def _arrival(row: Row, name: str) -> Arrival:
-    gpus, milli = row.whole_number("num_gpu", high=MOST_GPUS), row.whole_number("gpu_milli", high=WHOLE)
+    gpus, milli = row.whole_number("num_gpu", high=MAX_GPUS), row.whole_number("gpu_milli", high=WHOLE)
     if gpus and not milli:
         raise row.error(f"num_gpu is {gpus} and gpu_milli 0", "write the thousandths of each GPU, 1000 for whole ones")
     if gpus > 1 and milli != WHOLE:
         raise row.error(f"num_gpu is {gpus} and gpu_milli {milli}", "only one GPU can be shared; write 1000")
     requests: dict[str, Quantity] = {
         "cpu": f"{row.whole_number('cpu_milli')}m",
-        "memory": f"{row.whole_number('memory_mib', high=MOST_MIB)}Mi",
+        "memory": f"{row.whole_number('memory_mib', high=MAX_MIB)}Mi",
     }
     share = milli if is_share(gpus, milli) else 0
     if gpus and not share:

@@ -25,8 +25,8 @@ from topo_scheduler.simulation.cases.tables import header_of, quoted, read_text,
 from topo_scheduler.simulation.cases.transforms import enlarge, first_arrivals, limit_gpus, repeat, with_load
 from topo_scheduler.state.resources import ResourceTable
 
-_MOST: Final = 1_000_000
-LONGEST: Final = 1000 * 365 * 86_400
+_MAX_OPTION: Final = 1_000_000
+LONGEST_SECONDS: Final = 1000 * 365 * 86_400
 """Seconds, a thousand years. Later times and longer durations are rejected as typing errors."""
 
 
@@ -183,8 +183,8 @@ def _changed(spec: str, workload: WorkloadCase, changes: _Changes, cluster: Clus
 
 def _take_changes(options: Options) -> _Changes:
     return _Changes(
-        options.take("jobs", whole_number(1, _MOST), None),
-        options.take("at-most", whole_number(1, _MOST), None),
+        options.take("jobs", whole_number(1, _MAX_OPTION), None),
+        options.take("at-most", whole_number(1, _MAX_OPTION), None),
         options.take("gangs", whole_number(1, 1000), 1),
         options.take("repeat", whole_number(1, 1000), 1),
         options.take("load", number(0.0, 1000.0), None),
@@ -287,12 +287,12 @@ def _of_jobs(
 
 
 def _check_told(workload: WorkloadCase) -> None:
-    """Check that pod uids are unique, and that no time exceeds `LONGEST`."""
+    """Check that pod uids are unique, and that no time exceeds `LONGEST_SECONDS`."""
     arrival_by_pod_uid: dict[str, Arrival] = {}
     for arrival in workload.arrivals:
         source = arrival.source or workload.name
         for verb, seconds in (("arrives", arrival.at), ("runs for", arrival.seconds or 0.0)):
-            if not seconds <= LONGEST:
+            if not seconds <= LONGEST_SECONDS:
                 problem = (
                     f"{arrival.name} {verb} {seconds:.10g} seconds{' after the start' if verb == 'arrives' else ''}"
                 )

@@ -25,7 +25,7 @@ from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCas
 from topo_scheduler.simulation.cases.tables import wrong
 from topo_scheduler.state.groups import PodGroup
 
-_READ: Final = frozenset(
+_REPLAYED_CALLS: Final = frozenset(
     (
         "nodes_applied",
         "pods_applied",
@@ -86,7 +86,7 @@ def read_record(folder: Path) -> tuple[ClusterCase, WorkloadCase]:
         try:
             for raw in line.lineages:
                 _take_owners(history.owners, decode_lineage(raw).owners)  # type: ignore[arg-type]
-            if line.call in _READ:
+            if line.call in _REPLAYED_CALLS:
                 _take(history, line.call, decode_arguments(line.call, line.args), header.epoch)
         except (msgspec.MsgspecError, ValueError, TypeError, LookupError) as error:
             problem = f"a call of {line.call} can't be read: {error}"

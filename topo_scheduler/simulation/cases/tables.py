@@ -10,9 +10,9 @@ from typing import Final
 from topo_scheduler.api.words import clipped, did_you_mean
 from topo_scheduler.simulation.cases.model import CaseError
 
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,15}(?:\.0*)?", re.ASCII)
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,15}(?:\.0*)?", re.ASCII)
 _DIGITS: Final = re.compile(r"\+?[0-9]+(?:\.0*)?", re.ASCII)
-_SHOWN: Final = 40
+_MAX_SHOWN_CHARACTERS: Final = 40
 """Longest part of a value in a message, in characters."""
 
 
@@ -24,7 +24,7 @@ def wrong(path: Path, line: int, problem: str, remedy: str) -> CaseError:
 
 def quoted(value: str) -> str:
     """Return a value quoted for a message, and cut to leave room for the remedy."""
-    return repr(clipped(value, _SHOWN))
+    return repr(clipped(value, _MAX_SHOWN_CHARACTERS))
 
 
 def read_text(path: Path) -> str:
@@ -70,7 +70,7 @@ class Row:
     def whole_number(self, column: str, low: int = 0, high: int = 2**53) -> int:
         """Return a whole number within bounds."""
         value = self.fields[column].strip()
-        if not _WHOLE.fullmatch(value):
+        if not _WHOLE_NUMBER.fullmatch(value):
             if _DIGITS.fullmatch(value):
                 raise self.error(f"{column} is {quoted(value)}", f"write at most {high}")
             raise self.error(f"{column} is {quoted(value)}", f"write a whole number from {low} up")

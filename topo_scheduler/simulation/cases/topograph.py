@@ -28,8 +28,8 @@ from topo_scheduler.simulation.cases.tables import quoted, wrong
 
 TIER: Final = "fabric.topograph.run/tier-"
 ACCELERATOR: Final = "accelerator.topograph.run/"
-MOST_TIERS: Final = 4
-MOST_NODES: Final = 100_000
+MAX_TIERS: Final = 4
+MAX_NODES: Final = 100_000
 _BRACKETS: Final = re.compile(r"\[([^\[\]]*)\]")
 _RANGE: Final = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?", re.ASCII)
 
@@ -63,8 +63,8 @@ def read_topograph(document: Document, host: Host) -> ClusterCase:
             if name in nodes:
                 raise _wrong(path, f"{field}: node {name} is in a block before it", "name each node once")
             nodes[name] = make_node(name, (), host, labels)
-            if len(nodes) > MOST_NODES:
-                raise _wrong(path, f"{field}: more than {MOST_NODES} nodes", "check the ranges in brackets")
+            if len(nodes) > MAX_NODES:
+                raise _wrong(path, f"{field}: more than {MAX_NODES} nodes", "check the ranges in brackets")
     return ClusterCase(path.stem, tuple(nodes.values()))
 
 
@@ -100,9 +100,9 @@ def _above(path: Path, field: str, switch: str, switches: Switches) -> tuple[lis
     place = [switch]
     while place[0] in parents:
         place.insert(0, parents[place[0]])
-        if len(place) > MOST_TIERS:
-            problem = f"{field}.switch: {switch} has more than {MOST_TIERS - 1} switches above it, or is above itself"
-            raise _wrong(path, problem, f"describe at most {MOST_TIERS} tiers, as a tree")
+        if len(place) > MAX_TIERS:
+            problem = f"{field}.switch: {switch} has more than {MAX_TIERS - 1} switches above it, or is above itself"
+            raise _wrong(path, problem, f"describe at most {MAX_TIERS} tiers, as a tree")
     merged_labels: dict[str, str] = {}
     for name in place:
         merged_labels |= labels.get(name, {})
@@ -135,8 +135,8 @@ def expand(text: str) -> list[str]:
     count = 1
     for alternatives in choices:
         count *= len(alternatives)
-    if count > MOST_NODES:
-        raise ValueError(f"{quoted(text)} means more than {MOST_NODES} nodes")
+    if count > MAX_NODES:
+        raise ValueError(f"{quoted(text)} means more than {MAX_NODES} nodes")
     names = ["".join(combination).lower() for combination in product(*choices)]
     for name in names:
         if not re.fullmatch(r"[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?", name):
@@ -153,8 +153,8 @@ def _choices(text: str, ranges: str) -> list[str]:
         first, last = match[1], match[2] or match[1]
         if int(last) < int(first):
             raise ValueError(f"{quoted(text)} goes backward")
-        if int(last) - int(first) >= MOST_NODES:
-            raise ValueError(f"{quoted(text)} means more than {MOST_NODES} nodes")
+        if int(last) - int(first) >= MAX_NODES:
+            raise ValueError(f"{quoted(text)} means more than {MAX_NODES} nodes")
         numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     return numbers
 

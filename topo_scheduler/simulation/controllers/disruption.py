@@ -23,7 +23,7 @@ from topo_scheduler.simulation.apiserver.selectors import Selection, from_label_
 from .replicaset import is_ready
 from .runtime import Controller
 
-_FORGET: Final = timedelta(minutes=2)
+_GRANT_LIFETIME: Final = timedelta(minutes=2)
 """How long a granted eviction counts while the pod still exists."""
 
 
@@ -58,7 +58,7 @@ def _still_granted(budget: ObjectVersion, pods: list[ObjectVersion], moment: dat
     return {
         name: granted_at
         for name, granted_at in granted.items()
-        if name in existing and moment - parse_timestamp(granted_at) < _FORGET
+        if name in existing and moment - parse_timestamp(granted_at) < _GRANT_LIFETIME
     }
 
 
@@ -109,7 +109,7 @@ def _reconcile(store: Store, key: Key) -> float | None:
     ]
     new_status = status_of(budget, pods, _scale(store, pods), store.clock())
     store.modify(PDB, *key.address, lambda obj: {**obj, "status": new_status}, subresource="status")
-    return _FORGET.total_seconds() if new_status.get("disruptedPods") else None
+    return _GRANT_LIFETIME.total_seconds() if new_status.get("disruptedPods") else None
 
 
 CONTROLLER: Final = Controller("disruption", _concerns, _reconcile)

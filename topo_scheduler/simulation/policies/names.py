@@ -36,11 +36,11 @@ from topo_scheduler.state.groups import PodGroup
 from topo_scheduler.state.typical import Popular
 
 TOPO: Final = "topo"
-BLIND: Final = "blind-gang"
-MOST_SEEDS: Final = 10_000
+BLIND_GANG: Final = "blind-gang"
+MAX_SEEDS: Final = 10_000
 _RULES: Final[Mapping[str, BaselineRule]] = {rule.name: rule for rule in RULES}
-NAMES: Final[Sequence[str]] = (TOPO, BLIND, *_RULES)
-UNDERSTOOD: Final = frozenset(
+NAMES: Final[Sequence[str]] = (TOPO, BLIND_GANG, *_RULES)
+VISIBLE_ANNOTATIONS: Final = frozenset(
     (GANG, GANG_NAME, GANG_SIZE, GPU_COUNT, GPU_FRACTION, GPU_MODEL, GPU_MODEL_MIXED, EXPECTED_DURATION)
 )
 """Annotations that policies without topology understand; they ignore the other annotations of this project."""
@@ -125,7 +125,7 @@ def configuration_of(policy: SimulatedPolicy, topology: TopologySpec | None, bas
         spec = spec.model_copy(update=update)
         return Configuration(config.scheduler, config.topology.model_copy(update={"spec": spec}))
     scheduler = config.scheduler
-    if policy.kind == BLIND:
+    if policy.kind == BLIND_GANG:
         scheduler = scheduler.model_copy(update={"topology": _NO_LEVELS})
     greedy = TopologySpec(
         other_schedulers=Contention(pods=0),
@@ -154,7 +154,9 @@ def set_typical_pods(engine: Engine, typical: Popular) -> None:
 
 def annotations_without_topology(annotations: Mapping[str, str]) -> dict[str, str]:
     """Return the annotations that a policy without topology sees."""
-    return {name: value for name, value in annotations.items() if name in UNDERSTOOD or not name.startswith(PREFIX)}
+    return {
+        name: value for name, value in annotations.items() if name in VISIBLE_ANNOTATIONS or not name.startswith(PREFIX)
+    }
 
 
 def group_without_topology(group: PodGroup) -> PodGroup:
@@ -180,8 +182,8 @@ def seeds_of(text: str) -> list[int]:
             raise CaseError(f"--seeds: {entry.strip()!r} goes backwards; write {last}..{first}")
         if first < 0:
             raise CaseError(f"--seeds: {entry.strip()!r} is below 0; write numbers from 0 up")
-        if len(seeds) + last - first >= MOST_SEEDS:  # checked before a huge range is expanded
-            raise CaseError(f"--seeds: {text!r} is more than {MOST_SEEDS:,} seeds; write fewer")
+        if len(seeds) + last - first >= MAX_SEEDS:  # checked before a huge range is expanded
+            raise CaseError(f"--seeds: {text!r} is more than {MAX_SEEDS:,} seeds; write fewer")
         seeds += range(first, last + 1)
     if len(set(seeds)) < len(seeds):
         raise CaseError(f"--seeds: {text!r} names a seed twice")

@@ -16,13 +16,13 @@ from topo_scheduler.state.resources import CPU, GPU, MEMORY
 from topo_scheduler.state.typical import THRESHOLDS
 
 WHOLE_GPU: Final = 1000
-BEST: Final = 100
+BEST_SCORE: Final = 100
 """The best score of one plugin of kube-scheduler; the worst is 0."""
 _MIB: Final = 1 << 20
-_BITS: Final = 20
+_FRACTION_BITS: Final = 20
 """Fractional bits of products of shares."""
-_DEFAULT_CPU: Final = 100
-_DEFAULT_MEMORY: Final = 200
+_DEFAULT_CPU_MILLI: Final = 100
+_DEFAULT_MEMORY_MIB: Final = 200
 """Milli-CPU and MiB that kube-scheduler's scores assume for a pod without requests."""
 
 
@@ -66,7 +66,7 @@ class NodeScore(Protocol):
 def least_allocated(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     """kube-scheduler's default: LeastAllocated of CPU and memory, and BalancedAllocation, with equal weights."""
     used, total = _used_after(nodes, request, rows)
-    free_shares = np.maximum(total - used, 0) * BEST // np.maximum(total, 1)
+    free_shares = np.maximum(total - used, 0) * BEST_SCORE // np.maximum(total, 1)
     score: Int64 = free_shares.sum(axis=1) // 2 + _balanced(used, total)
     return score
 
@@ -80,7 +80,7 @@ def most_allocated(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     capacity = WHOLE_GPU * nodes.allocatable[rows, GPU]
     gpus_used = capacity - _free_gpus(nodes, rows) + _asked_gpus(request)
     used, total = np.column_stack((used, gpus_used)), np.column_stack((total, capacity))
-    shares = np.minimum(used, total) * BEST // np.maximum(total, 1)
+    shares = np.minimum(used, total) * BEST_SCORE // np.maximum(total, 1)
     score: Int64 = shares.sum(axis=1) // np.maximum((total > 0).sum(axis=1), 1)
     return score
 
@@ -91,7 +91,7 @@ def best_fit(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     cpu = nodes.allocatable[rows, CPU] - nodes.requested[rows, CPU] - request.cls.amount(CPU)
     gpu = _free_gpus(nodes, rows) - _asked_gpus(request)
     scale = 2 * largest_cpu * largest_gpu
-    score: Int64 = (BEST * scale - BEST * (cpu * largest_gpu + gpu * largest_cpu)) // scale
+    score: Int64 = (BEST_SCORE * scale - BEST_SCORE * (cpu * largest_gpu + gpu * largest_cpu)) // scale
     return score
 
 
@@ -99,9 +99,9 @@ def dot_product(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     """Prefer the least dot product of free and requested CPU and GPUs, as shares of the largest node's."""
     largest_cpu, largest_gpu = _largest(nodes)
     cpu = nodes.allocatable[rows, CPU] - nodes.requested[rows, CPU]
-    shares = (cpu * request.cls.amount(CPU) << _BITS) // largest_cpu**2
-    shares += (_free_gpus(nodes, rows) * _asked_gpus(request) << _BITS) // largest_gpu**2
-    score: Int64 = ((BEST << _BITS + 1) - BEST * shares) >> _BITS + 1
+    shares = (cpu * request.cls.amount(CPU) << _FRACTION_BITS) // largest_cpu**2
+    shares += (_free_gpus(nodes, rows) * _asked_gpus(request) << _FRACTION_BITS) // largest_gpu**2
+    score: Int64 = ((BEST_SCORE << _FRACTION_BITS + 1) - BEST_SCORE * shares) >> _FRACTION_BITS + 1
     return score
 
 
@@ -137,8 +137,8 @@ def gradient_and_gpu(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64
 def _used_after(nodes: ScoredNodes, request: Request, rows: Int64) -> tuple[Int64, Int64]:
     """Return requested milli-CPU and MiB of each row including the pod, and the allocatable ones (int64[n, 2] each)."""
     scale = np.array((1, _MIB), np.int64)
-    cpu = request.cls.amount(CPU) or _DEFAULT_CPU
-    memory = request.cls.amount(MEMORY) // _MIB or _DEFAULT_MEMORY
+    cpu = request.cls.amount(CPU) or _DEFAULT_CPU_MILLI
+    memory = request.cls.amount(MEMORY) // _MIB or _DEFAULT_MEMORY_MIB
     requested = np.array((cpu, memory), np.int64)
     columns = (CPU, MEMORY)
     return nodes.requested[rows][:, columns] // scale + requested, nodes.allocatable[rows][:, columns] // scale
@@ -148,7 +148,7 @@ def _balanced(used: Int64, total: Int64) -> Int64:
     """Return 100 minus the standard deviation of the requested CPU and memory shares, in hundredths."""
     used, product = np.minimum(used, total), np.maximum(total[:, 0] * total[:, 1], 1)
     difference = np.abs(used[:, 0] * total[:, 1] - used[:, 1] * total[:, 0])
-    score: Int64 = (BEST * product - BEST // 2 * difference) // product
+    score: Int64 = (BEST_SCORE * product - BEST_SCORE // 2 * difference) // product
     return score
 
 

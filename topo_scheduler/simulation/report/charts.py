@@ -14,9 +14,9 @@ from topo_scheduler.simulation.report.markup import Markup, join, number, tag
 COLOURS: Final = 10
 DASHES: Final = 5
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 12, 44
-_BAND: Final = 0.14
+_BAND_OPACITY: Final = 0.14
 """Opacity of the bands of up to three sides; more sides share the total of three, so bands never hide lines."""
-SHORTEST: Final = 1.0
+SHORTEST_SECONDS: Final = 1.0
 """Start of a logarithmic axis, in seconds; smaller values are drawn there."""
 
 
@@ -46,7 +46,9 @@ class Axis:
     def share(self, value: float) -> float:
         """Return the position of a value on the axis, from 0 to 1."""
         if self.logarithmic:
-            return log10(max(value, SHORTEST) / SHORTEST) / max(log10(self.top / SHORTEST), 1e-9)
+            return log10(max(value, SHORTEST_SECONDS) / SHORTEST_SECONDS) / max(
+                log10(self.top / SHORTEST_SECONDS), 1e-9
+            )
         return value / self.top if self.top else 0.0
 
 
@@ -229,7 +231,7 @@ def lines(
             return frame.x(x.share(moment)), frame.y(y.share(value))
 
         elements = [_rules(frame, y), _below(frame, [(x.share(value), label) for value, label in x.ticks], x.title)]
-        opacity = min(_BAND, 3 * _BAND / max(1, len(series)))
+        opacity = min(_BAND_OPACITY, 3 * _BAND_OPACITY / max(1, len(series)))
         if diagonal:
             diagonal_end = min(x.top, y.top)
             (x1, y1), (x2, y2) = place(0, 0), place(diagonal_end, diagonal_end)

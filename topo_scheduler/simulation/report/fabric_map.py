@@ -15,9 +15,9 @@ from topo_scheduler.simulation.virtual.history import RunHistory, Stay
 from topo_scheduler.state.natural import natural_key
 
 FRAMES: Final = 401
-MOST_ROWS: Final = 120_000
+MAX_ROWS: Final = 120_000
 """Largest number of rows of all maps of a report; a row takes some 25 bytes."""
-_FEWEST: Final = 26
+_MIN_FRAMES: Final = 26
 
 
 @dataclass(slots=True)
@@ -131,7 +131,7 @@ class Maps:
     left_out: list[str]
 
 
-def maps_of(runs: Sequence[tuple[str, MapRun]], *, fill: bool, max_rows: int = MOST_ROWS) -> Maps:
+def maps_of(runs: Sequence[tuple[str, MapRun]], *, fill: bool, max_rows: int = MAX_ROWS) -> Maps:
     """Return the maps of named runs, with as many frames and as many runs as fit into ``max_rows``.
 
     Args:
@@ -140,7 +140,7 @@ def maps_of(runs: Sequence[tuple[str, MapRun]], *, fill: bool, max_rows: int = M
         max_rows: largest number of rows of all maps together.
     """
     step = 1
-    while (FRAMES - 1) // step + 1 > _FEWEST and sum(_count(run, step) for _, run in runs) > max_rows:
+    while (FRAMES - 1) // step + 1 > _MIN_FRAMES and sum(_count(run, step) for _, run in runs) > max_rows:
         step *= 2
     run_data: list[dict[str, Any]] = []
     fabrics: list[dict[str, Any]] = []

@@ -11,9 +11,9 @@ from topo_scheduler.simulation.results.figures import ALL
 from topo_scheduler.simulation.results.table import written
 
 _UNITS: Final = ((86_400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
-_ROWS: Final = 10
+_TABLE_ROWS: Final = 10
 """Number of times in the table of a line chart."""
-_SINGLE: Final = 8
+_MAX_SINGLE_LEAVES: Final = 8
 """Largest number of leaves with a bar of its own; larger numbers share bars up to powers of two."""
 
 
@@ -61,7 +61,7 @@ def waits(course: Course) -> Markup:
     axes = ("GPUs of the workload", charts.seconds("wait", longest))
     chart = charts.ranges("Queue wait by gang size", sizes, looks, values, axes)
     picture: tuple[Markup, ...] = (charts.legend(looks), _axis_title(axes[1]), chart)
-    if longest <= charts.SHORTEST:
+    if longest <= charts.SHORTEST_SECONDS:
         ran = any(side_waits.get(ALL, [None])[0] is not None for side_waits in waits_by_side)
         picture = (tag("p", "Nobody waited for longer than a second." if ran else "No workload ran."),)
     rows = [
@@ -199,7 +199,7 @@ def _lines(course: Course, title: str, name: str, y: Axis, form: str) -> tuple[M
         for look, side in zip(looks, course.sides, strict=True)
     ]
     picture = charts.lines(title, moments, series, (x, y), diagonal=course.fill and name == USED)
-    step = max(1, (len(moments) - 1) // _ROWS)
+    step = max(1, (len(moments) - 1) // _TABLE_ROWS)
     indexes = range(step, len(moments), step)
     header = [x.title, *(f"{moments[index] / unit:,.1f}" for index in indexes)]
     rows = [[line.look.name, *(format(line.values[position], form) for position in indexes)] for line in series]
@@ -244,7 +244,7 @@ def _share(counts: tuple[int, int]) -> float:
 
 
 def _leaf_groups(top: int) -> list[tuple[int, int]]:
-    if top <= _SINGLE:
+    if top <= _MAX_SINGLE_LEAVES:
         return [(leaves, leaves) for leaves in range(1, top + 1)]
     groups, low = [(1, 1), (2, 2)], 3
     while low <= top:

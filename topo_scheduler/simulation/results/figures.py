@@ -12,7 +12,7 @@ from topo_scheduler.simulation.virtual.history import BEFORE, RunHistory, Worklo
 from topo_scheduler.state.fabric import Path
 
 ALL: Final = "all"
-MOST_REASONS: Final = 10
+MAX_REASONS: Final = 10
 """Largest number of reasons listed for workloads that never ran."""
 
 
@@ -164,7 +164,7 @@ def reasons(history: RunHistory) -> list[str]:
     for outcome in history.outcomes:
         if outcome.started == inf:
             groups.setdefault(worded(outcome.reason), []).append(outcome)
-    most_frequent = sorted(groups.values(), key=len, reverse=True)[:MOST_REASONS]
+    most_frequent = sorted(groups.values(), key=len, reverse=True)[:MAX_REASONS]
     return [f"{_counted(outcomes)}: {outcomes[0].reason or 'nothing was told of it'}" for outcomes in most_frequent]
 
 

@@ -17,8 +17,8 @@ from topo_scheduler.simulation.virtual.history import RunHistory, Stay, Workload
 
 SCHEMA: Final = 1
 FOLDER: Final = "runs"
-_LEVEL: Final = 9
-_LONGEST: Final = 160
+_COMPRESSION_LEVEL: Final = 9
+_MAX_STEM_CHARACTERS: Final = 160
 """Longest stem of a file name, in characters; with seed and suffix it stays below the limits of file systems."""
 
 
@@ -99,7 +99,9 @@ def encode(history: RunHistory) -> bytes:
             [_finite(stay.end) for stay in stays],
         ),
     )
-    return zstandard.ZstdCompressor(level=_LEVEL, write_content_size=True).compress(msgspec.json.encode(run_file))
+    return zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL, write_content_size=True).compress(
+        msgspec.json.encode(run_file)
+    )
 
 
 def decode(data: bytes) -> RunHistory:
@@ -167,8 +169,8 @@ def file_of(policy: str, seed: int, what_if: str = "") -> str:
     """Return the path of a run's file, relative to the result. A long name is cut and ends in a digest of the whole."""
     parts = (re.sub(r"[^A-Za-z0-9._-]+", "-", part).strip("-.") for part in (policy, what_if) if part)
     stem = "+".join(parts)
-    if len(stem) > _LONGEST:
-        stem = f"{stem[:_LONGEST]}-{hashlib.sha256(stem.encode()).hexdigest()[:12]}"
+    if len(stem) > _MAX_STEM_CHARACTERS:
+        stem = f"{stem[:_MAX_STEM_CHARACTERS]}-{hashlib.sha256(stem.encode()).hexdigest()[:12]}"
     return f"{FOLDER}/{stem}.{seed}.json.zst"
 
 

@@ -13,47 +13,47 @@ from topo_scheduler.simulation.results.model import Run
 Value = Callable[[Run], float | None]
 Column = tuple[str, Value, str]
 
-_COUNT: Final = ",.10g"
+_COUNT_FORMAT: Final = ",.10g"
 """Format of counts: whole numbers; means over several seeds may have one decimal."""
 
-_FILL: Final[Sequence[Column]] = (
+_FILL_COLUMNS: Final[Sequence[Column]] = (
     ("GPUs allocated %", lambda run: run.gpu_allocated_percent, ".2f"),
-    ("pods placed", lambda run: run.pods_placed, _COUNT),
+    ("pods placed", lambda run: run.pods_placed, _COUNT_FORMAT),
 )
-_STREAM: Final[Sequence[Column]] = (
+_STREAM_COLUMNS: Final[Sequence[Column]] = (
     ("utilisation %", lambda run: run.utilisation_percent, ".2f"),
     ("while arriving %", lambda run: run.utilisation_while_arriving_percent, ".2f"),
     ("wait p50 s", lambda run: run.wait[0].p50 if run.wait else None, ",.0f"),
     ("wait p95 s", lambda run: run.wait[0].p95 if run.wait else None, ",.0f"),
     ("wait p99 s", lambda run: run.wait[0].p99 if run.wait else None, ",.0f"),
-    ("never ran", lambda run: run.wait[0].never if run.wait else None, _COUNT),
+    ("never ran", lambda run: run.wait[0].never if run.wait else None, _COUNT_FORMAT),
 )
-_GANGS: Final[Sequence[Column]] = (
+_GANG_COLUMNS: Final[Sequence[Column]] = (
     ("leaves a gang", lambda run: run.span.leaves_mean, ".2f"),
-    ("most leaves", lambda run: run.span.leaves_max, _COUNT),
+    ("most leaves", lambda run: run.span.leaves_max, _COUNT_FORMAT),
     ("spines a gang", lambda run: run.span.spines_mean, ".2f"),
-    ("gangs across leaves", lambda run: run.span.crossing_leaf, _COUNT),
+    ("gangs across leaves", lambda run: run.span.crossing_leaf, _COUNT_FORMAT),
 )
-_SLOWDOWN: Final[Sequence[Column]] = (
+_SLOWDOWN_COLUMNS: Final[Sequence[Column]] = (
     ("slow-down", lambda run: run.slowdown.mean if run.slowdown else None, ".3f"),
     ("slow-down p95", lambda run: run.slowdown.p95 if run.slowdown else None, ".3f"),
 )
-_ALWAYS: Final[Sequence[Column]] = (
+_COMMON_COLUMNS: Final[Sequence[Column]] = (
     ("decisions/s", lambda run: run.decisions_per_s, ",.0f"),
     ("wall s", lambda run: run.wall_s, ".1f"),
 )
 
 _POLICY: Final = "policy"
 _DIFFERENCE: Final = "  difference"
-_BORDER: Final = 3
+_BORDER_CHARACTERS: Final = 3
 """Width of borders and padding of a cell, in characters."""
 
 
 def columns_of(runs: Sequence[Run]) -> list[Column]:
     """Return the columns for tables of runs: heading, function that returns the value of a run, and format."""
-    columns = [*(_FILL if runs and runs[0].fill is not None else _STREAM)]
-    columns += _GANGS if any(run.span.gangs for run in runs) else ()
-    columns += _SLOWDOWN if _estimated(runs) else ()
+    columns = [*(_FILL_COLUMNS if runs and runs[0].fill is not None else _STREAM_COLUMNS)]
+    columns += _GANG_COLUMNS if any(run.span.gangs for run in runs) else ()
+    columns += _SLOWDOWN_COLUMNS if _estimated(runs) else ()
     return columns
 
 
@@ -106,7 +106,7 @@ def comparison(runs: Sequence[Run], width: int) -> list[Table]:
         runs: the runs of all policies.
         width: characters of a line; further columns go to another table.
     """
-    columns = [*columns_of(runs), *_ALWAYS]
+    columns = [*columns_of(runs), *_COMMON_COLUMNS]
     rows = [
         [policy, *(_cell(mean_of(policy_runs, value), form) for _, value, form in columns)]
         for policy, policy_runs in by_policy(runs).items()
@@ -150,7 +150,7 @@ def differing(before: Sequence[Run], after: Sequence[Run], columns: Sequence[Col
 def _tables(title: str, note: str, columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[Table]:
     """Return tables no wider than a line; each has the row names and some of the columns."""
     policy_width = min(max(len(row[0]) for row in [[_POLICY], *rows]), width // 2)
-    room = width - policy_width - _BORDER - 1
+    room = width - policy_width - _BORDER_CHARACTERS - 1
     names = [name for name, _, _ in columns]
     number_widths = [max(len(row[position]) for row in rows) for position in range(1, len(names) + 1)]
     # A heading may wrap between words, a number may not.
@@ -163,7 +163,7 @@ def _tables(title: str, note: str, columns: Sequence[Column], rows: Sequence[Seq
         table_title = None if tables else Text(title)
         table = Table(title=table_title, caption=(note or None) if not tables else None)
         table.add_column(_POLICY, overflow="fold", width=policy_width)
-        spare = room - sum(least_widths[position] + _BORDER for position in positions)
+        spare = room - sum(least_widths[position] + _BORDER_CHARACTERS for position in positions)
         for position in positions:
             extra = max(0, min(spare, len(names[position]) - least_widths[position]))
             spare -= extra
@@ -181,11 +181,11 @@ def _parted(widths: Sequence[int], room: int) -> list[list[int]]:
     parts: list[list[int]] = []
     free_width = 0
     for position, width in enumerate(widths):
-        if not parts or width + _BORDER > free_width:
+        if not parts or width + _BORDER_CHARACTERS > free_width:
             parts.append([])
             free_width = room
         parts[-1].append(position)
-        free_width -= width + _BORDER
+        free_width -= width + _BORDER_CHARACTERS
     return parts
 
 

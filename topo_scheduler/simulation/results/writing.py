@@ -22,7 +22,7 @@ from topo_scheduler.simulation.virtual.history import RunHistory
 
 RESULT: Final = "result.json"
 REPORT: Final = "report.html"
-_OURS: Final = frozenset((RESULT, REPORT, FOLDER))
+_RESULT_NAMES: Final = frozenset((RESULT, REPORT, FOLDER))
 """The only names that a folder may contain for a result to replace it."""
 
 
@@ -54,7 +54,7 @@ def _check_folder(folder: Path, real: Path) -> None:
         raise CaseError(f"--out: {folder} is {problem}, so it can't be replaced as a whole; name a folder inside of it")
     if real.is_dir():
         names = {path.name for path in real.iterdir()}
-        foreign = sorted(names - _OURS)
+        foreign = sorted(names - _RESULT_NAMES)
         if foreign or (names and RESULT not in names):
             other = foreign[0] if foreign else sorted(names)[0]
             raise CaseError(f"--out: {folder} holds {other}, which is no result of this command; name another folder")

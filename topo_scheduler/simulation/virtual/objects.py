@@ -12,17 +12,17 @@ from topo_scheduler.kube.times import micro_time
 from topo_scheduler.scheduling.instructions import Bind
 from topo_scheduler.scheduling.intake.understand import Lineage
 
-EPOCH: Final = 1_700_000_000
+EPOCH_SECONDS: Final = 1_700_000_000
 """Start of every simulation, in seconds since 1970; an arbitrary constant."""
-_LAST: Final = 253_402_300_799
+_LAST_SECOND: Final = 253_402_300_799
 """The last second of the year 9999, the end of Kubernetes timestamps; later times are shown as this one."""
-_DEPTH: Final = 8
+_MAX_OWNERS: Final = 8
 
 
 @lru_cache(maxsize=64)
 def timestamp(seconds: float) -> str:
     """Return the Kubernetes timestamp of a time in seconds after the start."""
-    return micro_time(min(EPOCH + seconds, _LAST))
+    return micro_time(min(EPOCH_SECONDS + seconds, _LAST_SECOND))
 
 
 def pending_pod(pod: Pod, scheduler: str, at: float, annotations: Mapping[str, str], uid: str) -> Pod:
@@ -91,7 +91,7 @@ class Owners:
         """Return the known owners of a pod, nearest first."""
         links: list[OwnerLink] = []
         reference = pod.metadata.controller
-        while reference is not None and len(links) < _DEPTH:
+        while reference is not None and len(links) < _MAX_OWNERS:
             owner = self._owners.get(reference.uid)
             if owner is None:
                 break

@@ -51,16 +51,16 @@ from topo_scheduler.state.groups import PodGroup, Serving
 from topo_scheduler.state.resources import GPU, GPU_SHARE
 from topo_scheduler.state.workloads import Stage
 
-PATIENCE: Final = 86_400.0
+IDLE_TIMEOUT_SECONDS: Final = 86_400.0
 """Virtual seconds without any change after which the run ends; pending workloads then count as never started."""
-_STEPS: Final = 10_000
+_MAX_STEPS: Final = 10_000
 """Largest number of engine steps at one time; more means that the engine does not settle."""
-_EXPLAINED: Final = 200
+_MAX_EXPLAINED_WORKLOADS: Final = 200
 """Largest number of never-started workloads that get a reason at the end of a run."""
-_TIMERS: Final = 1_000
+_MAX_IDLE_TIMERS: Final = 1_000
 """Consecutive engine timers without a bind, after the last arrival and end, that end the run."""
-_COMPLAINTS: Final = 100
-_BATCH: Final = 64
+_MAX_WARNINGS: Final = 100
+_MAX_BATCH_WORKLOADS: Final = 64
 """Largest number of workloads that arrive together in a fill, to share the fixed cost of a step."""
 
 
@@ -139,7 +139,7 @@ class VirtualRunner:
             due = self.engine.next_due()
             next_events = [pending[-1].at] if pending else []
             next_events += [self._events[0][0]] if self._events else []
-            if not next_events and (due is None or idle >= _TIMERS or due - last > PATIENCE):
+            if not next_events and (due is None or idle >= _MAX_IDLE_TIMERS or due - last > IDLE_TIMEOUT_SECONDS):
                 break
             self.now = max(self.now, min(next_events + ([] if due is None else [due])))
             stays_before = len(self.history.stays)
@@ -177,7 +177,7 @@ class VirtualRunner:
                 job.outcome.milli = sum(1000 * member.cls.gpus + member.cls.share for member in members)
         if not self._order:
             unstarted = {job.number: job for job in self._jobs.values() if job.outcome.started == inf}
-            self._give_reasons(list(unstarted.values())[:_EXPLAINED])
+            self._give_reasons(list(unstarted.values())[:_MAX_EXPLAINED_WORKLOADS])
         return self.history
 
     def _give_reasons(self, jobs: Iterable[_RunningWorkload]) -> None:
@@ -269,7 +269,7 @@ class VirtualRunner:
     def _settle(self) -> None:
         """Step the engine and execute its instructions until it has no work at the current time."""
         engine = self.engine
-        for _ in range(_STEPS):
+        for _ in range(_MAX_STEPS):
             began = time.perf_counter()
             instructions = engine.step(self.now, _no_clock)
             self.history.busy += time.perf_counter() - began
@@ -303,7 +303,7 @@ class VirtualRunner:
                 self._evict(instruction.pod.uid)
             elif isinstance(instruction, PrepareVolumes):
                 engine.volumes_written(instruction.pod.uid, (), "volumes are not made in simulations")
-            elif isinstance(instruction, LogWarning) and len(self.history.complaints) < _COMPLAINTS:
+            elif isinstance(instruction, LogWarning) and len(self.history.complaints) < _MAX_WARNINGS:
                 self.history.complaints.append(instruction.message)
         return binds
 
@@ -393,7 +393,11 @@ def _batches(arrivals: Sequence[Arrival], running: Collection[int]) -> Iterator[
     """
     batch: list[Arrival] = []
     batch_key: object = None
-    limit = _BATCH if len({pod.spec.priority for arrival in arrivals for pod in arrival.pods} | {*running}) <= 1 else 1
+    limit = (
+        _MAX_BATCH_WORKLOADS
+        if len({pod.spec.priority for arrival in arrivals for pod in arrival.pods} | {*running}) <= 1
+        else 1
+    )
     for arrival in arrivals:
         key = {(pod.spec.priority, pod.metadata.namespace) for pod in arrival.pods}
         if batch and (key != batch_key or len(batch) == limit):
