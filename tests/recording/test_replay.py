@@ -134,7 +134,7 @@ def test_the_step_ends_where_it_ended_though_the_replay_is_faster(tmp_path: Path
             d.engine.step(d.now, lambda: next(readings), 0.004)
 
     record(tmp_path, work)
-    per_step = [sum(kind == "Announce" for kind, _ in line.get("out", [])) for line in lines_of(segment(tmp_path))[1:]]
+    per_step = [sum(kind == "RecordDecision" for kind, _ in line.get("out", [])) for line in lines_of(segment(tmp_path))[1:]]
     assert max(per_step) < 8, "the budget ended some steps"
     assert replay(tmp_path).first is None
 
@@ -206,8 +206,8 @@ def test_arguments_come_back_as_they_were() -> None:
 def test_a_tampered_instruction_is_found(tmp_path: Path) -> None:
     record(tmp_path, three_gangs)
     lines = lines_of(segment(tmp_path))
-    at = next(at for at, line in enumerate(lines) if any(kind == "Announce" for kind, _ in line.get("out", [])))
-    decision = next(fields for kind, fields in lines[at]["out"] if kind == "Announce")["decision"]
+    at = next(at for at, line in enumerate(lines) if any(kind == "RecordDecision" for kind, _ in line.get("out", [])))
+    decision = next(fields for kind, fields in lines[at]["out"] if kind == "RecordDecision")["decision"]
     seat = decision["seats"][2]
     decided, seat["node"] = seat["node"], "elsewhere"
     rewrite(segment(tmp_path), lines)
@@ -239,7 +239,7 @@ def test_one_instruction_more_or_less(tmp_path: Path, more: bool) -> None:
     record(tmp_path, three_gangs)
     lines = lines_of(segment(tmp_path))
     step = next(line for line in lines if line.get("out"))
-    step["out"] = [*step["out"], ["Complain", {"message": "odd"}]] if more else step["out"][:-1]
+    step["out"] = [*step["out"], ["LogWarning", {"message": "odd"}]] if more else step["out"][:-1]
     rewrite(segment(tmp_path), lines)
     first = replay(tmp_path).first
     assert first is not None

@@ -21,10 +21,11 @@ from topo_scheduler.recording.recorder import encode_out
 from topo_scheduler.recording.stand_ins import decode_answer, extensions_of
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
+from topo_scheduler.scheduling.instructions import RecordDecision
 from topo_scheduler.scheduling.intake.understand import Lineage
 
 T = TypeVar("T")
-_DECIDED: Final = "Announce"
+_DECIDED: Final = RecordDecision.__name__
 
 
 @dataclass(frozen=True, slots=True)
