@@ -67,14 +67,14 @@ class _Words:
     """The message of a failure.
 
     Attributes:
-        known: the cached failure.
+        failure: the cached failure.
         state: state on which the message depends.
         message: message of the decision.
         text: the message with the sentence about reserved nodes.
         reason_text: ``text`` without numbers.
     """
 
-    known: Known
+    failure: Known
     state: Hashable
     message: str
     text: str
@@ -129,14 +129,14 @@ class Rechecks:
         attempt = self._attempts.refused
         if attempt is None or not self._is_time_independent(workload) or len(pending) > least_of(workload):
             return
-        demand, known = attempt
+        demand, failure = attempt
         lasting, large = lasting_of(pending, size_of(workload)), self._reserving.is_large(workload)
         order = order_of(workload)
         first = pending[0].cls if len(workload.set_aside.classes) > 1 else None
-        if not self._no_special_rules(order) or known.stamp[1] or any(looks_around(member.cls) for member in pending):
+        if not self._no_special_rules(order) or failure.stamp[1] or any(looks_around(member.cls) for member in pending):
             return
-        applying = self._reserving.applying(order, lasting, now)
-        kept_key = (None, self._reserving.holds.tells(applying))
+        reservations = self._reserving.applying(order, lasting, now)
+        kept_key = (None, self._reserving.holds.tells(reservations))
         if kept_key != self._attempts.kept:
             return
         name = f"{workload.namespace}/{workload.name}"
@@ -149,8 +149,8 @@ class Rechecks:
         text = text.removesuffix(moves).rstrip()
         if len(self._words) > MAX_TEXTS:
             self._words.clear()
-        state = self._state(applying)
-        self._words[demand, kept_key, first] = _Words(known, state, decision.message, text, worded(text))
+        state = self._state(reservations)
+        self._words[demand, kept_key, first] = _Words(failure, state, decision.message, text, worded(text))
 
     def again(self, workload: Workload, now: float, clock: Callable[[], float]) -> list[Instruction] | None:
         """Refuse a workload again and return the instructions, or None if the engine must try it.
@@ -170,33 +170,38 @@ class Rechecks:
         ):
             self.forget(workload.id)
             return None
-        applying = self._reserving.applying(refused.order, refused.lasting, now)
-        kept_key = (None, self._reserving.holds.tells(applying))
-        known = self._attempts.known(kept_key, refused.demand, (self._world.improvements, ()))
-        words = self._words.get((refused.demand, kept_key, refused.first_class)) if known is not None else None
-        if known is None or words is None or words.known is not known or words.state != self._state(applying):
+        reservations = self._reserving.applying(refused.order, refused.lasting, now)
+        kept_key = (None, self._reserving.holds.tells(reservations))
+        failure = self._attempts.known(kept_key, refused.demand, (self._world.improvements, ()))
+        cached = self._words.get((refused.demand, kept_key, refused.first_class)) if failure is not None else None
+        if (
+            failure is None
+            or cached is None
+            or cached.failure is not failure
+            or cached.state != self._state(reservations)
+        ):
             self.forget(workload.id)
             return None
-        before = clock()
-        decision = self._attempts.refuse(known, workload.id, refused.name, refused.members)
-        announced = RecordDecision(decision, clock() - before)
+        began = clock()
+        decision = self._attempts.refuse(failure, workload.id, refused.name, refused.members)
+        record = RecordDecision(decision, clock() - began)
         workload.plugin_failures = 0
-        workload.room_helps = known.room_helps
+        workload.room_helps = failure.room_helps
         self._aside.queue.park(refused.order)
         self._preempting.rest(workload.id)
         self._reserving.refused(
-            workload.id, refused.order if refused.large and known.room_helps else None, words.message
+            workload.id, refused.order if refused.large and failure.room_helps else None, cached.message
         )
-        moves = self._moving.parked(workload, words.message, refused.order.since, room_helps=known.room_helps)
-        text, reason_text = words.text, words.reason_text
+        moves = self._moving.parked(workload, cached.message, refused.order.since, room_helps=failure.room_helps)
+        text, reason_text = cached.text, cached.reason_text
         if moves:
             text = f"{text} {moves}"
             reason_text = worded(text)
         self._why.failed(workload, text, refused.members, now)
         if reason_text == refused.reason_text:
-            return [announced]
+            return [record]
         refused.reason_text = reason_text
-        return [announced, *self._aside.tell(workload, workload.at(Stage.PENDING), text)]
+        return [record, *self._aside.tell(workload, workload.at(Stage.PENDING), text)]
 
     # ------------------------------------------------------------ inside
 
@@ -220,9 +225,9 @@ class Rechecks:
     def _terms(self) -> Hashable:
         return self._world.around.terms_changed
 
-    def _state(self, applying: list[Reservation]) -> Hashable:
+    def _state(self, reservations: list[Reservation]) -> Hashable:
         """Return a key of the state on which the sentence about reserved nodes depends.
 
         These are the expected start of each reservation, and the resources in use.
         """
-        return tuple([reservation.start for reservation in applying]), self._world.ledger.changes
+        return tuple([reservation.start for reservation in reservations]), self._world.ledger.changes
