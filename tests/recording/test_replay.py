@@ -216,7 +216,7 @@ def test_a_tampered_instruction_is_found(tmp_path: Path) -> None:
     assert first is not None
     assert (first.segment, first.call, first.name) == ("00000001.jsonl.zst", at, "step")
     assert first.workload == "default/team-0"
-    assert first.field == "Announce.decision.seats[2].node"
+    assert first.field == "RecordDecision.decision.seats[2].node"
     assert (first.recorded, first.replayed) == ("elsewhere", decided)
     assert first.time.startswith("20")
     assert report.decisions == 0
