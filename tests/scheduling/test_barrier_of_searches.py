@@ -3,6 +3,7 @@
 What they cost counts for whose turn it is, and a namespace whose searches exceed their budget gets less for a while.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -120,6 +121,25 @@ def test_a_look_for_moves_that_raises_stops_no_decision(monkeypatch: pytest.Monk
     d = Driver(fabric({"s1/l1": 2}))
     assert d.run(make_pod("good", gpus=8))
     assert ("moves", "fault") in counted(d)
+
+
+def test_an_explanation_that_takes_too_much_is_stopped_and_the_next_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    explanation = d.engine.why._explanation
+
+    def expensive(workload: Any, *arguments: Any) -> Iterator[Any]:
+        if workload.name == "evil":
+            charge(10**9)
+        yield from explanation(workload, *arguments)
+
+    monkeypatch.setattr(d.engine.why, "_explanation", expensive)
+    evil, good = gang(2, name="evil"), gang(2, name="good")
+    d.apply(*evil, *good)
+    d.step()
+    d.explain(1)
+    assert counted(d) == [("explanation", "operations")]
+    assert "What would help" in d.told(good[0])[-1]
+    assert "What would help" not in d.told(evil[0])[-1]
 
 
 # ---------------------------------------------------------------- what it costs
