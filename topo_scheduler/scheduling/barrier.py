@@ -128,17 +128,20 @@ class Barrier:
     def __init__(self) -> None:
         self._excess: dict[str, _Excess] = {}
 
-    def budget(self, namespace: str, now: float, clock: Callable[[], float] | None) -> OperationBudget:
-        """Return the budget of an attempt by a workload of a namespace."""
+    def budget(
+        self, namespace: str, now: float, clock: Callable[[], float] | None, operations: int | None = None
+    ) -> OperationBudget:
+        """Return the budget of an attempt by a workload of a namespace, or of a search of so many operations for it."""
+        operations = ATTEMPT_OPERATIONS if operations is None else operations
         excess = self._excess.get(namespace)
         if excess is None:
-            return OperationBudget(ATTEMPT_OPERATIONS, ATTEMPT_SECONDS, clock)
+            return OperationBudget(operations, ATTEMPT_SECONDS, clock)
         forgiven = int((now - excess.since) / FORGIVEN_SECONDS)
         left = excess.times - forgiven
         if left <= 0:
             del self._excess[namespace]
-            return OperationBudget(ATTEMPT_OPERATIONS, ATTEMPT_SECONDS, clock)
-        return OperationBudget(max(LEAST_OPERATIONS, ATTEMPT_OPERATIONS >> (2 * left)), ATTEMPT_SECONDS, clock)
+            return OperationBudget(operations, ATTEMPT_SECONDS, clock)
+        return OperationBudget(max(LEAST_OPERATIONS, operations >> (2 * left)), ATTEMPT_SECONDS, clock)
 
     def exceeded(self, namespace: str, error: Exception, now: float) -> None:
         """Note that a workload of a namespace failed: only what exceeded a budget counts."""

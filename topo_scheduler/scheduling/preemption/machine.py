@@ -154,6 +154,8 @@ class Preempting:
         now: float,
         wall: float,
         shares: Callable[[], Sequence[Share]] = lambda: (),
+        budget: OperationBudget | None = None,
+        failed: Callable[[Exception], None] = lambda error: None,
     ) -> tuple[list[Instruction], str]:
         """Look for victims for members of a workload that have no place.
 
@@ -164,6 +166,8 @@ class Preempting:
             now: seconds.
             wall: seconds since the epoch.
             shares: what reservations would take of the room that pods leave.
+            budget: what a search may take; by default `SEARCH_OPERATIONS`.
+            failed: told what a search raised.
 
         Returns:
             What is to be done, and what there is to add to the reason why they wait.
@@ -198,12 +202,14 @@ class Preempting:
         plan = None
         try:
             if candidates.pods or candidates.leaving:
-                with limited(OperationBudget(SEARCH_OPERATIONS)):
+                with limited(budget or OperationBudget(SEARCH_OPERATIONS)):
                     plan = plan_preemption(self._attempts.planner, ask, layout, candidates, now, shares())
         except PluginError:
             raise
         except Exception as error:
             # Room that comes free helps the workload all the same: it is parked, and only this search pauses.
+            failed(error)
+            self._not_before = now + PACE * len(candidates.pods)
             search.times += 1
             pause = pause_of(search.times)
             search.until, search.stamp = now + pause, stamp
