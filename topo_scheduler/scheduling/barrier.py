@@ -80,6 +80,8 @@ def reason_of(error: Exception) -> Reason:
 def explained(error: Exception, phase: Activity, pause: float) -> str:
     """Return what users read: what failed, why, and what to change."""
     again = f"It is retried in {pause:g} s."
+    if phase is Activity.PREEMPTION:  # the same search would end the same way
+        again = f"It is retried when pods or nodes have changed, after {pause:g} s at the earliest."
     if isinstance(error, OverBudgetError | MemoryError):
         why = str(error) or "it needs more memory than there is"
         return (
