@@ -180,8 +180,8 @@ class Workload:
     """How often it was rolled back since it was complete."""
     not_before: float = 0.0
     """When it may be tried again after it was rolled back, in seconds."""
-    ran: set[int] = field(default_factory=set)
-    """Ranks of which a member was bound at some time."""
+    ran: dict[int, str] = field(default_factory=dict)
+    """Ranks of which a member is bound or has succeeded, with the uid of the last one."""
     failing: bool = False
     """Whether a bind of the last decision failed."""
     set_aside: SetAside = NOT_SET_ASIDE
@@ -402,8 +402,8 @@ class Workloads:
         self._part(workload)
         return workload
 
-    def leave(self, uid: str) -> Workload | None:
-        """Take a pod out; return the workload it was in.
+    def leave(self, uid: str, *, succeeded: bool = False) -> Workload | None:
+        """Take a pod out; return the workload it was in. ``succeeded``: its part of a gang's work is done.
 
         A workload without members is forgotten; so is that it ran whole where none of those that are left has a place.
         """
@@ -411,7 +411,10 @@ class Workloads:
         if id_ is None:
             return None
         workload = self._by_id[id_]
+        rank = workload.members[uid].rank
         workload.take(uid)
+        if not succeeded and workload.ran.get(rank) == uid:
+            del workload.ran[rank]  # or it would count beside the member that comes in its place with another rank
         if workload.id == id_:
             self._part(workload)
         if not workload.members:
@@ -443,7 +446,7 @@ class Workloads:
         placed = [one for one in workload.members.values() if one.stage is not Stage.PENDING]
         key = f"{workload.id} (leaving)"
         if key not in self._by_id:
-            gone = replace(workload, members={}, ran=set(workload.ran), speaker="", bound=0, pending=0, bearers=())
+            gone = replace(workload, members={}, ran=dict(workload.ran), speaker="", bound=0, pending=0, bearers=())
             self._by_id[key] = gone
         for member in placed:
             workload.take(member.uid)

@@ -281,7 +281,7 @@ class Outcomes:
         if member.stage is Stage.BOUND and not member.evicted:
             self.half.bears(workload, member)
             if member.rank >= 0:
-                workload.ran.add(member.rank)
+                workload.ran[member.rank] = member.uid
         if workload.complete:
             return self.half.marks(workload)
         # Of one that was found bound nothing may have told the size yet.
