@@ -181,7 +181,8 @@ class Workload:
     not_before: float = 0.0
     """When it may be tried again after it was rolled back, in seconds."""
     ran: dict[int, str] = field(default_factory=dict)
-    """Ranks of which a member is bound or has succeeded, with the uid of the last one."""
+    """Ranks of which a member was bound since the last decision, still is, or has succeeded, with the uid of the last
+    one; empty where it has succeeded."""
     failing: bool = False
     """Whether a bind of the last decision failed."""
     set_aside: SetAside = NOT_SET_ASIDE
@@ -228,6 +229,10 @@ class Workload:
         """Take a member out, if it is one."""
         if (member := self.members.pop(uid, None)) is not None:
             self._count(member, -1)
+
+    def forget_lost(self) -> None:
+        """Count members that were lost no more, as others are placed in their stead and may have other ranks."""
+        self.ran = {rank: uid for rank, uid in self.ran.items() if not uid or uid in self.members}
 
     def recount(self) -> None:
         """Count the members anew, after others were put in their place."""
@@ -413,8 +418,8 @@ class Workloads:
         workload = self._by_id[id_]
         rank = workload.members[uid].rank
         workload.take(uid)
-        if not succeeded and workload.ran.get(rank) == uid:
-            del workload.ran[rank]  # or it would count beside the member that comes in its place with another rank
+        if succeeded and workload.ran.get(rank) == uid:
+            workload.ran[rank] = ""
         if workload.id == id_:
             self._part(workload)
         if not workload.members:

@@ -106,6 +106,7 @@ class Outcomes:
     def _assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
         binds: list[Bind] = []
         workload.failing = False
+        workload.forget_lost()
         bandwidth = bandwidth_of(workload, (workload.members[seat.uid] for seat in decision.seats))
         wall = now + self._world.epoch
         shared = _shared_annotations(workload, decision)
