@@ -2,8 +2,9 @@
 
 Without that condition the next leader takes a gang that lost a member for one that was never complete, and rolls it
 back. So a refusal (a webhook's, or a policy's) is not the end: the condition is tried again with growing pauses for as
-long as the pod is known. What waits is an entry of a queue, not a task, and namespaces share what is under way: those
-whose webhooks refuse or do not answer hold up only themselves.
+long as the pod is known. What waits is an entry of a queue, not a task, and namespaces share what is under way. Those
+whose webhooks refuse or do not answer hold up only themselves: from the first mark that is not written until one is,
+their marks wait in a lane of their own, however many such namespaces there are.
 """
 
 import asyncio
@@ -27,22 +28,41 @@ PATIENCE_SECONDS: Final = 8.0
 FIRST_PAUSE_SECONDS: Final = 5.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
 """From a mark that could not be written to the next attempt: twice as long each time."""
-IN_FLIGHT: Final = 12
+IN_FLIGHT: Final = 9
 IN_FLIGHT_OF_NAMESPACE: Final = 3
-"""Marks at once, in all and of one namespace: fewer than statuses of pods are written at once."""
+"""Marks at once, in all and of one namespace."""
+TROUBLED_IN_FLIGHT: Final = 3
+"""Marks at once of namespaces whose last one was not written, one of each: all together are fewer than the statuses of
+pods that are written at once."""
 WAITING_OF_NAMESPACE: Final = 10_000
-"""Marks of one namespace that wait: one that can't be written beyond these is not tried again."""
+"""Marks of one namespace that wait: what comes beyond these is not marked."""
 LAST_SECONDS: Final = 3.0
 """Longest wait for marks at the end of a term."""
 
 Write = Callable[[PodRef, bool], Awaitable[bool]]
-"""Writes a mark; ``False`` where it may be written later. Told whether this is the first attempt."""
+"""Writes a mark; returns whether it did. Told whether this is the first attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
     pod: PodRef
     failures: int = 0
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Marks by uid of the pod; ``since`` is when one is due, by the clock of the event loop. ``most`` at once."""
+
+    queue: FairQueue[str, _Mark]
+    most: int
+    under_way: int = 0
+
+    def __len__(self) -> int:
+        return len(self.queue) + self.under_way
+
+    def due(self) -> float | None:
+        """Return when the next mark is due that may be written; None where there is none."""
+        return self.queue.oldest() if self.under_way < self.most else None
 
 
 class GangMarks:
@@ -66,9 +86,10 @@ class GangMarks:
         self._write = write
         self._known = known
         self._start = start
-        self._queue: FairQueue[str, _Mark] = FairQueue(IN_FLIGHT_OF_NAMESPACE)
-        """By uid of the pod; ``since`` is when the mark is due, by the clock of the event loop."""
-        self._under_way = 0
+        self._usual = _Lane(FairQueue(IN_FLIGHT_OF_NAMESPACE), IN_FLIGHT)
+        self._slow = _Lane(FairQueue(1), TROUBLED_IN_FLIGHT)
+        self._troubled: set[str] = set()
+        """Namespaces whose last mark was not written, and of which others wait."""
         self._changed = asyncio.Event()
         self._done = asyncio.Event()
         self._done.set()
@@ -76,7 +97,7 @@ class GangMarks:
 
     def __len__(self) -> int:
         """Return how many wait or are under way."""
-        return len(self._queue) + self._under_way
+        return len(self._usual) + len(self._slow)
 
     def put(self, pod: PodRef) -> None:
         """Let a pod be marked before long."""
@@ -103,49 +124,68 @@ class GangMarks:
     async def _run(self) -> None:
         """Write marks until none waits."""
         async with asyncio.TaskGroup() as group:
-            while await self._turn():
-                uid, mark = self._queue.take()
-                self._under_way += 1
-                group.create_task(self._one(uid, mark), name=f"complete {uid}")
+            while (lane := await self._turn()) is not None:
+                uid, mark = lane.queue.take()
+                if not self._known(uid):
+                    self._drop(lane, uid, mark)
+                elif lane is self._usual and mark.pod.namespace in self._troubled:
+                    lane.queue.done(uid)
+                    self._slow.queue.put(uid, mark.pod.namespace, asyncio.get_running_loop().time(), mark)
+                else:
+                    lane.under_way += 1
+                    group.create_task(self._one(lane, uid, mark), name=f"complete {uid}")
+                    continue
+                await asyncio.sleep(0)  # thousands may follow
             self._done.set()  # before anything is awaited: what is put from here on starts this anew
 
-    async def _turn(self) -> bool:
-        """Wait until the next mark is to be written; return whether there is one."""
+    async def _turn(self) -> _Lane | None:
+        """Wait until the next mark is to be written; return the lane it is in, None where there is no mark."""
         loop = asyncio.get_running_loop()
         while len(self):
             self._changed.clear()
-            due = self._queue.oldest() if self._under_way < IN_FLIGHT else None
-            if due is None:
+            lanes = [(due, lane) for lane in (self._usual, self._slow) if (due := lane.due()) is not None]
+            if not lanes:
                 await self._changed.wait()
-            elif not self._ending and due > loop.time():
+                continue
+            due, lane = min(lanes, key=lambda one: one[0])
+            if not self._ending and due > loop.time():
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(due):
                         await self._changed.wait()
             elif self._ending or not self._binds.busy or due + PATIENCE_SECONDS <= loop.time():
-                return True
+                return lane
             else:
                 await self._binds.calm(due + PATIENCE_SECONDS - loop.time())
-        return False
+        return None
 
-    async def _one(self, uid: str, mark: _Mark) -> None:
+    async def _one(self, lane: _Lane, uid: str, mark: _Mark) -> None:
         written = False
         try:
-            gone = mark.failures and not self._known(uid)
-            written = bool(gone) or await self._write(mark.pod, not mark.failures)
+            written = await self._write(mark.pod, not mark.failures)
         finally:
-            self._queue.done(uid)
-            self._under_way -= 1
-            self._changed.set()
-        if not written and not self._ending:
+            lane.under_way -= 1
+            self._drop(lane, uid, mark)
+        if written:
+            self._troubled.discard(mark.pod.namespace)
+        elif self._known(uid) and not self._ending:
             self._again(_Mark(mark.pod, mark.failures + 1))
 
+    def _drop(self, lane: _Lane, uid: str, mark: _Mark) -> None:
+        """Let what was taken from a lane have ended."""
+        lane.queue.done(uid)
+        if not any(one.queue.count(mark.pod.namespace) for one in (self._usual, self._slow)):
+            self._troubled.discard(mark.pod.namespace)
+        self._changed.set()
+
     def _again(self, mark: _Mark) -> None:
-        if self._queue.count(mark.pod.namespace) >= WAITING_OF_NAMESPACE:
-            log.warning("pod %s/%s is not marked: too many of its namespace wait", mark.pod.namespace, mark.pod.name)
-            return
+        self._troubled.add(mark.pod.namespace)
         self._put(mark, doubled(FIRST_PAUSE_SECONDS, mark.failures, LONGEST_PAUSE_SECONDS))
 
     def _put(self, mark: _Mark, seconds: float) -> None:
-        due = asyncio.get_running_loop().time() + seconds
-        self._queue.put(mark.pod.uid, mark.pod.namespace, due, mark)
+        namespace, name, uid = mark.pod.namespace, mark.pod.name, mark.pod.uid
+        lane = self._slow if namespace in self._troubled else self._usual
+        if lane.queue.count(namespace) >= WAITING_OF_NAMESPACE:
+            log.warning("pod %s/%s is not marked: too many of its namespace wait", namespace, name)
+            return
+        lane.queue.put(uid, namespace, asyncio.get_running_loop().time() + seconds, mark)
         self._changed.set()

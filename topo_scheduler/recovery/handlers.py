@@ -181,7 +181,12 @@ class Watcher:
         if not serving.done() and all(one.plural != PLURAL for one in found.watched_resources):
             self._failure = f"{PLURAL}.{GROUP} was not defined when it was looked for"
             self._stop.set()
-        await serving
+        try:
+            await serving
+        finally:
+            # However it ended: a thread in which kopf waits for this would keep the loop from closing, and the end of
+            # ours from being noticed.
+            self._stop.set()
         await asyncio.sleep(CLOSE_SECONDS)
 
     async def _login(self, **_: Any) -> "kopf.AiohttpSession":

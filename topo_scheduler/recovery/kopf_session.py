@@ -1,5 +1,7 @@
 """The HTTP session of kopf, which asks for no more of Migrations than their metadata, a few at a time.
 
+An answer that is cut short is one that did not come: kopf asks again for those, and ends for good at others.
+
 kopf reads whole pages into dictionaries, of as many objects of each kind. Nodes may come by the hundreds; of Migrations
 a tenant can make as many as it likes, each as large as etcd takes.
 """
@@ -7,7 +9,15 @@ a tenant can make as many as it likes, each as large as etcd takes.
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession, TCPConnector
+from aiohttp import (
+    ClientConnectionError,
+    ClientHandlerType,
+    ClientPayloadError,
+    ClientRequest,
+    ClientResponse,
+    ClientSession,
+    TCPConnector,
+)
 
 from topo_scheduler.kube.migrations import IDENTITIES
 from topo_scheduler.kube.transport import Connection
@@ -37,9 +47,20 @@ def open_session(found: Connection) -> "kopf.AiohttpSession":
         connector=TCPConnector(limit=0, ssl=info.as_ssl_context()),
         headers=info.as_http_headers(),
         proxy=info.proxy_url,
-        middlewares=(_identities_only,),
+        middlewares=(_whole, _identities_only),
     )
     return kopf.AiohttpSession(server=found.server, aiohttp_session=session)
+
+
+async def _whole(request: ClientRequest, send: ClientHandlerType) -> ClientResponse:
+    """Read answers that are no streams, so that one that breaks off fails as a request that was not answered."""
+    response = await send(request)
+    if request.method == "GET" and "watch" not in request.url.query and response.status == 200:
+        try:
+            await response.read()
+        except ClientPayloadError as error:
+            raise ClientConnectionError(f"the answer broke off: {error}") from error
+    return response
 
 
 async def _identities_only(request: ClientRequest, send: ClientHandlerType) -> ClientResponse:

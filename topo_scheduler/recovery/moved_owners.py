@@ -39,6 +39,8 @@ class _Followed:
     tops: dict[str, ObjectMeta | None] = field(default_factory=dict)
     """What stands below a topmost owner, by the controller it was read for; None where there is none, or not yet."""
     reading: set[asyncio.Event] = field(default_factory=set)
+    unread: set[str] = field(default_factory=set)
+    """For which controllers the last attempt to read one was not answered."""
 
     def room(self) -> bool:
         """Return whether one more owner can be followed."""
@@ -92,6 +94,7 @@ class MovedOwners:
             for controller, pod in _one_of_each(migration):
                 if controller not in known.tops and known.room():
                     self._follow(key, controller, partial(self._of_pod, pod))
+            known.unread &= known.tops.keys()  # others are asked for no more: the Migration has been planned since
 
     def needs(self, uid: str) -> bool:
         """Return whether an owner is the topmost of a Migration's pods."""
@@ -112,7 +115,10 @@ class MovedOwners:
         return [(key, _recordable(known)) for key in read if (known := self._followed.get(key)) is not None]
 
     async def confirm(self, key: str) -> bool:
-        """Ask for the owners of a Migration's pods again; return whether the API server answered for all of them."""
+        """Ask for the owners of a Migration's pods again; return whether the API server answered for all of them.
+
+        It has not for those that it was asked for the first time in vain.
+        """
         known = self._followed.get(key)
         if known is None:
             return True
@@ -121,6 +127,8 @@ class MovedOwners:
                 for read in list(known.reading):
                     await read.wait()
         except TimeoutError:
+            return False
+        if known.unread:
             return False
         tops = [below for below in known.tops.values() if below is not None]
         asking = [self._owners.confirm(one, age=CONFIRMED_SECONDS, within=ANSWER_SECONDS) for one in tops]
@@ -136,6 +144,7 @@ class MovedOwners:
         """Find out what stands below a topmost owner, and follow that."""
         try:
             below = await find()
+            known.unread.discard(name)
             if below is not None:
                 known.tops[name] = below
                 self._read_since[key] = None
@@ -143,6 +152,7 @@ class MovedOwners:
                 self._changed()
         except KubeError as error:
             log.warning("an owner of the pods of Migration %s is not known yet: %s", key, error)
+            known.unread.add(name)
             read.set()
             await asyncio.sleep(AGAIN_SECONDS)
             known.tops.pop(name, None)  # read again with the next step

@@ -180,8 +180,9 @@ class Workload:
     """How often it was rolled back since it was complete."""
     not_before: float = 0.0
     """When it may be tried again after it was rolled back, in seconds."""
-    ran: set[int] = field(default_factory=set)
-    """Ranks of which a member was bound at some time."""
+    ran: dict[int, str] = field(default_factory=dict)
+    """Ranks of which a member was bound since the last decision, still is, or has succeeded, with the uid of the last
+    one; empty where it has succeeded."""
     failing: bool = False
     """Whether a bind of the last decision failed."""
     set_aside: SetAside = NOT_SET_ASIDE
@@ -228,6 +229,10 @@ class Workload:
         """Take a member out, if it is one."""
         if (member := self.members.pop(uid, None)) is not None:
             self._count(member, -1)
+
+    def forget_lost(self) -> None:
+        """Count members that were lost no more, as others are placed in their stead and may have other ranks."""
+        self.ran = {rank: uid for rank, uid in self.ran.items() if not uid or uid in self.members}
 
     def recount(self) -> None:
         """Count the members anew, after others were put in their place."""
@@ -402,8 +407,8 @@ class Workloads:
         self._part(workload)
         return workload
 
-    def leave(self, uid: str) -> Workload | None:
-        """Take a pod out; return the workload it was in.
+    def leave(self, uid: str, *, succeeded: bool = False) -> Workload | None:
+        """Take a pod out; return the workload it was in. ``succeeded``: its part of a gang's work is done.
 
         A workload without members is forgotten; so is that it ran whole where none of those that are left has a place.
         """
@@ -411,7 +416,10 @@ class Workloads:
         if id_ is None:
             return None
         workload = self._by_id[id_]
+        rank = workload.members[uid].rank
         workload.take(uid)
+        if succeeded and workload.ran.get(rank) == uid:
+            workload.ran[rank] = ""
         if workload.id == id_:
             self._part(workload)
         if not workload.members:
@@ -443,7 +451,7 @@ class Workloads:
         placed = [one for one in workload.members.values() if one.stage is not Stage.PENDING]
         key = f"{workload.id} (leaving)"
         if key not in self._by_id:
-            gone = replace(workload, members={}, ran=set(workload.ran), speaker="", bound=0, pending=0, bearers=())
+            gone = replace(workload, members={}, ran=dict(workload.ran), speaker="", bound=0, pending=0, bearers=())
             self._by_id[key] = gone
         for member in placed:
             workload.take(member.uid)

@@ -106,6 +106,7 @@ class Outcomes:
     def _assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
         binds: list[Bind] = []
         workload.failing = False
+        workload.forget_lost()
         bandwidth = bandwidth_of(workload, (workload.members[seat.uid] for seat in decision.seats))
         wall = now + self._world.epoch
         shared = _shared_annotations(workload, decision)
@@ -281,7 +282,7 @@ class Outcomes:
         if member.stage is Stage.BOUND and not member.evicted:
             self.half.bears(workload, member)
             if member.rank >= 0:
-                workload.ran.add(member.rank)
+                workload.ran[member.rank] = member.uid
         if workload.complete:
             return self.half.marks(workload)
         # Of one that was found bound nothing may have told the size yet.

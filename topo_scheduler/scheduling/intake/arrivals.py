@@ -197,18 +197,19 @@ class Arrivals:
                 extensions = self._world.around.extensions
                 self.understand(trimmed(pod, extensions.annotations, plugins=bool(extensions.plugins)), now)
 
-    def deleted(self, uid: str, now: float) -> None:
-        """Forget a pod that is gone or no longer to be placed."""
-        workload = self._drop(uid)
+    def deleted(self, uid: str, now: float, *, succeeded: bool = False) -> None:
+        """Forget a pod that is gone or no longer to be placed. ``succeeded``: it has done its work."""
+        workload = self._drop(uid, succeeded=succeeded)
         if workload is not None and workload.speaker == uid:
             self._speak(workload, now)
 
-    def _drop(self, uid: str) -> Workload | None:
+    def _drop(self, uid: str, *, succeeded: bool = False) -> Workload | None:
         """Forget a pod; return the workload that it was a member of."""
         self.unread.drop(uid)
         self.leaving.drop(uid)
         self._world.release(uid)
-        workload = self._workloads.leave(uid)  # at once: whatever raises below, no member is left without its entry
+        # At once: whatever raises below, no member is left without its entry.
+        workload = self._workloads.leave(uid, succeeded=succeeded)
         if workload is not None:
             self.touch(workload)
         self._outcomes.forget(uid)
@@ -519,7 +520,7 @@ class Arrivals:
             self._world.ended(pod, entry, cls, now, size)
             if not self.deciding and pod.status.phase == "Succeeded" and (gang := _gang_of(pod)):
                 self._outcomes.half.succeeded(gang)
-            self.deleted(uid, now)
+            self.deleted(uid, now, succeeded=pod.status.phase == "Succeeded")
 
     def _warn(self, member: Member, warnings: Sequence[tuple[Reason, str]], workload: Workload) -> None:
         wanted = workload.request.preferred_domain
