@@ -284,6 +284,12 @@ class Outcomes:
                 workload.ran.add(member.rank)
         if workload.complete:
             return self.half.marks(workload)
+        return self.note_size(workload)
+
+    def note_size(self, workload: Workload) -> list[Instruction]:
+        """Do the same where the size of a gang may have changed: it is whole once so many run, however that came."""
+        if workload.complete:
+            return []
         # Of one that was found bound nothing may have told the size yet.
         size = size_of(workload)
         if not (size and max(workload.bound, len(workload.ran)) >= size) and not workload.bearers:

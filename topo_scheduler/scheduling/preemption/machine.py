@@ -43,7 +43,10 @@ LOOK_AGAIN_MOST: Final = 10.0
 SEARCH_OPERATIONS: Final = 4_000_000
 """Operations of one search for victims, beside those of the attempt."""
 PACE: Final = 2e-4
-"""Seconds to the next search of any workload after one in vain, for each candidate there was."""
+"""Seconds to the next search of a namespace after one in vain, for each candidate there was.
+
+With several such namespaces it is as many times that: together they search as often as one alone.
+"""
 
 
 @dataclass(slots=True)
@@ -79,7 +82,8 @@ class Preempting:
         self._again: dict[str, float] = {}
         self._searches: dict[object, _Search] = {}
         self._search_of: dict[str, _Search] = {}
-        self._not_before = 0.0
+        self._not_before: dict[str, float] = {}
+        """Namespaces whose last search was in vain, and when they may make the next."""
         self._stirred: tuple[int, int] = (0, 0)
 
     # ------------------------------------------------------------ facts in
@@ -171,7 +175,7 @@ class Preempting:
         out: list[Instruction] = []
         claim = self._claims.get(workload.id) or self._claims.adopt(workload, members, now)
         if claim is not None:
-            if self._claims.awaited(claim) and now < claim.until:
+            if self._claims.awaited(claim) and self._claims.goes_on(claim, now):
                 return out, ""
             out += self._claims.end(claim, now)
             self.count_for(workload)
@@ -189,7 +193,7 @@ class Preempting:
         stamp = self._stamp(now)
         if search.stamp == stamp:
             return out, search.sentence
-        if now < (at := max(self._looks_at(workload.id), self._not_before)):
+        if now < (at := max(self._looks_at(workload.id), self._not_before.get(workload.namespace, 0.0))):
             self._again[workload.id] = at
             return out, search.sentence
         views = self._attempts.planner.views
@@ -207,13 +211,14 @@ class Preempting:
             search.times += 1
             pause = pause_of(search.times)
             search.until, search.stamp = now + pause, stamp
+            self._rest_after(workload.namespace, candidates, now)
             search.sentence = explained(error, Activity.PREEMPTION, pause)
             name = f"workload {workload.namespace}/{workload.name}"
             return out + failure_of(name, error, Activity.PREEMPTION), search.sentence
         if plan is None:
             search.times += 1
             search.until = now + doubled(LOOK_AGAIN, search.times, LOOK_AGAIN_MOST)
-            self._not_before = now + PACE * len(candidates.pods)
+            self._rest_after(workload.namespace, candidates, now)
             search.stamp, search.sentence = stamp, _shielded(candidates, self._world.reader(workload.namespace))
             return out, search.sentence
         search.times = 0
@@ -324,6 +329,11 @@ class Preempting:
         """Return when a workload may look for victims next."""
         search = self._search_of.get(id_)
         return max(self._claims.patient_until(id_), search.until if search else 0.0)
+
+    def _rest_after(self, namespace: str, candidates: Candidates, now: float) -> None:
+        """Let a namespace whose search was in vain make no other for a while."""
+        self._not_before = {one: at for one, at in self._not_before.items() if at > now and one != namespace}
+        self._not_before[namespace] = now + PACE * len(candidates.pods) * (len(self._not_before) + 1)
 
     def _search(self, key: object) -> _Search:
         if len(self._searches) > 4096:
