@@ -5,6 +5,7 @@ import pytest
 from tests.helpers import make_pod
 from tests.scheduling.test_preempting import driver, running
 from topo_scheduler.scheduling.preemption import machine
+from topo_scheduler.scheduling.preemption.plan import plan_preemption
 
 
 def test_searches_in_vain_of_one_namespace_do_not_keep_another_from_searching(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +40,7 @@ def test_namespaces_that_search_in_vain_share_the_pace(monkeypatch: pytest.Monke
         *(make_pod(f"{ns}-{n}", gpus=8, cpu=f"{n + 1}", priority=10, namespace=ns) for n in range(9) for ns in names)
     )
     searches = 0
-    look = machine.plan_preemption
+    look = plan_preemption
 
     def counted(*args: object, **more: object) -> object:
         nonlocal searches
@@ -51,3 +52,19 @@ def test_namespaces_that_search_in_vain_share_the_pace(monkeypatch: pytest.Monke
         running(d, f"noise-{number}", "s1-l1-1", gpus=0, priority=1000)
         d.step(1)
     assert 60 <= searches <= 140, "about one a second, as for one namespace"
+
+
+def test_searches_of_workloads_that_are_gone_are_forgotten() -> None:
+    d = driver({"s1/l1": 1})
+    running(d, "low", "s1-l1-1", gpus=1)
+    running(d, "high", "s1-l1-1", gpus=1, priority=1000)
+    for number in range(100):
+        pod = make_pod(f"h{number}", gpus=8, cpu=f"{1000 + number}m", priority=10)
+        d.apply(pod)
+        d.step(20)
+        assert d.engine.preempting._search_of
+        d.delete(pod)
+        d.step(1)
+    assert len(d.engine.preempting._searches) <= machine.MOST_UNUSED
+    d.engine.preempting.drop_caches()
+    assert not d.engine.preempting._searches

@@ -40,6 +40,8 @@ from topo_scheduler.state.workloads import Member, Workload, Workloads
 LOOK_AGAIN: Final = 1.0
 """Seconds after which workloads that found no victims look again if something changed, doubled each time."""
 LOOK_AGAIN_MOST: Final = 10.0
+MOST_UNUSED: Final = 16
+"""Searches in vain that are remembered though the workloads that asked so are gone."""
 SEARCH_OPERATIONS: Final = 4_000_000
 """Operations of one search for victims, beside those of the attempt."""
 PACE: Final = 2e-4
@@ -53,10 +55,13 @@ With several such namespaces it is as many times that: together they search as o
 class _Search:
     """Searches in vain by workloads that ask alike: what the last was made on, and when the next may be."""
 
+    key: object
     stamp: Hashable = None
     sentence: str = ""
     times: int = 0
     until: float = 0.0
+    users: int = 0
+    """Workloads that ask so."""
 
 
 class Preempting:
@@ -82,6 +87,8 @@ class Preempting:
         self._again: dict[str, float] = {}
         self._searches: dict[object, _Search] = {}
         self._search_of: dict[str, _Search] = {}
+        self._unused: dict[object, None] = {}
+        """Searches that no workload asks for any more, the oldest first."""
         self._not_before: dict[str, float] = {}
         """Namespaces whose last search was in vain, and when they may make the next."""
         self._stirred: tuple[int, int] = (0, 0)
@@ -116,7 +123,7 @@ class Preempting:
     def forget(self, id_: str) -> None:
         """Forget a workload that is gone."""
         self._claims.forget(id_)
-        self._search_of.pop(id_, None)
+        self._leave_search(id_)
         self._again.pop(id_, None)
 
     def claims(self, id_: str) -> bool:
@@ -189,7 +196,10 @@ class Preempting:
         layout = crossed(self._world.layout, ask.woven)
         wanted = (ask.gang, ask.enforcement, ask.mixed_models, ask.within, ask.woven, ask.segments, ask.profiles)
         search = self._search((workload.priority, *wanted, *ask.groups, *ask.running))
-        self._search_of[workload.id] = search
+        if self._search_of.get(workload.id) is not search:
+            self._leave_search(workload.id)
+            self._search_of[workload.id] = search
+            search.users += 1
         stamp = self._stamp(now)
         if search.stamp == stamp:
             return out, search.sentence
@@ -338,7 +348,28 @@ class Preempting:
     def _search(self, key: object) -> _Search:
         if len(self._searches) > 4096:
             self._searches.clear()
-        return self._searches.setdefault(key, _Search())
+            self._unused.clear()
+        self._unused.pop(key, None)
+        return self._searches.setdefault(key, _Search(key))
+
+    def _leave_search(self, id_: str) -> None:
+        """Note that a workload asks no more as it did: what it asked holds on to classes, which may be large."""
+        search = self._search_of.pop(id_, None)
+        if search is None:
+            return
+        search.users -= 1
+        if not search.users and self._searches.get(search.key) is search:
+            self._unused[search.key] = None
+        while len(self._unused) > MOST_UNUSED:
+            key = next(iter(self._unused))
+            del self._unused[key]
+            self._searches.pop(key, None)
+
+    def drop_caches(self) -> None:
+        """Forget searches that no workload asks for any more."""
+        for key in self._unused:
+            self._searches.pop(key, None)
+        self._unused.clear()
 
     def _stamp(self, now: float) -> Hashable:
         ledger = self._world.ledger
