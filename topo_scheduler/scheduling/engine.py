@@ -452,6 +452,7 @@ class Engine:
         self.arrivals.forget_large()
         self.world.residents.drop_caches()
         self.attempts.drop_caches()
+        self.preempting.drop_caches()
         self._rechecks.clear()
         self.why.drop_caches()
         drop_classes()

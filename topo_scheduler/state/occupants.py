@@ -18,6 +18,8 @@ GRACE: Final = 30.0
 LONGEST_WAIT_SECONDS: Final = 600.0
 """Seconds for which room is waited for at most until a pod that is being deleted ends: its owner may choose any grace
 period, up to centuries."""
+OVERDUE_SECONDS: Final = 60.0
+"""Seconds after which a pod that should have ended is not expected to end at any moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,14 @@ class Occupant:
     def seconds_to_end(self, wall: float) -> float:
         """Return the seconds that the pod has to end once it is deleted; what is left of them where it is already.
 
+        Infinite where it should have ended long ago: nobody knows when it does. The API server computes a moment
+        centuries ago for grace periods that are long enough.
+
         Args:
             wall: seconds since the epoch.
         """
         if self.terminating and self.ends < inf:
-            return max(0.0, self.ends - wall)
+            return max(0.0, self.ends - wall) if wall - self.ends <= OVERDUE_SECONDS else inf
         return self.grace
 
 

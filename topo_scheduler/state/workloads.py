@@ -326,6 +326,8 @@ def size_of(workload: Workload) -> int:
     return 0 if workload.found and workload.size == 1 else workload.size
 
 
+_LEAVING: Final = "(leaving) "
+"""Begins the key of those who leave a gang: ids begin with a namespace or are uids, whatever tenants write."""
 _DESCRIBED: Final = (
     "size",
     "gang",
@@ -355,7 +357,7 @@ class Workloads:
     """All workloads that have members, and which workload each pod belongs to.
 
     Where all members of a gang that have a place are being deleted, they are a workload of their own with the same id,
-    which is found by its pods only: whoever comes in their place is a gang that begins anew.
+    which is found by its pods only, under a key that is no id: whoever comes in their place is a gang that begins anew.
     """
 
     def __init__(self) -> None:
@@ -449,7 +451,7 @@ class Workloads:
         if any(one.stage is not Stage.PENDING and not one.leaving for one in workload.members.values()):
             return False
         placed = [one for one in workload.members.values() if one.stage is not Stage.PENDING]
-        key = f"{workload.id} (leaving)"
+        key = f"{_LEAVING}{workload.id}"
         if key not in self._by_id:
             gone = replace(workload, members={}, ran=dict(workload.ran), speaker="", bound=0, pending=0, bearers=())
             self._by_id[key] = gone

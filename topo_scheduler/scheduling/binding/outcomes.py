@@ -32,6 +32,7 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
+from topo_scheduler.api.words import quoted
 from topo_scheduler.scheduling.binding.crowding import closed_to, crowded_out
 from topo_scheduler.scheduling.binding.half_gangs import ROLL_BACK_AFTER_SECONDS, HalfGangs
 from topo_scheduler.scheduling.binding.held_back import STOPPED, HeldBack, kind_of
@@ -285,6 +286,12 @@ class Outcomes:
                 workload.ran[member.rank] = member.uid
         if workload.complete:
             return self.half.marks(workload)
+        return self.note_size(workload)
+
+    def note_size(self, workload: Workload) -> list[Instruction]:
+        """Do the same where the size of a gang may have changed: it is whole once so many run, however that came."""
+        if workload.complete:
+            return []
         # Of one that was found bound nothing may have told the size yet.
         size = size_of(workload)
         if not (size and max(workload.bound, len(workload.ran)) >= size) and not workload.bearers:
@@ -328,17 +335,16 @@ class Outcomes:
         over = self._world.overdrawn(row) if row is not None else []
         if not over:
             return []
-        text = (
-            f"node {pod.spec.node_name} has less {', '.join(over)} than its pods ask for since {pod.key}"
-            f" (scheduler {pod.spec.scheduler_name}) was bound to it"
-        )
+        lacks = f"node {pod.spec.node_name} has less {', '.join(over)} than its pods ask for since"
+        # Its tenant chose the name of the scheduler: others read nothing of it, and are told the same however often.
+        text = f"{lacks} {pod.key} (scheduler {quoted(pod.spec.scheduler_name)}) was bound to it"
+        others = f"{lacks} a pod of another namespace was bound to it"
         out: list[Instruction] = [Complain(text)]
         for uid in sorted(self._world.ledger.on_node(pod.spec.node_name)):
             found = self._workloads.of_pod(uid)
             if found is not None and found[1].stage is not Stage.PENDING:
                 own = self._world.reader(found[1].namespace) in ("", pod.metadata.namespace)
-                told = text if own else text.replace(pod.key, "a pod of another namespace", 1)
-                out.append(Tell(reference(found[1]), True, Reason.OVERSUBSCRIBED, told))
+                out.append(Tell(reference(found[1]), True, Reason.OVERSUBSCRIBED, text if own else others))
         return out
 
     # ------------------------------------------------------------ inside

@@ -69,7 +69,7 @@ class Claims:
 
     def expired(self, now: float) -> list[Claim]:
         """Return the claims that have waited long enough."""
-        return [claim for claim in self._claims.values() if now >= claim.until]
+        return [claim for claim in self._claims.values() if not self.goes_on(claim, now)]
 
     def next_due(self) -> float | None:
         """Return when the next claim has waited long enough."""
@@ -78,6 +78,22 @@ class Claims:
     def awaited(self, claim: Claim) -> list[str]:
         """Return the victims that are not gone yet."""
         return [uid for uid in claim.victims if self._world.ledger.get(uid) is not None]
+
+    def goes_on(self, claim: Claim, now: float) -> bool:
+        """Return whether victims of a claim are waited for still.
+
+        Those that have much time to end are waited for once more when little of it is left: others would go in vain.
+        """
+        if now < claim.until:
+            return True
+        entries = [self._world.ledger.get(uid) for uid in claim.victims]
+        stay = [entry.occupant for entry in entries if entry is not None]
+        going = [one for one in stay if one is not None and one.terminating]
+        left = max((one.seconds_to_end(now + self._world.epoch) for one in going), default=0.0)
+        if len(going) < len(stay) or not 0 < left <= LONGEST_WAIT_SECONDS:
+            return False
+        claim.until = now + left + SLACK_SECONDS
+        return True
 
     def awaits(self, uid: str) -> bool:
         """Return whether a pod is a victim of a claim that still stands, of pods that are still to be placed."""

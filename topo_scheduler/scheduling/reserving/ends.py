@@ -51,9 +51,10 @@ class Ends:
         """Return when a pod that holds room is expected to end.
 
         One that runs longer than expected is expected to be as late again, so that it is not waited for every moment.
+        One that is being deleted ends at once for so long: its kubelet may need a moment, or never end it.
         """
         end = self.by_what_is_known(uid, entry, now)
-        if entry.occupant is not None and entry.occupant.terminating:
+        if entry.occupant is not None and entry.occupant.terminating and now - end <= LATE:
             return max(now, end)
         return end if end > now else now + max(LATE, now - end)
 
