@@ -83,6 +83,8 @@ WRITTEN: Final = frozenset(
 MAX_GPUS: Final = 1_000_000
 MOST_UNKNOWN: Final = 8
 """Unknown annotations of a pod and its owners that a warning names."""
+MOST_MEANT: Final = 2
+"""Unknown annotations for which it is found out which one was meant: of names that are invented that takes longest."""
 MAX_GANG: Final = 100_000
 _LONGEST_MEANT: Final = 40
 """Characters behind the prefix of an unknown annotation that may be one of ours with a typing error."""
@@ -325,8 +327,8 @@ def unknown_annotations(chain: Sequence[Source]) -> list[str]:
     ]
     ignored = "is not known to this scheduler and was ignored"
     told = [
-        str(Problem(name, f"{source.kind} {source.name}", ignored + _meant(name)))
-        for source, name in unknown[:MOST_UNKNOWN]
+        str(Problem(name, f"{source.kind} {source.name}", ignored + (_meant(name) if number < MOST_MEANT else "")))
+        for number, (source, name) in enumerate(unknown[:MOST_UNKNOWN])
     ]
     if beyond := len(unknown) - len(told):
         told.append(f"{beyond} more annotations {PREFIX}... of the pod and its owners are not known and were ignored")

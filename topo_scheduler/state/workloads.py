@@ -12,6 +12,8 @@ from topo_scheduler.state.groups import Disruption, PodGroup
 from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.runs import Run
 
+MOST_LOST: Final = 64
+"""Ranks of lost members of an incomplete gang that are remembered until its next decision, beside twice its members."""
 MOST_CLASSES: Final = 64
 """Classes of pods in one gang: the searches for gangs of different pods are bounded, and find little beyond that."""
 
@@ -229,6 +231,13 @@ class Workload:
         """Take a member out, if it is one."""
         if (member := self.members.pop(uid, None)) is not None:
             self._count(member, -1)
+
+    def note_ran(self, member: Member) -> None:
+        """Note that a member is bound, while a gang is not complete. How many are lost is its tenant's choice."""
+        if member.rank >= 0 and not self.complete:
+            self.ran[member.rank] = member.uid
+            if len(self.ran) > 2 * len(self.members) + MOST_LOST:
+                self.forget_lost()
 
     def forget_lost(self) -> None:
         """Count members that were lost no more, as others are placed in their stead and may have other ranks."""

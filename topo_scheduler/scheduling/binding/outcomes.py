@@ -2,9 +2,9 @@
 
 All members are assumed before the first is bound. A bind that fails gives back what it held; the member is placed
 again near the others; pods like one that the API server refused are tried before they are bound (`held_back`). A gang
-that was never complete and can't be completed is rolled back: its bound members that
-have a controller are evicted (bare pods never), and binds of which nothing was sent are taken back. A bind whose end is
-unknown keeps what it holds and is written again to the same node (`unsettled`).
+that was never complete and can't be completed is rolled back: its bound members are
+evicted, and binds of which nothing was sent are taken back. A bind whose end is unknown keeps what it holds and is
+written again to the same node (`unsettled`).
 """
 
 from dataclasses import dataclass
@@ -282,8 +282,7 @@ class Outcomes:
         """
         if member.stage is Stage.BOUND and not member.evicted:
             self.half.bears(workload, member)
-            if member.rank >= 0:
-                workload.ran[member.rank] = member.uid
+            workload.note_ran(member)
         if workload.complete:
             return self.half.marks(workload)
         return self.note_size(workload)
@@ -302,6 +301,7 @@ class Outcomes:
             workload.bearers = ()
             return []
         workload.complete = True
+        workload.ran.clear()
         workload.attempts = 0
         self.half.complete(workload)
         return [*(mark_placed(workload) if whole else []), *self.half.marks(workload, spread=True)]

@@ -223,7 +223,6 @@ class Preempting:
         except Exception as error:
             # Room that comes free helps the workload all the same: it is parked, and only this search pauses.
             failed(error)
-            self._not_before = now + PACE * len(candidates.pods)
             search.times += 1
             pause = pause_of(search.times)
             search.until, search.stamp = now + pause, stamp
