@@ -90,9 +90,9 @@ def job_set_definition() -> Json:
 
 
 @asynccontextmanager
-async def serving_migrations(kubeconfig: Path) -> AsyncIterator[Api]:
+async def serving_migrations(kubeconfig: Path, server: EmbeddedAPIServer | None = None) -> AsyncIterator[Api]:
     """An embedded server with the definition of the manifests, and its administrator. It does not look at schemas."""
-    async with EmbeddedAPIServer() as server, Api(server.write_kubeconfig(kubeconfig)) as api:
+    async with server or EmbeddedAPIServer() as serving, Api(serving.write_kubeconfig(kubeconfig)) as api:
         (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
         await api.create("customresourcedefinitions", definition)
         yield api

@@ -1,9 +1,12 @@
-"""Writes the condition that a gang ran complete: behind binds, and again where it could not be written.
+"""Writes the condition that a gang ran complete: after binds, and again if a write failed.
 
-Without that condition the next leader takes a gang that lost a member for one that was never complete, and rolls it
-back. So a refusal (a webhook's, or a policy's) is not the end: the condition is tried again with growing pauses for as
-long as the pod is known. What waits is an entry of a queue, not a task, and namespaces share what is under way: those
-whose webhooks refuse or do not answer hold up only themselves.
+Without that condition, the next leader cannot tell a gang that lost a member from one that was never complete. It
+would roll the gang back. So if a webhook or a policy refuses the condition, the scheduler retries it. The pauses grow,
+and the retries go on for as long as the pod is known.
+
+A pending mark is an entry of a queue, not a task, and namespaces share the writes under way. A namespace whose webhook
+refuses marks or does not answer delays only its own marks. From the first mark that is not written until one is, they
+are pending in a separate lane. All such namespaces share that lane, however many they are.
 """
 
 import asyncio
@@ -21,22 +24,27 @@ from topo_scheduler.scheduling.pauses import doubled
 log = logging.getLogger(__name__)
 
 DELAY_SECONDS: Final = 1.0
-"""How long marks of complete gangs stand back in any case: more binds may follow."""
+"""Minimum delay of marks of complete gangs: more binds may follow."""
 PATIENCE_SECONDS: Final = 8.0
-"""How much longer they stand back while binds go on."""
+"""Maximum additional delay while binds go on."""
 FIRST_PAUSE_SECONDS: Final = 5.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
-"""From a mark that could not be written to the next attempt: twice as long each time."""
-IN_FLIGHT: Final = 12
+"""Pause between a mark that could not be written and the next attempt: it doubles each time."""
+IN_FLIGHT: Final = 9
 IN_FLIGHT_OF_NAMESPACE: Final = 3
-"""Marks at once, in all and of one namespace: fewer than statuses of pods are written at once."""
+"""Marks at once, in all and of one namespace, in the lane of namespaces whose marks are written."""
+TROUBLED_IN_FLIGHT: Final = 3
+"""Marks at once of namespaces whose last mark was not written, one of each namespace.
+
+Both lanes together write fewer at once than the limit of pod statuses that are written at once.
+"""
 WAITING_OF_NAMESPACE: Final = 10_000
-"""Marks of one namespace that wait: one that can't be written beyond these is not tried again."""
+"""Maximum pending marks of one namespace in a lane. Further pods are not marked."""
 LAST_SECONDS: Final = 3.0
-"""Longest wait for marks at the end of a term."""
+"""Maximum wait for marks at the end of a term."""
 
 Write = Callable[[PodRef, bool], Awaitable[bool]]
-"""Writes a mark; ``False`` where it may be written later. Told whether this is the first attempt."""
+"""Writes a mark; returns whether it was written. The second argument: whether this is the first attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +53,33 @@ class _WaitingMark:
     failures: int = 0
 
 
+@dataclass(slots=True)
+class _MarkLane:
+    """Marks by uid of the pod, of which at most ``limit`` are written at once.
+
+    ``since`` of an entry is when the mark is due, by the clock of the event loop.
+    """
+
+    queue: FairQueue[str, _WaitingMark]
+    limit: int
+    under_way: int = 0
+
+    def __len__(self) -> int:
+        return len(self.queue) + self.under_way
+
+    def due(self) -> float | None:
+        """Return when the next mark that may be written is due; None if there is none."""
+        return self.queue.oldest() if self.under_way < self.limit else None
+
+
 class GangMarks:
-    """Marks that wait, and those under way.
+    """Pending marks, and those under way.
 
     Args:
-        binds: behind which marks stand back.
-        write: writes one.
-        known: whether the pod of a uid is still known: marks of others are dropped.
-        start: runs something that ends by itself as part of the term.
+        binds: the queue of binds, after which marks are written.
+        write: writes one mark.
+        known: whether the pod of a uid is still known; other marks are dropped.
+        start: starts a task of the term that ends by itself.
     """
 
     def __init__(
@@ -66,33 +93,34 @@ class GangMarks:
         self._write = write
         self._known = known
         self._start = start
-        self._queue: FairQueue[str, _WaitingMark] = FairQueue(IN_FLIGHT_OF_NAMESPACE)
-        """By uid of the pod; ``since`` is when the mark is due, by the clock of the event loop."""
-        self._under_way = 0
+        self._usual = _MarkLane(FairQueue(IN_FLIGHT_OF_NAMESPACE), IN_FLIGHT)
+        self._slow = _MarkLane(FairQueue(1), TROUBLED_IN_FLIGHT)
+        self._troubled: set[str] = set()
+        """Namespaces whose last mark was not written and which have other pending marks."""
         self._changed = asyncio.Event()
         self._done = asyncio.Event()
         self._done.set()
         self._ending = False
 
     def __len__(self) -> int:
-        """Return how many wait or are under way."""
-        return len(self._queue) + self._under_way
+        """Return how many marks are pending or under way."""
+        return len(self._usual) + len(self._slow)
 
     def put(self, pod: PodRef) -> None:
-        """Let a pod be marked before long."""
+        """Queue the mark of a pod."""
         self._put(_WaitingMark(pod), DELAY_SECONDS)
         if self._done.is_set():
             self._done.clear()
             self._start(self._run(), "marks of complete gangs")
 
     def hurry(self) -> None:
-        """Write what waits at once, each once more: the term ends."""
+        """Write pending marks at once, each once more: the term ends."""
         self._ending = True
         self._binds.hurry()
         self._changed.set()
 
     async def finish(self, seconds: float = LAST_SECONDS) -> None:
-        """Write what waits at once, for so many seconds at most."""
+        """Write pending marks at once, for ``seconds`` at most."""
         self.hurry()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -101,51 +129,70 @@ class GangMarks:
     # ------------------------------------------------------------ inside
 
     async def _run(self) -> None:
-        """Write marks until none waits."""
+        """Write marks until none is pending."""
         async with asyncio.TaskGroup() as group:
-            while await self._turn():
-                uid, mark = self._queue.take()
-                self._under_way += 1
-                group.create_task(self._one(uid, mark), name=f"complete {uid}")
-            self._done.set()  # before anything is awaited: what is put from here on starts this anew
+            while (lane := await self._next_lane()) is not None:
+                uid, mark = lane.queue.take()
+                if not self._known(uid):
+                    self._drop(lane, uid, mark)
+                elif lane is self._usual and mark.pod.namespace in self._troubled:
+                    lane.queue.done(uid)
+                    self._slow.queue.put(uid, mark.pod.namespace, asyncio.get_running_loop().time(), mark)
+                else:
+                    lane.under_way += 1
+                    group.create_task(self._write_mark(lane, uid, mark), name=f"complete {uid}")
+                    continue
+                await asyncio.sleep(0)  # thousands may follow
+            self._done.set()  # before anything is awaited: a mark put from here on starts this again
 
-    async def _turn(self) -> bool:
-        """Wait until the next mark is to be written; return whether there is one."""
+    async def _next_lane(self) -> _MarkLane | None:
+        """Wait until the next mark is due; return its lane, None if there is no mark."""
         loop = asyncio.get_running_loop()
         while len(self):
             self._changed.clear()
-            due = self._queue.oldest() if self._under_way < IN_FLIGHT else None
-            if due is None:
+            lanes = [(due, lane) for lane in (self._usual, self._slow) if (due := lane.due()) is not None]
+            if not lanes:
                 await self._changed.wait()
-            elif not self._ending and due > loop.time():
+                continue
+            due, lane = min(lanes, key=lambda due_lane: due_lane[0])
+            if not self._ending and due > loop.time():
                 with suppress(TimeoutError):
                     async with asyncio.timeout_at(due):
                         await self._changed.wait()
             elif self._ending or not self._binds.busy or due + PATIENCE_SECONDS <= loop.time():
-                return True
+                return lane
             else:
                 await self._binds.calm(due + PATIENCE_SECONDS - loop.time())
-        return False
+        return None
 
-    async def _one(self, uid: str, mark: _WaitingMark) -> None:
+    async def _write_mark(self, lane: _MarkLane, uid: str, mark: _WaitingMark) -> None:
         written = False
         try:
-            gone = mark.failures and not self._known(uid)
-            written = bool(gone) or await self._write(mark.pod, not mark.failures)
+            written = await self._write(mark.pod, not mark.failures)
         finally:
-            self._queue.done(uid)
-            self._under_way -= 1
-            self._changed.set()
-        if not written and not self._ending:
+            lane.under_way -= 1
+            self._drop(lane, uid, mark)
+        if written:
+            self._troubled.discard(mark.pod.namespace)
+        elif self._known(uid) and not self._ending:
             self._again(_WaitingMark(mark.pod, mark.failures + 1))
 
+    def _drop(self, lane: _MarkLane, uid: str, mark: _WaitingMark) -> None:
+        """End a mark that was taken from a lane."""
+        lane.queue.done(uid)
+        if not any(either.queue.count(mark.pod.namespace) for either in (self._usual, self._slow)):
+            self._troubled.discard(mark.pod.namespace)
+        self._changed.set()
+
     def _again(self, mark: _WaitingMark) -> None:
-        if self._queue.count(mark.pod.namespace) >= WAITING_OF_NAMESPACE:
-            log.warning("pod %s/%s is not marked: too many of its namespace wait", mark.pod.namespace, mark.pod.name)
-            return
+        self._troubled.add(mark.pod.namespace)
         self._put(mark, doubled(FIRST_PAUSE_SECONDS, mark.failures, LONGEST_PAUSE_SECONDS))
 
     def _put(self, mark: _WaitingMark, seconds: float) -> None:
-        due = asyncio.get_running_loop().time() + seconds
-        self._queue.put(mark.pod.uid, mark.pod.namespace, due, mark)
+        namespace, name, uid = mark.pod.namespace, mark.pod.name, mark.pod.uid
+        lane = self._slow if namespace in self._troubled else self._usual
+        if lane.queue.count(namespace) >= WAITING_OF_NAMESPACE:
+            log.warning("pod %s/%s is not marked: too many of its namespace wait", namespace, name)
+            return
+        lane.queue.put(uid, namespace, asyncio.get_running_loop().time() + seconds, mark)
         self._changed.set()

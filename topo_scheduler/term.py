@@ -413,7 +413,11 @@ class Term:
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run something that ends by itself as part of this term."""
         assert self._group is not None
-        task = self._group.create_task(work, name=name)
+        try:
+            task = self._group.create_task(work, name=name)
+        except RuntimeError:  # the term ends, as one of its tasks failed: other tasks end in order, and none starts
+            work.close()
+            return
         self._passing.add(task)
         task.add_done_callback(self._passing.discard)
 

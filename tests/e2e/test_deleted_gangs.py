@@ -123,7 +123,7 @@ async def goes_without_harm(cluster: Cluster, running: set[str], names: Sequence
     [
         (64, 100, "Background"),
         (16, 20, "Foreground"),
-        pytest.param(16, 256, "Background", marks=pytest.mark.only("embedded")),
+        (16, 256, "Background"),
     ],
     ids=["100", "20-foreground", "256"],
 )

@@ -60,7 +60,7 @@ async def test_a_leader_that_ends_in_order_hands_over_at_once(cluster: Cluster, 
 
 
 async def test_a_leader_that_is_killed_is_replaced(cluster: Cluster, start_replica: StartReplica) -> None:
-    """Its Lease runs out first, and one bind timeout passes: what it had on the wire has landed or never will."""
+    """Its Lease runs out first: by then what it had on the wire has landed, or never will."""
     leader, standby = await pair(start_replica)
     await cluster.add_fabric({"s1": [4, 4]})
     await cluster.apply(objects.gang("before", 4))

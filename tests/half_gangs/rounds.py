@@ -143,6 +143,8 @@ async def play(cluster: Cluster, plane: ControlPlane, scheduler: Scheduler, webh
         result.settled_seconds = time.monotonic() - began - CALM_SECONDS
         result.whole = sum(one.bound == one.size for one in await standings(cluster.api))
         result.problems += await overbooked(cluster.api, objects.NVIDIA)
+        if not result.met:
+            result.problems.append("no gang was half bound when the fault came, so nothing was tried")
         if result.spells.longest_seconds > kind.limit_seconds:
             spell = f"{result.spells.longest_gang} half bound for {result.spells.longest_seconds:.1f} s"
             result.problems.append(f"{spell}, which is more than {kind.limit_seconds:g} s")

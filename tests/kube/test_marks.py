@@ -21,6 +21,7 @@ from topo_scheduler.gang_marks import (
     LAST_SECONDS,
     LONGEST_PAUSE_SECONDS,
     PATIENCE_SECONDS,
+    TROUBLED_IN_FLIGHT,
     WAITING_OF_NAMESPACE,
     GangMarks,
 )
@@ -48,7 +49,13 @@ class Statuses:
         return True
 
 
-def an_executor(statuses: Statuses, tasks: list[asyncio.Task[None]], driver: Driver | None = None) -> Executor:
+def knowing(*pods: PodRef) -> Driver:
+    driver = Driver(fabric({"s/l": 1}))
+    driver.apply(*(make_pod(pod.name, namespace=pod.namespace, uid=pod.uid, gpus=1) for pod in pods))
+    return driver
+
+
+def an_executor(statuses: Statuses, tasks: list[asyncio.Task[None]], driver: Driver) -> Executor:
     found = (None, None, None, None, statuses, *3 * (None,))
     writers = Writers(*cast("tuple[Any, Any, Any, Any, Any, Any, Any, Any]", found))
 
@@ -56,7 +63,7 @@ def an_executor(statuses: Statuses, tasks: list[asyncio.Task[None]], driver: Dri
         return ""
 
     return Executor(
-        (driver or Driver(fabric({"s/l": 1}))).engine,
+        driver.engine,
         writers,
         Metrics(Snapshot),
         name="topo-scheduler",
@@ -75,7 +82,7 @@ def an_executor(statuses: Statuses, tasks: list[asyncio.Task[None]], driver: Dri
 @virtual_time
 async def test_marks_stand_back_behind_binds_for_some_seconds(binds_end: float, written: float) -> None:
     statuses, tasks = Statuses(), list[asyncio.Task[None]]()
-    executor = an_executor(statuses, tasks)
+    executor = an_executor(statuses, tasks, knowing(POD))
     began = now()
     executor.carry_out(Bind(POD, "node-1", {}, 0.0, 0.0))
     executor.carry_out(MarkComplete(POD))
@@ -89,11 +96,12 @@ async def test_marks_stand_back_behind_binds_for_some_seconds(binds_end: float, 
 @virtual_time
 async def test_the_end_of_a_term_writes_marks_that_stand_back_while_its_last_binds_are_under_way() -> None:
     statuses, tasks = Statuses(), list[asyncio.Task[None]]()
-    executor = an_executor(statuses, tasks)
+    pods = [PodRef(f"n{number % 7}", f"p{number}", f"uid-{number}") for number in range(IN_FLIGHT * 3)]
+    executor = an_executor(statuses, tasks, knowing(POD, *pods))
     executor.carry_out(Bind(POD, "node-1", {}, 0.0, 0.0))
     await executor._binds.take()
-    for number in range(IN_FLIGHT * 3):
-        executor.carry_out(MarkComplete(PodRef(f"n{number % 7}", f"p{number}", f"uid-{number}")))
+    for pod in pods:
+        executor.carry_out(MarkComplete(pod))
     await asyncio.sleep(2.0)  # behind the bind, which does not end
     assert statuses.written == []
     began = now()
@@ -108,14 +116,11 @@ async def test_the_end_of_a_term_writes_marks_that_stand_back_while_its_last_bin
 
 @virtual_time
 async def test_a_pod_that_the_engine_knows_is_marked_though_that_was_refused_and_one_that_it_does_not_is_not() -> None:
-    driver = Driver(fabric({"s/l": 1}))
-    pod = make_pod("p", gpus=1)
-    driver.apply(pod)
-    for uid, written in ((pod.metadata.uid, 1), ("unknown", 0)):
+    for uid, written in ((POD.uid, 1), ("unknown", 0)):
         statuses, tasks = Statuses(refused=2), list[asyncio.Task[None]]()
-        an_executor(statuses, tasks, driver).carry_out(MarkComplete(PodRef("default", "p", uid)))
+        an_executor(statuses, tasks, knowing(POD)).carry_out(MarkComplete(PodRef("default", "p", uid)))
         await asyncio.gather(*tasks)
-        assert len(statuses.written) == written
+        assert len(statuses.written) == written and statuses.refused == 2 * (not written)
 
 
 class Marks:
@@ -191,17 +196,43 @@ async def test_a_mark_of_a_pod_that_is_gone_is_dropped() -> None:
     assert len(marks.attempts) == 3 and not len(marks.marks) and all(task.done() for task in marks.tasks)
 
 
+@pytest.mark.parametrize("takes", [0.0, 30.0], ids=["refused", "not answered"])
 @virtual_time
-async def test_namespaces_whose_marks_are_refused_or_not_answered_do_not_hold_up_those_of_others() -> None:
-    marks = Marks(lambda pod: pod.namespace.startswith("hostile"), takes=30.0)
-    for number in range(IN_FLIGHT // IN_FLIGHT_OF_NAMESPACE - 1):
-        marks.put(f"hostile{number}", 2_000)
-    await asyncio.sleep(1_000)
+async def test_namespaces_whose_marks_are_not_written_do_not_hold_up_those_of_others_however_many(takes: float) -> None:
+    marks = Marks(lambda pod: pod.namespace.startswith("hostile"), takes=takes)
+    for number in range(IN_FLIGHT):
+        marks.put(f"hostile{number}", 500)
+    await asyncio.sleep(500)
+    assert len(marks.marks), "older than those of the victim"
     marks.put("victim", 50)
     await asyncio.sleep(DELAY_SECONDS + 0.1)
     assert {f"victim-{number}" for number in range(50)} <= marks.written
-    assert marks.most["hostile0"] == IN_FLIGHT_OF_NAMESPACE and marks.most[""] <= IN_FLIGHT
-    assert len(asyncio.all_tasks()) <= IN_FLIGHT + 3, "what waits is no task"
+    assert marks.most["hostile0"] <= IN_FLIGHT_OF_NAMESPACE and marks.most[""] <= IN_FLIGHT + TROUBLED_IN_FLIGHT
+    assert len(asyncio.all_tasks()) <= IN_FLIGHT + TROUBLED_IN_FLIGHT + 3, "what waits is no task"
+    marks.refused = lambda pod: False
+    await asyncio.sleep(2 * LONGEST_PAUSE_SECONDS)
+    assert len(marks.written) == IN_FLIGHT * 500 + 50 and not len(marks.marks), "none is forgotten"
+
+
+@virtual_time
+async def test_one_pod_that_is_refused_for_good_keeps_no_other_of_its_namespace_from_being_marked() -> None:
+    marks = Marks(lambda pod: pod.name == "p0")
+    marks.put("a", 1_000)
+    await asyncio.sleep(DELAY_SECONDS + 1)
+    assert marks.written == {f"a-{number}" for number in range(1, 1_000)}
+    await marks.end()
+
+
+@virtual_time
+async def test_marks_of_pods_that_came_and_went_while_none_was_answered_do_not_pile_up() -> None:
+    marks = Marks(lambda pod: True, takes=30.0)
+    for number in range(2_000):
+        pods = [PodRef("a", f"p{number}-{rank}", f"uid-{number}-{rank}") for rank in range(2)]
+        for pod in pods:
+            marks.marks.put(pod)
+        await asyncio.sleep(2.0)
+        marks.gone |= {pod.uid for pod in pods}
+    assert len(marks.marks) < 100
     await marks.end()
 
 
@@ -227,17 +258,15 @@ async def test_the_end_of_a_term_tries_refused_marks_once_more_and_waits_for_non
     await marks.end()
 
 
-@pytest.mark.parametrize(
-    ("fault", "written"), [(Refuse(403), False), (Refuse(500), False), (Delay(60.0), False), (Refuse(404), True)]
-)
+@pytest.mark.parametrize("fault", [Refuse(403), Refuse(500), Delay(60.0), Refuse(404), Refuse(409)], ids=str)
 @virtual_time
-async def test_whether_the_condition_was_written_is_told(fault: Fault, written: bool) -> None:
+async def test_whether_the_condition_was_written_is_told(fault: Fault) -> None:
     async with world() as w:
         pod = w.create_pod("pod")
         writes = PodStatusWriter(w.client)
         rule = w.server.faults.add(fault, resource="pods/status")
-        assert await writes.mark_complete("default", "pod", pod.metadata.uid, 0.0) is written
+        assert await writes.mark_complete("default", "pod", pod.metadata.uid, 0.0) is False
         w.server.faults.remove(rule)
         assert await writes.mark_complete("default", "pod", pod.metadata.uid, 0.0)
         assert [one.type for one in w.pod("pod").status.conditions] == ["topology.scheduler/GangComplete"]
-        assert await writes.mark_complete("default", "gone", "uid", 0.0), "a pod that is gone needs it not"
+        assert not await writes.mark_complete("default", "gone", "uid", 0.0)

@@ -134,7 +134,9 @@ def test_the_step_ends_where_it_ended_though_the_replay_is_faster(tmp_path: Path
             d.engine.step(d.now, lambda: next(readings), 0.004)
 
     record(tmp_path, work)
-    per_step = [sum(kind == "RecordDecision" for kind, _ in line.get("out", [])) for line in lines_of(segment(tmp_path))[1:]]
+    per_step = [
+        sum(kind == "RecordDecision" for kind, _ in line.get("out", [])) for line in lines_of(segment(tmp_path))[1:]
+    ]
     assert max(per_step) < 8, "the budget ended some steps"
     assert replay(tmp_path).first is None
 

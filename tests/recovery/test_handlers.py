@@ -18,6 +18,7 @@ from topo_scheduler.kube.client import Client
 from topo_scheduler.kube.transport import Connection
 from topo_scheduler.recovery.handlers import Message, MigrationChanged, MigrationGone, NodeGone, NodeSeen, Watcher
 from topo_scheduler.recovery.kopf_session import open_session
+from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Truncate
 
 NODE = {
     "apiVersion": "v1",
@@ -103,11 +104,14 @@ async def test_kopf_asks_for_metadata_and_takes_a_null_for_an_empty_list() -> No
     assert accepted == ["as=PartialObjectMetadataList 16"]
 
 
-async def test_a_thread_that_dies_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("waits", [False, True], ids=["at once", "while it waits to be stopped"])
+async def test_a_thread_that_dies_is_noticed(monkeypatch: pytest.MonkeyPatch, waits: bool) -> None:
     async def connect() -> Connection:
         return Connection("http://127.0.0.1:1")
 
-    async def operator(**_: Any) -> None:
+    async def operator(stop_flag: threading.Event, **_: Any) -> None:
+        if waits:  # as kopf does: in another thread, which is not told that it ends
+            asyncio.get_running_loop().run_in_executor(None, stop_flag.wait)
         raise RuntimeError("a fault of its own")
 
     monkeypatch.setattr(kopf, "operator", operator)
@@ -118,6 +122,24 @@ async def test_a_thread_that_dies_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
         await woken.wait()
     await asyncio.to_thread(_join)
     assert watcher.wrong().endswith("has ended: RuntimeError: a fault of its own")
+
+
+@pytest.mark.parametrize("path", ["/api", "/apis", "/api/v1", "/apis/topology.scheduler/v1alpha1", "/api/v1/nodes"])
+async def test_an_answer_that_is_cut_short_is_asked_for_again(tmp_path: Path, path: str) -> None:
+    server = EmbeddedAPIServer()
+    async with serving_migrations(tmp_path / "admin", server) as api:
+        await api.create("nodes", NODE)
+        client = await Client.connect(str(tmp_path / "admin"))
+        rule = server.faults.add(Truncate(), where=lambda info: info.path == path and info.verb != "watch", times=2)
+        heard: list[Message] = []
+        watcher = Watcher(RecoverySpec(enabled=True), (), client.connection, lambda: None)
+        watcher.start()
+        try:
+            await _hear(watcher, heard, lambda: heard)
+            assert rule.struck == 2 and watcher.wrong() == ""
+        finally:
+            await watcher.stop()
+            await client.close()
 
 
 async def test_what_was_not_defined_when_it_looked_is_told(api: Api, client: Client) -> None:

@@ -28,7 +28,7 @@ from topo_scheduler.api.objects import ObjectMeta, Pod
 from topo_scheduler.kube.errors import Unreachable
 from topo_scheduler.kube.owners import NEEDED_SECONDS, TICK_SECONDS, OwnerDirectory
 from topo_scheduler.kube.resources import JOBS
-from topo_scheduler.recovery.moved_owners import ANSWER_SECONDS, MovedOwners
+from topo_scheduler.recovery.moved_owners import AGAIN_SECONDS, ANSWER_SECONDS, MovedOwners
 from topo_scheduler.recovery.tracked import changed_status
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.simulation.apiserver import Delay, Refuse
@@ -235,6 +235,37 @@ async def test_a_later_leader_asks_again_for_owners_for_which_the_api_server_did
             server.server.faults.remove(rule)
             await moves.follow()
             assert [key for key, _ in moves.moved.gone()] == [KEY]
+
+
+@virtual_time
+async def test_owners_that_could_not_be_read_are_not_confirmed() -> None:
+    async with world() as server:
+        job = create(server, "jobs.batch", "g", spec={"template": TEMPLATE})
+        async with following(server, job) as moves:
+            assert await moves.moved.confirm(KEY)
+            moves.moved.follow([])
+            moves.reads = 0  # the next read of the pod fails
+            moves.moved.follow([moves.migration])
+            assert not await moves.moved.confirm(KEY)
+            await asyncio.sleep(AGAIN_SECONDS / 2)
+            assert not await moves.moved.confirm(KEY), "nothing is known of the owner"
+            await moves.follow()
+            assert await moves.moved.confirm(KEY)
+
+
+@virtual_time
+async def test_a_pod_that_could_not_be_read_before_the_migration_was_planned_holds_up_nothing_after_that() -> None:
+    async with world() as server:
+        job = create(server, "jobs.batch", "g", spec={"template": TEMPLATE})
+        async with following(server, job) as moves:
+            moves.moved.follow([])
+            planned, moves.reads = moves.migration.status.moves, 0
+            moves.migration.status.moves = []
+            moves.moved.follow([moves.migration])
+            assert not await moves.moved.confirm(KEY)
+            moves.migration.status.moves = planned
+            await moves.follow()
+            assert await moves.moved.confirm(KEY)
 
 
 @virtual_time

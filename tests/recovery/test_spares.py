@@ -170,7 +170,7 @@ def test_one_dead_node_gives_no_spare_to_the_pods_that_a_user_moves_off_others()
     assert world.phases() == [Phase.PLANNED] and world.condition("Reserved")[1] == "NoRoom"
     world.fail(where["g-0"])
     world.run(40)
-    assert sorted(world.phases()) == [Phase.CANCELLED, Phase.DONE]
+    assert set(world.phases()) == {Phase.CANCELLED, Phase.DONE}
     assert [name for name, _ in world.evictions] == ["g-0"]
     assert world.nodes_of("g")["g-1"] == where["g-1"]
     assert world.nodes_of("g")["g-0"] not in where.values()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import fabric
-from topo_scheduler.api.annotations import GANG_COMPLETE
+from topo_scheduler.api.annotations import GANG_COMPLETE, RANK
 from topo_scheduler.api.objects import Pod, PodCondition
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.binding.half_gangs import FIRST_PAUSE_SECONDS, PART_INSTRUCTIONS, ROLL_BACK_AFTER_SECONDS
@@ -383,3 +383,40 @@ def test_a_member_that_is_being_tried_does_not_hold_back_the_rollback() -> None:
     d.engine.bind_recalled(rest, False, d.now)
     d.step()
     assert d.engine.world.ledger.get(rest) is None
+
+
+@pytest.mark.parametrize("how", ["deleted", "failed", "succeeded"])
+def test_members_that_were_lost_do_not_count_beside_those_that_came_in_their_place(how: str) -> None:
+    """With other ranks than theirs these would make a complete gang of a half one, that is never rolled back."""
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = gang(4)
+    rest = half(d, pods)
+    for uid in rest:
+        d.answer(uid, BindOutcome.WITHDRAWN, "admission refuses it")
+    lost = [pod for pod in pods if pod.metadata.uid not in rest]
+    for pod in lost:
+        if how == "deleted":
+            d.delete(pod)
+        else:
+            d.finish(pod, how.capitalize())
+    said = {"gang-name": "g", "gang-size": "4"}
+    d.apply(*(make_pod(f"g-{number}", gpus=8, annotations=said, created=number) for number in (4, 5)))
+    d.step(2.0)
+    ranks = {pod.metadata.annotations[RANK] for pod in lost}
+    asked = {uid: bind.annotations[RANK] for uid, bind in d.flight.items()}
+    bound = [uid for uid, rank in asked.items() if rank not in ranks]
+    assert len(asked) == 4 and len(bound) == 2
+    for uid in asked:
+        if uid in bound:
+            d.answer(uid)
+        else:
+            d.answer(uid, BindOutcome.WITHDRAWN, "admission refuses it")
+    d.step()
+    complete = how == "succeeded"  # four have run, though not at once
+    assert bool([said for said in d.said if isinstance(said, MarkComplete)]) == complete
+    d.forget()
+    for _ in range(100):
+        for uid in list(d.flight):
+            d.answer(uid, BindOutcome.WITHDRAWN, "admission refuses it")
+        d.step(0.1)
+    assert len(d.evicted()) == (0 if complete else 2)

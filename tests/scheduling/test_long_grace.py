@@ -1,5 +1,7 @@
 """Grace periods are chosen by whoever makes a pod: none of them keeps a pod of higher priority waiting for ever."""
 
+from math import inf
+
 import pytest
 
 from tests.helpers import EPOCH, make_pod, timestamp
@@ -35,6 +37,12 @@ def test_one_that_goes_far_too_late_is_not_waited_for(seconds: float) -> None:
     d.evict(other)
     d.settle()
     assert d.where(high) == {"urgent": "s1-l2-1"}
+
+
+def test_one_that_should_have_ended_long_ago_is_not_waited_for() -> None:
+    d, _, _ = two(-CENTURIES)
+    d.run(urgent())
+    assert d.preempted() == ["other"]
 
 
 def test_one_that_goes_far_too_late_is_not_evicted_once_more() -> None:
@@ -96,7 +104,7 @@ def test_what_is_left_of_the_grace_period_counts() -> None:
     pod.spec.termination_grace_period_seconds = 40
     assert occupant_of(pod).seconds_to_end(EPOCH) == 40
     pod.metadata.deletion_timestamp = timestamp(100)
-    assert [occupant_of(pod).seconds_to_end(EPOCH + at) for at in (0, 99, 200)] == [100, 1, 0]
+    assert [occupant_of(pod).seconds_to_end(EPOCH + at) for at in (0, 99, 160, 161)] == [100, 1, 0, inf]
     pod.metadata.deletion_timestamp = "some time"
     assert occupant_of(pod).seconds_to_end(EPOCH) == 40
 

@@ -524,6 +524,7 @@ def test_where_its_makes_say_different_things_the_first_in_order_speaks_for_all(
     assert d.step() == [], "nothing has changed"
     assert not d.engine.queue.has_active
     d.delete(made[0])
+    d.step()
     assert workload.request.strategy == "consolidated", "the next in order speaks then"
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from topo_scheduler.api.annotations import PlacementRequest, PlacementStrategy
 from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+from topo_scheduler.state.workloads import MOST_LOST, Member, Stage, Workload, Workloads
 
 
 def member(uid: str, *, priority: int = 0, created: float = 0, index: int | None = None, problem: str = "") -> Member:
@@ -28,6 +28,19 @@ def test_the_first_pod_makes_the_workload_and_the_last_one_ends_it() -> None:
     assert all_.leave("b") is made
     assert all_.get("g") is None
     assert all_.leave("b") is None
+
+
+def test_ranks_of_members_that_come_and_go_are_not_remembered_without_end() -> None:
+    """A tenant can put pods on nodes itself, with any rank, and delete them again."""
+    all_ = Workloads()
+    gang_ = all_.join(workload("g", 10**6), replace(member("stays"), rank=0, stage=Stage.BOUND))
+    gang_.note_ran(gang_.members["stays"])
+    for number in range(1, 1000):
+        all_.join(workload("g"), replace(member(f"m{number}"), rank=number, stage=Stage.BOUND))
+        gang_.note_ran(gang_.members[f"m{number}"])
+        assert gang_.ran.keys() >= {0, number}
+        assert len(gang_.ran) <= 2 * 2 + MOST_LOST
+        all_.leave(f"m{number}")
 
 
 def test_the_latest_wish_of_the_first_that_waits_holds() -> None:

@@ -83,6 +83,8 @@ WRITTEN: Final = frozenset(
 MAX_GPUS: Final = 1_000_000
 MOST_UNKNOWN: Final = 8
 """Maximum unknown annotations of a pod and its owners that warnings name."""
+MOST_MEANT: Final = 2
+"""Maximum unknown annotations of a pod for which a warning suggests a known name: the search for one takes longest."""
 MAX_GANG: Final = 100_000
 _LONGEST_MEANT: Final = 40
 """Maximum characters after the prefix of an unknown annotation that may be a known one with a typing error."""
@@ -327,8 +329,12 @@ def unknown_annotations(chain: Sequence[Source]) -> list[str]:
     ]
     ignored = "is not known to this scheduler and was ignored"
     warnings = [
-        str(AnnotationProblem(name, f"{source.kind} {source.name}", ignored + _meant(name)))
-        for source, name in unknown[:MOST_UNKNOWN]
+        str(
+            AnnotationProblem(
+                name, f"{source.kind} {source.name}", ignored + (_meant(name) if number < MOST_MEANT else "")
+            )
+        )
+        for number, (source, name) in enumerate(unknown[:MOST_UNKNOWN])
     ]
     if omitted := len(unknown) - len(warnings):
         warnings.append(

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 RETRY_SECONDS: Final = 30.0
 TIMEOUT_SECONDS: Final = 10.0
+MARK_SECONDS: Final = 5.0
+"""Seconds of immediate retries of a condition GangComplete. After them the caller retries it later."""
 CONCURRENCY: Final = 16
 OF_NAMESPACE: Final = 6
 """Patches at once, in all and of one namespace, whose webhooks may not answer."""
@@ -80,9 +82,10 @@ class PodStatusWriter:
                 del self._explaining[namespace]
 
     async def mark_complete(self, namespace: str, name: str, uid: str, now: float, *, first: bool = True) -> bool:
-        """Say that the gang of a pod ran complete; return whether that is written, or the pod gone and needs it not.
+        """Say that the gang of a pod ran complete; return whether that is written.
 
-        That it can't be written is a warning of the ``first`` attempt alone.
+        404 and 409 do not prove that the pod is gone: a webhook may answer so for a running pod. The caller knows which
+        pods exist, and tries again. Only a failure of the ``first`` attempt is logged as a warning.
         """
         condition = {
             "type": GANG_COMPLETE,
@@ -92,7 +95,8 @@ class PodStatusWriter:
             "lastTransitionTime": timestamp(now),
         }
         level = logging.WARNING if first else logging.DEBUG
-        return await self._patch(namespace, name, uid, {"conditions": [condition]}, "condition GangComplete", level)
+        status = {"conditions": [condition]}
+        return await self._patch(namespace, name, uid, status, "condition GangComplete", level, MARK_SECONDS)
 
     async def mark_failed(self, namespace: str, name: str, uid: str) -> None:
         """Say that a pod has failed, as the kubelet that would say so is dead; one that is gone by now needs it not.
@@ -116,8 +120,19 @@ class PodStatusWriter:
         status: dict[str, Any],
         what: str,
         level: int = logging.WARNING,
+        seconds: float = RETRY_SECONDS,
     ) -> bool:
-        """Patch a status; return whether it need not be tried again. ``level`` is that of a failure in the log."""
+        """Patch a status; return whether that was done.
+
+        Args:
+            namespace: namespace of the pod.
+            name: name of the pod.
+            uid: uid of the pod: another pod of that name is not changed.
+            status: the fields to set.
+            what: what the patch writes, for the log.
+            level: log level of a failure.
+            seconds: for how long failures are retried at once.
+        """
         body = _encode({"metadata": {"uid": uid}, "status": status})
         path = f"{PODS.path(namespace, name)}/status"
 
@@ -128,9 +143,10 @@ class PodStatusWriter:
 
         async with self._slots.slot(namespace):
             try:
-                await retried(send, seconds=RETRY_SECONDS, longest=5.0)
+                await retried(send, seconds=seconds, longest=5.0)
             except (NotFound, Conflict):
                 logger.debug("pod %s/%s is another one by now: no %s", namespace, name, what)
+                return False
             except KubeError as error:
                 logger.log(level, "pod %s/%s does not get its %s: %s", namespace, name, what, error)
                 return False

@@ -180,7 +180,12 @@ class Watcher:
         if not serving.done() and all(resource.plural != PLURAL for resource in insights.watched_resources):
             self._failure = f"{PLURAL}.{GROUP} was not defined when it was looked for"
             self._stop.set()
-        await serving
+        try:
+            await serving
+        finally:
+            # Always: kopf waits for this flag in a thread. As long as it does, the event loop can't close, and nothing
+            # notices that this thread has ended.
+            self._stop.set()
         await asyncio.sleep(CLOSE_SECONDS)
 
     async def _login(self, **_: Any) -> "kopf.AiohttpSession":

@@ -1,5 +1,8 @@
 """The HTTP session of kopf. It requests only the metadata of Migrations, a few at a time.
 
+kopf retries requests that fail, but ends for good at an answer that breaks off. So such an answer counts as a failed
+request.
+
 kopf reads whole pages into dictionaries, with the same page size for each kind. Hundreds of nodes per page are fine.
 But a tenant can create any number of Migrations, each as large as etcd accepts.
 """
@@ -7,7 +10,15 @@ But a tenant can create any number of Migrations, each as large as etcd accepts.
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from aiohttp import ClientHandlerType, ClientRequest, ClientResponse, ClientSession, TCPConnector
+from aiohttp import (
+    ClientConnectionError,
+    ClientHandlerType,
+    ClientPayloadError,
+    ClientRequest,
+    ClientResponse,
+    ClientSession,
+    TCPConnector,
+)
 
 from topo_scheduler.kube.migrations import IDENTITIES
 from topo_scheduler.kube.transport import Connection
@@ -37,9 +48,20 @@ def open_session(connection: Connection) -> "kopf.AiohttpSession":
         connector=TCPConnector(limit=0, ssl=info.as_ssl_context()),
         headers=info.as_http_headers(),
         proxy=info.proxy_url,
-        middlewares=(_identities_only,),
+        middlewares=(_whole, _identities_only),
     )
     return kopf.AiohttpSession(server=connection.server, aiohttp_session=session)
+
+
+async def _whole(request: ClientRequest, send: ClientHandlerType) -> ClientResponse:
+    """Read complete answers, except streams: one that breaks off then fails like a request that was not answered."""
+    response = await send(request)
+    if request.method == "GET" and "watch" not in request.url.query and response.status == 200:
+        try:
+            await response.read()
+        except ClientPayloadError as error:
+            raise ClientConnectionError(f"the answer broke off: {error}") from error
+    return response
 
 
 async def _identities_only(request: ClientRequest, send: ClientHandlerType) -> ClientResponse:

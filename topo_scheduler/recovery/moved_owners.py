@@ -39,6 +39,8 @@ class _MovedOwner:
     tops: dict[str, ObjectMeta | None] = field(default_factory=dict)
     """The object below each topmost owner, by the controller for which it was read; None if absent or not read yet."""
     reading: set[asyncio.Event] = field(default_factory=set)
+    unread: set[str] = field(default_factory=set)
+    """Names, as in ``tops``, for which the API server did not answer the last attempt to read the object."""
 
     def room(self) -> bool:
         """Return whether another owner can be followed."""
@@ -92,6 +94,8 @@ class MovedOwners:
             for controller, pod in _one_of_each(migration):
                 if controller not in moved_owner.tops and moved_owner.room():
                     self._follow(key, controller, partial(self._of_pod, pod))
+            # Other owners are not read any more: the Migration has been planned since.
+            moved_owner.unread &= moved_owner.tops.keys()
 
     def needs(self, uid: str) -> bool:
         """Return whether an owner is the topmost one of a Migration's pods."""
@@ -112,7 +116,10 @@ class MovedOwners:
         return [(key, _recordable(moved_owner)) for key in read if (moved_owner := self._followed.get(key)) is not None]
 
     async def confirm(self, key: str) -> bool:
-        """Read the owners of a Migration's pods again; return whether the API server answered for all of them."""
+        """Read the owners of a Migration's pods again; return whether the API server answered for all of them.
+
+        Returns False also while an owner could not be read for the first time, as the API server did not answer.
+        """
         moved_owner = self._followed.get(key)
         if moved_owner is None:
             return True
@@ -121,6 +128,8 @@ class MovedOwners:
                 for read in list(moved_owner.reading):
                     await read.wait()
         except TimeoutError:
+            return False
+        if moved_owner.unread:
             return False
         tops = [below for below in moved_owner.tops.values() if below is not None]
         asking = [self._owners.confirm(below, age=CONFIRMED_SECONDS, within=ANSWER_SECONDS) for below in tops]
@@ -136,6 +145,7 @@ class MovedOwners:
         """Read the object below a topmost owner, and follow it."""
         try:
             below = await find()
+            moved_owner.unread.discard(name)
             if below is not None:
                 moved_owner.tops[name] = below
                 self._read_since[key] = None
@@ -143,6 +153,7 @@ class MovedOwners:
                 self._changed()
         except KubeError as error:
             log.warning("an owner of the pods of Migration %s is not known yet: %s", key, error)
+            moved_owner.unread.add(name)
             read.set()
             await asyncio.sleep(AGAIN_SECONDS)
             moved_owner.tops.pop(name, None)  # read again with the next step

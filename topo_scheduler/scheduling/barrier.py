@@ -80,6 +80,8 @@ def reason_of(error: Exception) -> Reason:
 def explained(error: Exception, phase: Activity, pause: float) -> str:
     """Return what users read: what failed, why, and what to change."""
     again = f"It is retried in {pause:g} s."
+    if phase is Activity.PREEMPTION:  # the same search would end the same way
+        again = f"It is retried when pods or nodes have changed, after {pause:g} s at the earliest."
     if isinstance(error, OverBudgetError | MemoryError):
         why = str(error) or "it needs more memory than there is"
         return (
@@ -128,17 +130,23 @@ class Barrier:
     def __init__(self) -> None:
         self._excess: dict[str, _Excess] = {}
 
-    def budget(self, namespace: str, now: float, clock: Callable[[], float] | None) -> OperationBudget:
-        """Return the budget of an attempt by a workload of a namespace."""
+    def budget(
+        self, namespace: str, now: float, clock: Callable[[], float] | None, operations: int | None = None
+    ) -> OperationBudget:
+        """Return the budget of an attempt by a workload of a namespace.
+
+        ``operations`` is the limit of a search for the workload; None for the limit of an attempt.
+        """
+        operations = ATTEMPT_OPERATIONS if operations is None else operations
         excess = self._excess.get(namespace)
         if excess is None:
-            return OperationBudget(ATTEMPT_OPERATIONS, ATTEMPT_SECONDS, clock)
+            return OperationBudget(operations, ATTEMPT_SECONDS, clock)
         forgiven = int((now - excess.since) / FORGIVEN_SECONDS)
         left = excess.times - forgiven
         if left <= 0:
             del self._excess[namespace]
-            return OperationBudget(ATTEMPT_OPERATIONS, ATTEMPT_SECONDS, clock)
-        return OperationBudget(max(LEAST_OPERATIONS, ATTEMPT_OPERATIONS >> (2 * left)), ATTEMPT_SECONDS, clock)
+            return OperationBudget(operations, ATTEMPT_SECONDS, clock)
+        return OperationBudget(max(LEAST_OPERATIONS, operations >> (2 * left)), ATTEMPT_SECONDS, clock)
 
     def exceeded(self, namespace: str, error: Exception, now: float) -> None:
         """Note that a workload of a namespace failed: only what exceeded a budget counts."""

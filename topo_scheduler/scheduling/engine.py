@@ -34,7 +34,7 @@ from topo_scheduler.scheduling.moving.machine import Moving
 from topo_scheduler.scheduling.parts import More
 from topo_scheduler.scheduling.placing.levels import next_loosening
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.preemption.machine import Preempting
+from topo_scheduler.scheduling.preemption.machine import SEARCH_OPERATIONS, Preempting
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.scheduling.queueing.rechecks import Rechecks
 from topo_scheduler.scheduling.queueing.setting_aside import SettingAside
@@ -114,7 +114,9 @@ class Engine:
         self._phase = Activity.DECISION
         """What the attempt under way does, for what is said where it fails."""
         self._spent = 0
-        """Operations of the last attempt."""
+        """Operations of the last attempt, including its search for victims."""
+        self._searched = 0
+        """Operations of the search for victims in the current attempt."""
         self.why = Explainer(self.world, self.workloads, self.attempts, self.preempting, self.sharing, self.reserving)
         self._rechecks = Rechecks(
             self.world, self.attempts, self._aside, self.preempting, self.reserving, self.moving, self.why
@@ -450,6 +452,7 @@ class Engine:
         self.arrivals.forget_large()
         self.world.residents.drop_caches()
         self.attempts.drop_caches()
+        self.preempting.drop_caches()
         self._rechecks.clear()
         self.why.drop_caches()
         drop_classes()
@@ -514,7 +517,7 @@ class Engine:
 
     def _try(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
         """Try a workload within its budget; one that fails or exceeds it is set aside. Return whether it was placed."""
-        self._phase = Activity.DECISION
+        self._phase, self._searched = Activity.DECISION, 0
         budget = self.barrier.budget(workload.namespace, now, clock)
         try:
             with limited(budget):
@@ -528,7 +531,7 @@ class Engine:
             self._out += self._aside.failed(workload, error, self._phase, now)
             return False
         finally:
-            self._spent = budget.spent
+            self._spent = budget.spent + self._searched
         workload.failures = 0
         return placed
 
@@ -596,11 +599,15 @@ class Engine:
         """Look for room for a workload that was parked, and tell why it has none."""
         least = pending[: least_of(workload)]
         self._phase = Activity.PREEMPTION
+        budget = self.barrier.budget(workload.namespace, now, None, SEARCH_OPERATIONS)
         try:
             shares, wall = partial(self.reserving.shares, workload, now), now + self.world.epoch
-            preempt, why_not = self.preempting.consider(workload, least, decision, now, wall, shares)
+            failed = partial(self.barrier.exceeded, workload.namespace, now=now)
+            preempt, why_not = self.preempting.consider(workload, least, decision, now, wall, shares, budget, failed)
         except PluginError as error:
             return self._aside.plugin_failed(workload, pending, error, now)
+        finally:
+            self._searched = budget.spent
         text = f"{decision.message} {why_not}" if why_not else decision.message
         try:
             held = self.reserving.parked(workload, decision, text, now)

@@ -18,6 +18,8 @@ GRACE: Final = 30.0
 LONGEST_WAIT_SECONDS: Final = 600.0
 """Maximum seconds that the scheduler waits for a pod that is being deleted: users may set any grace period, up to
 centuries."""
+OVERDUE_SECONDS: Final = 60.0
+"""Seconds after which a pod that should have ended is not expected to end at any moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,14 @@ class Occupant:
     def seconds_to_end(self, wall: float) -> float:
         """Return the seconds until the pod ends if it is deleted now; the remaining seconds if it is already.
 
+        Infinite if the pod should have ended long ago: its end is unknown. For grace periods that are long enough, the
+        API server computes a deletion time centuries ago.
+
         Args:
             wall: current time in seconds since the epoch.
         """
         if self.terminating and self.ends < inf:
-            return max(0.0, self.ends - wall)
+            return max(0.0, self.ends - wall) if wall - self.ends <= OVERDUE_SECONDS else inf
         return self.grace
 
 

@@ -12,6 +12,8 @@ from topo_scheduler.state.groups import Disruption, PodGroup
 from topo_scheduler.state.residents import Profile
 from topo_scheduler.state.runs import RunKey
 
+MOST_LOST: Final = 64
+"""Maximum ranks that an incomplete gang remembers until its next decision, in addition to twice its members."""
 MOST_CLASSES: Final = 64
 """Pod classes that one gang may have. The searches for heterogeneous gangs are bounded and find little beyond that."""
 
@@ -184,8 +186,11 @@ class Workload:
     """How often the scheduler rolled it back since it was complete."""
     not_before: float = 0.0
     """Earliest time of the next attempt after a rollback, in seconds."""
-    ran: set[int] = field(default_factory=set)
-    """Ranks of which a member was bound at some time."""
+    ran: dict[int, str] = field(default_factory=dict)
+    """Ranks of which a member was bound since the last decision, is still bound, or has succeeded.
+
+    By rank the uid of the last such member; empty if it has succeeded.
+    """
     failing: bool = False
     """Whether a bind of the last decision failed."""
     set_aside: SetAside = NOT_SET_ASIDE
@@ -232,6 +237,17 @@ class Workload:
         """Remove a member, if the workload has it."""
         if (member := self.members.pop(uid, None)) is not None:
             self._count(member, -1)
+
+    def note_ran(self, member: Member) -> None:
+        """Note that a member of an incomplete gang is bound. Ranks are bounded, as tenants can lose members at will."""
+        if member.rank >= 0 and not self.complete:
+            self.ran[member.rank] = member.uid
+            if len(self.ran) > 2 * len(self.members) + MOST_LOST:
+                self.forget_lost()
+
+    def forget_lost(self) -> None:
+        """Forget the ranks of lost members: the scheduler places new members instead, which may have other ranks."""
+        self.ran = {rank: uid for rank, uid in self.ran.items() if not uid or uid in self.members}
 
     def recount(self) -> None:
         """Count the members again, after the caller replaced them."""
@@ -327,6 +343,9 @@ def size_of(workload: Workload) -> int:
     return 0 if workload.bound_earlier and workload.size == 1 else workload.size
 
 
+_LEAVING: Final = "(leaving) "
+"""Prefix of the key of members that leave a gang. No id that a tenant writes equals it: ids begin with a namespace, or
+are uids."""
 _DESCRIBED: Final = (
     "size",
     "gang",
@@ -356,7 +375,7 @@ class Workloads:
     """All workloads that have members, and which workload each pod belongs to.
 
     Where all placed members of a gang are being deleted, they become a workload of their own with the same id, which
-    only its pods lead to. The pods that replace them form a new gang.
+    only its pods lead to: its key is not an id. The pods that replace them form a new gang.
     """
 
     def __init__(self) -> None:
@@ -408,8 +427,8 @@ class Workloads:
         self._split_off_leaving(workload)
         return workload
 
-    def leave(self, uid: str) -> Workload | None:
-        """Remove a pod; return its workload.
+    def leave(self, uid: str, *, succeeded: bool = False) -> Workload | None:
+        """Remove a pod; return its workload. ``succeeded``: the pod has done its part of a gang's work.
 
         A workload without members is removed. One whose remaining members are all pending no longer counts as complete.
         """
@@ -417,7 +436,10 @@ class Workloads:
         if id_ is None:
             return None
         workload = self._by_id[id_]
+        rank = workload.members[uid].rank
         workload.take(uid)
+        if succeeded and workload.ran.get(rank) == uid:
+            workload.ran[rank] = ""
         if workload.id == id_:
             self._split_off_leaving(workload)
         if not workload.members:
@@ -447,10 +469,10 @@ class Workloads:
         if any(member.stage is not Stage.PENDING and not member.leaving for member in workload.members.values()):
             return False
         placed = [member for member in workload.members.values() if member.stage is not Stage.PENDING]
-        leaving_id = f"{workload.id} (leaving)"
+        leaving_id = f"{_LEAVING}{workload.id}"
         if leaving_id not in self._by_id:
             leaving_workload = replace(
-                workload, members={}, ran=set(workload.ran), speaker="", bound=0, pending=0, marked_members=()
+                workload, members={}, ran=dict(workload.ran), speaker="", bound=0, pending=0, marked_members=()
             )
             self._by_id[leaving_id] = leaving_workload
         for member in placed:

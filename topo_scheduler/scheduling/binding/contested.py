@@ -5,6 +5,10 @@ node at the same moment, and its kubelet refuses one of the two. So while pods o
 moment ago, room for some more of theirs is left on every node where pods of others are: it is charged to the node as if
 they ran there. Workloads that find no room beside it wait until the others are done, but not for ever. And while the
 watch is late, so that what others did is not known, nothing is decided, nor while many binds are on their way.
+
+A tenant can create pods for a scheduler that does not exist, and set the node of pods itself. So once a workload has
+waited in vain, some namespaces are left no more room: those of which no pod was seen pending and then bound meanwhile.
+They get room again as soon as such a pod is seen.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -36,6 +40,8 @@ FRESH: Final = 1.0
 """Seconds after which a bind is not counted among those on their way: it may be repeated for long."""
 LOST: Final = 5.0
 """Seconds after which the watch is not expected to tell of a bind any more."""
+MOST_DOUBTED: Final = 1024
+"""Maximum namespaces that are left no room as no scheduler seems to bind their pods. Beyond it the set is cleared."""
 
 
 @dataclass(slots=True)
@@ -76,6 +82,12 @@ class Contested:
         self._last_active = -RECENT
         self._patience: dict[str, float] = {}
         self._impatient: set[str] = set()
+        self._unbound: dict[str, str] = {}
+        """Uids of pods of other schedulers that were seen without a node, with the namespace of each."""
+        self._unproven: dict[str, float] = {}
+        """Namespaces with pending or newly bound pods of others, and since when none was seen to become bound."""
+        self._doubted: set[str] = set()
+        """Namespaces whose pods no room is left for."""
 
     # ------------------------------------------------------------ facts in
 
@@ -86,20 +98,30 @@ class Contested:
             self._waiting.pop(uid, None)
             if node:
                 self._answered.pop(uid, None)
+            if pod.finished:
+                self._unbound.pop(uid, None)
             if pod.spec.scheduler_name == self._scheduler_name or pod.finished or not self.config.pods:
                 continue
             controller = pod.metadata.controller
             if controller is not None and controller.kind in ("DaemonSet", "Node"):
                 continue
+            namespace = pod.metadata.namespace
             if node:
+                if self._unbound.pop(uid, None) is not None:
+                    self._unproven.pop(namespace, None)
+                    self._doubted.discard(namespace)
                 self._heard_of(pod, now)
             elif not pod.metadata.deletion_timestamp and not pod.spec.scheduling_gates:
-                self._waiting[uid] = now + WAITING
-                self._usual = self._asked(pod)
+                self._unbound[uid] = namespace
+                if namespace not in self._doubted:
+                    self._unproven.setdefault(namespace, now)
+                    self._waiting[uid] = now + WAITING
+                    self._usual = self._asked(pod)
 
     def deleted(self, uid: str) -> None:
         """Forget a pod that is gone."""
         self._waiting.pop(uid, None)
+        self._unbound.pop(uid, None)
         self._answered.pop(uid, None)
 
     def answered(self, uid: str, now: float) -> None:
@@ -109,11 +131,13 @@ class Contested:
             self._answered[uid] = now
 
     def _heard_of(self, pod: Pod, now: float) -> None:
-        name = pod.spec.node_name
+        name, namespace = pod.spec.node_name, pod.metadata.namespace
         node = self._nodes.pop(name, None) or _ContestedNode(now)
         self._nodes[name] = node
         node.until = now + USED
-        if pod.status.phase == "Pending" and self._world.ledger.get(pod.metadata.uid) is None:
+        newly_bound = pod.status.phase == "Pending" and self._world.ledger.get(pod.metadata.uid) is None
+        if newly_bound and namespace not in self._doubted:
+            self._unproven.setdefault(namespace, now)
             self._last_bound = now
             self._usual = asked = self._asked(pod)
             node.asked = largest(asked, node.asked) if node.recent > now else asked
@@ -159,6 +183,7 @@ class Contested:
         if not active:
             self._patience.clear()
             self._impatient.clear()
+            self._unproven.clear()
 
     def pauses(self, now: float, in_flight: Callable[[float], int]) -> bool:
         """Whether nothing is to be decided beside others that lately were active: the watch is late, or enough is on
@@ -201,7 +226,18 @@ class Contested:
         for id_ in due:
             del self._patience[id_]
         self._impatient.update(due)
+        if due:
+            self._doubt(now)
         return due
+
+    def _doubt(self, now: float) -> None:
+        """Leave no more room for namespaces of which no pod became bound while a workload waited for them."""
+        unproven = {namespace for namespace, since in self._unproven.items() if since + self.config.patience <= now}
+        if len(self._doubted) > MOST_DOUBTED:
+            self._doubted.clear()
+        self._doubted |= unproven
+        for uid in [uid for uid in self._waiting if self._unbound.get(uid) in unproven]:
+            del self._waiting[uid]
 
     def impatient(self, id_: str) -> bool:
         """Whether a workload waited long enough for others."""

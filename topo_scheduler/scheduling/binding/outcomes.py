@@ -2,9 +2,9 @@
 
 All members are assumed before the first is bound. A bind that fails gives back what it held; the member is placed
 again near the others; pods like one that the API server refused are tried before they are bound (`held_back`). A gang
-that was never complete and can't be completed is rolled back: its bound members that
-have a controller are evicted (bare pods never), and binds of which nothing was sent are taken back. A bind whose end is
-unknown keeps what it holds and is written again to the same node (`unsettled`).
+that was never complete and can't be completed is rolled back: its bound members are evicted, and binds of which nothing
+was sent are taken back. A bind whose end is unknown keeps what it holds and is written again to the same node
+(`unsettled`).
 """
 
 from dataclasses import dataclass
@@ -32,6 +32,7 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
+from topo_scheduler.api.words import quoted
 from topo_scheduler.scheduling.binding.crowding import closed_to, crowded_out
 from topo_scheduler.scheduling.binding.half_gangs import ROLL_BACK_AFTER_SECONDS, HalfGangs
 from topo_scheduler.scheduling.binding.held_back import STOPPED, HeldBack, kind_of
@@ -106,6 +107,7 @@ class Outcomes:
     def _assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
         binds: list[Bind] = []
         workload.failing = False
+        workload.forget_lost()
         bandwidth = bandwidth_of(workload, (workload.members[seat.uid] for seat in decision.seats))
         wall = now + self._world.epoch
         shared = _shared_annotations(workload, decision)
@@ -280,10 +282,15 @@ class Outcomes:
         """
         if member.stage is Stage.BOUND and not member.evicted:
             self.half.bears(workload, member)
-            if member.rank >= 0:
-                workload.ran.add(member.rank)
+            workload.note_ran(member)
         if workload.complete:
             return self.half.marks(workload)
+        return self.note_size(workload)
+
+    def note_size(self, workload: Workload) -> list[Instruction]:
+        """Do the same if the size of a gang may have changed: it is complete once that many members run."""
+        if workload.complete:
+            return []
         # Of one that was found bound nothing may have told the size yet.
         size = size_of(workload)
         if not (size and max(workload.bound, len(workload.ran)) >= size) and not workload.marked_members:
@@ -294,6 +301,7 @@ class Outcomes:
             workload.marked_members = ()
             return []
         workload.complete = True
+        workload.ran.clear()
         workload.attempts = 0
         self.half.complete(workload)
         return [*(mark_placed(workload) if whole else []), *self.half.marks(workload, spread=True)]
@@ -327,17 +335,17 @@ class Outcomes:
         over = self._world.overdrawn(row) if row is not None else []
         if not over:
             return []
-        text = (
-            f"node {pod.spec.node_name} has less {', '.join(over)} than its pods ask for since {pod.key}"
-            f" (scheduler {pod.spec.scheduler_name}) was bound to it"
-        )
+        shortage = f"node {pod.spec.node_name} has less {', '.join(over)} than its pods ask for since"
+        # The tenant of the pod chose the scheduler name. Other tenants do not read it, and get the same text each time.
+        text = f"{shortage} {pod.key} (scheduler {quoted(pod.spec.scheduler_name)}) was bound to it"
+        text_for_others = f"{shortage} a pod of another namespace was bound to it"
         out: list[Instruction] = [LogWarning(text)]
         for uid in sorted(self._world.ledger.on_node(pod.spec.node_name)):
             found = self._workloads.of_pod(uid)
             if found is not None and found[1].stage is not Stage.PENDING:
                 own = self._world.reader(found[1].namespace) in ("", pod.metadata.namespace)
-                told = text if own else text.replace(pod.key, "a pod of another namespace", 1)
-                out.append(EmitEvent(reference(found[1]), True, Reason.OVERSUBSCRIBED, told))
+                message = text if own else text_for_others
+                out.append(EmitEvent(reference(found[1]), True, Reason.OVERSUBSCRIBED, message))
         return out
 
     # ------------------------------------------------------------ inside

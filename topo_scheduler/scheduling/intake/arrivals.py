@@ -17,7 +17,7 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import PendingPodsSettings as Limits
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.attempts import Attempts
-from topo_scheduler.scheduling.barrier import Activity, described, failure_of
+from topo_scheduler.scheduling.barrier import Activity, described, failure_of, guard
 from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed
 from topo_scheduler.scheduling.instructions import BindOutcome, EmitEvent, Instruction, LogWarning, PodRef, reference
 from topo_scheduler.scheduling.intake.groups import controller_id, watched_api, watched_names
@@ -183,7 +183,8 @@ class Arrivals:
             try:
                 self._applied(pod, now)
             except Exception as error:
-                self._not_understood(pod, error, now)
+                with guard(f"pod {pod.key}", self._out, Activity.UNDERSTANDING):
+                    self._not_understood(pod, error, now)
 
     def _applied(self, pod: Pod, now: float) -> None:
         if pod.finished:
@@ -197,18 +198,20 @@ class Arrivals:
                 extensions = self._world.around.extensions
                 self.understand(trimmed(pod, extensions.annotations, plugins=bool(extensions.plugins)), now)
 
-    def deleted(self, uid: str, now: float) -> None:
-        """Forget a pod that is gone or no longer to be placed."""
-        workload = self._drop(uid)
+    def deleted(self, uid: str, now: float, *, succeeded: bool = False) -> None:
+        """Forget a pod that is gone or no longer to be placed. ``succeeded``: the pod has done its work."""
+        workload = self._drop(uid, succeeded=succeeded)
         if workload is not None and workload.speaker == uid:
-            self._speak(workload, now)
+            # Not at once: all members of a large gang may be deleted one after the other, the first in order first.
+            self._speechless[workload.id] = None
 
-    def _drop(self, uid: str) -> Workload | None:
+    def _drop(self, uid: str, *, succeeded: bool = False) -> Workload | None:
         """Forget a pod; return the workload that it was a member of."""
         self.unread.drop(uid)
         self.leaving.drop(uid)
         self._world.release(uid)
-        workload = self._workloads.leave(uid)  # at once: whatever raises below, no member is left without its entry
+        # At once: whatever raises below, no member is left without its entry.
+        workload = self._workloads.leave(uid, succeeded=succeeded)
         if workload is not None:
             self.touch(workload)
         self._outcomes.forget(uid)
@@ -272,7 +275,8 @@ class Arrivals:
         try:
             self._understand(pod, now)
         except Exception as error:
-            self._not_understood(pod, error, now)
+            with guard(f"pod {pod.key}", self._out, Activity.UNDERSTANDING):
+                self._not_understood(pod, error, now)
         else:
             self.unread.drop(pod.metadata.uid)
 
@@ -338,6 +342,8 @@ class Arrivals:
             same = found[1] == member and found[0].id == understood.workload.id
             same = same and (not found[0].speaks(member) or found[0].has_same_request_as(understood.workload))
         workload = self._workloads.join(understood.workload, member)
+        if workload.bound and not workload.complete:  # its size may now equal the number of members that run
+            self._out += self._outcomes.note_size(workload)
         if not same:  # otherwise only its status changed, by our own condition for one
             if found is not None:
                 self.touch(found[0])  # which it may have left: its place in the queue ends even if a warning fails
@@ -399,8 +405,7 @@ class Arrivals:
         self._pods.put(pod, above)
         self.leaving.put(PodRef(meta.namespace, meta.name, meta.uid), why, now)
         if workload is not None and workload.speaker == meta.uid:
-            # Not at once: all members of a large gang may be left out one after the other.
-            self._speechless[workload.id] = None
+            self._speechless[workload.id] = None  # not at once, as in `deleted`
 
     def settle(self, now: float, clock: Callable[[], float]) -> None:
         """Understand again what changed above pods, for a few milliseconds, and what there is room for now."""
@@ -505,6 +510,7 @@ class Arrivals:
         workload.group, workload.size, workload.disruption_mode = group, group.minimum, group.disruption_mode
         if fresh and workload.bound >= group.minimum:
             self._out += mark_placed(workload)
+        self._out += self._outcomes.note_size(workload)
 
     def _finished(self, pod: Pod, now: float) -> None:
         uid = pod.metadata.uid
@@ -519,7 +525,7 @@ class Arrivals:
             self._world.ended(pod, entry, cls, now, size)
             if not self.deciding and pod.status.phase == "Succeeded" and (gang := _gang_of(pod)):
                 self._outcomes.half.succeeded(gang)
-            self.deleted(uid, now)
+            self.deleted(uid, now, succeeded=pod.status.phase == "Succeeded")
 
     def _warn(self, member: Member, warnings: Sequence[tuple[Reason, str]], workload: Workload) -> None:
         wanted = workload.request.preferred_domain

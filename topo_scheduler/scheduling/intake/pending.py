@@ -21,6 +21,8 @@ Measured: 7 KiB for one of many alike, itself included, and up to 13 KiB for one
 """
 LARGE_BYTES: Final = 8 * 1024
 """Memory of a pod beyond which it counts as large: several times that of an ordinary one."""
+MOST_WARNINGS: Final = 64
+"""Maximum warnings per pod that are remembered as emitted."""
 FULL: Final = 1.5
 """Times the memory for pending pods that there is for namespaces which have less than their share."""
 
@@ -158,19 +160,22 @@ class Siblings:
 class Told:
     """What was told about each pod, so that it is told once: one event per pod and changed reason.
 
-    Of each text its hash is kept: thousands of pending pods have as many different ones.
+    Of each text its hash is kept: thousands of pending pods have as many different ones. Of one pod the newest
+    `MOST_WARNINGS` are kept: its tenant may edit it without end.
     """
 
     def __init__(self) -> None:
-        self._warned: dict[str, set[int]] = {}
+        self._warned: dict[str, dict[int, None]] = {}
         self._failed: dict[str, int] = {}
 
     def is_new(self, uid: str, reason: Reason, message: str) -> bool:
         """Return whether a warning was not told of this pod yet, and note that it is now."""
-        told, warning = self._warned.setdefault(uid, set()), hash((reason, message))
+        told, warning = self._warned.setdefault(uid, {}), hash((reason, message))
         if warning in told:
             return False
-        told.add(warning)
+        told[warning] = None
+        if len(told) > MOST_WARNINGS:
+            del told[next(iter(told))]
         return True
 
     def changed(self, uid: str, message: str, *, exact: bool = False) -> bool:

@@ -69,7 +69,7 @@ class PreemptionClaims:
 
     def expired(self, now: float) -> list[PreemptionClaim]:
         """Return the claims that have waited long enough."""
-        return [claim for claim in self._claims.values() if now >= claim.until]
+        return [claim for claim in self._claims.values() if not self.goes_on(claim, now)]
 
     def next_due(self) -> float | None:
         """Return when the next claim has waited long enough."""
@@ -78,6 +78,23 @@ class PreemptionClaims:
     def awaited(self, claim: PreemptionClaim) -> list[str]:
         """Return the victims that are not gone yet."""
         return [uid for uid in claim.victims if self._world.ledger.get(uid) is not None]
+
+    def goes_on(self, claim: PreemptionClaim, now: float) -> bool:
+        """Return whether a claim still waits for its victims.
+
+        It waits once more for victims with a long grace period when little of it is left. Evicting other pods instead
+        would be in vain.
+        """
+        if now < claim.until:
+            return True
+        entries = [self._world.ledger.get(uid) for uid in claim.victims]
+        present = [entry.occupant for entry in entries if entry is not None]
+        terminating = [occupant for occupant in present if occupant is not None and occupant.terminating]
+        remaining = max((occupant.seconds_to_end(now + self._world.epoch) for occupant in terminating), default=0.0)
+        if len(terminating) < len(present) or not 0 < remaining <= LONGEST_WAIT_SECONDS:
+            return False
+        claim.until = now + remaining + SLACK_SECONDS
+        return True
 
     def awaits(self, uid: str) -> bool:
         """Return whether a pod is a victim of a claim that still stands, of pods that are still to be placed."""

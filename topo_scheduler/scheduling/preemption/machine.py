@@ -40,20 +40,28 @@ from topo_scheduler.state.workloads import Member, Workload, Workloads
 LOOK_AGAIN: Final = 1.0
 """Seconds after which workloads that found no victims look again if something changed, doubled each time."""
 LOOK_AGAIN_MOST: Final = 10.0
+MOST_UNUSED: Final = 16
+"""Maximum searches in vain that are remembered though no workload shares them any more."""
 SEARCH_OPERATIONS: Final = 4_000_000
 """Operations of one search for victims, beside those of the attempt."""
 PACE: Final = 2e-4
-"""Seconds to the next search of any workload after one in vain, for each candidate there was."""
+"""Seconds from a search in vain to the next search of the same namespace, per candidate of that search.
+
+With several such namespaces the pause is multiplied by their number: together they search as often as one alone.
+"""
 
 
 @dataclass(slots=True)
 class _VainSearches:
     """Searches in vain by workloads that ask alike: what the last was made on, and when the next may be."""
 
+    key: object
     stamp: Hashable = None
     sentence: str = ""
     times: int = 0
     until: float = 0.0
+    users: int = 0
+    """Workloads that share this search."""
 
 
 class Preempting:
@@ -79,7 +87,10 @@ class Preempting:
         self._again: dict[str, float] = {}
         self._searches: dict[object, _VainSearches] = {}
         self._search_of: dict[str, _VainSearches] = {}
-        self._not_before = 0.0
+        self._unused: dict[object, None] = {}
+        """Keys of searches that no workload shares any more, the oldest first."""
+        self._not_before: dict[str, float] = {}
+        """Namespaces whose last search was in vain, and the earliest time of their next search, in seconds."""
         self._stirred: tuple[int, int] = (0, 0)
 
     # ------------------------------------------------------------ facts in
@@ -112,7 +123,7 @@ class Preempting:
     def forget(self, id_: str) -> None:
         """Forget a workload that is gone."""
         self._claims.forget(id_)
-        self._search_of.pop(id_, None)
+        self._leave_search(id_)
         self._again.pop(id_, None)
 
     def claims(self, id_: str) -> bool:
@@ -154,6 +165,8 @@ class Preempting:
         now: float,
         wall: float,
         shares: Callable[[], Sequence[ReservationShare]] = lambda: (),
+        budget: OperationBudget | None = None,
+        failed: Callable[[Exception], None] = lambda error: None,
     ) -> tuple[list[Instruction], str]:
         """Look for victims for members of a workload that have no place.
 
@@ -164,6 +177,8 @@ class Preempting:
             now: seconds.
             wall: seconds since the epoch.
             shares: what reservations would take of the room that pods leave.
+            budget: limit of a search; `SEARCH_OPERATIONS` by default.
+            failed: called with the exception that a search raised.
 
         Returns:
             What is to be done, and what there is to add to the reason why they wait.
@@ -171,7 +186,7 @@ class Preempting:
         out: list[Instruction] = []
         claim = self._claims.get(workload.id) or self._claims.adopt(workload, members, now)
         if claim is not None:
-            if self._claims.awaited(claim) and now < claim.until:
+            if self._claims.awaited(claim) and self._claims.goes_on(claim, now):
                 return out, ""
             out += self._claims.end(claim, now)
             self.count_for(workload)
@@ -185,11 +200,14 @@ class Preempting:
         layout = crossed(self._world.layout, ask.woven)
         wanted = (ask.gang, ask.enforcement, ask.mixed_models, ask.within, ask.woven, ask.segments, ask.profiles)
         search = self._search((workload.priority, *wanted, *ask.groups, *ask.running))
-        self._search_of[workload.id] = search
+        if self._search_of.get(workload.id) is not search:
+            self._leave_search(workload.id)
+            self._search_of[workload.id] = search
+            search.users += 1
         stamp = self._stamp(now)
         if search.stamp == stamp:
             return out, search.sentence
-        if now < (at := max(self._looks_at(workload.id), self._not_before)):
+        if now < (at := max(self._looks_at(workload.id), self._not_before.get(workload.namespace, 0.0))):
             self._again[workload.id] = at
             return out, search.sentence
         views = self._attempts.planner.views
@@ -198,22 +216,24 @@ class Preempting:
         plan = None
         try:
             if candidates.pods or candidates.leaving:
-                with limited(OperationBudget(SEARCH_OPERATIONS)):
+                with limited(budget or OperationBudget(SEARCH_OPERATIONS)):
                     plan = plan_preemption(self._attempts.planner, ask, layout, candidates, now, shares())
         except PluginError:
             raise
         except Exception as error:
             # Room that comes free helps the workload all the same: it is parked, and only this search pauses.
+            failed(error)
             search.times += 1
             pause = pause_of(search.times)
             search.until, search.stamp = now + pause, stamp
+            self._rest_after(workload.namespace, candidates, now)
             search.sentence = explained(error, Activity.PREEMPTION, pause)
             name = f"workload {workload.namespace}/{workload.name}"
             return out + failure_of(name, error, Activity.PREEMPTION), search.sentence
         if plan is None:
             search.times += 1
             search.until = now + doubled(LOOK_AGAIN, search.times, LOOK_AGAIN_MOST)
-            self._not_before = now + PACE * len(candidates.pods)
+            self._rest_after(workload.namespace, candidates, now)
             search.stamp, search.sentence = stamp, _shielded(candidates, self._world.reader(workload.namespace))
             return out, search.sentence
         search.times = 0
@@ -325,10 +345,38 @@ class Preempting:
         search = self._search_of.get(id_)
         return max(self._claims.patient_until(id_), search.until if search else 0.0)
 
+    def _rest_after(self, namespace: str, candidates: Candidates, now: float) -> None:
+        """Delay the next search of a namespace whose search was in vain."""
+        self._not_before = {
+            delayed: at for delayed, at in self._not_before.items() if at > now and delayed != namespace
+        }
+        self._not_before[namespace] = now + PACE * len(candidates.pods) * (len(self._not_before) + 1)
+
     def _search(self, key: object) -> _VainSearches:
         if len(self._searches) > 4096:
             self._searches.clear()
-        return self._searches.setdefault(key, _VainSearches())
+            self._unused.clear()
+        self._unused.pop(key, None)
+        return self._searches.setdefault(key, _VainSearches(key))
+
+    def _leave_search(self, id_: str) -> None:
+        """Note that a workload no longer shares its last search. Keys of searches hold classes, which may be large."""
+        search = self._search_of.pop(id_, None)
+        if search is None:
+            return
+        search.users -= 1
+        if not search.users and self._searches.get(search.key) is search:
+            self._unused[search.key] = None
+        while len(self._unused) > MOST_UNUSED:
+            key = next(iter(self._unused))
+            del self._unused[key]
+            self._searches.pop(key, None)
+
+    def drop_caches(self) -> None:
+        """Forget searches that no workload shares any more."""
+        for key in self._unused:
+            self._searches.pop(key, None)
+        self._unused.clear()
 
     def _stamp(self, now: float) -> Hashable:
         ledger = self._world.ledger

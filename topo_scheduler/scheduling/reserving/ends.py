@@ -51,9 +51,11 @@ class Ends:
         """Return when a pod that holds room is expected to end.
 
         One that runs longer than expected is expected to be as late again, so that it is not waited for every moment.
+        A pod that is being deleted is expected to end at once, but only for `LATE` seconds: its kubelet may need a
+        moment, or never end it.
         """
         end = self.by_what_is_known(uid, entry, now)
-        if entry.occupant is not None and entry.occupant.terminating:
+        if entry.occupant is not None and entry.occupant.terminating and now - end <= LATE:
             return max(now, end)
         return end if end > now else now + max(LATE, now - end)
 

@@ -357,8 +357,11 @@ class Reserving:
         """Look whether what is held is still what there is to wait for."""
         ledger, now = self._world.ledger, self._now
         for uid in [uid for uid, (node, _) in held.waits.items() if (e := ledger.get(uid)) is None or e.node != node]:
-            del held.waits[uid]
-            held.since = held.moved_on = now
+            _, name = held.waits.pop(uid)
+            held.since = now
+            # A tenant could create pods of its own, and end one of them each time before the reservation expires.
+            own = name.startswith(f"{held.namespace}/") and self._choosing.shared(held.namespace)
+            held.moved_on = held.moved_on if own else now
         expected = held.latest if held.start < inf else held.moved_on
         expires = max(expected, held.moved_on) + self._spec.expires
         if now >= expires:

@@ -1,0 +1,198 @@
+"""Searches beside decisions run inside the barrier, too: for victims, for nodes to hold, and for moves.
+
+What they cost counts for whose turn it is, and a namespace whose searches exceed their budget gets less for a while.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.helpers import make_pod, timestamp
+from tests.scheduling.driver import Driver, configured, fabric, gang
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.barrier import ATTEMPT_OPERATIONS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
+from topo_scheduler.scheduling.instructions import CountFailure
+from topo_scheduler.scheduling.moving.machine import Moving
+from topo_scheduler.scheduling.preemption import machine
+from topo_scheduler.scheduling.preemption.plan import plan_preemption
+from topo_scheduler.scheduling.queueing.turns import MISS_OPERATIONS, MISSES
+from topo_scheduler.scheduling.reserving.choosing import Choosing
+from topo_scheduler.state.operation_budget import OverBudgetError, charge
+
+ERRORS = [ValueError("struck"), RecursionError(), MemoryError(), OverBudgetError("operations", "it takes too many")]
+
+
+def counted(d: Driver) -> list[tuple[str, str]]:
+    return [(one.phase, one.kind) for one in d.said if isinstance(one, CountFailure)]
+
+
+def kind(error: Exception) -> str:
+    if isinstance(error, OverBudgetError):
+        return error.limit
+    return "memory" if isinstance(error, MemoryError) else "fault"
+
+
+def full(nodes: int = 2) -> Driver:
+    """Nodes on each of which a pod of priority 0 runs, for two hours."""
+    d = Driver(fabric({"s1/l1": nodes}))
+    d.engine.budgets_known()
+    for number in range(1, nodes + 1):
+        said = {"expected-duration": "2h"}
+        low = make_pod(f"low-{number}", namespace="low", gpus=8, node=f"s1-l1-{number}", annotations=said)
+        low.spec.scheduler_name, low.status.phase, low.status.start_time = "other", "Running", timestamp(0)
+        d.apply(low)
+    return d
+
+
+def urgent(name: str, namespace: str, number: int = 0, created: float = 0) -> Pod:
+    """A pod that only room of others would help; no two of different numbers ask alike."""
+    return make_pod(name, namespace=namespace, gpus=8, cpu=f"{1000 + number}m", priority=10, created=created)
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, error: Exception, cpu: str) -> None:
+    """Let searches for victims raise for pods that ask for so much CPU."""
+
+    def strike(planner: Any, ask: Any, *arguments: Any) -> Any:
+        if cpu in {str(amount) for cls, _ in ask.groups for _, amount in cls.amounts}:
+            raise error
+        return plan_preemption(planner, ask, *arguments)
+
+    monkeypatch.setattr(machine, "plan_preemption", strike)
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_search_for_victims_that_raises_pauses_and_others_have_theirs(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    d = full()
+    raising(monkeypatch, error, "1007")
+    evil, good = urgent("evil", "evil", 7), urgent("good", "victim", created=1)
+    d.apply(evil, good)
+    d.step()
+    d.step(1)
+    assert len(d.preempted()) == 1, "for the other"
+    assert set(d.nominated()) == {"good"}
+    (told,) = d.told(evil, Reason.FAILED_SCHEDULING)
+    assert "Set aside: " in told
+    assert "It is retried when pods or nodes have changed, after 10 s at the earliest." in told
+    assert counted(d) == [("preemption", kind(error))]
+    d.apply(make_pod("change", namespace="low", cpu="1m", node="s1-l1-1", scheduler="other", phase="Running"))
+    d.step(FIRST_PAUSE_SECONDS - 2)
+    assert len(counted(d)) == 1, "not before its pause is over"
+    d.step(2)
+    assert len(counted(d)) == 2
+    monkeypatch.undo()
+    d.apply(make_pod("other", namespace="low", cpu="1m", node="s1-l1-1", scheduler="other", phase="Running"))
+    d.step(LONGEST_PAUSE_SECONDS)
+    assert "evil" in d.nominated(), "it is looked for again"
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_a_search_for_nodes_to_hold_that_raises_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    d = full()
+    d.engine.configure(configured("{reservation: {gangs: 2, mostPerNamespace: 1}}"))
+    plan = Choosing.plan
+
+    def strike(self: Choosing, workload: Any, *arguments: Any) -> Any:
+        if workload.name == "evil":
+            raise error
+        return plan(self, workload, *arguments)
+
+    monkeypatch.setattr(Choosing, "plan", strike)
+    evil, good = gang(2, name="evil"), gang(2, name="good")
+    d.apply(*evil, *good)
+    for _ in range(40):
+        d.step(1)
+    assert [held.workload for held in d.engine.reserving.holds] == ["default/good"]
+    assert set(counted(d)) == {("reservation", kind(error))}
+    d.delete(*[pod for pod in d.pods.values() if pod.metadata.namespace == "low"])
+    d.settle(1)
+    assert len(d.where(*evil)) == 2 or len(d.where(*good)) == 2, "both are placed where there is room"
+
+
+def test_a_look_for_moves_that_raises_stops_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    def strike(self: Moving, *arguments: Any) -> Any:
+        raise ValueError("struck")
+
+    monkeypatch.setattr(Moving, "due", strike)
+    d = Driver(fabric({"s1/l1": 2}))
+    assert d.run(make_pod("good", gpus=8))
+    assert ("moves", "fault") in counted(d)
+
+
+def test_an_explanation_that_takes_too_much_is_stopped_and_the_next_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    explanation = d.engine.why._explanation
+
+    def expensive(workload: Any, *arguments: Any) -> Iterator[Any]:
+        if workload.name == "evil":
+            charge(10**9)
+        yield from explanation(workload, *arguments)
+
+    monkeypatch.setattr(d.engine.why, "_explanation", expensive)
+    evil, good = gang(2, name="evil"), gang(2, name="good")
+    d.apply(*evil, *good)
+    d.step()
+    d.explain(1)
+    assert counted(d) == [("explanation", "operations")]
+    assert "What would help" in d.told(good[0])[-1]
+    assert "What would help" not in d.told(evil[0])[-1]
+
+
+# ---------------------------------------------------------------- what it costs
+
+
+def costing(monkeypatch: pytest.MonkeyPatch, operations: int) -> None:
+    """Let each search for victims cost so much, and find nobody."""
+
+    def cost(*_: Any) -> None:
+        charge(operations)
+
+    monkeypatch.setattr(machine, "plan_preemption", cost)
+    monkeypatch.setattr(machine, "PACE", 0.0)
+
+
+def test_searches_for_victims_count_for_whose_turn_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = full()
+    costing(monkeypatch, MISSES * MISS_OPERATIONS)
+    d.apply(*(urgent(f"evil-{n}", "evil", n) for n in range(3 * MISSES)))
+    d.apply(urgent("good", "victim", 999, created=1))
+    # Its namespace holds more, so by shares its turn would come last.
+    d.apply(make_pod("holds", namespace="victim", cpu="8", node="s1-l1-1", scheduler="other", phase="Running"))
+    d.step()
+    names = [decision.name for decision in d.decisions()]
+    assert names.index("victim/good") <= 2, "after one or two searches of the others"
+
+
+def test_a_namespace_whose_searches_exceed_their_budget_gets_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = full()
+    costing(monkeypatch, 10**9)
+    d.apply(urgent("evil", "evil"))
+    d.step()
+    assert counted(d) == [("preemption", "operations")]
+    budget = d.engine.barrier.budget
+    assert budget("evil", d.now, None).operations == ATTEMPT_OPERATIONS // 4
+    assert budget("evil", d.now, None, machine.SEARCH_OPERATIONS).operations == machine.SEARCH_OPERATIONS // 4
+    assert budget("victim", d.now, None).operations == ATTEMPT_OPERATIONS
+
+
+def test_a_namespace_whose_attempts_exceed_their_budget_gets_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    decide = d.engine.attempts.decide
+
+    def expensive(workload: Any, *arguments: Any) -> Any:
+        if workload.namespace == "evil":
+            charge(10**9)
+        return decide(workload, *arguments)
+
+    monkeypatch.setattr(d.engine.attempts, "decide", expensive)
+    good = make_pod("good", namespace="victim", gpus=8)
+    d.run(make_pod("evil", namespace="evil", gpus=8), good)
+    assert d.where(good)
+    assert counted(d) == [("decision", "operations")]
+    assert d.engine.barrier.budget("evil", d.now, None).operations == ATTEMPT_OPERATIONS // 4
+    assert d.engine.barrier.budget("victim", d.now, None).operations == ATTEMPT_OPERATIONS

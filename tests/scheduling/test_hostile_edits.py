@@ -1,0 +1,139 @@
+"""What a tenant edits, deletes and lets overrun costs others nothing: no memory, no time, no node and no pod."""
+
+import pytest
+
+from tests.helpers import controlled_by, in_group, make_group, make_node, make_pod, owner, timestamp
+from tests.scheduling.driver import Driver, fabric, gang
+from tests.scheduling.test_preempting import driver, running, urgent
+from tests.scheduling.test_reserving import running as ending
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.scheduling.instructions import BindOutcome, EvictionOutcome
+from topo_scheduler.scheduling.intake.arrivals import Arrivals
+from topo_scheduler.scheduling.intake.pending import MOST_WARNINGS
+
+
+def test_what_was_told_of_one_pod_is_bounded() -> None:
+    d = Driver(fabric({"s/l": 1}))
+    pod = make_pod("p", gpus=99)
+    for number in range(100):
+        pod.metadata.annotations = {f"topology.scheduler/x{number}-{n}": "1" for n in range(8)}
+        d.apply(pod)
+    assert len(d.engine._told._warned[pod.metadata.uid]) == MOST_WARNINGS
+    d.step()
+    d.forget()
+    d.apply(pod)
+    d.step()
+    assert not any("is not known to this scheduler" in text for text in d.told(pod)), "the newest are known to be told"
+
+
+def test_members_that_are_deleted_in_order_are_not_each_followed_by_a_look_at_all_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    d = Driver(fabric({"s/l": 1}))
+    pods = gang(50)
+    d.apply(*pods[:-1])
+    d.step()
+    read: list[str] = []
+    understand = Arrivals.understand
+
+    def counted(self: Arrivals, pod: Pod, now: float) -> None:
+        read.append(pod.metadata.name)
+        understand(self, pod, now)
+
+    monkeypatch.setattr(Arrivals, "understand", counted)
+    d.delete(*pods[:40])
+    d.step()
+    assert read == ["g-40"]
+
+
+@pytest.mark.parametrize("grace", [601, 900, 1200])
+def test_nobody_else_is_evicted_shortly_before_a_victim_with_a_long_grace_period_ends(grace: int) -> None:
+    d = driver({"s1/l1": 1, "s1/l2": 1})
+    low = running(d, "low", "s1-l1-1")
+    running(d, "other", "s1-l2-1", priority=1)
+    low.spec.termination_grace_period_seconds = grace
+    d.apply(low)
+    high = urgent()
+    d.run(high)
+    d.engine.eviction_finished(low.metadata.uid, EvictionOutcome.GOING, "", d.now)
+    low.metadata.deletion_timestamp = timestamp(d.now + grace)
+    d.apply(low)
+    for _ in range(grace):
+        d.step(1)
+    d.delete(low)
+    d.settle()
+    assert d.where(high) == {"urgent": "s1-l1-1"}
+    assert d.preempted() == ["low"]
+
+
+@pytest.mark.parametrize("by", ["PodGroup", "owner"])
+def test_a_gang_whose_size_becomes_that_of_those_that_run_is_not_rolled_back(by: str) -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+
+    def wants(size: int) -> None:
+        if by == "owner":
+            d.own(owner("ReplicaSet", "g", {"gang-size": str(size)}))
+        else:
+            d.groups(make_group("g", size))
+
+    wants(4)
+    pods = [make_pod(f"g-{n}", gpus=8, created=n) for n in range(4)]
+    for pod in pods:
+        if by == "owner":
+            pod.metadata.owner_references = [controlled_by("ReplicaSet", "g")]
+        else:
+            in_group(pod, "g")
+    d.apply(*pods)
+    d.step()
+    first, second, *rest = d.flight
+    d.answer(first)
+    d.answer(second)
+    d.nodes(*(make_node(d.flight[uid].node, "s1/l1", unschedulable=True) for uid in rest))
+    for uid in rest:
+        d.answer(uid, BindOutcome.REJECTED)
+    d.step(0.5)
+    wants(2)
+    for _ in range(30):
+        d.step(1)
+    assert d.evicted() == []
+
+
+def test_a_reservation_does_not_wait_for_a_pod_that_should_have_ended_long_ago() -> None:
+    d = Driver(fabric({"s1/l1": 1, "s1/l2": 1}))
+    stuck = ending(d, "stuck", "s1-l1-1")
+    stuck.metadata.deletion_timestamp = timestamp(30)
+    d.apply(stuck)
+    ending(d, "fine", "s1-l2-1", ends=7200)
+    d.step(3600)
+    d.apply(make_pod("big", gpus=8, created=d.now))
+    d.step()
+    for _ in range(10):
+        d.step(60)
+    assert [sorted(held.nodes) for held in d.engine.reserving.holds] == [["s1-l2-1"]]
+
+
+def test_pods_of_its_own_that_were_let_in_do_not_keep_a_reservation_alive() -> None:
+    d = Driver([make_node("n1", "s1/l1"), *(make_node(f"n{n}", "s1/l2", cpu="1") for n in (2, 3))])
+    theirs = ending(d, "theirs", "n1", ends=600, gpus=1, namespace="victim")
+    for n in (2, 3):
+        ending(d, f"full{n}", f"n{n}", namespace="victim", restart="Always")
+    d.apply(make_pod("big", gpus=8, namespace="hostile"))
+    d.step()
+    d.step(31)
+    assert [sorted(held.nodes) for held in d.engine.reserving.holds] == [["n1"]]
+    short = {"expected-duration": "60s"}
+    mine = [make_pod(f"s{n}", gpus=int(n == 0), namespace="hostile", annotations=short, created=40) for n in range(9)]
+    d.run(*mine)
+    for pod in mine:
+        assert pod.spec.node_name == "n1"
+        pod.status.phase, pod.status.start_time = "Running", timestamp(d.now)
+    d.apply(*mine)
+    d.step(600)
+    d.delete(theirs)
+    victim = make_pod("v", gpus=4, namespace="victim", created=d.now)
+    d.apply(victim)
+    for _ in range(8):  # each time before it expires, one of them ends
+        d.settle(3 * 3600)
+        d.delete(mine.pop())
+    d.settle(60)
+    assert d.where(victim) == {"v": "n1"}

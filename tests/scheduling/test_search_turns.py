@@ -1,0 +1,70 @@
+"""Searches for victims that come to nothing hold up those of their own namespace only."""
+
+import pytest
+
+from tests.helpers import make_pod
+from tests.scheduling.test_preempting import driver, running
+from topo_scheduler.scheduling.preemption import machine
+from topo_scheduler.scheduling.preemption.plan import plan_preemption
+
+
+def test_searches_in_vain_of_one_namespace_do_not_keep_another_from_searching(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "PACE", 0.1)
+    d = driver({"s1/l1": 5})
+    for number in range(1, 6):
+        node = f"s1-l1-{number}"
+        running(d, f"high-{number}", node, gpus=1, priority=1000)
+        for low in range(2):
+            running(d, f"low-{number}-{low}", node, gpus=3)
+    # As many as the time between two searches leaves never without one that is due.
+    d.apply(*(make_pod(f"h{n}", gpus=8, cpu=f"{n + 1}", priority=10, namespace="hostile") for n in range(30)))
+    for number in range(300):
+        if number == 250:
+            assert d.preempted() == []
+            d.apply(make_pod("victim", gpus=3, priority=10, namespace="victim", created=1000))
+        if number % 10 == 0:
+            running(d, f"noise-{number}", "s1-l1-1", gpus=0, priority=1000)
+        d.step(0.1)
+    assert len(d.preempted()) == 1
+
+
+def test_namespaces_that_search_in_vain_share_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "PACE", 0.1)
+    d = driver({"s1/l1": 5})
+    for number in range(1, 6):
+        running(d, f"high-{number}", f"s1-l1-{number}", gpus=1, priority=1000)
+        for low in range(2):
+            running(d, f"low-{number}-{low}", f"s1-l1-{number}", gpus=3)
+    names = [f"ns{n}" for n in range(5)]
+    d.apply(
+        *(make_pod(f"{ns}-{n}", gpus=8, cpu=f"{n + 1}", priority=10, namespace=ns) for n in range(9) for ns in names)
+    )
+    searches = 0
+    look = plan_preemption
+
+    def counted(*args: object, **more: object) -> object:
+        nonlocal searches
+        searches += 1
+        return look(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(machine, "plan_preemption", counted)
+    for number in range(100):
+        running(d, f"noise-{number}", "s1-l1-1", gpus=0, priority=1000)
+        d.step(1)
+    assert 60 <= searches <= 140, "about one a second, as for one namespace"
+
+
+def test_searches_of_workloads_that_are_gone_are_forgotten() -> None:
+    d = driver({"s1/l1": 1})
+    running(d, "low", "s1-l1-1", gpus=1)
+    running(d, "high", "s1-l1-1", gpus=1, priority=1000)
+    for number in range(100):
+        pod = make_pod(f"h{number}", gpus=8, cpu=f"{1000 + number}m", priority=10)
+        d.apply(pod)
+        d.step(20)
+        assert d.engine.preempting._search_of
+        d.delete(pod)
+        d.step(1)
+    assert len(d.engine.preempting._searches) <= machine.MOST_UNUSED
+    d.engine.preempting.drop_caches()
+    assert not d.engine.preempting._searches
