@@ -236,7 +236,7 @@ class Workload:
 
     def note_ran(self, member: Member) -> None:
         """Note that a member is bound, while a gang is not complete. How many are lost is its tenant's choice."""
-        if member.rank >= 0 and not self.complete:
+        if member.rank >= 0 and not self.complete and not member.leaving:
             self.ran[member.rank] = member.uid
             if len(self.ran) > 2 * max(len(self.members), self.kept) + MOST_LOST:
                 self.forget_lost()
@@ -244,10 +244,12 @@ class Workload:
     def forget_lost(self) -> None:
         """Count members that were lost no more, as others are placed in their stead and may have other ranks.
 
-        Nor those that succeeded where the size is not known: those could be any number.
+        Nor those that are being deleted: a Job makes their replacements while they still run. Nor those that succeeded
+        where the size is not known: those could be any number.
         """
         sized = size_of(self) > 0
-        self.ran = {rank: uid for rank, uid in self.ran.items() if uid in self.members or (sized and not uid)}
+        stay = {uid for uid in self.ran.values() if uid in self.members and not self.members[uid].leaving}
+        self.ran = {rank: uid for rank, uid in self.ran.items() if uid in stay or (sized and not uid)}
         self.kept = len(self.ran)
 
     def recount(self) -> None:
