@@ -501,7 +501,7 @@ class Arrivals:
         self._out += self._outcomes.note_complete(workload, member)
 
     def _describe(self, workload: Workload | None) -> None:
-        """Give a gang that was found bound, or of which nobody waits, what its PodGroup says; mark it if it is placed."""
+        """Give a gang that was found bound, or of which nobody waits, what its PodGroup says, and mark it if placed."""
         if workload is None or not (workload.found or not workload.pending):
             return
         if (key := GroupKey.parse(workload.id)) is None:
