@@ -4,7 +4,8 @@ Without that condition the next leader takes a gang that lost a member for one t
 back. So a refusal (a webhook's, or a policy's) is not the end: the condition is tried again with growing pauses for as
 long as the pod is known. What waits is an entry of a queue, not a task, and namespaces share what is under way. Those
 whose webhooks refuse or do not answer hold up only themselves: from the first mark that is not written until one is,
-their marks wait in a lane of their own, however many such namespaces there are.
+their marks wait in a lane of their own, however many such namespaces there are. There a namespace rests after each mark
+that is not written: one of which a single mark failed does not wait for thousands of marks of others.
 """
 
 import asyncio
@@ -88,8 +89,10 @@ class GangMarks:
         self._start = start
         self._usual = _Lane(FairQueue(IN_FLIGHT_OF_NAMESPACE), IN_FLIGHT)
         self._slow = _Lane(FairQueue(1), TROUBLED_IN_FLIGHT)
-        self._troubled: set[str] = set()
-        """Namespaces whose last mark was not written, and of which others wait."""
+        self._troubled: dict[str, int] = {}
+        """Namespaces whose last mark was not written, and of which others wait; with how many were not since then."""
+        self._resting: dict[str, tuple[asyncio.TimerHandle, str]] = {}
+        """Those that rest: the last mark, by uid of the pod, holds their place in the lane until that is over."""
         self._changed = asyncio.Event()
         self._done = asyncio.Event()
         self._done.set()
@@ -109,6 +112,8 @@ class GangMarks:
     def hurry(self) -> None:
         """Write what waits at once, each once more: the term ends."""
         self._ending = True
+        for namespace in list(self._resting):
+            self._rested(namespace)
         self._binds.hurry()
         self._changed.set()
 
@@ -159,32 +164,48 @@ class GangMarks:
         return None
 
     async def _one(self, lane: _Lane, uid: str, mark: _Mark) -> None:
-        written = False
+        namespace, written = mark.pod.namespace, True
         try:
             written = await self._write(mark.pod, not mark.failures)
         finally:
             lane.under_way -= 1
-            self._drop(lane, uid, mark)
+            if written or self._ending or not self._known(uid):
+                self._drop(lane, uid, mark)
         if written:
-            self._troubled.discard(mark.pod.namespace)
-        elif self._known(uid) and not self._ending:
-            self._again(_Mark(mark.pod, mark.failures + 1))
+            self._troubled.pop(namespace, None)
+        elif not self._ending and self._known(uid):
+            failures = self._troubled.setdefault(namespace, 0)
+            if lane is self._slow:
+                self._troubled[namespace] = failures = failures + 1
+                pause = doubled(FIRST_PAUSE_SECONDS, failures, LONGEST_PAUSE_SECONDS)
+                self._resting[namespace] = asyncio.get_running_loop().call_later(pause, self._rested, namespace), uid
+            else:
+                lane.queue.done(uid)
+            again = _Mark(mark.pod, mark.failures + 1)
+            self._put(again, doubled(FIRST_PAUSE_SECONDS, again.failures, LONGEST_PAUSE_SECONDS))
+            self._changed.set()
+
+    def _rested(self, namespace: str) -> None:
+        """Let a namespace that rested have its turn."""
+        timer, uid = self._resting.pop(namespace)
+        timer.cancel()
+        self._slow.queue.done(uid)
+        self._changed.set()
+
+    def _waiting(self, namespace: str) -> int:
+        return self._usual.queue.count(namespace) + self._slow.queue.count(namespace)
 
     def _drop(self, lane: _Lane, uid: str, mark: _Mark) -> None:
         """Let what was taken from a lane have ended."""
         lane.queue.done(uid)
-        if not any(one.queue.count(mark.pod.namespace) for one in (self._usual, self._slow)):
-            self._troubled.discard(mark.pod.namespace)
+        if not self._waiting(mark.pod.namespace):
+            self._troubled.pop(mark.pod.namespace, None)
         self._changed.set()
-
-    def _again(self, mark: _Mark) -> None:
-        self._troubled.add(mark.pod.namespace)
-        self._put(mark, doubled(FIRST_PAUSE_SECONDS, mark.failures, LONGEST_PAUSE_SECONDS))
 
     def _put(self, mark: _Mark, seconds: float) -> None:
         namespace, name, uid = mark.pod.namespace, mark.pod.name, mark.pod.uid
         lane = self._slow if namespace in self._troubled else self._usual
-        if lane.queue.count(namespace) >= WAITING_OF_NAMESPACE:
+        if self._waiting(namespace) >= WAITING_OF_NAMESPACE:
             log.warning("pod %s/%s is not marked: too many of its namespace wait", namespace, name)
             return
         lane.queue.put(uid, namespace, asyncio.get_running_loop().time() + seconds, mark)

@@ -185,6 +185,8 @@ class Workload:
     ran: dict[int, str] = field(default_factory=dict)
     """Ranks of which a member was bound since the last decision, still is, or has succeeded, with the uid of the last
     one; empty where it has succeeded."""
+    kept: int = 0
+    """Ranks that were left of these when some were forgotten last."""
     failing: bool = False
     """Whether a bind of the last decision failed."""
     set_aside: SetAside = NOT_SET_ASIDE
@@ -234,14 +236,21 @@ class Workload:
 
     def note_ran(self, member: Member) -> None:
         """Note that a member is bound, while a gang is not complete. How many are lost is its tenant's choice."""
-        if member.rank >= 0 and not self.complete:
+        if member.rank >= 0 and not self.complete and not member.leaving:
             self.ran[member.rank] = member.uid
-            if len(self.ran) > 2 * len(self.members) + MOST_LOST:
+            if len(self.ran) > 2 * max(len(self.members), self.kept) + MOST_LOST:
                 self.forget_lost()
 
     def forget_lost(self) -> None:
-        """Count members that were lost no more, as others are placed in their stead and may have other ranks."""
-        self.ran = {rank: uid for rank, uid in self.ran.items() if not uid or uid in self.members}
+        """Count members that were lost no more, as others are placed in their stead and may have other ranks.
+
+        Nor those that are being deleted: a Job makes their replacements while they still run. Nor those that succeeded
+        where the size is not known: those could be any number.
+        """
+        sized = size_of(self) > 0
+        stay = {uid for uid in self.ran.values() if uid in self.members and not self.members[uid].leaving}
+        self.ran = {rank: uid for rank, uid in self.ran.items() if uid in stay or (sized and not uid)}
+        self.kept = len(self.ran)
 
     def recount(self) -> None:
         """Count the members anew, after others were put in their place."""

@@ -7,8 +7,9 @@ they ran there. Workloads that find no room beside it wait until the others are 
 watch is late, so that what others did is not known, nothing is decided, nor while many binds are on their way.
 
 A tenant can make pods for a scheduler that does not exist, and put pods on nodes itself. So once a workload has waited
-in vain, namespaces are left no more room of whose pods none was seen to wait and then to get a node meanwhile; until
-one is.
+in vain, a namespace is left room no more for pods that ask for more than any of its pods which was seen to wait and
+then to get a node meanwhile; until one that asks for as much is. A small pod that is placed proves nothing of a large
+one that waits.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -42,6 +43,15 @@ LOST: Final = 5.0
 """Seconds after which the watch is not expected to tell of a bind any more."""
 MOST_DOUBTED: Final = 1024
 """Namespaces whose pods may be found not to be placed by anybody; with more all of them are believed again."""
+
+
+@dataclass(slots=True)
+class _Unproven:
+    """What pods of a namespace ``ask`` that wait or came to nodes since, and what those that were ``placed`` did."""
+
+    since: float
+    ask: Amounts = ()
+    placed: Amounts = ()
 
 
 @dataclass(slots=True)
@@ -84,10 +94,10 @@ class Contested:
         self._impatient: set[str] = set()
         self._unbound: dict[str, str] = {}
         """Pods of others that were seen without a node, with their namespace."""
-        self._unproven: dict[str, float] = {}
-        """Namespaces whose pods wait or came to nodes, and since when none was seen to be placed."""
-        self._doubted: set[str] = set()
-        """Namespaces that are left no room."""
+        self._unproven: dict[str, _Unproven] = {}
+        """Namespaces whose pods wait or came to nodes, and none was seen to be placed that asks for as much."""
+        self._doubted: dict[str, Amounts] = {}
+        """Namespaces that are left no room, other than for pods that ask for no more than these."""
 
     # ------------------------------------------------------------ facts in
 
@@ -107,16 +117,15 @@ class Contested:
                 continue
             namespace = pod.metadata.namespace
             if node:
-                if self._unbound.pop(uid, None) is not None:
-                    self._unproven.pop(namespace, None)
-                    self._doubted.discard(namespace)
-                self._heard_of(pod, now)
+                proven = self._unbound.pop(uid, None) is not None
+                if proven:
+                    self._proven(pod)
+                self._heard_of(pod, now, proven=proven)
             elif not pod.metadata.deletion_timestamp and not pod.spec.scheduling_gates:
                 self._unbound[uid] = namespace
-                if namespace not in self._doubted:
-                    self._unproven.setdefault(namespace, now)
+                if self._believed(namespace, asked := self._asked(pod), now):
                     self._waiting[uid] = now + WAITING
-                    self._usual = self._asked(pod)
+                    self._usual = asked
 
     def deleted(self, uid: str) -> None:
         """Forget a pod that is gone."""
@@ -130,16 +139,36 @@ class Contested:
         if known is not None and known.assumed:
             self._answered[uid] = now
 
-    def _heard_of(self, pod: Pod, now: float) -> None:
-        name, namespace = pod.spec.node_name, pod.metadata.namespace
+    def _proven(self, pod: Pod) -> None:
+        """Note that a pod of others was placed."""
+        namespace, asked = pod.metadata.namespace, self._asked(pod)
+        if (believed := self._doubted.get(namespace)) is not None:
+            self._doubted[namespace] = largest(asked, believed)
+        if (unproven := self._unproven.get(namespace)) is not None:
+            unproven.placed = largest(asked, unproven.placed)
+            if covers(unproven.placed, unproven.ask):
+                del self._unproven[namespace]
+
+    def _believed(self, namespace: str, asked: Amounts, now: float) -> bool:
+        """Return whether a pod that asks for so much counts, and note that it does until its like is placed."""
+        believed = self._doubted.get(namespace)
+        if believed is not None and not covers(believed, asked):
+            return False
+        if believed is None:
+            unproven = self._unproven.setdefault(namespace, _Unproven(now))
+            unproven.ask = largest(asked, unproven.ask)
+        return True
+
+    def _heard_of(self, pod: Pod, now: float, *, proven: bool) -> None:
+        name = pod.spec.node_name
         node = self._nodes.pop(name, None) or _Node(now)
         self._nodes[name] = node
         node.until = now + USED
         came = pod.status.phase == "Pending" and self._world.ledger.get(pod.metadata.uid) is None
-        if came and namespace not in self._doubted:
-            self._unproven.setdefault(namespace, now)
+        asked = self._asked(pod) if came else ()
+        if came and (proven or self._believed(pod.metadata.namespace, asked, now)):
             self._last_bound = now
-            self._usual = asked = self._asked(pod)
+            self._usual = asked
             node.asked = largest(asked, node.asked) if node.recent > now else asked
             node.recent = now + RECENT
             if self._active and node.kept != self._wanted(node, now):
@@ -231,11 +260,12 @@ class Contested:
         return due
 
     def _doubt(self, now: float) -> None:
-        """Leave no more room to namespaces of whose pods none was placed while somebody waited for them."""
-        unproven = {one for one, since in self._unproven.items() if since + self.config.patience <= now}
-        if len(self._doubted) > MOST_DOUBTED:
-            self._doubted.clear()
-        self._doubted |= unproven
+        """Leave no more room for pods of whose like none was placed while somebody waited for them."""
+        unproven = {one: None for one, told in self._unproven.items() if told.since + self.config.patience <= now}
+        for name in unproven:
+            if len(self._doubted) > MOST_DOUBTED:
+                self._doubted.clear()
+            self._doubted[name] = self._unproven.pop(name).placed
         for uid in [uid for uid in self._waiting if self._unbound.get(uid) in unproven]:
             del self._waiting[uid]
 
@@ -281,6 +311,12 @@ def largest(one: Amounts, other: Amounts) -> Amounts:
     """Return the larger amount of each resource."""
     a, b = dict(one), dict(other)
     return tuple(sorted((column, max(a.get(column, 0), b.get(column, 0))) for column in a.keys() | b.keys()))
+
+
+def covers(one: Amounts, other: Amounts) -> bool:
+    """Return whether the first is as much of each resource as the other."""
+    a = dict(one)
+    return all(a.get(column, 0) >= amount for column, amount in other)
 
 
 def _over(times: dict[str, float], now: float) -> Iterator[str]:

@@ -185,7 +185,9 @@ class Claims:
                 occupant = entry.occupant if entry else None
                 if occupant is None or not occupant.terminating or occupant.priority >= workload.priority:
                     continue
-                if occupant.seconds_to_end(wall) <= LONGEST_WAIT_SECONDS:
+                left = occupant.seconds_to_end(wall)
+                # Of a victim of the predecessor that had twice as long from the start, it went on to wait.
+                if left <= LONGEST_WAIT_SECONDS or left <= occupant.grace <= 2 * LONGEST_WAIT_SECONDS + SLACK_SECONDS:
                     going.append(occupant)
         victims = {occupant.uid: occupant.key for occupant in going}
         claim = Claim(workload.id, workload.priority, nodes, victims, self._until(going, now))

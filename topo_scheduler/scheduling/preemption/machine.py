@@ -14,7 +14,7 @@ import numpy as np
 from topo_scheduler.api.objects import Budget, Pod
 from topo_scheduler.api.words import few_for
 from topo_scheduler.scheduling.attempts import Attempts
-from topo_scheduler.scheduling.barrier import Activity, explained, failure_of, pause_of
+from topo_scheduler.scheduling.barrier import FORGIVEN_SECONDS, Activity, explained, failure_of, pause_of
 from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
@@ -34,7 +34,7 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.budgets import Budgets
 from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.decision import Decision
-from topo_scheduler.state.operation_budget import OperationBudget, limited
+from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
 from topo_scheduler.state.workloads import Member, Workload, Workloads
 
 LOOK_AGAIN: Final = 1.0
@@ -60,6 +60,8 @@ class _Search:
     sentence: str = ""
     times: int = 0
     until: float = 0.0
+    exceeded: int = 0
+    """Operations that were too few for the last one."""
     users: int = 0
     """Workloads that ask so."""
 
@@ -91,6 +93,9 @@ class Preempting:
         """Searches that no workload asks for any more, the oldest first."""
         self._not_before: dict[str, float] = {}
         """Namespaces whose last search was in vain, and when they may make the next."""
+        self._lines: dict[str, dict[str, float]] = {}
+        """Workloads of each that wait for that, the first first, and when they come again."""
+        self._line_of: dict[str, str] = {}
         self._stirred: tuple[int, int] = (0, 0)
 
     # ------------------------------------------------------------ facts in
@@ -124,6 +129,7 @@ class Preempting:
         """Forget a workload that is gone."""
         self._claims.forget(id_)
         self._leave_search(id_)
+        self._leave_line(id_)
         self._again.pop(id_, None)
 
     def claims(self, id_: str) -> bool:
@@ -206,9 +212,16 @@ class Preempting:
             search.users += 1
         stamp = self._stamp(now)
         if search.stamp == stamp:
+            self._leave_line(workload.id)
             return out, search.sentence
-        if now < (at := max(self._looks_at(workload.id), self._not_before.get(workload.namespace, 0.0))):
+        if (at := self._turn(workload, now)) > now:
             self._again[workload.id] = at
+            return out, search.sentence
+        self._leave_line(workload.id)
+        budget = budget or OperationBudget(SEARCH_OPERATIONS)
+        if budget.operations <= search.exceeded and budget.operations < SEARCH_OPERATIONS:
+            # It would end as the last one did, and lower what its namespace has once more.
+            self._again[workload.id] = now + FORGIVEN_SECONDS
             return out, search.sentence
         views = self._attempts.planner.views
         usable = np.logical_or.reduce([views.get(cls).eligible for cls, _ in ask.groups])
@@ -216,18 +229,23 @@ class Preempting:
         plan = None
         try:
             if candidates.pods or candidates.leaving:
-                with limited(budget or OperationBudget(SEARCH_OPERATIONS)):
+                with limited(budget):
                     plan = plan_preemption(self._attempts.planner, ask, layout, candidates, now, shares())
+            search.exceeded = 0
         except PluginError:
             raise
         except Exception as error:
             # Room that comes free helps the workload all the same: it is parked, and only this search pauses.
             failed(error)
-            search.times += 1
-            pause = pause_of(search.times)
-            search.until, search.stamp = now + pause, stamp
+            search.exceeded = budget.operations if isinstance(error, OverBudgetError) else 0
+            whole = not 0 < search.exceeded < SEARCH_OPERATIONS
+            search.times += whole
+            pause = pause_of(search.times) if whole else FORGIVEN_SECONDS
+            search.until, search.stamp = now + pause, stamp if whole else None
+            if not whole:  # with more it may find something, though nothing has changed
+                self._again[workload.id] = search.until
             self._rest_after(workload.namespace, candidates, now)
-            search.sentence = explained(error, Activity.PREEMPTION, pause)
+            search.sentence = explained(error, Activity.PREEMPTION, pause, alike=whole)
             name = f"workload {workload.namespace}/{workload.name}"
             return out + failure_of(name, error, Activity.PREEMPTION), search.sentence
         if plan is None:
@@ -344,6 +362,34 @@ class Preempting:
         """Return when a workload may look for victims next."""
         search = self._search_of.get(id_)
         return max(self._claims.patient_until(id_), search.until if search else 0.0)
+
+    def _turn(self, workload: Workload, now: float) -> float:
+        """Return when a workload may look for victims: now, where nothing speaks against it.
+
+        Of a namespace that rests those look first that were turned away first: whoever is the most urgent, and looks in
+        vain each time, would keep the others from it for ever. One that does not come is not waited for.
+        """
+        looks, rests = self._looks_at(workload.id), self._not_before.get(workload.namespace, 0.0)
+        at = max(looks, rests)
+        if at <= now:
+            line = self._lines.get(workload.namespace, {})
+            first = next(iter(line), workload.id)
+            if first != workload.id and now < line[first] + LOOK_AGAIN:
+                at = now + LOOK_AGAIN
+            elif first != workload.id:
+                self._leave_line(first)
+        if at > now and looks <= now:
+            self._lines.setdefault(workload.namespace, {})[workload.id] = at
+            self._line_of[workload.id] = workload.namespace
+        return at
+
+    def _leave_line(self, id_: str) -> None:
+        namespace = self._line_of.pop(id_, None)
+        if namespace is not None:
+            line = self._lines[namespace]
+            line.pop(id_, None)
+            if not line:
+                del self._lines[namespace]
 
     def _rest_after(self, namespace: str, candidates: Candidates, now: float) -> None:
         """Let a namespace whose search was in vain make no other for a while."""
