@@ -24,7 +24,8 @@ class ReservationSpec(Model):
     """The same for the reservations of one namespace, while pods of other namespaces hold GPUs."""
     expires: Seconds = 21_600.0
     """How long after its expected start, or after the last pod that it waits for has ended, a reservation is given up
-    if its workload still has no place. For as long it gets no other."""
+    if its workload still has no place. For as long it gets no other. While other namespaces hold GPUs, pods of its own
+    namespace that end do not count."""
     bare_gangs: bool = False
     """Whether nodes are held for gangs that only annotations of bare pods make: without a controller or a PodGroup."""
 
