@@ -6,7 +6,8 @@ and the retries go on for as long as the pod is known.
 
 A pending mark is an entry of a queue, not a task, and namespaces share the writes under way. A namespace whose webhook
 refuses marks or does not answer delays only its own marks. From the first mark that is not written until one is, they
-are pending in a separate lane. All such namespaces share that lane, however many they are.
+are pending in a separate lane. All such namespaces share that lane, however many they are. There a namespace pauses
+after each mark that is not written. So a namespace with one failed mark does not wait for thousands of marks of others.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ TROUBLED_IN_FLIGHT: Final = 3
 Both lanes together write fewer at once than the limit of pod statuses that are written at once.
 """
 WAITING_OF_NAMESPACE: Final = 10_000
-"""Maximum pending marks of one namespace in a lane. Further pods are not marked."""
+"""Maximum pending marks of one namespace. Further pods are not marked."""
 LAST_SECONDS: Final = 3.0
 """Maximum wait for marks at the end of a term."""
 
@@ -95,8 +96,14 @@ class GangMarks:
         self._start = start
         self._usual = _MarkLane(FairQueue(IN_FLIGHT_OF_NAMESPACE), IN_FLIGHT)
         self._slow = _MarkLane(FairQueue(1), TROUBLED_IN_FLIGHT)
-        self._troubled: set[str] = set()
-        """Namespaces whose last mark was not written and which have other pending marks."""
+        self._troubled: dict[str, int] = {}
+        """Namespaces whose last mark was not written and which have other pending marks; with the number of failures in
+        the slow lane since the last success."""
+        self._resting: dict[str, tuple[asyncio.TimerHandle, str]] = {}
+        """Timers of namespaces that pause, each with the uid of the pod whose mark failed.
+
+        That mark keeps the place of the namespace in the slow lane until the pause is over.
+        """
         self._changed = asyncio.Event()
         self._done = asyncio.Event()
         self._done.set()
@@ -116,6 +123,8 @@ class GangMarks:
     def hurry(self) -> None:
         """Write pending marks at once, each once more: the term ends."""
         self._ending = True
+        for namespace in list(self._resting):
+            self._rested(namespace)
         self._binds.hurry()
         self._changed.set()
 
@@ -166,32 +175,48 @@ class GangMarks:
         return None
 
     async def _write_mark(self, lane: _MarkLane, uid: str, mark: _WaitingMark) -> None:
-        written = False
+        namespace, written = mark.pod.namespace, True
         try:
             written = await self._write(mark.pod, not mark.failures)
         finally:
             lane.under_way -= 1
-            self._drop(lane, uid, mark)
+            if written or self._ending or not self._known(uid):
+                self._drop(lane, uid, mark)
         if written:
-            self._troubled.discard(mark.pod.namespace)
-        elif self._known(uid) and not self._ending:
-            self._again(_WaitingMark(mark.pod, mark.failures + 1))
+            self._troubled.pop(namespace, None)
+        elif not self._ending and self._known(uid):
+            failures = self._troubled.setdefault(namespace, 0)
+            if lane is self._slow:
+                self._troubled[namespace] = failures = failures + 1
+                pause = doubled(FIRST_PAUSE_SECONDS, failures, LONGEST_PAUSE_SECONDS)
+                self._resting[namespace] = asyncio.get_running_loop().call_later(pause, self._rested, namespace), uid
+            else:
+                lane.queue.done(uid)
+            retry = _WaitingMark(mark.pod, mark.failures + 1)
+            self._put(retry, doubled(FIRST_PAUSE_SECONDS, retry.failures, LONGEST_PAUSE_SECONDS))
+            self._changed.set()
+
+    def _rested(self, namespace: str) -> None:
+        """End the pause of a namespace: its next mark may be written."""
+        timer, uid = self._resting.pop(namespace)
+        timer.cancel()
+        self._slow.queue.done(uid)
+        self._changed.set()
+
+    def _pending_of(self, namespace: str) -> int:
+        return self._usual.queue.count(namespace) + self._slow.queue.count(namespace)
 
     def _drop(self, lane: _MarkLane, uid: str, mark: _WaitingMark) -> None:
         """End a mark that was taken from a lane."""
         lane.queue.done(uid)
-        if not any(either.queue.count(mark.pod.namespace) for either in (self._usual, self._slow)):
-            self._troubled.discard(mark.pod.namespace)
+        if not self._pending_of(mark.pod.namespace):
+            self._troubled.pop(mark.pod.namespace, None)
         self._changed.set()
-
-    def _again(self, mark: _WaitingMark) -> None:
-        self._troubled.add(mark.pod.namespace)
-        self._put(mark, doubled(FIRST_PAUSE_SECONDS, mark.failures, LONGEST_PAUSE_SECONDS))
 
     def _put(self, mark: _WaitingMark, seconds: float) -> None:
         namespace, name, uid = mark.pod.namespace, mark.pod.name, mark.pod.uid
         lane = self._slow if namespace in self._troubled else self._usual
-        if lane.queue.count(namespace) >= WAITING_OF_NAMESPACE:
+        if self._pending_of(namespace) >= WAITING_OF_NAMESPACE:
             log.warning("pod %s/%s is not marked: too many of its namespace wait", namespace, name)
             return
         lane.queue.put(uid, namespace, asyncio.get_running_loop().time() + seconds, mark)

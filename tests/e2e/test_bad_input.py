@@ -280,7 +280,7 @@ async def test_an_overbooked_node_is_told(cluster: Cluster, daemon: Replica) -> 
     await cluster.occupy("s1-l1-1")
     (ours,) = await cluster.wait_pods("ours", 1)
     event = await cluster.wait_note(ours, "node s1-l1-1 has less", reason="NodeOversubscribed")
-    assert "held-s1-l1-1 (scheduler another)" in event["note"]
+    assert "held-s1-l1-1 (scheduler 'another')" in event["note"]
     assert (
         await daemon.metric("topology_scheduler_oversubscribed_nodes") == 1
         or (await cluster.fresh(ours))["status"]["phase"] == "Failed"

@@ -215,6 +215,24 @@ async def test_namespaces_whose_marks_are_not_written_do_not_hold_up_those_of_ot
 
 
 @virtual_time
+async def test_a_mark_that_failed_once_does_not_wait_for_thousands_of_those_that_fail_always() -> None:
+    failing = {"victim"}
+    marks = Marks(lambda pod: pod.namespace.startswith("hostile") or pod.namespace in failing, takes=10.0)
+    for number in range(TROUBLED_IN_FLIGHT):
+        marks.put(f"hostile{number}", 1_000)
+    await asyncio.sleep(60)
+    marks.put("victim", 3)
+    await asyncio.sleep(DELAY_SECONDS + 1)
+    failing.clear()
+    await asyncio.sleep(60)
+    assert {f"victim-{number}" for number in range(3)} <= marks.written
+    marks.refused = lambda pod: False
+    await asyncio.sleep(2 * LONGEST_PAUSE_SECONDS)
+    assert len(marks.written) == TROUBLED_IN_FLIGHT * 1_000 + 3 and not len(marks.marks), "none is forgotten"
+    assert not marks.marks._resting and not marks.marks._troubled
+
+
+@virtual_time
 async def test_one_pod_that_is_refused_for_good_keeps_no_other_of_its_namespace_from_being_marked() -> None:
     marks = Marks(lambda pod: pod.name == "p0")
     marks.put("a", 1_000)

@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -24,6 +24,7 @@ PHASES: Final = (Phase.explicit, Phase.generate)
 """A failure is enough: no example of it has to be small."""
 SECONDS: Final = 20.0
 """No further test is asked about a mutant once those before it take so much CPU without it."""
+POLL_SECONDS: Final = 0.01
 LONGEST: Final = 900
 """Seconds after which whoever only waits is ended."""
 SURVIVED, KILLED = 0, 1
@@ -170,15 +171,25 @@ def forked(tasks: Sequence[Callable[[], int]], limits: Sequence[float], jobs: in
     running: dict[int, int] = {}
     for number, (task, limit) in enumerate(zip(tasks, limits, strict=True)):
         if len(running) == jobs:
-            pid, status = os.wait()
+            pid, status = _first_to_end(running)
             yield running.pop(pid), status
         pid = os.fork()
         if not pid:
             _become(task, limit)
         running[pid] = number
     while running:
-        pid, status = os.wait()
+        pid, status = _first_to_end(running)
         yield running.pop(pid), status
+
+
+def _first_to_end(running: Iterable[int]) -> tuple[int, int]:
+    """Wait for one of these processes; return it with its status. Other children of this process are left alone."""
+    while True:
+        for pid in running:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                return pid, status
+        time.sleep(POLL_SECONDS)
 
 
 def _become(task: Callable[[], int], limit: float) -> Any:

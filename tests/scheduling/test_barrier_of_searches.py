@@ -12,8 +12,13 @@ from tests.helpers import make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, fabric, gang
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.barrier import ATTEMPT_OPERATIONS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
-from topo_scheduler.scheduling.instructions import CountFailure
+from topo_scheduler.scheduling.barrier import (
+    ATTEMPT_OPERATIONS,
+    FIRST_PAUSE_SECONDS,
+    FORGIVEN_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+)
+from topo_scheduler.scheduling.instructions import CountFailure, Preempt
 from topo_scheduler.scheduling.moving.machine import Moving
 from topo_scheduler.scheduling.preemption import machine
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
@@ -82,6 +87,9 @@ def test_a_search_for_victims_that_raises_pauses_and_others_have_theirs(
     d.step(FIRST_PAUSE_SECONDS - 2)
     assert len(counted(d)) == 1, "not before its pause is over"
     d.step(2)
+    if isinstance(error, OverBudgetError):
+        assert len(counted(d)) == 1, "what its namespace has left is less than what was too little"
+        d.step(FORGIVEN_SECONDS)
     assert len(counted(d)) == 2
     monkeypatch.undo()
     d.apply(make_pod("other", namespace="low", cpu="1m", node="s1-l1-1", scheduler="other", phase="Running"))
@@ -196,3 +204,26 @@ def test_a_namespace_whose_attempts_exceed_their_budget_gets_less(monkeypatch: p
     assert counted(d) == [("decision", "operations")]
     assert d.engine.barrier.budget("evil", d.now, None).operations == ATTEMPT_OPERATIONS // 4
     assert d.engine.barrier.budget("victim", d.now, None).operations == ATTEMPT_OPERATIONS
+
+
+def test_a_search_that_exceeds_a_lowered_budget_is_repeated_though_nothing_changes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def plan(planner: Any, ask: Any, *arguments: Any) -> Any:
+        asked = {amount for cls, _ in ask.groups for _, amount in cls.amounts}
+        charge(100_000 if 1000 in asked else 2 * machine.SEARCH_OPERATIONS)
+        return plan_preemption(planner, ask, *arguments)
+
+    monkeypatch.setattr(machine, "plan_preemption", plan)
+    d = full()
+    d.apply(*(urgent(f"heavy{number}", "team", number) for number in range(1, 5)))
+    d.step(1)
+    good = urgent("good", "team", created=1)
+    d.apply(good)
+    for _ in range(20):
+        d.step(1)
+    assert any("It is retried in " in told for told in d.told(good, Reason.FAILED_SCHEDULING))
+    for _ in range(30):
+        d.step(10)
+    assert {one.preemptor.name for one in d.said if isinstance(one, Preempt)} == {"good"}
+    assert counted(d).count(("preemption", "operations")) <= 10, "what was too little is not tried again"

@@ -6,7 +6,7 @@ their labels and are made again under their names; other schedulers take room.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 
 import msgspec
 import numpy as np
@@ -42,6 +42,7 @@ from topo_scheduler.scheduling.instructions import (
     Instruction,
     Nominate,
     Preempt,
+    RecordDecision,
 )
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.scheduling.queueing.queue import Place
@@ -82,8 +83,6 @@ class Cluster(RuleBasedStateMachine):
         self.bandwidths: dict[str, str] = {}
         """What gangs ask of the network, by name."""
         self.watch: deque[tuple[str, str, Node | Pod | None]] = deque()
-        self.sent: dict[str, float] = {}
-        """When the bind that was handed out last for a pod was decided."""
         self.flight: dict[str, Bind] = {}
         self.evictions: dict[str, Preempt] = {}
         self.tried: dict[str, Bind] = {}
@@ -398,7 +397,8 @@ class Cluster(RuleBasedStateMachine):
             assert workload.at(Stage.PENDING), "nodes are held for those who wait"
         for instruction in said:
             self.carry_out(instruction)
-        self.check_binds([one for one in said if isinstance(one, Bind)])
+        decided = {seat.uid for one in said if isinstance(one, RecordDecision) for seat in one.decision.seats}
+        self.check_binds([one for one in said if isinstance(one, Bind)], decided)
 
     def carry_out(self, instruction: Instruction) -> None:
         if isinstance(instruction, Bind):
@@ -448,8 +448,11 @@ class Cluster(RuleBasedStateMachine):
                     self.succeed(pod)
         self.both(lambda engine: engine.eviction_finished(uid, outcome, "", self.now))
 
-    def check_binds(self, binds: list[Bind]) -> None:
-        """Nothing is over what a node has by our own doing."""
+    def check_binds(self, binds: list[Bind], decided: Container[str]) -> None:
+        """Nothing is over what a node has by our own doing.
+
+        While a bind was held back, or its answer was lost, others may have come: that is seen before it is written.
+        """
         nodes = self.engine.world.nodes
         for bind in binds:
             row = nodes.row_of.get(bind.node)
@@ -457,9 +460,7 @@ class Cluster(RuleBasedStateMachine):
             assert entry is not None
             assert entry.assumed
             assert entry.node == bind.node
-            again = self.sent.get(bind.pod.uid) == bind.decided  # its answer was lost; others may have come meanwhile
-            self.sent[bind.pod.uid] = bind.decided
-            if row is not None and bind.decided == self.now and not again:
+            if row is not None and bind.pod.uid in decided:
                 assert nodes.overdrawn(row, entry.amounts) == []
 
     @precondition(lambda self: self.flight)

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.helpers import make_node, make_pod
+from tests.helpers import make_node, make_pod, timestamp
 from tests.scheduling.driver import fabric
 from topo_scheduler.api.annotations import GANG_COMPLETE, RANK
 from topo_scheduler.api.objects import Pod, PodCondition
@@ -420,3 +420,27 @@ def test_members_that_were_lost_do_not_count_beside_those_that_came_in_their_pla
             d.answer(uid, BindOutcome.WITHDRAWN, "admission refuses it")
         d.step(0.1)
     assert len(d.evicted()) == (0 if complete else 2)
+
+
+def test_a_member_that_is_being_deleted_does_not_count_beside_the_one_in_its_stead() -> None:
+    """A Job makes another while the first still runs: together they made up for a member that is never bound."""
+    d = Driver(fabric({"s1/l1": 6}))
+    pods, stead = gang(4), gang(5)[4]
+    stead.metadata.annotations = dict(pods[0].metadata.annotations)
+    refused = pods[3].metadata.uid
+
+    def go_on() -> None:
+        for uid in list(d.flight):
+            d.answer(uid, BindOutcome.REJECTED if uid == refused else BindOutcome.BOUND)
+
+    d.apply(*pods)
+    d.step()
+    go_on()
+    pods[0].metadata.deletion_timestamp = timestamp(d.now + 600)
+    d.apply(pods[0], stead)
+    for _ in range(40):
+        d.step(0.25)
+        go_on()
+    workload, _ = d.engine.workloads.of_pod(refused) or (None, None)
+    assert workload is not None and not workload.complete
+    assert set(d.evicted()) == {pods[1].metadata.name, pods[2].metadata.name, stead.metadata.name}

@@ -99,6 +99,29 @@ def test_a_new_leader_does_not_wait_for_it_either() -> None:
     assert d.where(high)
 
 
+def test_a_new_leader_waits_for_a_victim_as_long_as_its_predecessor_would_have() -> None:
+    grace = 2 * LONGEST_WAIT_SECONDS
+    before = driver({"s1/l1": 1, "s1/l2": 1})
+    low = running(before, "low", "s1-l1-1")
+    running(before, "other", "s1-l2-1", priority=1)
+    low.spec.termination_grace_period_seconds = int(grace)
+    before.apply(low)
+    before.run(urgent())
+    before.evict(low, gone=False)
+    going(before, low, grace, int(grace))
+    before.step(100)
+    before.step(LONGEST_WAIT_SECONDS)
+    assert before.preempted() == ["low"]
+    after, low, _ = two(grace - 100, int(grace))
+    high = urgent()
+    high.status.nominated_node_name = "s1-l1-1"
+    after.run(high)
+    after.step(LONGEST_WAIT_SECONDS + SLACK_SECONDS)
+    assert after.preempted() == []
+    after.step(LONGEST_WAIT_SECONDS)
+    assert after.preempted() == ["other"]
+
+
 def test_what_is_left_of_the_grace_period_counts() -> None:
     pod = make_pod("a", node="n")
     pod.spec.termination_grace_period_seconds = 40

@@ -59,7 +59,7 @@ def test_what_another_scheduler_takes_between_decision_and_bind_is_seen_before_t
     node = d.flight[pod.metadata.uid].node
     d.apply(make_pod("thief", gpus=4, scheduler="other", node=node))
     d.step()
-    assert any(node in message and "scheduler other" in message for message in d.complaints())
+    assert any(node in message and "scheduler 'other'" in message for message in d.complaints())
     assert "another scheduler took" in d.refused(pod.metadata.uid)
     d.settle(1)
     assert pod.spec.node_name not in ("", node)
@@ -74,6 +74,21 @@ def test_what_another_scheduler_overdraws_is_told_to_the_pods_of_the_node() -> N
     (message,) = d.told(pod, Reason.OVERSUBSCRIBED)
     assert "default/thief" in message
     assert len(d.complaints()) == 1
+
+
+def test_what_a_tenant_calls_its_scheduler_is_read_by_no_other() -> None:
+    """The API server takes any name, however often it changes: the others hear the same, and hear it once."""
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = make_pod("p", gpus=8, namespace="victim")
+    d.run(pod)
+    for number in range(5):
+        name = f"\x1b[31mrun https://evil.example/{number}\n"
+        d.apply(make_pod(f"thief-{number}", gpus=4, scheduler=name, node="s1-l1-1"))
+        d.step()
+    (message,) = set(d.told(pod, Reason.OVERSUBSCRIBED))
+    assert "a pod of another namespace" in message
+    assert "evil" not in message
+    assert all("evil" in text and text.isprintable() for text in d.complaints())
 
 
 def test_a_lack_of_what_the_pod_does_not_ask_for_does_not_keep_it_off() -> None:

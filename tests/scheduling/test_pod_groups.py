@@ -14,6 +14,7 @@ from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.reasons import GroupReason, Reason
+from topo_scheduler.scheduling.instructions import BindOutcome
 from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
 from topo_scheduler.state.groups import Disruption, Serving
 from topo_scheduler.state.workloads import Stage
@@ -169,6 +170,28 @@ def test_a_changed_minimum_is_understood_by_the_pods_that_wait() -> None:
     d.groups(make_group("g", 3, api=GroupApi.VOLCANO))
     d.settle()
     assert len(d.where(*waiting)) == 3
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["after the last pod that waited", "before it"])
+def test_a_gang_whose_minimum_becomes_what_runs_is_not_rolled_back_though_nobody_waits(gone: bool) -> None:
+    d = Driver(fabric({"s1/l1": 6}))
+    d.groups(make_group("g", 4, api=GroupApi.VOLCANO))
+    made = members(4, api=GroupApi.VOLCANO)
+    d.apply(*made)
+    d.step()
+    for pod in made[:3]:
+        d.answer(pod.metadata.uid)
+    d.answer(made[3].metadata.uid, BindOutcome.REJECTED)
+    if gone:
+        d.delete(made[3])
+        d.step(1)
+    d.groups(make_group("g", 3, api=GroupApi.VOLCANO))
+    if not gone:
+        d.delete(made[3])
+    for _ in range(20):
+        d.step(1)
+    assert d.evicted() == [], "a new leader would take it for complete"
+    assert next(iter(d.engine.workloads)).complete
 
 
 def test_a_group_that_is_deleted_is_waited_for_again() -> None:

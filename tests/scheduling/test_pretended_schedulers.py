@@ -72,3 +72,47 @@ def test_a_namespace_is_believed_again_once_a_pod_of_it_was_placed() -> None:
     d.apply(make_pod("next", cpu="1", scheduler="other", namespace="team"))
     d.step(0.1)
     assert d.engine.world.kept
+
+
+def test_small_pods_that_are_placed_prove_nothing_of_a_large_one_that_is_not() -> None:
+    nodes = [*(make_node(f"n{i}", "s/l", gpus=8) for i in range(2)), make_node("elsewhere", "s/l", gpus=0)]
+    d = Driver(nodes, leaves_room=True)
+    mine = [make_pod(f"t{i}", scheduler="no", node=f"n{i}", namespace="hostile", phase="Running") for i in range(2)]
+    mine.append(make_pod("w", gpus=8, scheduler="no", namespace="hostile"))
+
+    def bother() -> None:
+        """Another scheduler, which does exist, places a small pod of the tenant now and then."""
+        if not round(d.now) % 20:
+            small = make_pod(f"small{d.now}", cpu="1m", scheduler="default-scheduler", namespace="hostile")
+            d.apply(small)
+            small.spec.node_name = "elsewhere"
+            d.apply(small)
+            d.delete(small)
+        d.apply(*mine)
+
+    bother()
+    d.settle(1)
+    first, second = waits(d, 1, bother)
+    assert first <= 60
+    assert second <= 3
+
+
+def test_a_large_pod_that_was_placed_is_not_doubted_for_small_ones_after_it() -> None:
+    d = Driver([make_node(f"n{i}", gpus=0, cpu="6") for i in range(2)], leaves_room=True)
+    d.apply(make_pod("runs", scheduler="other", node="n0", namespace="team", phase="Running"))
+    large = make_pod("large", cpu="4", scheduler="other", namespace="team")
+    d.apply(large)
+    large.spec.node_name = "n1"
+    d.apply(large)
+    assert d.run(make_pod("waits", cpu="5")) == {}
+    for number in range(130):
+        small = make_pod(f"small{number}", cpu="1m", scheduler="other", namespace="team")
+        d.apply(small)
+        small.spec.node_name = "n1"
+        d.apply(small)
+        d.settle(1)
+        d.delete(small)
+    d.apply(make_pod("next", cpu="4", scheduler="other", namespace="team"))
+    d.step(0.1)
+    assert "team" not in d.engine.contested._doubted
+    assert d.engine.world.kept

@@ -68,3 +68,28 @@ def test_searches_of_workloads_that_are_gone_are_forgotten() -> None:
     assert len(d.engine.preempting._searches) <= machine.MOST_UNUSED
     d.engine.preempting.drop_caches()
     assert not d.engine.preempting._searches
+
+
+def test_searches_in_vain_of_the_most_urgent_keep_no_other_of_their_namespace_from_searching(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(machine, "PACE", 0.1)
+    d = driver({"s1/l1": 5})
+    for number in range(1, 6):
+        running(d, f"high-{number}", f"s1-l1-{number}", gpus=1, priority=1000)
+        for low in range(2):
+            running(d, f"low-{number}-{low}", f"s1-l1-{number}", gpus=3)
+    # So many namespaces that one may search less often than a workload that searched in vain looks again.
+    d.apply(*(make_pod(f"h{n}", gpus=8, cpu=f"{n + 1}", priority=10, namespace=f"hostile{n}") for n in range(12)))
+    d.apply(*(make_pod(f"vain{n}", gpus=8, cpu=f"{n + 100}m", priority=10, namespace="victim") for n in range(3)))
+    for number in range(160):
+        if number == 51:
+            assert d.preempted() == []
+            d.apply(make_pod("victim", gpus=3, priority=10, namespace="victim", created=1000))
+        running(d, f"noise-{number}", "s1-l1-1", gpus=0, priority=1000)
+        d.step(1)
+    assert len(d.preempted()) == 1
+    d.delete(*[pod for pod in d.pods.values() if pod.spec.priority == 10])
+    d.step(1)
+    assert not d.engine.preempting._lines
+    assert not d.engine.preempting._line_of

@@ -43,6 +43,29 @@ def test_ranks_of_members_that_come_and_go_are_not_remembered_without_end() -> N
         all_.leave(f"m{number}")
 
 
+def test_ranks_of_members_that_succeeded_are_not_remembered_without_end_where_no_size_is_known() -> None:
+    all_ = Workloads()
+    found_bound = replace(workload("g", 1), bound_earlier=True)
+    gang_ = all_.join(found_bound, replace(member("stays"), rank=0, stage=Stage.BOUND))
+    gang_.note_ran(gang_.members["stays"])
+    for number in range(1, 1000):
+        all_.join(workload("g"), replace(member(f"m{number}"), rank=number, stage=Stage.BOUND), describes=False)
+        gang_.note_ran(gang_.members[f"m{number}"])
+        all_.leave(f"m{number}", succeeded=True)
+        assert len(gang_.ran) <= 2 * 2 + MOST_LOST
+    assert gang_.ran[0] == "stays"
+
+
+def test_ranks_of_members_that_succeeded_count_where_the_size_is_known() -> None:
+    all_ = Workloads()
+    gang_ = all_.join(workload("g", 10**6), replace(member("stays"), rank=0, stage=Stage.BOUND))
+    for number in range(1, 1000):
+        all_.join(workload("g"), replace(member(f"m{number}"), rank=number, stage=Stage.BOUND), describes=False)
+        gang_.note_ran(gang_.members[f"m{number}"])
+        all_.leave(f"m{number}", succeeded=True)
+    assert len(gang_.ran) == 999
+
+
 def test_the_latest_wish_of_the_first_that_waits_holds() -> None:
     all_ = Workloads()
     all_.join(workload("g", 3), member("b"))

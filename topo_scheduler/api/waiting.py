@@ -29,7 +29,7 @@ class ReservationSpec(Model):
     expires: Seconds = 21_600.0
     """How long a reservation lasts after its expected start, or after the last pod that it waits for ended. If its
     workload is still pending then, the scheduler drops the reservation. The workload gets no other for the same
-    time."""
+    time. While other namespaces hold GPUs, ended pods of its own namespace do not count."""
     bare_gangs: bool = False
     """Whether gangs of bare pods get reservations: gangs defined by annotations only, without a controller or a
     PodGroup."""

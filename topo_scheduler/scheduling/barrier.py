@@ -77,10 +77,10 @@ def reason_of(error: Exception) -> Reason:
     return Reason.OVER_BUDGET if kind_of(error) != FAULT else Reason.SCHEDULER_ERROR
 
 
-def explained(error: Exception, phase: Activity, pause: float) -> str:
-    """Return what users read: what failed, why, and what to change."""
+def explained(error: Exception, phase: Activity, pause: float, *, alike: bool = False) -> str:
+    """Return what users read: what failed, why, and what to change. ``alike``: the same attempt would fail again."""
     again = f"It is retried in {pause:g} s."
-    if phase is Activity.PREEMPTION:  # the same search would end the same way
+    if alike:
         again = f"It is retried when pods or nodes have changed, after {pause:g} s at the earliest."
     if isinstance(error, OverBudgetError | MemoryError):
         why = str(error) or "it needs more memory than there is"
@@ -184,6 +184,7 @@ def failure_of(what: str, error: Exception, phase: Activity) -> list[Instruction
 
 __all__ = [
     "ATTEMPT_OPERATIONS",
+    "FORGIVEN_SECONDS",
     "WAKE_OPERATIONS",
     "Activity",
     "Backoff",

@@ -191,6 +191,8 @@ class Workload:
 
     By rank the uid of the last such member; empty if it has succeeded.
     """
+    kept_ranks: int = 0
+    """Number of these ranks after the last time that some were forgotten."""
     failing: bool = False
     """Whether a bind of the last decision failed."""
     set_aside: SetAside = NOT_SET_ASIDE
@@ -240,14 +242,21 @@ class Workload:
 
     def note_ran(self, member: Member) -> None:
         """Note that a member of an incomplete gang is bound. Ranks are bounded, as tenants can lose members at will."""
-        if member.rank >= 0 and not self.complete:
+        if member.rank >= 0 and not self.complete and not member.leaving:
             self.ran[member.rank] = member.uid
-            if len(self.ran) > 2 * len(self.members) + MOST_LOST:
+            if len(self.ran) > 2 * max(len(self.members), self.kept_ranks) + MOST_LOST:
                 self.forget_lost()
 
     def forget_lost(self) -> None:
-        """Forget the ranks of lost members: the scheduler places new members instead, which may have other ranks."""
-        self.ran = {rank: uid for rank, uid in self.ran.items() if not uid or uid in self.members}
+        """Forget the ranks of lost members: the scheduler places new members instead, which may have other ranks.
+
+        Members that are being deleted count as lost: a Job creates their replacements while they still run. So do
+        members that succeeded if the size is unknown: there could be any number of them.
+        """
+        size_known = size_of(self) > 0
+        staying = {uid for uid in self.ran.values() if uid in self.members and not self.members[uid].leaving}
+        self.ran = {rank: uid for rank, uid in self.ran.items() if uid in staying or (size_known and not uid)}
+        self.kept_ranks = len(self.ran)
 
     def recount(self) -> None:
         """Count the members again, after the caller replaced them."""

@@ -7,8 +7,9 @@ they ran there. Workloads that find no room beside it wait until the others are 
 watch is late, so that what others did is not known, nothing is decided, nor while many binds are on their way.
 
 A tenant can create pods for a scheduler that does not exist, and set the node of pods itself. So once a workload has
-waited in vain, some namespaces are left no more room: those of which no pod was seen pending and then bound meanwhile.
-They get room again as soon as such a pod is seen.
+waited in vain, a namespace is left no more room for its larger pods: those that request more than any of its pods that
+was seen pending and then bound meanwhile. Once such a pod with as large a request becomes bound, there is room again. A
+small pod that becomes bound proves nothing about a large pending one.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -42,6 +43,19 @@ LOST: Final = 5.0
 """Seconds after which the watch is not expected to tell of a bind any more."""
 MOST_DOUBTED: Final = 1024
 """Maximum namespaces that are left no room as no scheduler seems to bind their pods. Beyond it the set is cleared."""
+
+
+@dataclass(slots=True)
+class _Unproven:
+    """Requests of pods of other schedulers in one namespace: what pending or newly bound ones ``ask`` for ``since``.
+
+    ``placed`` is the request of those that were seen to become bound in that time. Both hold the largest amount of each
+    resource.
+    """
+
+    since: float
+    ask: Amounts = ()
+    placed: Amounts = ()
 
 
 @dataclass(slots=True)
@@ -84,10 +98,10 @@ class Contested:
         self._impatient: set[str] = set()
         self._unbound: dict[str, str] = {}
         """Uids of pods of other schedulers that were seen without a node, with the namespace of each."""
-        self._unproven: dict[str, float] = {}
-        """Namespaces with pending or newly bound pods of others, and since when none was seen to become bound."""
-        self._doubted: set[str] = set()
-        """Namespaces whose pods no room is left for."""
+        self._unproven: dict[str, _Unproven] = {}
+        """Namespaces with pending or newly bound pods of others, of which none that asks for as much became bound."""
+        self._doubted: dict[str, Amounts] = {}
+        """Namespaces that are left no room, except for pods that request no more than these amounts."""
 
     # ------------------------------------------------------------ facts in
 
@@ -107,16 +121,15 @@ class Contested:
                 continue
             namespace = pod.metadata.namespace
             if node:
-                if self._unbound.pop(uid, None) is not None:
-                    self._unproven.pop(namespace, None)
-                    self._doubted.discard(namespace)
-                self._heard_of(pod, now)
+                proven = self._unbound.pop(uid, None) is not None
+                if proven:
+                    self._proven(pod)
+                self._heard_of(pod, now, proven=proven)
             elif not pod.metadata.deletion_timestamp and not pod.spec.scheduling_gates:
                 self._unbound[uid] = namespace
-                if namespace not in self._doubted:
-                    self._unproven.setdefault(namespace, now)
+                if self._believed(namespace, asked := self._asked(pod), now):
                     self._waiting[uid] = now + WAITING
-                    self._usual = self._asked(pod)
+                    self._usual = asked
 
     def deleted(self, uid: str) -> None:
         """Forget a pod that is gone."""
@@ -130,16 +143,36 @@ class Contested:
         if known is not None and known.assumed:
             self._answered[uid] = now
 
-    def _heard_of(self, pod: Pod, now: float) -> None:
-        name, namespace = pod.spec.node_name, pod.metadata.namespace
+    def _proven(self, pod: Pod) -> None:
+        """Note that a pending pod of another scheduler became bound."""
+        namespace, requested = pod.metadata.namespace, self._asked(pod)
+        if (believed := self._doubted.get(namespace)) is not None:
+            self._doubted[namespace] = largest(requested, believed)
+        if (unproven := self._unproven.get(namespace)) is not None:
+            unproven.placed = largest(requested, unproven.placed)
+            if covers(unproven.placed, unproven.ask):
+                del self._unproven[namespace]
+
+    def _believed(self, namespace: str, requested: Amounts, now: float) -> bool:
+        """Return whether a pod with this request counts. If it does, note that no such pod became bound yet."""
+        believed = self._doubted.get(namespace)
+        if believed is not None and not covers(believed, requested):
+            return False
+        if believed is None:
+            unproven = self._unproven.setdefault(namespace, _Unproven(now))
+            unproven.ask = largest(requested, unproven.ask)
+        return True
+
+    def _heard_of(self, pod: Pod, now: float, *, proven: bool) -> None:
+        name = pod.spec.node_name
         node = self._nodes.pop(name, None) or _ContestedNode(now)
         self._nodes[name] = node
         node.until = now + USED
         newly_bound = pod.status.phase == "Pending" and self._world.ledger.get(pod.metadata.uid) is None
-        if newly_bound and namespace not in self._doubted:
-            self._unproven.setdefault(namespace, now)
+        asked = self._asked(pod) if newly_bound else ()
+        if newly_bound and (proven or self._believed(pod.metadata.namespace, asked, now)):
             self._last_bound = now
-            self._usual = asked = self._asked(pod)
+            self._usual = asked
             node.asked = largest(asked, node.asked) if node.recent > now else asked
             node.recent = now + RECENT
             if self._active and node.kept != self._wanted(node, now):
@@ -231,12 +264,17 @@ class Contested:
         return due
 
     def _doubt(self, now: float) -> None:
-        """Leave no more room for namespaces of which no pod became bound while a workload waited for them."""
-        unproven = {namespace for namespace, since in self._unproven.items() if since + self.config.patience <= now}
-        if len(self._doubted) > MOST_DOUBTED:
-            self._doubted.clear()
-        self._doubted |= unproven
-        for uid in [uid for uid in self._waiting if self._unbound.get(uid) in unproven]:
+        """Leave no more room for pods if none with such a request became bound while a workload waited for them."""
+        expired = {
+            namespace: None
+            for namespace, unproven in self._unproven.items()
+            if unproven.since + self.config.patience <= now
+        }
+        for namespace in expired:
+            if len(self._doubted) > MOST_DOUBTED:
+                self._doubted.clear()
+            self._doubted[namespace] = self._unproven.pop(namespace).placed
+        for uid in [uid for uid in self._waiting if self._unbound.get(uid) in expired]:
             del self._waiting[uid]
 
     def impatient(self, id_: str) -> bool:
@@ -281,6 +319,12 @@ def largest(one: Amounts, other: Amounts) -> Amounts:
     """Return the larger amount of each resource."""
     a, b = dict(one), dict(other)
     return tuple(sorted((column, max(a.get(column, 0), b.get(column, 0))) for column in a.keys() | b.keys()))
+
+
+def covers(amounts: Amounts, other: Amounts) -> bool:
+    """Return whether the first amounts are at least the other ones, for each resource."""
+    by_column = dict(amounts)
+    return all(by_column.get(column, 0) >= amount for column, amount in other)
 
 
 def _over(times: dict[str, float], now: float) -> Iterator[str]:

@@ -296,7 +296,7 @@ class Outcomes:
         if not (size and max(workload.bound, len(workload.ran)) >= size) and not workload.marked_members:
             return []
         bound = [m for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
-        whole = bool(size) and max(len(bound), len(workload.ran)) >= size
+        whole = bool(size) and max(sum(not m.leaving for m in bound), len(workload.ran)) >= size
         if not whole and not any(m.marked for m in bound):
             workload.marked_members = ()
             return []

@@ -230,6 +230,7 @@ class Arrivals:
         waiting = workload.at(Stage.PENDING)
         if waiting and (pod := self._pods.get(waiting[0].uid)) is not None:
             self.understand(pod, now)
+        self._describe(workload)
 
     def owner_changed(self, uid: str) -> None:
         """Note that an owner, or a PodGroup, appeared or changed: the pending pods below it are understood again."""
@@ -500,8 +501,10 @@ class Arrivals:
         self._out += self._outcomes.note_complete(workload, member)
 
     def _describe(self, workload: Workload | None) -> None:
-        """Give a gang that was found bound what its PodGroup says, and mark that as placed if it is."""
-        if workload is None or not workload.bound_earlier or (key := GroupKey.parse(workload.id)) is None:
+        """Apply its PodGroup to a gang that was found bound or has no pending member; mark the group if placed."""
+        if workload is None or not (workload.bound_earlier or not workload.pending):
+            return
+        if (key := GroupKey.parse(workload.id)) is None:
             return
         group = self._world.groups.get(key)
         if group is None or group.problem:

@@ -186,7 +186,10 @@ class PreemptionClaims:
                 occupant = entry.occupant if entry else None
                 if occupant is None or not occupant.terminating or occupant.priority >= workload.priority:
                     continue
-                if occupant.seconds_to_end(wall) <= LONGEST_WAIT_SECONDS:
+                remaining = occupant.seconds_to_end(wall)
+                # The previous leader also waited for its victims whose whole grace period is at most twice as long.
+                longest_grace = 2 * LONGEST_WAIT_SECONDS + SLACK_SECONDS
+                if remaining <= LONGEST_WAIT_SECONDS or remaining <= occupant.grace <= longest_grace:
                     going.append(occupant)
         victims = {occupant.uid: occupant.key for occupant in going}
         claim = PreemptionClaim(workload.id, workload.priority, nodes, victims, self._until(going, now))

@@ -14,7 +14,7 @@ import numpy as np
 from topo_scheduler.api.objects import DisruptionBudget, Pod
 from topo_scheduler.api.words import few_for
 from topo_scheduler.scheduling.attempts import Attempts
-from topo_scheduler.scheduling.barrier import Activity, explained, failure_of, pause_of
+from topo_scheduler.scheduling.barrier import FORGIVEN_SECONDS, Activity, explained, failure_of, pause_of
 from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
@@ -34,7 +34,7 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.budgets import Budgets
 from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.decision import Decision
-from topo_scheduler.state.operation_budget import OperationBudget, limited
+from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
 from topo_scheduler.state.workloads import Member, Workload, Workloads
 
 LOOK_AGAIN: Final = 1.0
@@ -60,6 +60,8 @@ class _VainSearches:
     sentence: str = ""
     times: int = 0
     until: float = 0.0
+    exceeded: int = 0
+    """Operations that the last search exceeded; 0 if it exceeded none."""
     users: int = 0
     """Workloads that share this search."""
 
@@ -91,6 +93,9 @@ class Preempting:
         """Keys of searches that no workload shares any more, the oldest first."""
         self._not_before: dict[str, float] = {}
         """Namespaces whose last search was in vain, and the earliest time of their next search, in seconds."""
+        self._lines: dict[str, dict[str, float]] = {}
+        """Workloads of each namespace that are due for a search, in order, and when each comes again, in seconds."""
+        self._line_of: dict[str, str] = {}
         self._stirred: tuple[int, int] = (0, 0)
 
     # ------------------------------------------------------------ facts in
@@ -124,6 +129,7 @@ class Preempting:
         """Forget a workload that is gone."""
         self._claims.forget(id_)
         self._leave_search(id_)
+        self._leave_line(id_)
         self._again.pop(id_, None)
 
     def claims(self, id_: str) -> bool:
@@ -206,9 +212,16 @@ class Preempting:
             search.users += 1
         stamp = self._stamp(now)
         if search.stamp == stamp:
+            self._leave_line(workload.id)
             return out, search.sentence
-        if now < (at := max(self._looks_at(workload.id), self._not_before.get(workload.namespace, 0.0))):
+        if (at := self._turn(workload, now)) > now:
             self._again[workload.id] = at
+            return out, search.sentence
+        self._leave_line(workload.id)
+        budget = budget or OperationBudget(SEARCH_OPERATIONS)
+        if budget.operations <= search.exceeded and budget.operations < SEARCH_OPERATIONS:
+            # It would end like the last search, and lower the budget of its namespace again.
+            self._again[workload.id] = now + FORGIVEN_SECONDS
             return out, search.sentence
         views = self._attempts.planner.views
         usable = np.logical_or.reduce([views.get(cls).eligible for cls, _ in ask.groups])
@@ -216,18 +229,23 @@ class Preempting:
         plan = None
         try:
             if candidates.pods or candidates.leaving:
-                with limited(budget or OperationBudget(SEARCH_OPERATIONS)):
+                with limited(budget):
                     plan = plan_preemption(self._attempts.planner, ask, layout, candidates, now, shares())
+            search.exceeded = 0
         except PluginError:
             raise
         except Exception as error:
             # Room that comes free helps the workload all the same: it is parked, and only this search pauses.
             failed(error)
-            search.times += 1
-            pause = pause_of(search.times)
-            search.until, search.stamp = now + pause, stamp
+            search.exceeded = budget.operations if isinstance(error, OverBudgetError) else 0
+            full_budget = not 0 < search.exceeded < SEARCH_OPERATIONS
+            search.times += full_budget
+            pause = pause_of(search.times) if full_budget else FORGIVEN_SECONDS
+            search.until, search.stamp = now + pause, stamp if full_budget else None
+            if not full_budget:  # with a larger budget it may find victims, though nothing has changed
+                self._again[workload.id] = search.until
             self._rest_after(workload.namespace, candidates, now)
-            search.sentence = explained(error, Activity.PREEMPTION, pause)
+            search.sentence = explained(error, Activity.PREEMPTION, pause, alike=full_budget)
             name = f"workload {workload.namespace}/{workload.name}"
             return out + failure_of(name, error, Activity.PREEMPTION), search.sentence
         if plan is None:
@@ -344,6 +362,35 @@ class Preempting:
         """Return when a workload may look for victims next."""
         search = self._search_of.get(id_)
         return max(self._claims.patient_until(id_), search.until if search else 0.0)
+
+    def _turn(self, workload: Workload, now: float) -> float:
+        """Return when a workload may search for victims: ``now`` if nothing prevents it.
+
+        After a pause of a namespace, its workloads search in the order in which they were refused during it. Otherwise
+        the most urgent workload, if it searches in vain each time, would keep the others from it forever. A workload
+        that does not come in time loses its turn.
+        """
+        own_due, namespace_due = self._looks_at(workload.id), self._not_before.get(workload.namespace, 0.0)
+        at = max(own_due, namespace_due)
+        if at <= now:
+            line = self._lines.get(workload.namespace, {})
+            first = next(iter(line), workload.id)
+            if first != workload.id and now < line[first] + LOOK_AGAIN:
+                at = now + LOOK_AGAIN
+            elif first != workload.id:
+                self._leave_line(first)
+        if at > now and own_due <= now:
+            self._lines.setdefault(workload.namespace, {})[workload.id] = at
+            self._line_of[workload.id] = workload.namespace
+        return at
+
+    def _leave_line(self, id_: str) -> None:
+        namespace = self._line_of.pop(id_, None)
+        if namespace is not None:
+            line = self._lines[namespace]
+            line.pop(id_, None)
+            if not line:
+                del self._lines[namespace]
 
     def _rest_after(self, namespace: str, candidates: Candidates, now: float) -> None:
         """Delay the next search of a namespace whose search was in vain."""
