@@ -8,7 +8,8 @@ from typing import Final
 
 from tests.docs.generate import ROOT
 
-PAGES: Final = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_GUIDES: Final = [ROOT / ".github" / name for name in ("CONTRIBUTING.md", "SECURITY.md")]
+PAGES: Final = [ROOT / "README.md", ROOT / "CHANGELOG.md", *_GUIDES, *sorted((ROOT / "docs").rglob("*.md"))]
 _LINK: Final = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _FENCE: Final = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 
