@@ -205,21 +205,28 @@ class Preempting:
         ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
         layout = crossed(self._world.layout, ask.woven)
         wanted = (ask.gang, ask.enforcement, ask.mixed_models, ask.within, ask.woven, ask.segments, ask.profiles)
-        search = self._search((workload.priority, *wanted, *ask.groups, *ask.running))
+        budget = budget or OperationBudget(SEARCH_OPERATIONS)
+        key = (workload.priority, *wanted, *ask.groups, *ask.running)
+        whole = self._searches.get(key)
+        if budget.operations < SEARCH_OPERATIONS:
+            # What ends for want of budget tells nothing to others that ask so: each namespace has its own.
+            key = (workload.namespace, key)
+        search = self._search(key)
         if self._search_of.get(workload.id) is not search:
             self._leave_search(workload.id)
             self._search_of[workload.id] = search
             search.users += 1
         stamp = self._stamp(now)
-        if search.stamp == stamp:
-            self._leave_line(workload.id)
-            return out, search.sentence
+        for known in (search, whole):
+            if known is not None and known.stamp == stamp:
+                self._leave_line(workload.id)
+                return out, known.sentence
         if (at := self._turn(workload, now)) > now:
             self._again[workload.id] = at
             return out, search.sentence
         self._leave_line(workload.id)
-        budget = budget or OperationBudget(SEARCH_OPERATIONS)
-        if budget.operations <= search.exceeded and budget.operations < SEARCH_OPERATIONS:
+        exceeded = max(search.exceeded, whole.exceeded if whole is not None else 0)
+        if budget.operations <= exceeded and budget.operations < SEARCH_OPERATIONS:
             # It would end as the last one did, and lower what its namespace has once more.
             self._again[workload.id] = now + FORGIVEN_SECONDS
             return out, search.sentence
@@ -238,14 +245,14 @@ class Preempting:
             # Room that comes free helps the workload all the same: it is parked, and only this search pauses.
             failed(error)
             search.exceeded = budget.operations if isinstance(error, OverBudgetError) else 0
-            whole = not 0 < search.exceeded < SEARCH_OPERATIONS
-            search.times += whole
-            pause = pause_of(search.times) if whole else FORGIVEN_SECONDS
-            search.until, search.stamp = now + pause, stamp if whole else None
-            if not whole:  # with more it may find something, though nothing has changed
+            alike = not 0 < search.exceeded < SEARCH_OPERATIONS
+            search.times += alike
+            pause = pause_of(search.times) if alike else FORGIVEN_SECONDS
+            search.until, search.stamp = now + pause, stamp if alike else None
+            if not alike:  # with more it may find something, though nothing has changed
                 self._again[workload.id] = search.until
             self._rest_after(workload.namespace, candidates, now)
-            search.sentence = explained(error, Activity.PREEMPTION, pause, alike=whole)
+            search.sentence = explained(error, Activity.PREEMPTION, pause, alike=alike)
             name = f"workload {workload.namespace}/{workload.name}"
             return out + failure_of(name, error, Activity.PREEMPTION), search.sentence
         if plan is None:
@@ -371,7 +378,9 @@ class Preempting:
         """
         looks, rests = self._looks_at(workload.id), self._not_before.get(workload.namespace, 0.0)
         at = max(looks, rests)
-        if at <= now:
+        if looks > now:
+            self._leave_line(workload.id)  # nobody waits for one that may not look yet
+        elif at <= now:
             line = self._lines.get(workload.namespace, {})
             first = next(iter(line), workload.id)
             if first != workload.id and now < line[first] + LOOK_AGAIN:
