@@ -7,6 +7,7 @@ nothing more is done for it. How claims end is said in `claims`.
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 import numpy as np
@@ -97,6 +98,8 @@ class Preempting:
         """Workloads of each that wait for that, the first first, and when they come again."""
         self._line_of: dict[str, str] = {}
         self._stirred: tuple[int, int] = (0, 0)
+        self._asked = -inf
+        """When it was asked last whether anything stirred."""
 
     # ------------------------------------------------------------ facts in
 
@@ -229,7 +232,7 @@ class Preempting:
         if budget.operations <= exceeded and budget.operations < SEARCH_OPERATIONS:
             # It would end as the last one did, and lower what its namespace has once more.
             self._again[workload.id] = now + FORGIVEN_SECONDS
-            return out, search.sentence
+            return out, search.sentence or (whole.sentence if whole is not None else "")
         views = self._attempts.planner.views
         usable = np.logical_or.reduce([views.get(cls).eligible for cls, _ in ask.groups])
         candidates = self._candidates(workload, usable, now, wall)
@@ -292,10 +295,12 @@ class Preempting:
         if claim is None or not self._claims.awaited(claim):
             self._again[workload.id] = max(self._looks_at(workload.id), now)
 
-    def stirred(self) -> bool:
-        """Return whether candidates or budgets changed since this was asked last."""
+    def stirred(self, now: float) -> bool:
+        """Return whether candidates or budgets changed since this was asked last, or a pod is left alone no more."""
         before, self._stirred = self._stirred, (self._world.ledger.occupied, self.budgets.changes)
-        return before != self._stirred
+        choice = self._claims.next_choice(self._asked)
+        self._asked = now
+        return before != self._stirred or (choice is not None and choice <= now)
 
     # ------------------------------------------------------------ evictions
 
@@ -353,7 +358,8 @@ class Preempting:
 
     def next_due(self) -> float | None:
         """Return when `due` must be asked next."""
-        times = (min(self._again.values(), default=None), self._claims.next_due())
+        choice = self._claims.next_choice(self._asked)
+        times = (min(self._again.values(), default=None), self._claims.next_due(), choice)
         return min((at for at in times if at is not None), default=None)
 
     # ------------------------------------------------------------ inside
