@@ -227,3 +227,24 @@ def test_a_search_that_exceeds_a_lowered_budget_is_repeated_though_nothing_chang
         d.step(10)
     assert {one.preemptor.name for one in d.said if isinstance(one, Preempt)} == {"good"}
     assert counted(d).count(("preemption", "operations")) <= 10, "what was too little is not tried again"
+
+
+def test_a_search_that_exceeds_a_lowered_budget_delays_none_of_other_namespaces_that_ask_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def plan(planner: Any, ask: Any, *arguments: Any) -> Any:
+        asked = {amount for cls, _ in ask.groups for _, amount in cls.amounts}
+        charge(100_000 if 1000 in asked else 2 * machine.SEARCH_OPERATIONS)
+        return plan_preemption(planner, ask, *arguments)
+
+    monkeypatch.setattr(machine, "plan_preemption", plan)
+    d = full()
+    d.apply(*(urgent(f"heavy{number}", "evil", number) for number in range(1, 5)))
+    for _ in range(10):
+        d.step(1)
+    d.apply(urgent("same", "evil"))
+    d.step()
+    assert counted(d).count(("preemption", "operations")) == 5
+    d.apply(urgent("victim", "victim", created=1))
+    d.step(1)
+    assert {one.preemptor.name for one in d.said if isinstance(one, Preempt)} == {"victim"}

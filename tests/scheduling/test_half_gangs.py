@@ -438,9 +438,40 @@ def test_a_member_that_is_being_deleted_does_not_count_beside_the_one_in_its_ste
     go_on()
     pods[0].metadata.deletion_timestamp = timestamp(d.now + 600)
     d.apply(pods[0], stead)
-    for _ in range(40):
+    for _ in range(6):
+        d.step(0.25)
+        go_on()
+    rebuilt = again([*pods[1:], stead, pods[0]])
+    rebuilt.step()
+    workload, _ = rebuilt.engine.workloads.of_pod(refused) or (None, None)
+    assert workload is not None and not workload.complete, "nor does a successor take it for complete"
+    for _ in range(34):
         d.step(0.25)
         go_on()
     workload, _ = d.engine.workloads.of_pod(refused) or (None, None)
     assert workload is not None and not workload.complete
     assert set(d.evicted()) == {pods[1].metadata.name, pods[2].metadata.name, stead.metadata.name}
+
+
+def test_a_successor_takes_a_gang_for_complete_of_which_all_ran_though_one_is_being_deleted() -> None:
+    pods = gang(4)
+    first = Driver(fabric({"s1/l1": 4}))
+    first.run(*pods)
+    pods[3].metadata.deletion_timestamp = timestamp(600)
+    second = again(pods)
+    second.step()
+    assert next(iter(second.engine.workloads)).complete
+
+
+def test_a_gang_of_which_a_pod_is_deleted_while_all_binds_are_on_their_way_does_not_stay_half() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = gang(4)
+    d.apply(*pods)
+    d.step()
+    del d.flight[pods[3].metadata.uid]
+    d.delete(pods[3])
+    d.settle(0.1)
+    d.step(ROLL_BACK_AFTER_SECONDS - 1)
+    assert d.evicted() == []
+    d.step(1.1)
+    assert sorted(d.evicted()) == ["g-0", "g-1", "g-2"]

@@ -116,3 +116,27 @@ def test_a_large_pod_that_was_placed_is_not_doubted_for_small_ones_after_it() ->
     d.step(0.1)
     assert "team" not in d.engine.contested._doubted
     assert d.engine.world.kept
+
+
+def test_a_pod_that_was_placed_once_does_not_prove_for_ever_that_others_are() -> None:
+    nodes = [*(make_node(f"n{i}", "s/l", gpus=8) for i in range(2)), make_node("elsewhere", "s/l", gpus=8)]
+    d = Driver(nodes, leaves_room=True)
+    d.apply(make_pod("full", gpus=8, node="elsewhere", namespace="other", phase="Running"))
+    mine = [make_pod(f"t{i}", scheduler="no", node=f"n{i}", namespace="hostile", phase="Running") for i in range(2)]
+    mine.append(make_pod("w", gpus=8, scheduler="no", namespace="hostile"))
+
+    def bother() -> None:
+        d.apply(*mine)
+
+    bother()
+    d.settle(1)
+    assert waits(d, 1, bother)[1] == 0
+    placed = make_pod("placed", gpus=8, scheduler="default-scheduler", namespace="hostile")
+    d.apply(placed)
+    placed.spec.node_name = "elsewhere"
+    d.apply(placed)
+    d.settle(1)
+    d.delete(placed)
+    first, second = waits(d, 1, bother)
+    assert first <= 60
+    assert second == 0

@@ -4,7 +4,9 @@ import pytest
 
 from tests.helpers import make_pod
 from tests.scheduling.test_preempting import driver, running
+from topo_scheduler.scheduling.instructions import EvictionOutcome
 from topo_scheduler.scheduling.preemption import machine
+from topo_scheduler.scheduling.preemption.claims import LEFT_ALONE
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
 
 
@@ -93,3 +95,16 @@ def test_searches_in_vain_of_the_most_urgent_keep_no_other_of_their_namespace_fr
     d.step(1)
     assert not d.engine.preempting._lines
     assert not d.engine.preempting._line_of
+
+
+def test_a_pod_whose_eviction_was_refused_is_chosen_again_though_nothing_happens() -> None:
+    d = driver({"s1/l1": 1})
+    low = running(d, "low", "s1-l1-1")
+    d.apply(make_pod("high", gpus=8, priority=10))
+    d.step()
+    d.engine.eviction_finished(low.metadata.uid, EvictionOutcome.REFUSED, "no", d.now)
+    d.step(LEFT_ALONE - 1)
+    assert d.preempted() == ["low"]
+    assert d.engine.next_due() == LEFT_ALONE
+    d.step(1)
+    assert d.preempted() == ["low", "low"]

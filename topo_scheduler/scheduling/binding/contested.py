@@ -158,9 +158,8 @@ class Contested:
         believed = self._doubted.get(namespace)
         if believed is not None and not covers(believed, requested):
             return False
-        if believed is None:
-            unproven = self._unproven.setdefault(namespace, _Unproven(now))
-            unproven.ask = largest(requested, unproven.ask)
+        unproven = self._unproven.setdefault(namespace, _Unproven(now))
+        unproven.ask = largest(requested, unproven.ask)
         return True
 
     def _heard_of(self, pod: Pod, now: float, *, proven: bool) -> None:

@@ -234,6 +234,8 @@ class Outcomes:
             self.half.gets_on(workload, now)
             self._hasten(workload, now)
             marks = self.note_complete(workload, member)
+            if not workload.complete and workload.bound == len(workload.members):
+                self.half.lacks_pods(workload, now)  # one was deleted while binds were on their way
             text = f"Successfully assigned {member.key} to {member.node}{sent.why}"
             return [*marks, EmitEvent(reference(member), False, Reason.SCHEDULED, text), *late]
         if withdrawn and outcome is BindOutcome.WITHDRAWN:
@@ -296,7 +298,9 @@ class Outcomes:
         if not (size and max(workload.bound, len(workload.ran)) >= size) and not workload.marked_members:
             return []
         bound = [m for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
-        whole = bool(size) and max(sum(not m.leaving for m in bound), len(workload.ran)) >= size
+        # Those that were found may have run together with one that is being deleted by now, and was not replaced.
+        found = {m.rank for m in bound if not m.decided and 0 <= m.rank < size} if workload.bound_earlier else ()
+        whole = bool(size) and max(sum(not m.leaving for m in bound), len(found), len(workload.ran)) >= size
         if not whole and not any(m.marked for m in bound):
             workload.marked_members = ()
             return []

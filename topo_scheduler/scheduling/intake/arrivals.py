@@ -418,7 +418,8 @@ class Arrivals:
         while self._speechless:
             id_, _ = self._speechless.popitem()
             if (workload := self._workloads.get(id_)) is not None:
-                self._speak(workload, now)
+                with guard(f"workload {workload.namespace}/{workload.name}", self._out, Activity.UNDERSTANDING):
+                    self._speak(workload, now)
 
     def _bound(self, pod: Pod, now: float) -> None:
         changed, problems = self._world.bound(pod)
@@ -460,7 +461,9 @@ class Arrivals:
             self.touch(workload)
             workload.bound_earlier = True
             workload.resumed |= not self.deciding
-            self._out += self._outcomes.note_complete(workload, workload.members[uid])
+            member = workload.members[uid]
+            member.leaving = pod.metadata.deletion_timestamp is not None
+            self._out += self._outcomes.note_complete(workload, member)
             self._describe(workload)
             if fresh and GroupKey.parse(gang) is not None:
                 self.owner_changed(gang)  # pods that name its PodGroup were understood before it was found

@@ -125,6 +125,10 @@ class PreemptionClaims:
         patience = self._left_alone.get(uid)
         return patience is not None and now < patience.until
 
+    def next_choice(self, since: float) -> float | None:
+        """Return when, after a moment, the next of these pods may be chosen again."""
+        return min((one.until for one in self._left_alone.values() if one.until > since), default=None)
+
     # ------------------------------------------------------------ making them
 
     def make(

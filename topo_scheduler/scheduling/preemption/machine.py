@@ -7,6 +7,7 @@ nothing more is done for it. How claims end is said in `claims`.
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 import numpy as np
@@ -97,6 +98,8 @@ class Preempting:
         """Workloads of each namespace that are due for a search, in order, and when each comes again, in seconds."""
         self._line_of: dict[str, str] = {}
         self._stirred: tuple[int, int] = (0, 0)
+        self._asked = -inf
+        """When `stirred` was called last, in seconds."""
 
     # ------------------------------------------------------------ facts in
 
@@ -205,24 +208,31 @@ class Preempting:
         ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
         layout = crossed(self._world.layout, ask.woven)
         wanted = (ask.gang, ask.enforcement, ask.mixed_models, ask.within, ask.woven, ask.segments, ask.profiles)
-        search = self._search((workload.priority, *wanted, *ask.groups, *ask.running))
+        budget = budget or OperationBudget(SEARCH_OPERATIONS)
+        key = (workload.priority, *wanted, *ask.groups, *ask.running)
+        unlimited = self._searches.get(key)
+        if budget.operations < SEARCH_OPERATIONS:
+            # A search that ends because of a lowered budget says nothing about other namespaces: each has its own key.
+            key = (workload.namespace, key)
+        search = self._search(key)
         if self._search_of.get(workload.id) is not search:
             self._leave_search(workload.id)
             self._search_of[workload.id] = search
             search.users += 1
         stamp = self._stamp(now)
-        if search.stamp == stamp:
-            self._leave_line(workload.id)
-            return out, search.sentence
+        for known in (search, unlimited):
+            if known is not None and known.stamp == stamp:
+                self._leave_line(workload.id)
+                return out, known.sentence
         if (at := self._turn(workload, now)) > now:
             self._again[workload.id] = at
             return out, search.sentence
         self._leave_line(workload.id)
-        budget = budget or OperationBudget(SEARCH_OPERATIONS)
-        if budget.operations <= search.exceeded and budget.operations < SEARCH_OPERATIONS:
+        exceeded = max(search.exceeded, unlimited.exceeded if unlimited is not None else 0)
+        if budget.operations <= exceeded and budget.operations < SEARCH_OPERATIONS:
             # It would end like the last search, and lower the budget of its namespace again.
             self._again[workload.id] = now + FORGIVEN_SECONDS
-            return out, search.sentence
+            return out, search.sentence or (unlimited.sentence if unlimited is not None else "")
         views = self._attempts.planner.views
         usable = np.logical_or.reduce([views.get(cls).eligible for cls, _ in ask.groups])
         candidates = self._candidates(workload, usable, now, wall)
@@ -285,10 +295,12 @@ class Preempting:
         if claim is None or not self._claims.awaited(claim):
             self._again[workload.id] = max(self._looks_at(workload.id), now)
 
-    def stirred(self) -> bool:
-        """Return whether candidates or budgets changed since this was asked last."""
+    def stirred(self, now: float) -> bool:
+        """Return whether candidates or budgets changed since this was asked last, or a pod is left alone no more."""
         before, self._stirred = self._stirred, (self._world.ledger.occupied, self.budgets.changes)
-        return before != self._stirred
+        choice = self._claims.next_choice(self._asked)
+        self._asked = now
+        return before != self._stirred or (choice is not None and choice <= now)
 
     # ------------------------------------------------------------ evictions
 
@@ -346,7 +358,8 @@ class Preempting:
 
     def next_due(self) -> float | None:
         """Return when `due` must be asked next."""
-        times = (min(self._again.values(), default=None), self._claims.next_due())
+        choice = self._claims.next_choice(self._asked)
+        times = (min(self._again.values(), default=None), self._claims.next_due(), choice)
         return min((at for at in times if at is not None), default=None)
 
     # ------------------------------------------------------------ inside
@@ -372,7 +385,9 @@ class Preempting:
         """
         own_due, namespace_due = self._looks_at(workload.id), self._not_before.get(workload.namespace, 0.0)
         at = max(own_due, namespace_due)
-        if at <= now:
+        if own_due > now:
+            self._leave_line(workload.id)  # no other workload waits for one that may not search yet
+        elif at <= now:
             line = self._lines.get(workload.namespace, {})
             first = next(iter(line), workload.id)
             if first != workload.id and now < line[first] + LOOK_AGAIN:

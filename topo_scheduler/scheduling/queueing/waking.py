@@ -100,7 +100,7 @@ class Waking:
         arrived, repelling = self._world.take_neighbours()
         claims, stored = self._world.around.storage.take_changes()
         sharing = self._attempts.sharing
-        fallen, victims_changed = sharing.take_fallen() if sharing is not None else (), self._preempting.stirred()
+        fallen, victims_changed = sharing.take_fallen() if sharing is not None else (), self._preempting.stirred(now)
         freed = self._world.links.take_freed()
         if self._is_late:
             self._late_rows.update(rows)
