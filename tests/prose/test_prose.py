@@ -1,0 +1,62 @@
+"""The language check finds what it should, written pages keep to it, and each class has a name of its own."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.prose.__main__ import ROOT, files, findings
+from tests.prose.extract import of_markdown, of_python, sentences
+from tests.prose.rules import RULES
+
+QUOTES_CODE = frozenset(
+    f"docs/{name}.md"
+    for name in (
+        "explanation/architecture",
+        "reference/cli",
+        "reference/events",
+        "reference/measurements",
+        "reference/metrics",
+        "reference/mutation",
+    )
+)
+"""Pages that quote help texts, messages or names of measurements, or name every package."""
+PAGES = [path for path in files() if path.suffix == ".md" and str(path.relative_to(ROOT)) not in QUOTES_CODE]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_keeps_to_the_guide(page: Path) -> None:
+    assert list(findings(page)) == []
+
+
+def test_the_check_finds_phrases_long_sentences_and_long_pages(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Title\n\nNobody waits.\n\n" + "word " * 26 + "end.\n\n```text\nnobody\n```\n" + "A b.\n" * 750)
+    found = list(findings(page))
+    assert [one.partition(":")[0] for one in found] == ["3", "5", "1"]
+    assert "«Nobody»" in found[0] and "27 words" in found[1] and "a page of" in found[2]
+
+
+def test_code_blocks_code_and_targets_of_links_are_no_prose() -> None:
+    text = "Run `nobody` and [read](nobody.md).\n\n```sh\nnobody\n```\n"
+    assert not any(rule.pattern.search(passage.text) for passage in of_markdown(text) for rule in RULES)
+
+
+def test_docstrings_comments_and_messages_are_read_and_keys_are_not() -> None:
+    source = '"""Nobody reads this now."""\nkeys = ["nobody"]\nf = f"{keys} says that nobody comes here"  # nobody\n'
+    texts = [passage.text for passage in of_python(source) if "nobody" in passage.text.lower()]
+    assert sorted(texts) == ["Nobody reads this now.", "X says that nobody comes here", "nobody"]
+
+
+def test_sentences_end_at_marks() -> None:
+    assert sentences("One here. Two; three: four!") == ["One here.", "Two;", "three:", "four!"]
+
+
+def test_each_class_has_a_name_of_its_own() -> None:
+    named = defaultdict(list)
+    for path in (ROOT / "topo_scheduler").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                named[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: paths for name, paths in named.items() if len(paths) > 1} == {}
