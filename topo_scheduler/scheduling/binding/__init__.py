@@ -1,1 +1,1 @@
-"""From a decision to bound pods: what is on its way, what was refused, and others who bind."""
+"""From a decision to bound pods: binds in flight, refusals, and other schedulers that bind pods."""

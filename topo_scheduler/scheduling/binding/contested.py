@@ -1,15 +1,19 @@
 """Nodes that other schedulers are filling right now.
 
-A Binding checks no capacity, and another scheduler does not see what is assumed here: both may take the last room of a
-node at the same moment, and its kubelet refuses one of the two. So while pods of others wait for a node, or got one a
-moment ago, room for some more of theirs is left on every node where pods of others are: it is charged to the node as if
-they ran there. Workloads that find no room beside it wait until the others are done, but not for ever. And while the
-watch is late, so that what others did is not known, nothing is decided, nor while many binds are on their way.
+The API server checks no capacity when it accepts a Binding, and another scheduler does not see what this one assumed.
+Both may take the last room of a node at the same moment, and the kubelet then rejects one of the two pods.
 
-A tenant can create pods for a scheduler that does not exist, and set the node of pods itself. So once a workload has
-waited in vain, a namespace is left no more room for its larger pods: those that request more than any of its pods that
-was seen pending and then bound meanwhile. Once such a pod with as large a request becomes bound, there is room again. A
-small pod that becomes bound proves nothing about a large pending one.
+So this scheduler reserves room while pods of other schedulers are pending, or just after one of them was bound. It
+reserves room for additional pods of that size on every node that runs pods of other schedulers. The node is charged as
+if those pods ran there. A workload that fits only without this reservation stays pending until the others are done, up
+to a limit. The scheduler decides nothing while the watch is late, because it does not know then what others did. It
+also decides nothing while many binds are in flight.
+
+A tenant can create pods for a scheduler that does not exist, and can set the node of pods itself. So after a workload
+has waited in vain, the scheduler stops reserving room for the larger pods of a namespace. These are pods that request
+more than any pod of that namespace that was seen pending and then bound during the wait. Once a pod with such a request
+becomes bound, the scheduler reserves room again. A small pod that becomes bound proves nothing about a large pending
+one.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -25,32 +29,38 @@ from topo_scheduler.state.requests import pod_amounts
 from topo_scheduler.state.resources import PODS, Amounts, as_amounts
 
 RECENT: Final = 30.0
-"""Seconds for which the largest pod of others that came to a node tells how much is left there, and for which few binds
-are on their way at once after others were active: they may be again at any moment."""
+"""Seconds for which the largest recent pod of other schedulers on a node sets the room reserved there.
+
+For the same time after others were active, few binds may be in flight at once: others may become active again at any
+moment.
+"""
 USED: Final = 600.0
-"""Seconds for which a node counts as one that others use, after anything was heard of a pod of theirs there."""
+"""Seconds for which a node counts as used by other schedulers, after the last news of one of their pods there."""
 SETTLED: Final = 2.0
-"""Seconds after the last pod of others was bound in which more may be on their way."""
+"""Seconds after other schedulers bound their last pod in which they may bind more."""
 WAITING: Final = 10.0
-"""Seconds for which a pod of others that waits is expected to be bound at any moment, after it last changed."""
+"""Seconds after its last change for which a pending pod of another scheduler is expected to be bound at any moment."""
 STALE: Final = 0.25
-"""Seconds by which the watch may be late before nothing is decided."""
+"""Seconds by which the watch may be late before the scheduler stops deciding."""
 AT_ONCE: Final = 8
-"""Binds on their way beside which no more are decided: the sooner each is written, the less can happen meanwhile."""
+"""Binds in flight at which the scheduler decides no more: the sooner each is written, the less can happen before."""
 FRESH: Final = 1.0
-"""Seconds after which a bind is not counted among those on their way: it may be repeated for long."""
+"""Seconds after which a bind no longer counts as in flight here: it may be retried for long."""
 LOST: Final = 5.0
-"""Seconds after which the watch is not expected to tell of a bind any more."""
+"""Seconds after which the watch is no longer expected to report a bind."""
 MOST_DOUBTED: Final = 1024
-"""Maximum namespaces that are left no room as no scheduler seems to bind their pods. Beyond it the set is cleared."""
+"""Maximum namespaces without reserved room, because no scheduler seems to bind their pods.
+
+Beyond it the set is cleared.
+"""
 
 
 @dataclass(slots=True)
 class _Unproven:
-    """Requests of pods of other schedulers in one namespace: what pending or newly bound ones ``ask`` for ``since``.
+    """Requests of pods of other schedulers in one namespace that no bind has confirmed yet.
 
-    ``placed`` is the request of those that were seen to become bound in that time. Both hold the largest amount of each
-    resource.
+    ``ask`` is the request of the pods that were pending or newly bound after ``since`` (seconds). ``placed`` is the
+    request of the pods that were seen to become bound in that time. Both hold the largest amount of each resource.
     """
 
     since: float
@@ -60,9 +70,10 @@ class _Unproven:
 
 @dataclass(slots=True)
 class _ContestedNode:
-    """A node that others use, until when. ``asked`` by the largest pod that came lately, until when that counts.
+    """A node that other schedulers use, ``until`` a time in seconds.
 
-    ``kept`` what is charged to the node of this ``uid``.
+    ``asked`` is the request of the largest pod that came lately; it counts until ``recent`` (seconds). ``kept`` is the
+    room charged to the node with this ``uid``.
     """
 
     until: float
@@ -73,22 +84,22 @@ class _ContestedNode:
 
 
 class Contested:
-    """Follows the pods of other schedulers, and leaves them room."""
+    """Follows the pods of other schedulers, and reserves room for them."""
 
     def __init__(self, scheduler_name: str, world: World, config: Contention) -> None:
         self.config = config
         self.paused = False
-        """Whether `pauses` said so when it was last asked."""
+        """Result of the last call of `pauses`."""
         self._looked = 0.0
         self._scheduler_name = scheduler_name
         self._world = world
         self._nodes: dict[str, _ContestedNode] = {}
-        """In the order in which they were heard of."""
+        """Nodes that other schedulers use, by name, in the order of their last news."""
         self._waiting: dict[str, float] = {}
-        """Pods of others that wait, and until when they are expected to be bound; in order of time."""
+        """Pending pods of other schedulers by uid, and until when they are expected to be bound; in order of time."""
         self._last_bound = -SETTLED
         self._usual: Amounts = ((PODS, 1),)
-        """What the pod of others asks that was last seen to wait or come."""
+        """Request of the pod of other schedulers that was last seen pending or newly bound."""
         self._active = False
         self._answered: dict[str, float] = {}
         self._stalled = False
@@ -99,14 +110,14 @@ class Contested:
         self._unbound: dict[str, str] = {}
         """Uids of pods of other schedulers that were seen without a node, with the namespace of each."""
         self._unproven: dict[str, _Unproven] = {}
-        """Namespaces with pending or newly bound pods of others, of which none that asks for as much became bound."""
+        """Namespaces with pending or newly bound pods of others, of which none with as large a request became bound."""
         self._doubted: dict[str, Amounts] = {}
-        """Namespaces that are left no room, except for pods that request no more than these amounts."""
+        """Namespaces without reserved room, except for pods that request no more than these amounts."""
 
     # ------------------------------------------------------------ facts in
 
     def applied(self, pods: Iterable[Pod], now: float) -> None:
-        """Take over where pods of others wait, run, and came to. To be told before the ledger is."""
+        """Record the pending, running and newly bound pods of other schedulers. Call it before updating the ledger."""
         for pod in pods:
             uid, node = pod.metadata.uid, pod.spec.node_name
             self._waiting.pop(uid, None)
@@ -132,19 +143,19 @@ class Contested:
                     self._usual = asked
 
     def deleted(self, uid: str) -> None:
-        """Forget a pod that is gone."""
+        """Forget a deleted pod."""
         self._waiting.pop(uid, None)
         self._unbound.pop(uid, None)
         self._answered.pop(uid, None)
 
     def answered(self, uid: str, now: float) -> None:
-        """Note that a Binding was written. Until the watch tells of it, it tells of nothing that came later."""
+        """Record that the API server wrote a Binding. Until the watch reports it, it reports nothing newer."""
         known = self._world.ledger.get(uid)
         if known is not None and known.assumed:
             self._answered[uid] = now
 
     def _proven(self, pod: Pod) -> None:
-        """Note that a pending pod of another scheduler became bound."""
+        """Record that a pending pod of another scheduler became bound."""
         namespace, requested = pod.metadata.namespace, self._asked(pod)
         if (believed := self._doubted.get(namespace)) is not None:
             self._doubted[namespace] = largest(requested, believed)
@@ -154,7 +165,7 @@ class Contested:
                 del self._unproven[namespace]
 
     def _believed(self, namespace: str, requested: Amounts, now: float) -> bool:
-        """Return whether a pod with this request counts. If it does, note that no such pod became bound yet."""
+        """Return whether a pod with this request counts. If it does, record that no such pod became bound yet."""
         believed = self._doubted.get(namespace)
         if believed is not None and not covers(believed, requested):
             return False
@@ -188,13 +199,13 @@ class Contested:
     # ------------------------------------------------------------ room that is left
 
     def settle(self, now: float) -> None:
-        """Leave room, or give it back, as it is by now."""
+        """Update the reservations to the present: reserve room for other schedulers, or release it."""
         for uid in list(_over(self._waiting, now)):
             del self._waiting[uid]
         for uid in list(_over(self._answered, now - LOST)):
             del self._answered[uid]
         late = next(iter(self._answered.values()), now) < now - STALE
-        # As long as the watch is late, nobody knows that the others are done.
+        # While the watch is late, the scheduler does not know whether the others are done.
         active = bool(self._waiting) or now < self._last_bound + SETTLED or (self._active and late)
         if active:
             self._last_active = now
@@ -218,10 +229,11 @@ class Contested:
             self._unproven.clear()
 
     def pauses(self, now: float, in_flight: Callable[[float], int]) -> bool:
-        """Whether nothing is to be decided beside others that lately were active: the watch is late, or enough is on
-        its way.
+        """Return whether to decide nothing for now, because other schedulers were active lately.
 
-        ``in_flight`` returns how many binds of ours were decided since a moment and not answered.
+        That is so while the watch is late, or while enough binds are in flight.
+
+        ``in_flight`` returns how many binds of this scheduler were decided since a moment and are not answered.
         """
         self.paused = self._careful and (self._stalled or in_flight(now - FRESH) >= AT_ONCE)
         return self.paused
@@ -238,7 +250,7 @@ class Contested:
         return min(due, default=None)
 
     def why(self) -> str:
-        """Return what to say to a workload that would find room, if none were left for others."""
+        """Return the message for a workload that would find room without the room reserved for other schedulers."""
         return (
             f"{len(self._world.kept)} node(s) keep room for pods of other schedulers that are being placed, for"
             f" {self.config.patience:g} s at most."
@@ -247,13 +259,16 @@ class Contested:
     # ------------------------------------------------------------ patience
 
     def failed(self, id_: str, now: float) -> None:
-        """Note that a workload found no room beside that which is left. It waits anew if it has waited before."""
+        """Record that a workload found no room outside the reservations.
+
+        A workload that waited before starts to wait again.
+        """
         self._impatient.discard(id_)
         if self._world.kept:
             self._patience.setdefault(id_, now + self.config.patience)
 
     def take_impatient(self, now: float) -> list[str]:
-        """Return the workloads to be tried because they waited long enough."""
+        """Return the workloads to retry because they waited long enough."""
         due = list(_over(self._patience, now))
         for id_ in due:
             del self._patience[id_]
@@ -263,7 +278,7 @@ class Contested:
         return due
 
     def _doubt(self, now: float) -> None:
-        """Leave no more room for pods if none with such a request became bound while a workload waited for them."""
+        """Stop reserving room for pods if none with such a request became bound while a workload waited for them."""
         expired = {
             namespace: None
             for namespace, unproven in self._unproven.items()
@@ -277,17 +292,17 @@ class Contested:
             del self._waiting[uid]
 
     def impatient(self, id_: str) -> bool:
-        """Whether a workload waited long enough for others."""
+        """Return whether a workload waited long enough for other schedulers."""
         return id_ in self._impatient
 
     def took(self, nodes: Iterable[str]) -> None:
-        """Leave no more room on nodes that a workload took, until somebody else's pod comes there."""
+        """Reserve no more room on nodes that a workload took, until a pod of another scheduler comes there."""
         for name in nodes:
             if (node := self._nodes.pop(name, None)) is not None:
                 self._give_back(name, node)
 
     def forget(self, id_: str) -> None:
-        """Forget a workload that has its place, or is gone."""
+        """Forget a workload that was placed or deleted."""
         self._patience.pop(id_, None)
         self._impatient.discard(id_)
 
@@ -306,7 +321,7 @@ class Contested:
 
     def _give_back(self, name: str, node: _ContestedNode, *, improve: bool = False) -> None:
         row = self._world.nodes.row_of.get(name)
-        # Of a node that was deleted meanwhile nothing is left to give back.
+        # A node that was deleted meanwhile has nothing to release.
         if row is not None and node.uid == self._world.nodes.uids[row]:
             self._world.keep(row, ())
             if improve:
@@ -327,7 +342,7 @@ def covers(amounts: Amounts, other: Amounts) -> bool:
 
 
 def _over(times: dict[str, float], now: float) -> Iterator[str]:
-    """Yield the names of which the time is over, of a mapping in order of time."""
+    """Yield the names whose time has passed, from a mapping in order of time."""
     for name, at in times.items():
         if at > now:
             return

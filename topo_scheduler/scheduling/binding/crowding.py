@@ -1,4 +1,4 @@
-"""What may happen to a pod between its decision and its bind: to the node, or to those that share it or its domain."""
+"""Changes between the decision on a pod and its bind: to its node, or to the pods that share its node or domain."""
 
 from topo_scheduler.scheduling.extensions.extension import Nodes
 from topo_scheduler.scheduling.rules.filters import UNSCHEDULABLE_TAINT, tolerated
@@ -8,7 +8,7 @@ from topo_scheduler.state.residents import Profile
 
 
 def closed_to(nodes: Nodes, cls: PodClass, row: int) -> str:
-    """Return what became of a node since it was chosen that keeps pods of a class away; empty if nothing did."""
+    """Return what happened to a node since it was chosen that excludes pods of a class; empty if nothing did."""
     if nodes.unschedulable[row] and not tolerated(UNSCHEDULABLE_TAINT, cls.tolerations):
         return "was cordoned"
     if not nodes.ready[row]:
@@ -20,9 +20,9 @@ def closed_to(nodes: Nodes, cls: PodClass, row: int) -> str:
 
 
 def crowded_out(around: FilterContext, cls: PodClass, profile: Profile, row: int) -> str:
-    """Return why a pod that counts as running on a row excludes, or is excluded by, somebody else; empty if nobody.
+    """Return why a pod counted as running on a row excludes another pod, or is excluded by one; empty if none does.
 
-    Affinity and spread are looked at when deciding only, as in Kubernetes.
+    The scheduler checks affinity and spread only when it decides, as kube-scheduler does.
     """
     constraints, residents = cls.constraints, around.residents
     if constraints is not None:

@@ -1,12 +1,14 @@
 """Gangs of which some members are bound and others are not: each is completed before long, or rolled back.
 
-The clock of a gang starts when something keeps it from being completed: a member finds no room, its bind fails or is
-not answered, a plugin fails, or the pods of the missing members do not exist. Every member that is bound starts it
-anew. When it has run out, all bound members are evicted, binds of which nothing was sent are taken back, others that
-are not settled are withdrawn, and the gang pauses, longer each time. A gang that ran complete once is left as it is:
-some of its members bear a condition that says so, so that the next leader knows it too.
+The clock of a gang starts when something keeps it from being completed. A member finds no room, its bind fails or gets
+no answer, a plugin fails, or the pods of the missing members do not exist. Every member that is bound restarts the
+clock. When the time is up, the scheduler evicts all bound members, takes back binds of which nothing was sent, and
+withdraws other binds that are not settled. The gang then backs off, longer each time.
 
-Until then the nodes that members had, whose binds failed, are kept from other workloads of the same or lower priority.
+A gang that ran complete once is never rolled back. Some of its members carry a condition that records this, so that the
+next leader knows it too.
+
+Until then the nodes of members whose binds failed stay reserved against other workloads of the same or lower priority.
 """
 
 from collections import deque
@@ -24,49 +26,49 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
 ROLL_BACK_AFTER_SECONDS: Final = 5.0
-"""How long a gang may stay half bound without another member being bound."""
+"""Seconds for which a gang may stay half bound without another member being bound."""
 IDLE_SECONDS: Final = 1.0
-"""For so long a decision of which nothing is written yet, as a rehearsal or volumes are awaited, holds that back."""
+"""Seconds for which an unwritten decision, which waits for a dry run or volumes, delays a rollback."""
 FIRST_PAUSE_SECONDS: Final = 5.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
 PART_INSTRUCTIONS: Final = 256
-"""Evictions, events and recalled binds of rollbacks that are handed out at once, two for each bound member."""
+"""Evictions, events and recalled binds of rollbacks that one part hands out, two for each bound member."""
 PART_SECONDS: Final = 0.1
-"""From one part to the next: a tenant can bind thousands of pods itself as a gang that is never complete."""
+"""Seconds between two parts: a tenant can itself bind thousands of pods as a gang that is never complete."""
 MARKED_MEMBERS: Final = 3
-"""Members of a complete gang that bear the condition: the fact outlives the loss of all but one of them."""
+"""Members of a complete gang that carry the condition: the fact survives the loss of all but one of them."""
 
 IdleSince = Callable[[str], float]
-"""Returns when the bind of a member, by uid, was decided; infinite once it was handed out to be written."""
+"""Returns when the bind of a member, by uid, was decided, in seconds; infinite once it was handed out to be written."""
 
 
 class HalfGangs:
-    """Follows gangs that are half bound. Costs nothing while there are none."""
+    """Follows gangs that are half bound. It costs nothing while there are none."""
 
     def __init__(self, world: World, workloads: Workloads) -> None:
         self._workloads = workloads
         self._clocks: dict[str, None] = {}
         self._succeeded: dict[str, None] = {}
-        """Gangs of which a member had succeeded before the first decision, by id."""
+        """Ids of gangs of which a member had succeeded before the first decision."""
         self._hanging: set[str] = set()
         self._withdrawn: set[str] = set()
         self._seats: dict[str, str] = {}
-        """Workload of each member whose node is kept, by uid."""
+        """Workload of each member whose node is reserved, by uid."""
         self.nominations = Nominations(world)
         self._later: dict[str, deque[Evict | EmitEvent | Recall]] = {}
-        """What rollbacks ask for and is not handed out yet, by id of the gang; gangs take turns."""
+        """Instructions of rollbacks that are not handed out yet, by id of the gang; gangs take turns."""
         self._next_part = 0.0
 
     # ------------------------------------------------------------ the clock
 
     def hindered(self, workload: Workload, since: float) -> None:
-        """Note that something has kept a gang from being completed since a moment."""
+        """Record that something has kept a gang from being completed since a moment."""
         if workload.half_bound_since is None and self._may_be_rolled_back(workload):
             workload.half_bound_since = since
             self._clocks[workload.id] = None
 
     def gets_on(self, workload: Workload, now: float) -> None:
-        """Note that a member was bound."""
+        """Record that a member was bound."""
         workload.progressed = now
         if workload.half_bound_since is not None:
             workload.half_bound_since = now
@@ -74,21 +76,21 @@ class HalfGangs:
             self.hindered(workload, now)  # the bind of another member failed before this one took effect
 
     def hangs(self, workload: Workload, member: Member, decided: float) -> None:
-        """Note that the API server answers, but not to the bind of a member, or to those before which it waits."""
+        """Record that the API server answers, but not to the bind of a member, or to binds that block this one."""
         self._hanging.add(member.uid)
         self.hindered(workload, max(workload.progressed, decided))
 
     def lacks_pods(self, workload: Workload, now: float) -> None:
-        """Start the clock of a half-bound gang whose missing members have no pods: no attempt comes that would."""
+        """Start the clock of a half-bound gang whose missing members have no pods: no attempt would start it."""
         if workload.gang and all(member.stage is Stage.BOUND for member in workload.members.values()):
             self.hindered(workload, now)
 
     def succeeded(self, gang: str) -> None:
-        """Note before the first decision that a member of a gang has succeeded."""
+        """Record, before the first decision, that a member of a gang has succeeded."""
         self._succeeded[gang] = None
 
     def begin(self) -> None:
-        """Take gangs of which a member has succeeded for complete: what marked them may have been that member."""
+        """Treat gangs of which a member has succeeded as complete: that member may have carried the condition."""
         for id_ in self._succeeded:
             workload = self._workloads.get(id_)
             if workload is not None and workload.bound_earlier:
@@ -96,22 +98,22 @@ class HalfGangs:
         self._succeeded.clear()
 
     def complete(self, workload: Workload) -> None:
-        """Note that all of a gang is bound."""
+        """Record that all members of a gang are bound."""
         workload.half_bound_since = None
         workload.rollbacks, workload.not_before = 0, 0.0
 
     def next_due(self, idle_since: IdleSince) -> float | None:
-        """Return when `take_due` must be asked next."""
+        """Return when to call `take_due` next."""
         part = [self._next_part] if self._later else []
         return min([due for _, due in self._half(idle_since)] + part, default=None)
 
     def take_due(self, now: float, idle_since: IdleSince) -> list[Workload]:
-        """Return the gangs that are to be rolled back now."""
+        """Return the gangs to roll back now."""
         self._let_go()
         return [workload for workload, due in self._half(idle_since) if now >= due]
 
     def pause(self, workload: Workload, now: float) -> float:
-        """Return until when a gang must not be tried; the present where it may be."""
+        """Return until when the scheduler must not retry a gang; ``now`` if it may retry it."""
         unsettled = any(
             (member.evicted and not member.leaving) or member.uid in self._withdrawn
             for member in workload.members.values()
@@ -121,7 +123,7 @@ class HalfGangs:
     # ------------------------------------------------------------ rolling back
 
     def roll_back(self, workload: Workload, now: float) -> list[str]:
-        """Begin to roll a gang back: see `part`; return the members whose binds are to be withdrawn, by uid."""
+        """Begin to roll a gang back: see `part`. Return the members whose binds are to be withdrawn, by uid."""
         pause = doubled(FIRST_PAUSE_SECONDS, workload.rollbacks + 1, LONGEST_PAUSE_SECONDS)
         workload.rollbacks += 1
         workload.not_before = now + pause
@@ -146,7 +148,7 @@ class HalfGangs:
         return [member.uid for member in withdrawn]
 
     def part(self, now: float) -> list[Instruction]:
-        """Return the next part of what rollbacks ask for, without pods that are gone meanwhile."""
+        """Return the next part of the instructions of rollbacks, without pods that were deleted meanwhile."""
         out: list[Instruction] = []
         if self._later and now >= self._next_part:
             self._next_part = now + PART_SECONDS
@@ -160,22 +162,22 @@ class HalfGangs:
                     if self._workloads.of_pod(instruction.pod.uid) is not None:
                         out.append(instruction)
                 if later:
-                    self._later[id_] = later  # behind the others
+                    self._later[id_] = later  # behind the other gangs
         return out
 
     def bound_too_late(self, workload: Workload, member: Member) -> list[Instruction]:
-        """Return what is to be done when a bind took effect that was to be withdrawn."""
+        """Return what to do when a bind took effect that the scheduler meant to withdraw."""
         if member.uid not in self._withdrawn or workload.complete:
             return []
         text = f"gang {workload.name} was rolled back before this bind took effect"
         return [*self._evict(member, text, text)]
 
     def is_withdrawn(self, uid: str) -> bool:
-        """Return whether a bind is to have no effect any more."""
+        """Return whether a bind was withdrawn, so that it must not take effect."""
         return uid in self._withdrawn
 
     def eviction_refused(self, workload: Workload, member: Member, message: str, now: float) -> list[Instruction]:
-        """Take over that a member stays for now: its gang is rolled back again after its pause, if it is half then."""
+        """Record that a member stays for now: after its backoff the gang is rolled back again, if still half bound."""
         member.evicted = False
         if self._may_be_rolled_back(workload):
             workload.half_bound_since = max(now, workload.not_before) - ROLL_BACK_AFTER_SECONDS
@@ -184,21 +186,21 @@ class HalfGangs:
         return [EmitEvent(reference(member), True, Reason.ROLLED_BACK, text)]
 
     def ended(self, uid: str) -> None:
-        """Note that a bind has ended, or that its pod is gone."""
+        """Record that a bind has ended, or that its pod was deleted."""
         self._hanging.discard(uid)
         self._withdrawn.discard(uid)
 
     # ------------------------------------------------------------ seats
 
     def keep_seat(self, workload: Workload, member: Member, node: str) -> None:
-        """Keep a node for a member that was not bound there, as long as its gang is half bound."""
+        """Reserve a node for a member that was not bound there, as long as its gang is half bound."""
         if half_bound(workload) and member.uid not in self._withdrawn:
             self._seats[member.uid] = workload.id
             seat = Nomination(_seat(member.uid), node, workload.priority, member.cls.amounts, None)
             self.nominations.put(seat)
 
     def own(self, workload: Workload) -> Mapping[str, object]:
-        """Return the seats that are kept for a workload."""
+        """Return the nodes reserved for members of a workload, by the names of their nominations."""
         if not self._seats:
             return {}
         return {_seat(uid): None for uid, id_ in self._seats.items() if id_ == workload.id}
@@ -206,7 +208,7 @@ class HalfGangs:
     # ------------------------------------------------------------ gangs that ran complete
 
     def bears(self, workload: Workload, member: Member) -> None:
-        """Note a member of a gang that bears the condition, as far as it must be known of that many."""
+        """Record a member of a gang that carries the condition, until `MARKED_MEMBERS` of them are known."""
         if (
             member.marked
             and member.uid not in workload.marked_members
@@ -215,10 +217,11 @@ class HalfGangs:
             workload.marked_members = (*workload.marked_members, member.uid)
 
     def marks(self, workload: Workload, *, spread: bool = False) -> list[Instruction]:
-        """Return what is to be written so that the next leader knows that a gang ran complete.
+        """Return the conditions to write so that the next leader knows that a gang ran complete.
 
-        ``spread``: over the order of ranks, as it becomes complete. For a bearer that leaves the member that came last
-        stands in: that is found at once, and a gang may have thousands of members, each of which is deleted.
+        ``spread``: choose the members evenly over the order of ranks, as the gang becomes complete. Otherwise the
+        member that came last replaces a marked one that leaves. That member is found at once. A gang may have
+        thousands of members, each of which is deleted.
         """
         if not workload.gang or not workload.complete:
             return []
@@ -243,7 +246,7 @@ class HalfGangs:
     # ------------------------------------------------------------ inside
 
     def _may_be_rolled_back(self, workload: Workload) -> bool:
-        # Of a gang that an older version bound it is not known whether it ran complete, unless a bind fails now.
+        # It is unknown whether a gang that an older version bound ran complete, unless a bind fails now.
         known = (
             not workload.bound_earlier
             or workload.attempts
@@ -259,9 +262,10 @@ class HalfGangs:
         return [(workload, due) for workload, due in dues if due < inf]
 
     def _due(self, workload: Workload, since: float, idle_since: IdleSince) -> float:
-        """Return when a gang is to be rolled back; infinite as long as binds are on their way: who is bound then?
+        """Return when to roll a gang back, in seconds; infinite while binds of it are being written.
 
-        One that hangs, or waits behind such, is no reason to wait.
+        Until those end, the scheduler does not know which members will be bound. A bind that hangs, or waits behind
+        such a bind, is no reason to delay the rollback.
         """
         assumed = (member.uid for member in workload.members.values() if member.stage is Stage.ASSUMED)
         idle = [idle_since(uid) for uid in assumed if uid not in self._hanging]
@@ -289,7 +293,7 @@ def _seat(uid: str) -> str:
 
 
 def _spread(members: list[Member], count: int) -> Iterable[Member]:
-    """Yield so many members, as far from one another in the order of ranks as can be."""
+    """Yield ``count`` members, as far from one another in the order of ranks as possible."""
     last = len(members) - 1
     for number in range(count):
         yield members[last * number // max(1, count - 1) if count > 1 else 0]

@@ -1,14 +1,15 @@
-"""Classes of pods that the API server refuses to bind: held back for a growing while, and then tried by one pod.
+"""Classes of pods that the API server refuses to bind: held back with growing backoff, and then tried with one pod.
 
 A webhook may reject every pod of a kind, for hours. Ten thousand such pods must not cost ten thousand requests again
-and again, and a gang must not be bound by half because the second half is refused. So the first refusal holds back all
-pods of that namespace and class. When their time is up, one workload is decided on and one pod of it for each such
-class is bound as a rehearsal (`dryRun=All`), which admission sees and nobody keeps. If that goes well, the pods of this
-workload are bound; the first that really is frees all others. If it is refused, nothing was written, and the time
-doubles.
+and again. Nor may a gang stay half bound because its second half is refused.
 
-A rehearsal that tells nothing (no answer, a webhook that does not take part in dry runs) is not waited for: the binds
-themselves tell.
+So the first refusal holds back all pods of that namespace and class. When their backoff ends, the scheduler decides on
+one workload. It first sends one bind for each such class as a dry run (`dryRun=All`): admission sees it, and the API
+server stores nothing. If the dry run succeeds, the scheduler binds the pods of this workload. The first pod that is
+really bound releases all others of its kind. If the dry run is refused, nothing was written, and the backoff doubles.
+
+A dry run may give no result: no answer, or a webhook that does not take part in dry runs. Then the scheduler does not
+wait for one: the binds themselves show it.
 """
 
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -24,24 +25,24 @@ from topo_scheduler.state.workloads import Member
 
 FIRST_HELD: Final = 1.0
 LONGEST_HELD: Final = 300.0
-"""Seconds for which a class is held back, doubled with each refusal."""
+"""Seconds for which a class is held back, doubled with each refusal: the first backoff, and the longest."""
 REMEMBERED: Final = 600.0
-"""Seconds after its time is up for which a class that nobody asked for is remembered."""
+"""Seconds after its backoff for which a class is remembered that no workload asked for."""
 MOST_CHARACTERS: Final = 1_024
-"""Of the API server's words that are kept of each kind: a webhook may write a megabyte."""
+"""Characters of the API server's message that are kept for each kind: a webhook may write a megabyte."""
 FEW: Final = 64
-"""Kinds among which those without pods are not searched for."""
+"""Number of kinds up to which the scheduler does not search for those without pods."""
 TURN: Final = 1.0
-"""Seconds in which the pod that is tried goes before all others of its class."""
+"""Seconds by which the pod that is tried precedes all others of its class."""
 STOPPED: Final = "pods like it were refused meanwhile"
-"""Why a bind that was decided on is not written."""
+"""Why a decided bind is not written."""
 
 Kind = tuple[str, PodClass]
-"""Namespace and class: what is refused together."""
+"""Namespace and class: pods with the same of both are refused together."""
 
 
 def kind_of(member: Member) -> Kind:
-    """Return what a pod is refused with."""
+    """Return the kind of a pod, with which it is refused."""
     return member.namespace, member.cls
 
 
@@ -49,9 +50,16 @@ def kind_of(member: Member) -> Kind:
 class Held:
     """A kind of pods that was refused.
 
-    ``count`` refusals, those of one attempt counted once; ``until`` when it may be tried again, in seconds; ``why`` the
-    API server's words; ``refused`` the workload that was refused last: another goes ``first`` next time, as a webhook
-    may tell pods of one kind apart; ``trial`` pods that are being tried now; ``waiting`` workloads that are set aside.
+    Attributes:
+        kind: namespace and class of the pods.
+        count: number of refusals; those of one attempt count once.
+        until: when it may be tried again, in seconds.
+        why: the API server's message.
+        refused: id of the workload that was refused last. Another one goes first next time, because a webhook may
+            distinguish pods of one kind.
+        trial: uids of the pods that are being tried now.
+        first: id of the workload that goes first next time.
+        waiting: ids of the workloads that are set aside.
     """
 
     kind: Kind
@@ -66,7 +74,7 @@ class Held:
 
 @dataclass(slots=True)
 class _Rehearsal:
-    """Pods of one decision, of which some are tried. ``waiting`` those of which the answer is not there."""
+    """Pods of one decision, of which some are tried. ``waiting`` holds the uids whose dry run is not answered yet."""
 
     seats: dict[str, Seat]
     binds: dict[str, Bind]
@@ -79,9 +87,9 @@ class HeldBack:
 
     def __init__(self) -> None:
         self._held: dict[Kind, Held] = {}
-        """In order of their last refusal."""
+        """Kinds that are held back, in order of their last refusal."""
         self._few = FEW
-        """At most so many are kept before those without pods are dropped."""
+        """Number of kinds above which the scheduler drops those without pods."""
         self._trial: dict[str, Held] = {}
         self._rehearsals: dict[str, _Rehearsal] = {}
         self._ended: list[_Rehearsal] = []
@@ -94,11 +102,11 @@ class HeldBack:
     # ------------------------------------------------------------ before a decision
 
     def must_wait(self, workload: str, members: Iterable[Member], now: float) -> tuple[float, str] | None:
-        """Return until when a workload is held back and the API server's words; None when it may be decided on.
+        """Return until when a workload is held back and the API server's message; None if it may be decided on.
 
         Args:
             workload: its id.
-            members: those that are to be placed.
+            members: those to place.
             now: seconds.
         """
         waits: tuple[float, str] | None = None
@@ -119,7 +127,7 @@ class HeldBack:
             return now
         if not held.first and workload != held.refused:
             held.first = workload
-        # All others come a little later: by then it is known how the first one fared.
+        # All others follow a little later: by then the result of the first one is known.
         return held.until if held.first in (workload, "") else held.until + TURN
 
     # ------------------------------------------------------------ from a decision to its binds
@@ -127,9 +135,9 @@ class HeldBack:
     def rehearse(
         self, members: Mapping[str, Member], seats: Sequence[Seat], binds: Sequence[Bind], *, every: bool = False
     ) -> list[Instruction] | None:
-        """Return what is to be tried before the binds of a decision; None when they may be written at once.
+        """Return the dry runs to send before the binds of a decision; None if the binds may be written at once.
 
-        One pod of each kind that is held back is tried, or ``every`` pod.
+        The scheduler tries one pod of each kind that is held back, or ``every`` pod.
         """
         tried: dict[Kind | str, str] = {bind.pod.uid: bind.pod.uid for bind in binds} if every else {}
         for bind in binds:
@@ -149,7 +157,7 @@ class HeldBack:
         return [DryRunBind(by_uid[uid]) for uid in tried.values()]
 
     def answered(self, uid: str, refused: str) -> None:
-        """Take over how a rehearsal ended: why it was refused, empty when it was not."""
+        """Record how a dry run ended: ``refused`` is the reason of a refusal, or empty."""
         rehearsal = self._rehearsals.get(uid)
         if rehearsal is None or uid not in rehearsal.waiting:
             return
@@ -159,7 +167,7 @@ class HeldBack:
             self._ended.append(rehearsal)
 
     def take_ended(self) -> tuple[list[tuple[list[Seat], list[Bind]]], list[str]]:
-        """Return the decisions whose rehearsals ended well, and the pods of those that were refused."""
+        """Return the decisions whose dry runs succeeded, and the uids of pods whose decisions were refused."""
         good: list[tuple[list[Seat], list[Bind]]] = []
         undone: list[str] = []
         for rehearsal in self._ended:
@@ -175,7 +183,7 @@ class HeldBack:
     def stops(self, member: Member, *, gets_on: bool) -> str:
         """Return why a decided pod must not be bound after all, or an empty string.
 
-        ``gets_on``: others of its gang are bound, so that it had better be completed.
+        ``gets_on``: other members of its gang are bound, so the scheduler had better complete the gang.
         """
         held = self._held.get(kind_of(member))
         if held is None or gets_on or member.uid in held.trial:
@@ -185,14 +193,14 @@ class HeldBack:
     # ------------------------------------------------------------ what came of it
 
     def refused(self, kind: Kind, workload: str, why: str, now: float) -> None:
-        """Note that a bind or a rehearsal of a workload was refused."""
+        """Record that the API server refused a bind or a dry run of a workload."""
         known = self._held.get(kind)
-        # What was on its way together is refused together, and counts as one.
+        # Binds that were in flight together are refused together, and count as one refusal.
         count = 1 if known is None else known.count + (now >= known.until)
         if known is not None:
             self._end_trial(known)
             del self._held[kind]
-        # Who waits comes again by itself, and is held back anew.
+        # Workloads that are held back come again by themselves, and are then held back again.
         until = now + doubled(FIRST_HELD, count, LONGEST_HELD)
         self._held[kind] = Held(kind, count, until, clipped(why, MOST_CHARACTERS), workload)
 
@@ -202,13 +210,13 @@ class HeldBack:
         return len(self._held) > self._few
 
     def keep(self, kinds: Container[Kind]) -> None:
-        """Forget all kinds but those of which there are pods; it is called seldom enough to look at all pods for it."""
+        """Forget all kinds without pods. It is called rarely enough that the caller can go through all pods for it."""
         for kind in [kind for kind in self._held if kind not in kinds]:
             self._free(kind)
         self._few = max(FEW, 2 * len(self._held))
 
     def forget_old(self, now: float) -> None:
-        """Forget the kinds of which no pod was tried for long; those that were refused last come last."""
+        """Forget the kinds of which no pod was tried for long; the ones refused last come last."""
         while self._held:
             held = next(iter(self._held.values()))
             if held.trial or now <= held.until + REMEMBERED:
@@ -216,13 +224,13 @@ class HeldBack:
             self._free(held.kind)
 
     def bound(self, uid: str) -> None:
-        """Note that a pod is bound: if it was on trial, pods like it are held back no longer."""
+        """Record that a pod is bound: if it was on trial, pods of its kind are no longer held back."""
         held = self._trial.get(uid)
         if held is not None:
             self._free(held.kind)
 
     def release(self, uid: str) -> None:
-        """Forget a pod whose bind has ended, or that is gone."""
+        """Forget a pod whose bind has ended, or which was deleted."""
         held = self._trial.pop(uid, None)
         if held is not None:
             held.trial.discard(uid)
@@ -236,16 +244,16 @@ class HeldBack:
                 self._ended.append(rehearsal)
 
     def is_tried(self, uid: str) -> bool:
-        """Return whether a decided pod waits for the answer to a rehearsal, its own or that of another."""
+        """Return whether a decided pod waits for the result of a dry run, its own or that of another pod."""
         return uid in self._rehearsals
 
     def pardon(self) -> None:
-        """Hold back nobody any longer: what refused them may have been repaired."""
+        """Release all kinds: the cause of the refusals may have been fixed."""
         for kind in list(self._held):
             self._free(kind)
 
     def take_freed(self) -> list[str]:
-        """Return the workloads that are held back no longer, since the last call."""
+        """Return the workloads that were released since the last call."""
         freed, self._freed = self._freed, {}
         return list(freed)
 

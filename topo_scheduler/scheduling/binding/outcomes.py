@@ -1,10 +1,12 @@
 """From a decision to bound pods: assume, bind, confirm; and what happens when a bind fails.
 
-All members are assumed before the first is bound. A bind that fails gives back what it held; the member is placed
-again near the others; pods like one that the API server refused are tried before they are bound (`held_back`). A gang
-that was never complete and can't be completed is rolled back: its bound members are evicted, and binds of which nothing
-was sent are taken back. A bind whose end is unknown keeps what it holds and is written again to the same node
-(`unsettled`).
+All members are assumed before the first is bound. A bind that fails releases the resources that it held, and the
+scheduler places the member again near the others. Pods like one that the API server refused are tried with a dry run
+before they are bound (`held_back`).
+
+A gang that was never complete and can't be completed is rolled back. The scheduler evicts its bound members, and takes
+back binds of which nothing was sent. A bind whose result is unknown keeps what it holds, and is written again to the
+same node (`unsettled`).
 """
 
 from dataclasses import dataclass
@@ -62,7 +64,7 @@ class _Sent:
 
 
 class Outcomes:
-    """Binds in flight and their ends."""
+    """Binds in flight and their results."""
 
     def __init__(self, world: World, workloads: Workloads, config: SchedulerConfig) -> None:
         self._world = world
@@ -72,22 +74,22 @@ class Outcomes:
         self.held_back = HeldBack()
         self._sent: dict[str, _Sent] = {}
         self._unsettled = Unsettled()
-        """Those that may have been written, or were not for a reason that passes."""
+        """Binds that may have been written, or were not written for a temporary reason."""
         self.half = HalfGangs(world, workloads)
 
     @property
     def in_flight(self) -> int:
-        """Binds written or to be written whose end is not known."""
+        """Number of binds, written or to be written, whose result is not known."""
         return len(self._sent)
 
     def decided_since(self, since: float) -> int:
-        """Return how many of them were decided after a moment."""
+        """Return how many of the binds in flight were decided after a moment."""
         return sum(1 for _ in takewhile(lambda sent: sent.bind.decided > since, reversed(self._sent.values())))
 
     def assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
-        """Hold all seats of a decision and return the binds to be written, or what goes before them.
+        """Assume all placements of a decision; return the binds to write, or the instructions that precede them.
 
-        All of them or, where anything raises, none.
+        If anything raises, none of them stays assumed.
         """
         fresh = [seat.uid for seat in decision.seats if self._world.ledger.get(seat.uid) is None]
         try:
@@ -98,7 +100,7 @@ class Outcomes:
             raise
 
     def _take_back(self, workload: Workload, member: Member) -> None:
-        """Give back what was held for a member whose bind was not asked for yet."""
+        """Release what was held for a member whose bind was not handed out yet."""
         self._world.around.storage.release(member.uid)
         self.forget(member.uid)
         self._world.take_back(member.uid)
@@ -129,19 +131,19 @@ class Outcomes:
             )
             self._sent[seat.uid] = _Sent(bind, _where(workload, seat, decision))
             binds.append(bind)
-        every = workload.rollbacks > 0  # admission may tell members apart: none is bound before all would be
+        every = workload.rollbacks > 0  # admission may tell members apart: try all before the first is bound
         tried = None
         if self.held_back or every:
             tried = self.held_back.rehearse(workload.members, decision.seats, binds, every=every)
         if tried is None:
             return self.volumes.hold(decision.seats, binds, now)
-        for seat in decision.seats:  # nothing is written for them yet, but nobody else gets them
+        for seat in decision.seats:  # nothing is written for them yet, but no other pod may take their volumes
             if seat.volumes:
                 self._world.around.storage.hold(seat.uid, seat.volumes)
         return tried
 
     def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
-        """Take over how a rehearsal ended. What is neither written nor refused tells nothing: the binds will."""
+        """Record how a dry run ended. One neither accepted nor refused shows nothing: the binds will."""
         found = self._workloads.of_pod(uid)
         if found is None or uid not in self._sent:
             return
@@ -151,7 +153,7 @@ class Outcomes:
         self.held_back.answered(uid, refused)
 
     def check(self, now: float) -> tuple[list[Instruction], list[tuple[str, str]]]:
-        """Return what can be done of what was decided, and the pods that will not be bound: uid and why."""
+        """Return the instructions for decided pods, and the pods that will not be bound: uid and reason."""
         self.held_back.forget_old(now)
         good, undone = self.held_back.take_ended()
         failed = [(uid, "") for uid in undone]
@@ -171,7 +173,7 @@ class Outcomes:
         return [*out, *ready], [*failed, *lost]
 
     def awaits(self, uid: str) -> bool:
-        """Return whether a bind was asked for whose end is not known."""
+        """Return whether a bind was requested whose result is not known."""
         return uid in self._sent
 
     def may_bind(self, uid: str) -> str:
@@ -188,7 +190,7 @@ class Outcomes:
         if row is None:
             return f"node {node} was deleted"
         closed = closed_to(self._world.nodes, found[1].cls, row)
-        # Half a gang would be worse; and what may be written already is not given to another pod.
+        # Half a gang would be worse. And the place of a bind that may be written already goes to no other pod.
         if closed and uid not in self._unsettled and not found[0].bound:
             return f"node {node} {closed}"
         over = self._world.nodes.overdrawn(row, found[1].cls.amounts)
@@ -208,7 +210,7 @@ class Outcomes:
         return ""
 
     def bind_finished(self, uid: str, outcome: BindOutcome, message: str, now: float) -> list[Instruction]:
-        """Take over how a bind ended."""
+        """Record how a bind ended; return what to do next."""
         sent = self._sent.get(uid)
         found = self._workloads.of_pod(uid)
         if sent is None or found is None:
@@ -239,17 +241,20 @@ class Outcomes:
             text = f"Successfully assigned {member.key} to {member.node}{sent.why}"
             return [*marks, EmitEvent(reference(member), False, Reason.SCHEDULED, text), *late]
         if withdrawn and outcome is BindOutcome.WITHDRAWN:
-            self._take_back(workload, member)  # why was told with the rollback
+            self._take_back(workload, member)  # the rollback reported the reason
             workload.failing = True
             return []
         return self._failed(workload, member, outcome, message, now)
 
     def recalled(self, uid: str, *, waited: bool) -> bool:
-        """Return whether a bind has ended as nothing was sent: it ``waited`` for its turn, or was not handed out."""
+        """Return whether a bind has ended because nothing was sent.
+
+        ``waited``: it was queued and not sent. A bind that was never handed out counts too.
+        """
         return uid in self._sent and self.half.is_withdrawn(uid) and (waited or not self._is_handed_out(uid))
 
     def settle(self, workload: Workload, member: Member, outcome: BindOutcome, now: float) -> None:
-        """Bring stage and ledger in line with the end of a bind, and do nothing else: taking it over raised."""
+        """Only bring stage and ledger in line with the result of a bind, because `bind_finished` raised."""
         if outcome is BindOutcome.BOUND:
             self.forget(member.uid)
             workload.set_stage(member, Stage.BOUND)
@@ -263,14 +268,14 @@ class Outcomes:
                 self._workloads.leave(member.uid)
 
     def hangs(self, uid: str) -> None:
-        """Note that the API server answers, but not to this bind."""
+        """Record that the API server answers, but not to this bind."""
         found = self._workloads.of_pod(uid)
         if found is not None and (sent := self._sent.get(uid)) is not None:
             self._unsettled.hangs(uid)
             self.half.hangs(*found, sent.bind.decided)
 
     def forget(self, uid: str) -> None:
-        """Drop a bind that has ended, or whose pod is gone; its end does not matter any more."""
+        """Drop a bind that has ended, or whose pod was deleted; its result does not matter any more."""
         self._sent.pop(uid, None)
         self._unsettled.drop(uid)
         self.half.ended(uid)
@@ -278,9 +283,9 @@ class Outcomes:
         self.volumes.release(uid)
 
     def note_complete(self, workload: Workload, member: Member) -> list[Instruction]:
-        """Note a gang of which enough members run: from now on it is never rolled back. Return what is to be marked.
+        """Record whether enough members of a gang run: from then on it is never rolled back. Return what to mark.
 
-        To be called after each change of a bound member. Most take the same time however many members there are.
+        Call it after each change of a bound member. Most calls take the same time however many members there are.
         """
         if member.stage is Stage.BOUND and not member.evicted:
             self.half.bears(workload, member)
@@ -290,15 +295,15 @@ class Outcomes:
         return self.note_size(workload)
 
     def note_size(self, workload: Workload) -> list[Instruction]:
-        """Do the same if the size of a gang may have changed: it is complete once that many members run."""
+        """Do the same if the size of a gang may have changed: the gang is complete once that many members run."""
         if workload.complete:
             return []
-        # Of one that was found bound nothing may have told the size yet.
+        # The size of a gang that was found bound may still be unknown.
         size = size_of(workload)
         if not (size and max(workload.bound, len(workload.ran)) >= size) and not workload.marked_members:
             return []
         bound = [m for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
-        # Those that were found may have run together with one that is being deleted by now, and was not replaced.
+        # Members that were found may have run together with one that is now being deleted and was not replaced.
         found = {m.rank for m in bound if not m.decided and 0 <= m.rank < size} if workload.bound_earlier else ()
         whole = bool(size) and max(sum(not m.leaving for m in bound), len(found), len(workload.ran)) >= size
         if not whole and not any(m.marked for m in bound):
@@ -311,7 +316,7 @@ class Outcomes:
         return [*(mark_placed(workload) if whole else []), *self.half.marks(workload, spread=True)]
 
     def hindered(self, workload: Workload, now: float) -> None:
-        """Note that a member has no room, or was not bound: a gang that stays half bound is rolled back before long."""
+        """Record that a member has no room, or was not bound: a gang that stays half bound is rolled back soon."""
         self.half.hindered(workload, now)
 
     def due(self, now: float) -> list[Instruction]:
@@ -325,7 +330,7 @@ class Outcomes:
         return [*again, *self.half.part(now)]
 
     def next_due(self) -> float | None:
-        """Return when `due` must be asked next."""
+        """Return when to call `due` next."""
         times = [due] if (due := self.half.next_due(self._idle_since)) is not None else []
         if (volumes := self.volumes.next_due()) is not None:
             times.append(volumes)
@@ -334,7 +339,7 @@ class Outcomes:
         return min(times, default=None)
 
     def check_overdrawn(self, pod: Pod) -> list[Instruction]:
-        """Return what to tell when a pod that others bound took what a node no longer had."""
+        """Return what to report when a pod that another scheduler bound took more than a node had left."""
         row = self._world.nodes.row_of.get(pod.spec.node_name)
         over = self._world.overdrawn(row) if row is not None else []
         if not over:
@@ -355,7 +360,7 @@ class Outcomes:
     # ------------------------------------------------------------ inside
 
     def _is_handed_out(self, uid: str) -> bool:
-        """Return whether a bind was handed out to be written: others wait for volumes, or are being tried."""
+        """Return whether a bind was handed out to be written. Other binds wait for volumes or a dry run."""
         return not (self.held_back.is_tried(uid) or self.volumes.holds_back(uid))
 
     def _idle_since(self, uid: str) -> float:
@@ -366,7 +371,7 @@ class Outcomes:
         return Withdraw(self._sent[uid].bind)
 
     def _hasten(self, workload: Workload, now: float) -> None:
-        """Write the other members again at once whose binds are not settled: a gang must not stay half."""
+        """Write the unsettled binds of the other members again at once: a gang must not stay half bound."""
         if self._unsettled and workload.gang and not workload.complete:
             for member in workload.at(Stage.ASSUMED):
                 self._unsettled.hasten(member.uid, now)
@@ -381,7 +386,7 @@ class Outcomes:
         workload.make_pending(member)
         if outcome is BindOutcome.REJECTED and leaf is not None:
             self._world.history.note(leaf, now, good=False)
-        # All binds of a decision fail for one reason as a rule: they count as one attempt.
+        # The binds of a decision usually fail for one reason: they count as one attempt.
         workload.attempts += not workload.failing
         workload.failing = True
         self.hindered(workload, now)
@@ -389,12 +394,12 @@ class Outcomes:
             self._workloads.leave(member.uid)
             return []
         if message in ("", STOPPED, member.withdrawn):
-            return []  # what holds it back is told with its next attempt
+            return []  # the next attempt reports what holds it back
         return [EmitEvent(reference(member), True, Reason.BIND_FAILED, f"Binding to {node} failed: {message}")]
 
     def _roll_back(self, workload: Workload, now: float) -> None:
         for uid in filter(self._is_handed_out, self.half.roll_back(workload, now)):
-            # The next try is made with `dryRun`, so that none of the gang is bound before this one would be.
+            # The next attempt is made with `dryRun`, so no member of the gang is bound before this one would be.
             self._hold_back(workload, workload.members[uid], "its bind was not answered", now)
             self._unsettled.hasten(uid, now)
 
@@ -404,17 +409,17 @@ class Outcomes:
             self.held_back.keep({kind_of(one) for each in self._workloads for one in each.members.values()})
 
     def backoff(self, workload: Workload, message: str = "") -> float:
-        """Return the seconds to wait before a workload whose binds failed, as a message says, is tried again."""
+        """Return the backoff in seconds of a workload whose binds failed; ``message`` is the reason."""
         if message == STOPPED:
-            return 0.0  # it is held back with those like it
+            return 0.0  # `held_back` delays it with the other pods of its kind
         first, most = self._config.pod_initial_backoff_seconds, self._config.pod_max_backoff_seconds
         if workload.half_bound_since is not None:
-            most = min(most, ROLL_BACK_AFTER_SECONDS / 3)  # it must be tried again before its time is up
+            most = min(most, ROLL_BACK_AFTER_SECONDS / 3)  # it must be retried before it is rolled back
         return doubled(first, workload.attempts, most)
 
 
 def mark_placed(workload: Workload) -> list[Instruction]:
-    """Return what is to be marked of a workload of which as many run as must at once."""
+    """Return the conditions to write for a workload of which the required minimum runs at once."""
     text = (
         f"{workload.bound} pods are bound, {workload.size} at once was the minimum"
         if workload.gang
@@ -424,18 +429,18 @@ def mark_placed(workload: Workload) -> list[Instruction]:
 
 
 def mark_group(workload: Workload, reason: GroupReason, message: str) -> list[Instruction]:
-    """Return the condition of the workload's PodGroup, if it has one of Kubernetes."""
+    """Return the condition of the workload's PodGroup, if it has a native one of Kubernetes."""
     group = workload.group
     if group is None or group.key.api is not GroupApi.NATIVE:
         return []
     key, placed = group.key, reason is GroupReason.SCHEDULED
     if group.scheduled:
-        return []  # that later pods find no room does not take back that it was placed
+        return []  # the group was placed, even if later pods find no room
     return [MarkGroup(key.namespace, key.name, group.uid, group.version, placed, reason, message)]
 
 
 def _shared_annotations(workload: Workload, decision: Decision) -> dict[str, str]:
-    """Return what is written on every pod of a decision."""
+    """Return the annotations that every pod of a decision gets."""
     annotations = {}
     if decision.score is not None:
         annotations[SCORE] = f"{decision.score.total / 1000:.3f}"
@@ -450,13 +455,13 @@ def _shared_annotations(workload: Workload, decision: Decision) -> dict[str, str
 
 
 def _annotations(workload: Workload, member: Member, seat: Seat, wall: float) -> dict[str, str]:
-    """Return what is written on one of them besides."""
+    """Return the additional annotations of one pod of a decision."""
     annotations = {}
     kind = workload.request.expected_duration_kind
     expected = inf if kind in ("", "Pod") else workload.request.expected_duration
     expected = min(expected, max(1.0, member.ends_by - wall))
     if expected < inf and kind != "Pod":
-        # Nobody looks at the owners of bound pods.
+        # The scheduler does not read the owners of bound pods.
         annotations[EXPECTED_DURATION] = written_duration(expected)
     if member.charged_gpus:
         annotations[CHARGED_GPUS] = str(member.charged_gpus)

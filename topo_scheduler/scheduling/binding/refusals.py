@@ -1,7 +1,7 @@
-"""What was refused lately, and what follows from it.
+"""Recent refusals by kubelets, and their consequences.
 
-A kubelet that refuses a pod knows something this scheduler does not: pods like it leave the node alone for a growing
-while, and all pods like it less until the memory fades.
+A kubelet that refuses a pod knows something this scheduler does not. So the scheduler keeps pods like it off the node
+for a growing time, and ranks the node lower for other pods until the penalty fades.
 """
 
 from collections.abc import Iterator
@@ -11,63 +11,64 @@ from typing import Final
 from topo_scheduler.state.classes import PodClass
 
 KUBELET_REFUSALS: Final = ("OutOf", "UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity")
-"""Beginnings of the ``status.reason`` of a pod that its kubelet refused."""
+"""Prefixes of the ``status.reason`` of a pod that its kubelet refused."""
 HALF_LIFE: Final = 300.0
-"""Seconds in which half of a node's penalty is forgotten."""
+"""Seconds in which a node's penalty halves."""
 FIRST_CLOSED: Final = 5.0
 LONGEST_CLOSED: Final = 300.0
-"""Seconds for which a node is left alone, doubled with each refusal that is not forgotten."""
+"""Seconds for which a node is excluded, doubled with each refusal in memory: the first time, and the longest."""
 NAMESPACES: Final = 2
-"""Namespaces whose pods must have been refused before it counts against a node for all."""
+"""Number of namespaces whose pods a kubelet must refuse before that counts against the node for all."""
 FORGOTTEN_POINTS: Final = 100
 """Thousandths of a refusal below which it is forgotten."""
 
 
 @dataclass(slots=True)
 class Penalty:
-    """A node's refusals. ``points`` thousandths of one refusal as of ``at`` (seconds)."""
+    """A node's refusals: ``points`` in thousandths of one refusal, as of ``at`` (seconds)."""
 
     points: int
     at: float
 
     def now(self, now: float) -> int:
-        """Return the points that are left."""
+        """Return the points that remain."""
         return int(self.points * 0.5 ** (max(0.0, now - self.at) / HALF_LIFE))
 
 
 class Penalties:
-    """Refusals by node and namespace, fading; and which nodes which classes keep away from meanwhile.
+    """Refusals by node and namespace, which fade; and the nodes that are excluded for some classes until then.
 
-    Pods of a namespace keep away from where pods like them were refused. All others follow, and the node ranks lower,
-    only once the kubelet refused pods of several namespaces: one tenant alone can have its pods refused on purpose.
+    Pods of a namespace avoid the nodes where pods like them were refused. Once the kubelet refused pods of several
+    namespaces, all others avoid the node too, and it ranks lower. One tenant alone can have its pods refused on
+    purpose.
     """
 
     def __init__(self) -> None:
         self._of: dict[str, dict[str, Penalty]] = {}
         self._until: dict[tuple[PodClass, str], dict[str, float]] = {}
-        """By class and node, until when the node is left alone by namespace."""
+        """Until when a node is excluded, in seconds: by class and node, then by namespace."""
         self._shunned: dict[PodClass, dict[str, frozenset[str]]] = {}
-        """By class, the nodes that are left alone, with the namespaces whose pods were refused there."""
+        """By class, the nodes that are excluded, with the namespaces whose pods were refused there."""
 
     def __len__(self) -> int:
         return len(self._of) + len(self._until)
 
     @property
     def any_shunned(self) -> bool:
-        """Whether any node is left alone."""
+        """Whether any node is excluded."""
         return bool(self._shunned)
 
     def shunned(self, namespace: str, cls: PodClass) -> frozenset[str]:
-        """Return the nodes that pods of a class and a namespace keep away from."""
+        """Return the nodes that are excluded for pods of a class and a namespace."""
         nodes = self._shunned.get(cls)
         if not nodes:
             return frozenset()
         return frozenset(node for node, whose in nodes.items() if namespace in whose or len(whose) >= NAMESPACES)
 
     def refused(self, node: str, namespace: str, cls: PodClass, now: float) -> bool:
-        """Note that a node's kubelet refused a pod; return whether that counts against the node for all.
+        """Record that a node's kubelet refused a pod; return whether that counts against the node for all.
 
-        Only pods like it keep away: others may have been welcome.
+        It excludes the node only for pods like it: the kubelet may accept others.
         """
         here = self._of.setdefault(node, {})
         known = here.get(namespace)
@@ -89,13 +90,13 @@ class Penalties:
             del self._shunned[cls]
 
     def forget(self, node: str) -> None:
-        """Forget a node that is gone."""
+        """Forget a deleted node."""
         self._of.pop(node, None)
 
     def levels(self, now: float) -> Iterator[tuple[str, int]]:
-        """Yield each node that refused pods of several namespaces, and its whole refusals, at least 1.
+        """Yield each node that refused pods of several namespaces, and its number of refusals, rounded, at least 1.
 
-        Where less than a tenth of a refusal is left of a namespace, those are forgotten.
+        Refusals of a namespace are forgotten once less than a tenth of one remains.
         """
         for node, here in list(self._of.items()):
             points = {namespace: penalty.now(now) for namespace, penalty in here.items()}
@@ -108,7 +109,7 @@ class Penalties:
                 yield node, max(1, (sum(points[namespace] for namespace in here) + 500) // 1000)
 
     def reopened(self, now: float) -> list[str]:
-        """Return the nodes of which the time is up for pods of a class, and note that they are open to these."""
+        """Return the nodes whose exclusion for pods of a class has ended, and end it."""
         found = set()
         for (cls, node), until in list(self._until.items()):
             over = [namespace for namespace, at in until.items() if at <= now]
@@ -123,5 +124,5 @@ class Penalties:
         return sorted(found)
 
     def next_change(self) -> float | None:
-        """Return when a node is open to pods of a class again, None when all are."""
+        """Return when the next exclusion of a node ends, in seconds; None if there is none."""
         return min((at for until in self._until.values() for at in until.values()), default=None)

@@ -1,9 +1,9 @@
-"""Binds of which it is not known if they were written: each is written again to the same node, after a pause.
+"""Binds whose result is unknown: the scheduler writes each again to the same node, after a backoff.
 
-The pause stays short while the API server is away as a whole: it is back for all binds at once. It grows with each
-attempt in a row that was not answered although the API server answered otherwise, as behind a webhook that hangs or
-fails: thousands of such binds must not be written every second for hours. Once one of them is answered, the others of
-its namespace are written again at once.
+The backoff stays short while the whole API server is unreachable: it comes back for all binds at once. It grows with
+each attempt in a row that got no answer although the API server answered other requests. That happens behind a webhook
+that hangs or fails: thousands of such binds must not be written every second for hours. Once one of them is answered,
+the scheduler writes the others of its namespace again at once.
 """
 
 import heapq
@@ -15,12 +15,12 @@ from topo_scheduler.scheduling.pauses import doubled
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
-"""Pause after the first attempt that was not answered, doubled with each further one, and the longest."""
+"""Backoff after the first attempt without an answer, doubled with each further one; and the longest backoff."""
 
 
 @dataclass(slots=True)
 class _Unsettled:
-    """``due`` when it is written again, infinite while it is being written; ``unanswered`` attempts in a row."""
+    """``due`` is when it is written again, infinite while it is being written; ``unanswered`` attempts in a row."""
 
     namespace: str
     due: float = inf
@@ -28,15 +28,15 @@ class _Unsettled:
 
 
 class Unsettled:
-    """All of them, by uid of the pod."""
+    """All binds whose result is unknown, by uid of the pod."""
 
     def __init__(self) -> None:
         self._binds: dict[str, _Unsettled] = {}
         self._due: list[tuple[float, str]] = []
         self._pausing: dict[str, dict[str, None]] = {}
-        """Binds whose pause has not ended, by namespace."""
+        """Binds whose backoff has not ended, by namespace."""
         self._hang: set[str] = set()
-        """Binds under way that were not answered for a while, though the API server answered otherwise."""
+        """Binds being written without an answer for a while, although the API server answers other requests."""
 
     def __len__(self) -> int:
         return len(self._binds)
@@ -45,11 +45,11 @@ class Unsettled:
         return uid in self._binds
 
     def hangs(self, uid: str) -> None:
-        """Note that the API server answers, but not to this bind."""
+        """Record that the API server answers, but not to this bind."""
         self._hang.add(uid)
 
     def put(self, uid: str, namespace: str, now: float) -> None:
-        """Note that an attempt ended without an answer: the next one follows after a pause."""
+        """Record that an attempt ended without an answer: the next one follows after a backoff."""
         bind = self._binds.setdefault(uid, _Unsettled(namespace))
         bind.unanswered = bind.unanswered + 1 if uid in self._hang else 0
         self._hang.discard(uid)
@@ -57,20 +57,20 @@ class Unsettled:
         self._schedule(uid, bind, now + doubled(FIRST_PAUSE_SECONDS, bind.unanswered, LONGEST_PAUSE_SECONDS))
 
     def hasten(self, uid: str, now: float) -> None:
-        """Let a bind that pauses be written again at once."""
+        """End the backoff of a bind, so that it is written again at once."""
         bind = self._binds.get(uid)
         if bind is not None and uid in self._pausing.get(bind.namespace, ()):
             self._end_pause(uid, bind)
             self._schedule(uid, bind, now)
 
     def answered(self, uid: str, now: float) -> None:
-        """Note that the API server answered to a bind: others of its namespace that were not answered go at once."""
+        """Record that a bind was answered: unanswered binds of its namespace are written again at once."""
         bind = self._binds.get(uid)
         for other in list(self._pausing.get(bind.namespace, ())) if bind is not None else ():
             self.hasten(other, now)
 
     def drop(self, uid: str) -> None:
-        """Forget a bind: its end is known, or does not matter any more."""
+        """Forget a bind: its result is known, or does not matter any more."""
         self._hang.discard(uid)
         bind = self._binds.pop(uid, None)
         if bind is not None:
@@ -79,25 +79,25 @@ class Unsettled:
             self._due.clear()
 
     def take_due(self, now: float) -> list[str]:
-        """Return the binds that are to be written again now."""
+        """Return the binds to write again now."""
         taken = []
         while self._due and self._due[0][0] <= now:
             due, uid = heapq.heappop(self._due)
             bind = self._binds.get(uid)
-            if bind is not None and bind.due == due:  # otherwise it has ended, or was hastened
+            if bind is not None and bind.due == due:  # otherwise it has ended, or its backoff was cut short
                 bind.due = inf
                 self._end_pause(uid, bind)
                 taken.append(uid)
         return taken
 
     def next_due(self) -> float | None:
-        """Return when `take_due` must be asked next, in seconds."""
+        """Return when to call `take_due` next, in seconds."""
         return self._due[0][0] if self._due else None
 
     def _schedule(self, uid: str, bind: _Unsettled, due: float) -> None:
         bind.due = due
         heapq.heappush(self._due, (due, uid))
-        if len(self._due) > 2 * len(self._binds) + 64:  # mostly of binds that have ended
+        if len(self._due) > 2 * len(self._binds) + 64:  # mostly entries of binds that have ended
             self._due = [(bind.due, uid) for uid, bind in self._binds.items() if bind.due < inf]
             heapq.heapify(self._due)
 

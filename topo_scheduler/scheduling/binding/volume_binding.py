@@ -1,11 +1,12 @@
 """From a decision to bound volumes: hold, write, wait; after that the pods are bound to their node.
 
-As in kube-scheduler's VolumeBinder: a claim that waits for its first pod is given a volume that is there, or told on
-which node one is to be used, and then somebody else binds it: Kubernetes' volume controller or a provisioner. The pod
-is bound when all of that is done, and its node can use what came of it. A decision's pods are bound together: none
-before the volumes of all are there. If they do not come, the decision is undone.
+This works as in kube-scheduler's VolumeBinder. A claim may wait for its first pod. For such a claim the scheduler
+reserves an existing volume, or writes on the claim which node was selected. Then another component binds the claim:
+Kubernetes' volume controller or a provisioner. The scheduler binds the pod once all of that is done and its node can
+use the volumes. It binds the pods of a decision together: none before all of them have their volumes. If the volumes
+do not come, it undoes the decision.
 
-All of this can be lost: after a restart the claims themselves tell which node or volume was chosen for them.
+All of this state may be lost: after a restart the claims themselves show which node or volume was chosen for them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,14 +31,14 @@ from topo_scheduler.state.storage import (
 )
 
 UNANSWERED: Final = " (its write has not ended)"
-"""Added to the uid of a pod that is gone, for which something is still being written."""
+"""Suffix of the uid of a deleted pod for which a write has not ended."""
 TELL_AFTER: Final = 5.0
-"""Seconds a pod waits for its volumes before that is told."""
+"""Seconds for which a pod waits for its volumes before the scheduler emits an event."""
 
 
 @dataclass(slots=True)
 class _DecidedPods:
-    """Pods of one decision. ``binds`` in the order of the decision; ``waiting`` those that lack volumes."""
+    """Pods of one decision: ``binds`` in the order of the decision, ``waiting`` the pods without their volumes."""
 
     binds: dict[str, Bind]
     waiting: dict[str, None]
@@ -64,14 +65,14 @@ class VolumeBinding:
         self._waiting: dict[str, _WaitingVolumes] = {}
         self._complete: list[_DecidedPods] = []
         self._known: dict[str | ClaimKey, str] = {}
-        """The resourceVersion since which the API server knows what was chosen: of a volume by name, of a claim."""
+        """The resourceVersion since which the API server has the choice: by name of a volume, or by claim."""
         self._seen = -1
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def hold(self, seats: Sequence[Seat], binds: Sequence[Bind], now: float) -> list[Instruction]:
-        """Hold the volumes of a decision; return its binds where none are needed, else what is to be written first."""
+        """Hold the volumes of a decision; return its binds if it needs none, else what to write first."""
         if not any(seat.volumes for seat in seats):
             return list(binds)
         group = _DecidedPods({bind.pod.uid: bind for bind in binds}, {seat.uid: None for seat in seats if seat.volumes})
@@ -87,7 +88,7 @@ class VolumeBinding:
         return out
 
     def _begin(self, seat: Seat) -> tuple[VolumeWrite, ...]:
-        """Hold the volumes of one pod; return what is to be written, but for what another pod has written."""
+        """Hold the volumes of one pod; return what to write, except what another pod has written."""
         storage = self._around.storage
         writes = []
         for choice in seat.volumes:
@@ -104,12 +105,12 @@ class VolumeBinding:
         return tuple(writes)
 
     def written(self, uid: str, done: Iterable[tuple[VolumeWrite, str]], problem: str) -> None:
-        """Take over what was written for a pod, and why the rest was not.
+        """Record what was written for a pod, and why the rest was not.
 
         Args:
             uid: the pod.
-            done: what was written, and the resourceVersion it has since.
-            problem: empty when everything was written.
+            done: each write that succeeded, and the resourceVersion of its object after it.
+            problem: why the rest was not written; empty if everything was.
         """
         storage = self._around.storage
         for write, version in done:
@@ -128,12 +129,12 @@ class VolumeBinding:
         self._seen = -1
 
     def release(self, uid: str) -> None:
-        """Give back what a pod held: it is bound, gone, or to be decided on anew."""
+        """Release what a pod held: it is bound, was deleted, or is to be decided on again."""
         storage = self._around.storage
         group = self._groups.pop(uid, None)
         one = self._waiting.pop(uid, None)
         if one is not None and one.writing:
-            storage.hold(uid + UNANSWERED, one.choices)  # until it is known what was written
+            storage.hold(uid + UNANSWERED, one.choices)  # until the result of the write is known
         held = storage.held_by(uid)
         storage.release(uid)
         self._forget(held)
@@ -148,27 +149,27 @@ class VolumeBinding:
             self._complete.append(group)
 
     def _forget(self, choices: Iterable[VolumeChoice]) -> None:
-        """Forget what is known of claims for which nobody holds anything."""
+        """Forget what is known of claims for which no pod holds anything."""
         for choice in choices:
             if self._around.storage.choice_of(choice.claim) is None:
                 self._known.pop(choice.claim, None)
                 self._known.pop(choice.volume, None)
 
     def _abandon(self, claims: set[ClaimKey]) -> None:
-        """Give up on whoever waits for what another pod was to have written, and was not."""
+        """Fail the pods that wait for a write of another pod which did not succeed."""
         for one in self._waiting.values():
             if any(choice.claim in claims for choice in one.choices):
                 one.problem = "the volume could not be reserved for another pod that uses the same claim"
 
     def holds_back(self, uid: str) -> bool:
-        """Return whether the bind of a pod was not handed out yet, as volumes of its decision are awaited."""
+        """Return whether the bind of a pod was not handed out yet because its decision waits for volumes."""
         group = self._groups.get(uid)
         return group is not None and (bool(group.waiting) or any(group is one for one in self._complete))
 
     # ------------------------------------------------------------ what came of it
 
     def check(self, now: float) -> tuple[list[Instruction], list[tuple[str, str]]]:
-        """Return what can be done by now, and the pods that will not get their volumes: uid and why."""
+        """Return what to do by now, and the pods that will not get their volumes: uid and reason."""
         if not self._groups or (self._seen == self._around.storage.changes and now < (self.next_due() or now)):
             return [], []
         self._seen = self._around.storage.changes
@@ -194,7 +195,7 @@ class VolumeBinding:
         return out, self._with_their_groups(failed)
 
     def next_due(self) -> float | None:
-        """Return when `check` must be asked next, if nothing happens before."""
+        """Return when to call `check` next, if nothing happens before."""
         times = (one.until if one.told else min(one.until, one.since + TELL_AFTER) for one in self._waiting.values())
         return min(times, default=None)
 
@@ -216,14 +217,18 @@ class VolumeBinding:
         if one.problem:
             raise ClaimError(one.problem)
         if one.writing:
-            return False  # which ends by itself, long before the time is up
+            return False  # the write ends by itself, long before the timeout
         ready = all(self._bound(choice, node) for choice in one.choices)
         if not ready and now >= one.until:
             raise ClaimError(f"not bound within {self._timeout:g} s: persistentvolumeclaims {_names(one)}")
         return ready
 
     def _bound(self, choice: VolumeChoice, node: str) -> bool:
-        """Return whether a claim has its volume for good; raises ClaimError where it will not get what was chosen."""
+        """Return whether a claim has its volume for good.
+
+        Raises:
+            ClaimError: the claim will not get the volume that was chosen.
+        """
         storage = self._around.storage
         name = choice.claim[1]
         claim = storage.claims.get(choice.claim)
@@ -241,13 +246,13 @@ class VolumeBinding:
             if not self._is_told(claim.metadata, choice.claim):
                 return False
             if claim.metadata.annotations.get(SELECTED_NODE) != choice.node:
-                # A provisioner that can't make the volume takes the node away: somewhere else may be better.
+                # A provisioner that can't make the volume removes the selected node: another node may work.
                 raise ClaimError(f'provisioning failed for PVC "{name}"')
         if not is_bound(claim):
             return False
         volume = storage.volumes.get(claim.spec.volume_name)
         if volume is None:
-            return False  # not told of yet
+            return False  # the watch has not reported it yet
         if choice.volume and claim.spec.volume_name != choice.volume:
             raise ClaimError(f'persistentvolumeclaim "{name}" was bound to {claim.spec.volume_name} meanwhile')
         row = self._around.nodes.row_of.get(node)
@@ -258,7 +263,7 @@ class VolumeBinding:
         return True
 
     def _is_told(self, metadata: ObjectMeta, key: str | ClaimKey) -> bool:
-        """Return whether an object is told as it was since a write, and not as it was before."""
+        """Return whether the watch has reported an object as it is since a write, and not as it was before."""
         known = self._known.get(key)
         if known is None:
             return False
