@@ -1,4 +1,7 @@
-"""Plugins around a bind: what they add to the Binding or why it must not be written, and telling them that it was."""
+"""Calls plugins around a bind.
+
+Before the bind, a plugin adds to the Binding or refuses it. After the bind was written, the scheduler notifies plugins.
+"""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -13,16 +16,19 @@ from topo_scheduler.scheduling.instructions import Bind
 from topo_scheduler.state.classes import PodClass
 
 KEEP: Final = 10_000
-"""Binds of which plugins are still to be told; what comes beyond is dropped and counted."""
+"""Maximum number of queued post-bind notifications. Further ones are dropped and counted."""
 
 
 class Refusal(Exception):
-    """A plugin says that a bind must not be written; the message names it, and its reason."""
+    """A plugin refuses a bind. The message names the plugin and its reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A bind as it is written. ``plugins`` is whether any had a say; ``tell`` those to be told when it is written."""
+    """A bind as it is written.
+
+    ``plugins``: whether any plugin was asked. ``tell``: the plugins to notify once it is written.
+    """
 
     bind: BindRequest
     plugins: bool = False
@@ -31,7 +37,7 @@ class Prepared:
 
 
 class BindPlugins:
-    """Asks and tells plugins, never on the event loop."""
+    """Asks and notifies plugins, never on the event loop."""
 
     def __init__(self, extensions: Extensions, isolated: Isolated, counts: Counts) -> None:
         self._extensions = extensions
@@ -41,13 +47,13 @@ class BindPlugins:
         self._queue: asyncio.Queue[Prepared] = asyncio.Queue(KEEP)
 
     async def request(self, bind: Bind, pod: Pod | None, cls: PodClass) -> Prepared:
-        """Return what is to be written, with what plugins add.
+        """Return the bind to write, with what plugins add.
 
-        A bind that is written again because its end is not known is written as before: plugins are not asked twice.
+        If the outcome of a bind is unknown, the scheduler writes the same bind again and does not ask plugins again.
 
         Raises:
             PluginError: a plugin failed.
-            Refusal: a plugin says that it must not be written.
+            Refusal: a plugin refuses the bind.
         """
         plain = BindRequest(bind.pod.namespace, bind.pod.name, bind.pod.uid, bind.node, bind.annotations)
         asked, tell = self._extensions.binding(cls), tuple(self._extensions.bound(cls))
@@ -70,7 +76,7 @@ class BindPlugins:
         return Prepared(known, bool(asked), tell, replace(binding, written=dict(known.annotations)))
 
     def bound(self, prepared: Prepared) -> None:
-        """Note that a bind was written: plugins are told soon."""
+        """Note that a bind was written: the scheduler notifies plugins soon."""
         if prepared.tell:
             try:
                 self._queue.put_nowait(prepared)
@@ -79,11 +85,11 @@ class BindPlugins:
                     self._counts.plugin_failed(plugin.name, "post-bind", "dropped")
 
     def forget(self, uid: str) -> None:
-        """A bind has ended."""
+        """Forget the answers about a bind that has ended."""
         self._answers.pop(uid, None)
 
     async def run(self) -> None:
-        """Tell plugins of binds, one after the other, until cancelled."""
+        """Notify plugins of binds, one after the other, until cancelled."""
         while True:
             prepared = await self._queue.get()
             assert prepared.binding is not None
@@ -91,7 +97,7 @@ class BindPlugins:
                 try:
                     await self._isolated.call_async(plugin.name, "post-bind", _Telling(plugin, prepared.binding))
                 except PluginError:
-                    continue  # named in the log and counted; the pod is bound all the same
+                    continue  # logged and counted; the pod stays bound
 
     async def _ask(self, plugins: list[Plugin], binding: Binding, plain: BindRequest) -> BindRequest:
         annotations, labels = dict(plain.annotations), dict(plain.labels)

@@ -1,9 +1,9 @@
-"""Binds that wait for a worker: namespaces take turns, and none can hold all workers.
+"""Queue of binds that are pending for a worker. Namespaces take turns, and none can hold all workers.
 
-A webhook that does not answer keeps a worker for as long as a bind may take. Whoever owns such a webhook must not hold
-up the binds of others, so a namespace may hold only so many workers as leave some idle, and few once its binds hang.
-The rule of shares is that of dynamic thresholds for shared buffers (Choudhury and Hahne, 1998). Of one namespace the
-rest of gangs goes first of which members are bound: they must not stay half.
+A webhook that does not answer keeps a worker busy until the bind times out. The owner of such a webhook must not delay
+the binds of other namespaces. So the number of workers that a namespace may hold leaves some idle. Once its binds
+hang, it may hold only a few. The shares follow dynamic thresholds for shared buffers (Choudhury and Hahne, 1998).
+Within a namespace, gangs that already have bound members go first, so that they do not stay half bound.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from topo_scheduler.scheduling.instructions import Bind, DryRunBind
 Work = Bind | DryRunBind
 
 PER_IDLE: Final = 5
-"""Workers that a namespace may hold for each that is idle: 40 of 48 where no other namespace binds."""
+"""Workers that a namespace may hold for each idle worker: 40 of 48 if no other namespace binds."""
 HANGING: Final = 4
 """Workers that a namespace may hold while its binds hang."""
 SOON_SECONDS: Final = 1.0
-"""A bind that ends within this time shows that those of its namespace hang no more."""
+"""A bind that ends within this time shows that the binds of its namespace no longer hang."""
 
 
 def _bind_of(work: Work) -> Bind:
@@ -29,24 +29,27 @@ def _bind_of(work: Work) -> Bind:
 
 
 def namespace_of(work: Work) -> str:
-    """Return the namespace of the pod that is to be bound."""
+    """Return the namespace of the pod to bind."""
     return _bind_of(work).pod.namespace
 
 
 def gang_of(work: Work) -> str:
-    """Return the id of the gang of the pod that is to be bound; its uid where it has none."""
+    """Return the gang id of the pod to bind; the uid of the pod if it has no gang."""
     bind = _bind_of(work)
     return bind.annotations.get(GANG_ID) or bind.pod.uid
 
 
 class _NamespaceQueue:
-    """Binds of one namespace, those of a gang together; gangs that have begun go first. By gang and uid of the pod."""
+    """Binds of one namespace, by gang and by uid of the pod.
+
+    The binds of a gang stay together. Gangs with bound members go first.
+    """
 
     def __init__(self) -> None:
         self._first: OrderedDict[str, dict[str, Work]] = OrderedDict()
         self._others: OrderedDict[str, dict[str, Work]] = OrderedDict()
         self._unreported: dict[str, str] = {}
-        """Gangs of those that go first and of which `take_unreported` was not told, by uid."""
+        """Gang by uid of the pod, for binds that go first and that `take_unreported` has not returned yet."""
 
     def __bool__(self) -> bool:
         return bool(self._first or self._others)
@@ -61,25 +64,25 @@ class _NamespaceQueue:
             self._unreported[uid] = gang
 
     def begins(self, gang: str) -> None:
-        """Let what waits of a gang go first."""
+        """Let the pending binds of a gang go first."""
         if (others := self._others.pop(gang, None)) is not None:
             self._first[gang] = others
             self._unreported |= dict.fromkeys(others, gang)
 
     def take(self) -> Work:
-        """Take the next one."""
+        """Take the next bind."""
         gang, works = next(iter((self._first or self._others).items()))
         return self._take(gang, next(iter(works)))
 
     def recall(self, gang: str, uid: str) -> bool:
-        """Take one of a pod; return whether it waited."""
+        """Remove the bind of a pod; return whether it was pending."""
         waits = uid in self._first.get(gang, ()) or uid in self._others.get(gang, ())
         if waits:
             self._take(gang, uid)
         return waits
 
     def take_unreported(self) -> list[str]:
-        """Return the pods of begun gangs that wait, by uid, without those that were returned before."""
+        """Return the uids of pending pods whose gangs have bound members; each uid only once."""
         unreported, self._unreported = self._unreported, {}
         return list(unreported)
 
@@ -93,7 +96,7 @@ class _NamespaceQueue:
 
 
 class BindQueue:
-    """All methods are called on one event loop."""
+    """Queue of binds of all namespaces. All methods are called on one event loop."""
 
     def __init__(self) -> None:
         self._waiting: OrderedDict[str, _NamespaceQueue] = OrderedDict()
@@ -105,11 +108,11 @@ class BindQueue:
 
     @property
     def busy(self) -> bool:
-        """Whether binds wait or are under way, other than of namespaces whose binds hang."""
+        """Whether binds are pending or under way, not counting namespaces whose binds hang."""
         return any(namespace not in self._hanging for names in (self._waiting, self._held) for namespace in names)
 
     async def calm(self, patience: float) -> None:
-        """Wait until binds neither wait nor are under way, other than those that hang, or so many seconds."""
+        """Wait until the queue is not `busy`, but at most ``patience`` seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 while self.busy and not self._hurried:
@@ -117,12 +120,12 @@ class BindQueue:
                     await self._calm.wait()
 
     def hurry(self) -> None:
-        """Let nothing stand back behind binds any more."""
+        """End every wait of `calm`, from now on: other writes no longer wait for binds."""
         self._hurried = True
         self._calm.set()
 
     def put(self, work: Work, *, first: bool = False) -> None:
-        """Let a bind wait for its turn; ``first``: before others of its namespace, as some of its gang are bound."""
+        """Queue a bind. ``first``: ahead of others of its namespace, because members of its gang are bound."""
         namespace = namespace_of(work)
         if namespace not in self._waiting:
             self._waiting[namespace] = _NamespaceQueue()
@@ -130,12 +133,12 @@ class BindQueue:
         self._grant()
 
     def begins(self, work: Work) -> None:
-        """Let the rest of a gang go before others of its namespace: a member is bound."""
+        """Let the other binds of a gang go ahead of others of its namespace, because a member is bound."""
         if (waiting := self._waiting.get(namespace_of(work))) is not None:
             waiting.begins(gang_of(work))
 
     def recall(self, namespace: str, gang: str, uid: str) -> bool:
-        """Drop what waits for a pod of a gang; return whether anything did."""
+        """Drop the pending bind of a pod of a gang; return whether there was one."""
         waiting = self._waiting.get(namespace)
         waited = waiting is not None and waiting.recall(gang, uid)
         if not waiting:
@@ -144,24 +147,24 @@ class BindQueue:
         return waited
 
     def take_stuck(self, namespace: str) -> list[str]:
-        """Return the pods of begun gangs that wait, by uid, without those that were returned before."""
+        """Return the uids of pending pods whose gangs have bound members; each uid only once."""
         waiting = self._waiting.get(namespace)
         return waiting.take_unreported() if waiting is not None else []
 
     def clear(self) -> None:
-        """Forget all that wait."""
+        """Forget all pending binds."""
         self._waiting.clear()
         self._note_calm()
 
     async def take(self) -> Work:
-        """Return the next bind for a worker, which calls `done` when it has ended."""
+        """Return the next bind for a worker. The worker calls `done` when the bind has ended."""
         worker: asyncio.Future[Work] = asyncio.get_running_loop().create_future()
         self._idle.append(worker)
         self._grant()
         return await worker
 
     def done(self, work: Work, seconds: float) -> None:
-        """Note that a bind ended, and after how many seconds."""
+        """Note that a bind ended after ``seconds``."""
         namespace = namespace_of(work)
         self._held[namespace] -= 1
         if not self._held[namespace]:
@@ -172,13 +175,13 @@ class BindQueue:
         self._note_calm()
 
     def hangs(self, namespace: str) -> None:
-        """Note that the API server answers, but not to a bind of a namespace."""
+        """Note that a bind of a namespace gets no answer while the API server answers other requests."""
         if namespace in self._held:
             self._hanging.add(namespace)
             self._note_calm()
 
     def _note_calm(self) -> None:
-        """Wake what stands back, where that need not wait any more."""
+        """Wake tasks in `calm` if the queue is not busy."""
         if not self.busy:
             self._calm.set()
 
@@ -200,7 +203,7 @@ class BindQueue:
             self._idle.popleft()
 
     def _next(self) -> str | None:
-        """Return the namespace that waits longest for its turn and may hold one more worker."""
+        """Return the namespace whose turn is next, among those that may hold one more worker."""
         share = PER_IDLE * len(self._idle)
         for namespace in self._waiting:
             if self._held.get(namespace, 0) < (HANGING if namespace in self._hanging else share):

@@ -1,4 +1,4 @@
-"""Reads the configuration from files; imports nothing that a command which only reads them does not need."""
+"""Reads the configuration from files. Imports little, so that commands that only read files start quickly."""
 
 from pathlib import Path
 
@@ -6,10 +6,10 @@ from topo_scheduler.api.config import ConfigError, Configuration, load_configura
 
 
 def read_configuration(path: Path | None) -> Configuration:
-    """Read a configuration file, or every ``*.yaml`` and ``*.yml`` of a folder, as a mounted ConfigMap is.
+    """Read a configuration file, or every ``*.yaml`` and ``*.yml`` of a folder, such as a mounted ConfigMap.
 
     Raises:
-        ConfigError: what is wrong, with file and field; a file that can't be read too.
+        ConfigError: the configuration is invalid, with file and field, or a file can't be read.
     """
     if path is None:
         return Configuration()
@@ -20,7 +20,7 @@ def _files(path: Path) -> list[Path]:
     """Return the file itself, or the YAML files of a folder.
 
     Raises:
-        ConfigError: the folder has none, or can't be read.
+        ConfigError: the folder has no YAML file, or can't be read.
     """
     try:
         if not path.is_dir():

@@ -1,7 +1,7 @@
-"""The composition root: builds the parts, wires them, and runs them while this replica leads.
+"""The composition root: builds the components, wires them, and runs them while this replica leads.
 
-Everything that holds beliefs about the cluster is built anew for each term of leadership, from a list of the API
-server: a new leader knows nothing that the last one believed. A standby only waits for the Lease.
+All state about the cluster is rebuilt for each term of leadership, from a list of the API server. A new leader takes
+over no state of the last one. A standby only waits for the Lease.
 """
 
 import asyncio
@@ -48,14 +48,16 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS: Final = 5.0
-"""How long the end of the process waits for events that are not posted yet."""
+"""Maximum wait at the end of the process for events that are not posted yet."""
 MODULES_OF_A_TERM: Final = (
     "topo_scheduler.kube.retry_policy",
     "topo_scheduler.recording.listeners",
     "topo_scheduler.term",
 )
-"""Imported before this replica contends for the Lease: a standby that takes over has no time for it, nor has a leader
-whose first request fails."""
+"""Modules imported before this replica contends for the Lease.
+
+A standby that takes over has no time for imports, and neither has a leader whose first request fails.
+"""
 MBIT: Final = 1e6
 _ANSWERS: Final = {
     Access.ALLOWED: health.ScrapeVerdict.ALLOWED,
@@ -64,11 +66,11 @@ _ANSWERS: Final = {
     Access.UNKNOWN: health.ScrapeVerdict.UNAVAILABLE,
 }
 CONFIG_POLL_SECONDS: Final = 2.0
-"""How often configuration files are looked at: a ConfigMap reaches its pod within a minute anyway."""
+"""Interval between reads of the configuration files. A ConfigMap takes up to a minute to reach its pod anyway."""
 
 
 class Daemon:
-    """One replica. `run` ends when it is cancelled, after binds in flight have ended and the Lease is released."""
+    """One replica. When `run` is cancelled, it waits for binds in flight, releases the Lease and ends."""
 
     def __init__(
         self,
@@ -80,22 +82,31 @@ class Daemon:
         wall: Callable[[], float] = time.time,
         lease_clock: Callable[[], float] = boot_time,
     ) -> None:
-        """``clock`` seconds that only grow, ``wall`` since the epoch; ``lease_clock`` also counts time asleep."""
+        """Set up one replica; `run` starts it.
+
+        Args:
+            configuration: the configuration.
+            client: the client of the API server.
+            config_path: configuration file or folder to watch for changes; None for no watch.
+            clock: monotonic seconds.
+            wall: seconds since the epoch.
+            lease_clock: monotonic seconds that also count time asleep.
+        """
         self.configuration = configuration
         self.client = client
         self.metrics = Metrics(self._snapshot)
-        # Of the process: plugins are loaded once, and one that was set aside stays so in the next term.
+        # One for the process: plugins are loaded once, and a disabled plugin stays disabled in the next term.
         self.isolated = Isolated(configuration.scheduler.plugin_timeout, self.metrics)
         self.extensions: Extensions | None = None
         self.term: Term | None = None
         name = configuration.scheduler.scheduler_name
-        # Not of a term: what happened in one is still to be told when it has ended.
+        # One for the process, not for a term: events of a term are still posted after it has ended.
         self.events = EventRecorder(client, name, name, busy=self._busy, clock=clock, wall=wall)
         self.port = 0
         self.warmth: Warmth | None = None
         self.identity = f"{socket.gethostname()}_{uuid.uuid4().hex[:12]}"
         self.leading = asyncio.Event()
-        """Set while this replica schedules: it leads, and its caches are filled."""
+        """Set while this replica leads and its caches are filled, so that it schedules."""
         self._config_path = config_path
         self._clock = clock
         self._wall = wall
@@ -108,7 +119,7 @@ class Daemon:
         """Serve health and metrics, warm the kernels, load plugins, then schedule whenever this replica leads.
 
         Raises:
-            ConfigError: a plugin that is configured can't be loaded, or a record or audit log not be written.
+            ConfigError: a configured plugin can't be loaded, or a record or audit log can't be written.
         """
         self.outputs = await asyncio.to_thread(open_outputs, self.configuration.scheduler)
         try:
@@ -138,8 +149,9 @@ class Daemon:
                 extra={"seconds": round(self.warmth.seconds, 2), "cached": self.warmth.cached},
             )
             self.extensions = await asyncio.to_thread(self._load_plugins)
-            # What was imported stays. `run` disables collections until here: they found next to nothing, in a tenth of
-            # the CPU time that imports take, and a new leader would walk all of it once more before it decides.
+            # Imported modules stay in memory. The CLI disables garbage collection until here: collections found next
+            # to nothing and took a tenth of the CPU time of imports. Without the freeze, a new leader would walk all of
+            # it once more before its first decision.
             gc.freeze()
             gc.enable()
             if not self.warmth.folder:
@@ -172,11 +184,11 @@ class Daemon:
         return certificates
 
     def reopen(self) -> None:
-        """Open the audit log anew, as after it was rotated."""
+        """Reopen the audit log, for example after log rotation."""
         self.outputs.reopen()
 
     def _load_plugins(self) -> "Extensions":
-        # Not above: with them come the kernels, which must be compiled while health is served.
+        # Imported late: these modules load the kernels, which must be compiled while health is served.
         for module in MODULES_OF_A_TERM:
             importlib.import_module(module)
         from topo_scheduler.loading import load_extensions
@@ -187,7 +199,7 @@ class Daemon:
         return extensions
 
     async def wait_served(self) -> int:
-        """Wait until health and metrics are served and return their port."""
+        """Wait until health and metrics are served; return their port."""
         await self._served.wait()
         return self.port
 
@@ -221,7 +233,7 @@ class Daemon:
         await elector.run(lambda: self._lead(elector.fence, handover()))
 
     async def _lead(self, fence: Fence, handover: Handover | None = None) -> None:
-        # Not above: with it come the kernels, which must be compiled while health is served, in `run`.
+        # Imported late: it loads the kernels, which must be compiled while health is served, in `run`.
         from topo_scheduler.recording.listeners import listeners_for
         from topo_scheduler.term import Term
 
@@ -242,12 +254,12 @@ class Daemon:
         finally:
             self.leading.clear()
             self.term = None
-            gc.unfreeze()  # what the term froze is garbage now
+            gc.unfreeze()  # objects that the term froze are garbage now
 
     # ------------------------------------------------------------ configuration
 
     async def _watch_config(self) -> None:
-        """Take over changes of the configuration; a bad one is refused and the old one stays."""
+        """Apply changes of the configuration. If a change is invalid, log it and keep the old configuration."""
         if self._config_path is None:
             return
         refused = ""
@@ -262,7 +274,7 @@ class Daemon:
                     log.error("the changed configuration is refused, the old one stays: %s", error)
                 continue
             refused = ""
-            # Against the file as it was read last, not against what is in use: flags may override it.
+            # Compare with the last read of the file, not with the configuration in use: flags may override that.
             if read is not None and fresh.scheduler != read.scheduler:
                 log.warning("SchedulerConfig changed: it takes effect when this process is started again")
             read = fresh
@@ -300,7 +312,7 @@ class Daemon:
         return "" if self.extensions is not None else "plugins are being loaded"
 
     def _check_caches(self) -> str:
-        # A standby is ready: it has nothing to fill until it leads.
+        # A standby is ready: it has no caches to fill until it leads.
         term = self.term
         return term.not_synced() if term is not None else ""
 
@@ -370,7 +382,7 @@ class Daemon:
 
 @asynccontextmanager
 async def _cancelled_at_end(*coroutines: "asyncio._CoroutineLike[None]") -> AsyncIterator[None]:
-    """Run coroutines beside the body, cancelled when it ends; a failure of one ends the body."""
+    """Run coroutines concurrently with the body and cancel them when it ends. If one fails, the body ends too."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(coroutine) for coroutine in coroutines]
         try:
@@ -384,7 +396,7 @@ async def serve(configuration: Configuration, *, config_path: Path | None, stop:
     """Connect and run one replica until ``stop`` is set.
 
     Raises:
-        KubeError: the configuration of the connection can't be used.
+        KubeError: the connection settings can't be used.
     """
     connection = configuration.scheduler.client_connection
     client = await Client.connect(

@@ -1,4 +1,4 @@
-"""Carries out what the engine wants done, and tells it how that ended."""
+"""Carries out the instructions of the engine, and reports their results back to it."""
 
 import asyncio
 import logging
@@ -55,12 +55,12 @@ log = logging.getLogger(__name__)
 
 EVICTIONS_IN_FLIGHT: Final = 16
 EVICTIONS_OF_NAMESPACE: Final = 4
-"""Evictions at once of one namespace's pods, whose webhooks may not answer."""
+"""Maximum concurrent evictions of pods of one namespace, whose webhooks may not answer."""
 ROLLBACKS_IN_FLIGHT: Final = 16
 ROLLBACKS_OF_NAMESPACE: Final = 8
-"""Evictions of half-bound gangs on their way, in all and of one namespace, whose webhooks may hang."""
+"""Maximum concurrent evictions of half-bound gangs, in all and of one namespace, whose webhooks may hang."""
 HANGS_AFTER_SECONDS: Final = 3.0
-"""How long a bind may go unanswered before it is asked whether the API server answers otherwise."""
+"""Time without an answer to a bind after which the executor checks if the API server answers other requests."""
 
 _OUTCOMES: Final = {
     BindStatus.BOUND: BindOutcome.BOUND,
@@ -68,7 +68,7 @@ _OUTCOMES: Final = {
     BindStatus.GONE: BindOutcome.GONE,
     BindStatus.REJECTED: BindOutcome.REJECTED,
     BindStatus.WITHDRAWN: BindOutcome.WITHDRAWN,
-    # Certain or not: what was decided stays decided, and is written again to the same node.
+    # Whether or not it is certain that the bind failed, the scheduler writes it again to the same node.
     BindStatus.UNBOUND: BindOutcome.UNKNOWN,
     BindStatus.UNKNOWN: BindOutcome.UNKNOWN,
 }
@@ -82,7 +82,7 @@ _ENDED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Writers:
-    """Who writes what to the API server."""
+    """The components that write to the API server."""
 
     binder: Binder
     plugins: BindPlugins
@@ -98,15 +98,15 @@ class Executor:
     """Carries out instructions of one term.
 
     Args:
-        engine: who gave them, and is told how they ended.
-        writers: who writes.
-        metrics: where it is counted.
-        name: of this scheduler.
-        clock: seconds, as the engine is told.
+        engine: gives the instructions and receives their results.
+        writers: write to the API server.
+        metrics: count results.
+        name: name of this scheduler.
+        clock: seconds, on the clock of the engine.
         wall: seconds since the epoch.
-        start: runs something that ends by itself as part of the term.
-        changed: called when the engine was told something.
-        confirm: asked right before pods are evicted for others.
+        start: starts a task of the term that ends by itself.
+        changed: called after each result that the engine received.
+        confirm: called right before pods are preempted; returns why they must not be.
     """
 
     def __init__(
@@ -138,20 +138,23 @@ class Executor:
 
     @property
     def busy(self) -> bool:
-        """Whether binds wait or are under way, other than of namespaces whose binds hang."""
+        """Whether binds are pending or under way, not counting namespaces whose binds hang."""
         return self._binds.busy
 
     def drop_binds(self) -> None:
-        """Write no bind that was not begun, and let nothing stand back behind those that were: the term ends."""
+        """Drop all binds that have not started, because the term ends.
+
+        Pending marks of complete gangs no longer wait for the binds that have started.
+        """
         self._binds.clear()
         self._marks.hurry()
 
     async def finish_marks(self) -> None:
-        """Write the conditions of complete gangs that wait, as far as that takes no longer than a few seconds."""
+        """Write the pending conditions of complete gangs, for a few seconds at most."""
         await self._marks.finish()
 
     def carry_out(self, instruction: Instruction) -> None:
-        """Do it, or start doing it."""
+        """Carry out an instruction, or start a task that does."""
         match instruction:
             case Bind() | DryRunBind():
                 bind = instruction if isinstance(instruction, Bind) else instruction.bind
@@ -203,7 +206,7 @@ class Executor:
                 self._start(self._preempt(instruction), f"preempt {instruction.pod.uid}")
 
     async def bind(self) -> None:
-        """Write binds one after the other, until cancelled; several of these run at once."""
+        """Write binds one after the other, until cancelled. Several such workers run at once."""
         while True:
             work = await self._binds.take()
             began = self._clock()
@@ -213,7 +216,10 @@ class Executor:
                 self._binds.done(work, self._clock() - began)
 
     async def _rehearse(self, bind: Bind) -> None:
-        """Ask whether a Binding would be taken. Whatever else is wrong with it shows when it is written."""
+        """Ask with a dry run whether the API server would accept a Binding.
+
+        Other problems of the bind show when it is written.
+        """
         outcome, message = BindOutcome.UNKNOWN, ""
         if not self._engine.may_bind(bind.pod.uid):
             try:
@@ -221,7 +227,7 @@ class Executor:
                 result = await self._to.binder.bind(request.bind, dry_run=True)
                 outcome, message = _OUTCOMES[result.outcome], result.message
                 if message.startswith(NOT_SETTLED):
-                    outcome = BindOutcome.REJECTED  # what hangs once would hang when it is written, too
+                    outcome = BindOutcome.REJECTED  # if the dry run hangs, the bind would hang too
                     self._binds.hangs(bind.pod.namespace)
             except (PluginError, Refusal) as error:
                 log.debug("pod %s/%s is not tried: %s", bind.pod.namespace, bind.pod.name, error)
@@ -232,12 +238,12 @@ class Executor:
         self._changed()
 
     def _more_follows(self, pod: PodRef) -> bool:
-        """Return whether what would help is about to be told of a pod, too."""
+        """Return whether an explanation of what would help a pod is still to be published."""
         found = self._engine.workloads.of_pod(pod.uid)
         return found is not None and self._engine.why.expected(found[0].id)
 
     def _owner_of_gang(self, pod: PodRef) -> ObjectReference | None:
-        """Return the controller of a gang's pod, on which the gang's reason is posted once for all of its pods."""
+        """Return the controller of a gang's pod. The gang's reason is posted on it, once for all of its pods."""
         found = self._engine.workloads.of_pod(pod.uid)
         known = self._engine.arrivals.pending(pod.uid)
         owner = known.metadata.controller if known is not None else None
@@ -262,7 +268,7 @@ class Executor:
             self._engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, str(error), self._clock())
             self._changed()
             return
-        # Plugins may have taken a while.
+        # Check again: plugins may have taken a while.
         if refused := self._engine.may_bind(pod.uid) if request.plugins else "":
             self._to.plugins.forget(pod.uid)
             self._engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, refused, self._clock())
@@ -288,7 +294,7 @@ class Executor:
         self._changed()
 
     async def _watched_bind(self, request: BindRequest) -> BindResult:
-        """Write a bind; tell the engine, again and again, while the API server answers to everything but this."""
+        """Write a bind. While the API server answers other requests but not this one, report that to the engine."""
         loop = asyncio.get_running_loop()
 
         timers: list[asyncio.TimerHandle] = []
@@ -344,7 +350,7 @@ class Executor:
 
     async def _preempt(self, preempt: Preempt) -> None:
         pod = preempt.pod
-        # Outside of the slots: owners that do not answer must not delay evictions for other workloads.
+        # Confirm outside of the slot: owners that do not answer must not delay evictions for other workloads.
         why, confirmed = await self._confirm(preempt.preemptor), self._clock()
         async with self._evictions.slot(pod.namespace):
             if not why and self._clock() - confirmed > CONFIRMED_SECONDS:
@@ -363,10 +369,10 @@ class Executor:
         log.info("preempting %s/%s: %s: %s", pod.namespace, pod.name, preempt.note, result.outcome.value)
         self._eviction_ended(pod, _ENDED.get(result.outcome, Ended.REFUSED), result.message)
         if result.outcome is EvictionStatus.EVICTED:
-            # Only now: the condition must not stand on a pod that stays, and the Eviction API writes one of its own
-            # over it.
+            # Only after the eviction: a pod that stays must not have the condition, and the Eviction API would
+            # overwrite it with its own.
             self._to.events.record(_regarding(pod), "Normal", Reason.PREEMPTED, preempt.note, "Preempting")
-            # Not within the slot, which the next eviction needs: a webhook on statuses may not answer.
+            # In a task of its own, to free the slot for the next eviction: a webhook on statuses may not answer.
             text = f"{self._name}: preempting to accommodate a higher priority pod"
             mark = self._to.statuses.mark_preempted(pod.namespace, pod.name, pod.uid, text, self._wall())
             self._start(mark, f"preempted {pod.uid}")

@@ -1,4 +1,4 @@
-"""What reflectors tell the engine: each fact with the time at which it came, and after it a step."""
+"""Passes what reflectors observe to the engine, with the time of arrival, and then triggers a step."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
 
 
 class Facts:
-    """Hands facts on, on the event loop."""
+    """Passes facts to the engine, on the event loop."""
 
     def __init__(
         self,
@@ -20,9 +20,14 @@ class Facts:
         forget: Callable[[str], None],
         groups_listed: Callable[[GroupApi], None],
     ) -> None:
-        """``wake`` has a step taken; ``forget`` is told of pods, by uid, about which nothing is left to be written.
+        """Connect reflectors to the engine.
 
-        ``groups_listed`` is told of APIs of which all PodGroups are known.
+        Args:
+            engine: receives the facts.
+            clock: seconds, on the clock of the engine.
+            wake: triggers a step of the engine.
+            forget: called with the uid of each pod about which the scheduler has nothing more to write.
+            groups_listed: called with each API whose PodGroups are all known.
         """
         self._engine = engine
         self._clock = clock
@@ -31,7 +36,7 @@ class Facts:
         self._groups_listed = groups_listed
 
     def pods_applied(self, pods: Sequence[Pod]) -> None:
-        """Pods appeared or changed."""
+        """Report pods that appeared or changed."""
         self._engine.pods_applied(pods, self._clock())
         for pod in pods:
             if pod.spec.node_name:
@@ -39,7 +44,7 @@ class Facts:
         self._wake()
 
     def pods_deleted(self, references: Sequence[Deleted]) -> None:
-        """Pods vanished."""
+        """Report pods that were deleted."""
         now = self._clock()
         for reference in references:
             self._engine.pod_deleted(reference.uid, now)
@@ -47,58 +52,58 @@ class Facts:
         self._wake()
 
     def nodes_applied(self, nodes: Sequence[Node]) -> None:
-        """Nodes appeared or changed."""
+        """Report nodes that appeared or changed."""
         self._engine.nodes_applied(nodes, self._clock())
         self._wake()
 
     def nodes_deleted(self, references: Sequence[Deleted]) -> None:
-        """Nodes vanished."""
+        """Report nodes that were deleted."""
         for reference in references:
             self._engine.node_deleted(reference.name, reference.uid)
         self._wake()
 
     def namespaces_applied(self, namespaces: Sequence[PartialObject]) -> None:
-        """Namespaces appeared or changed."""
+        """Report namespaces that appeared or changed."""
         self._engine.namespaces_applied(namespaces)
         self._wake()
 
     def namespaces_deleted(self, references: Sequence[Deleted]) -> None:
-        """Namespaces vanished."""
+        """Report namespaces that were deleted."""
         for reference in references:
             self._engine.namespace_deleted(reference.name)
         self._wake()
 
     def groups_applied(self, groups: Sequence[PodGroup]) -> None:
-        """PodGroups appeared or changed."""
+        """Report PodGroups that appeared or changed."""
         self._engine.groups_applied(groups, self._clock())
         self._wake()
 
     def groups_deleted(self, groups: Sequence[tuple[GroupKey, str]]) -> None:
-        """PodGroups vanished."""
+        """Report PodGroups that were deleted."""
         now = self._clock()
         for key, uid in groups:
             self._engine.group_deleted(key, uid, now)
         self._wake()
 
     def groups_served(self, api: GroupApi, serving: Serving, asked: float) -> None:
-        """It is known now whether there are PodGroups of an API."""
+        """Report whether the API server serves PodGroups of an API, as answered to a request at ``asked``."""
         self._engine.groups_served(api, serving, asked, self._clock())
         if serving is Serving.LISTED:
             self._groups_listed(api)
         self._wake()
 
     def budgets_applied(self, budgets: Sequence[DisruptionBudget]) -> None:
-        """Disruption budgets appeared or changed."""
+        """Report disruption budgets that appeared or changed."""
         self._engine.budgets_applied(budgets)
         self._wake()
 
     def budgets_deleted(self, references: Sequence[Deleted]) -> None:
-        """Disruption budgets vanished."""
+        """Report disruption budgets that were deleted."""
         for reference in references:
             self._engine.budget_deleted(reference.namespace, reference.name)
         self._wake()
 
     def budgets_synced(self) -> None:
-        """All disruption budgets have been told."""
+        """Report that the list of disruption budgets is complete."""
         self._engine.budgets_known()
         self._wake()

@@ -25,7 +25,7 @@ from topo_scheduler.scheduling.pauses import doubled
 log = logging.getLogger(__name__)
 
 DELAY_SECONDS: Final = 1.0
-"""Minimum delay of marks of complete gangs: more binds may follow."""
+"""Minimum delay of marks of complete gangs, because more binds may follow."""
 PATIENCE_SECONDS: Final = 8.0
 """Maximum additional delay while binds go on."""
 FIRST_PAUSE_SECONDS: Final = 5.0
@@ -42,10 +42,10 @@ Both lanes together write fewer at once than the limit of pod statuses that are 
 WAITING_OF_NAMESPACE: Final = 10_000
 """Maximum pending marks of one namespace. Further pods are not marked."""
 LAST_SECONDS: Final = 3.0
-"""Maximum wait for marks at the end of a term."""
+"""Maximum time to write pending marks at the end of a term."""
 
 Write = Callable[[PodRef, bool], Awaitable[bool]]
-"""Writes a mark; returns whether it was written. The second argument: whether this is the first attempt."""
+"""Writes a mark; returns whether it was written. The second argument is whether this is the first attempt."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +151,8 @@ class GangMarks:
                     lane.under_way += 1
                     group.create_task(self._write_mark(lane, uid, mark), name=f"complete {uid}")
                     continue
-                await asyncio.sleep(0)  # thousands may follow
-            self._done.set()  # before anything is awaited: a mark put from here on starts this again
+                await asyncio.sleep(0)  # let other tasks run: thousands of marks may follow
+            self._done.set()  # before the next await: a mark that is put from here on starts this task again
 
     async def _next_lane(self) -> _MarkLane | None:
         """Wait until the next mark is due; return its lane, None if there is no mark."""

@@ -1,7 +1,7 @@
-"""What a new leader knows from an earlier one, and waits for: writes of that one must not take effect any more.
+"""Handover from an earlier leader: waits until its writes can no longer take effect, and keeps which APIs it saw.
 
-An API of PodGroups that was served once and is not any more makes gangs of pods that name one, of a size that is not
-known. Which were served stands in an annotation of the Lease, which only leaders write.
+An API of PodGroups may have been served once and be gone now. Pods that name such a PodGroup are gangs of unknown
+size. So leaders record the APIs that were served in an annotation of the Lease, which only leaders write.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from topo_scheduler.api.objects import Pod
 log = logging.getLogger(__name__)
 
 SERVED_APIS: Final = f"{PREFIX}served-pod-groups"
-"""Annotation of the Lease: API groups of which PodGroups were listed once, separated by commas."""
+"""Annotation of the Lease: API groups whose PodGroups a leader has listed, separated by commas."""
 
 
 class Handover:
@@ -25,10 +25,10 @@ class Handover:
     Args:
         scheduler: the ``schedulerName`` whose pods show whether there was an earlier leader.
         quiet_seconds: seconds from now for which writes of an earlier leader may still take effect.
-        may_be_first: whether there may never have been an earlier leader. Then it is waited for only where pods show
+        may_be_first: whether there may never have been an earlier leader. Then this leader waits only if pods show
             traces of one.
-        served: what the Lease says under `SERVED_APIS`.
-        note: writes that.
+        served: value of the annotation `SERVED_APIS` of the Lease.
+        note: writes that annotation.
     """
 
     def __init__(
@@ -46,22 +46,25 @@ class Handover:
         self._waits = not may_be_first
         words = served.split(",")
         self.served: Sequence[GroupApi] = tuple(api for api in GroupApi if str(api) in words)
-        """APIs of which PodGroups were listed by this leader or an earlier one."""
+        """APIs whose PodGroups this leader or an earlier one has listed."""
         self._note = note
 
     def pod_groups_listed(self, api: GroupApi) -> None:
-        """Let later leaders know that an API of PodGroups is served."""
+        """Record for later leaders that an API of PodGroups is served."""
         if api not in self.served:
             self.served = (*self.served, api)
             self._note(",".join(sorted(map(str, self.served))))
 
     def pods_listed(self, pods: Iterable[Pod]) -> None:
-        """Look for what only a scheduler writes: a node, a nominated node, or why there is none."""
+        """Check pods for traces of an earlier leader.
+
+        Only a scheduler writes a node, a nominated node, or the reason Unschedulable.
+        """
         if self._looks and not self._waits:
             self._waits = any(pod.spec.scheduler_name == self._scheduler and _touched(pod) for pod in pods)
 
     async def settle(self, relist_pods: Callable[[], Awaitable[None]]) -> None:
-        """Return when pods have been listed after the last write of an earlier leader took effect."""
+        """Wait until writes of an earlier leader can no longer take effect, then list pods again."""
         self._looks = False
         seconds = self._quiet_seconds()
         if seconds > 0 and self._waits:

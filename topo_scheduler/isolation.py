@@ -1,14 +1,15 @@
-"""Plugins run in threads of their own, for a limited time; one that takes longer is abandoned and set aside.
+"""Runs plugins in threads of their own with a time limit. A plugin that exceeds the limit is disabled for a while.
 
-The engine has one writer, the event loop. While a plugin is asked for a decision the loop waits for it, so nothing
-changes under its hands and nothing else is delayed by more than the limit. Then the loop goes on without the plugin:
+The engine has one writer, the event loop. While a plugin works on a decision, the loop waits for it. So no state
+changes during the call, and other work is delayed by no more than the limit. Then the loop goes on without the plugin:
 
-- A thread that runs Python is told to end by an exception, raised in it at its next step. Once it has ended, the plugin
-  may be asked again after a pause, which doubles with each time it had to be set aside.
-- A thread inside compiled code or a call that blocks can't be ended from outside. It takes a core, or what it holds,
-  until it returns or the process ends; its plugin stays set aside all that time.
+- If the thread runs Python, the scheduler raises an exception in it, which takes effect at its next step. Once the
+  thread has ended, the scheduler calls the plugin again after a pause. The pause doubles each time.
+- A thread in compiled code or in a blocking call can't be ended from outside. It keeps a core, or the resources that it
+  holds, until it returns or the process ends. Its plugin stays disabled all that time.
 - Compiled code that keeps the interpreter lock (a Numba kernel without ``nogil=True``) stops every thread of the
-  process, this one included. Nothing in a process helps there: ``/livez`` falls silent, and the kubelet starts it anew.
+  process, the event loop included. No code in the process can help then. ``/livez`` stops answering, and the kubelet
+  restarts the container.
 """
 
 import asyncio
@@ -28,36 +29,36 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 FIRST_PAUSE: Final = 60.0
-"""Seconds a plugin is set aside the first time; doubled with each further one."""
+"""Seconds for which a plugin is disabled the first time. The pause doubles each further time."""
 LONGEST_PAUSE: Final = 3600.0
 LOG_EVERY: Final = 10.0
-"""Seconds before the same failure of a plugin is logged again."""
+"""Minimum interval in seconds between two log entries of the same failure of a plugin."""
 
 
 class Abandoned(BaseException):
-    """Raised inside a plugin whose time is up. Not an Exception, so that a plugin's own handlers let it pass."""
+    """Raised inside a plugin that exceeds its time limit. Not an Exception, so that a plugin does not catch it."""
 
 
 class Counts(Protocol):
-    """Who counts what plugins did."""
+    """Counts calls of plugins and their failures."""
 
     def plugin_called(self, plugin: str, point: str, seconds: float) -> None:
-        """A call ended."""
+        """Count a call that ended after ``seconds``."""
 
     def plugin_failed(self, plugin: str, point: str, reason: str) -> None:
-        """A call failed."""
+        """Count a call that failed."""
 
 
 class _Nobody:
     def plugin_called(self, plugin: str, point: str, seconds: float) -> None:
-        """Nobody counts."""
+        """Count nothing."""
 
     def plugin_failed(self, plugin: str, point: str, reason: str) -> None:
-        """Nobody counts."""
+        """Count nothing."""
 
 
 class _PluginCall:
-    """One call and its end."""
+    """One call, with its result or error."""
 
     def __init__(self, work: Callable[[], Any], ended: Callable[[], None]) -> None:
         self.work = work
@@ -67,14 +68,14 @@ class _PluginCall:
 
 
 class _Worker(threading.Thread):
-    """A thread that makes one call after the other."""
+    """A thread that runs one call after the other."""
 
     def __init__(self, number: int) -> None:
         super().__init__(name=f"plugin-{number}", daemon=True)
         self.jobs: queue.SimpleQueue[_PluginCall | None] = queue.SimpleQueue()
 
     def run(self) -> None:
-        """Make calls until told to end, or abandoned."""
+        """Run calls until a None is queued or the thread is abandoned."""
         try:
             while (job := self.jobs.get()) is not None:
                 try:
@@ -85,10 +86,10 @@ class _Worker(threading.Thread):
                         return
                 job.ended()
         except Abandoned:
-            pass  # it came when the call was over already
+            pass  # raised when the call had already ended
 
     def abandon(self) -> None:
-        """Have an exception raised in the thread, wherever it is."""
+        """Raise an exception in the thread, wherever it is."""
         assert self.ident is not None
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident), ctypes.py_object(Abandoned))
         self.jobs.put(None)
@@ -96,7 +97,7 @@ class _Worker(threading.Thread):
 
 @dataclass(slots=True)
 class _FailedPlugin:
-    """A plugin that had to be set aside."""
+    """A plugin that exceeded its time limit: how often, until when it is disabled, and its abandoned threads."""
 
     times: int = 0
     until: float = 0.0
@@ -104,7 +105,7 @@ class _FailedPlugin:
 
 
 class Isolated:
-    """Calls plugins in threads. Itself used from one thread only, that of the event loop."""
+    """Calls plugins in threads. Only the thread of the event loop uses this class."""
 
     def __init__(
         self, timeout: float, counts: Counts | None = None, clock: Callable[[], float] = time.monotonic
@@ -121,34 +122,37 @@ class Isolated:
 
     @property
     def lost_threads(self) -> int:
-        """Threads of abandoned calls that have not ended."""
+        """Number of threads of abandoned calls that have not ended."""
         for record in self._records.values():
             record.threads = [thread for thread in record.threads if thread.is_alive()]
         return sum(len(record.threads) for record in self._records.values())
 
     def set_aside(self) -> dict[str, float]:
-        """Return for each plugin that is set aside the seconds it will be at least."""
+        """Return the minimum remaining time in seconds of each disabled plugin."""
         now = self._clock()
         return {name: max(0.0, record.until - now) for name, record in self._records.items() if self._aside(record)}
 
     # ------------------------------------------------------------ the guard of the engine
 
     def begin(self) -> None:
-        """A decision begins: all plugins together have the time of one."""
+        """Start a decision. All plugins together share one time limit."""
         self._used.clear()
 
     def pardon(self) -> None:
-        """The configuration changed: every plugin may be asked again, except where its thread is not to be stopped."""
+        """Allow calls of every plugin again, because the configuration changed.
+
+        A plugin whose abandoned thread still runs stays disabled.
+        """
         for record in self._records.values():
             record.times, record.until = 0, 0.0
 
     def call(self, plugin: str, point: str, work: Callable[[], T]) -> T:
-        """Make a call, and wait for it as long as is left of this decision's time.
+        """Make a call and wait for it, within the remaining time of this decision.
 
-        When the time is up, the plugin that used most of it is set aside.
+        If the time runs out, the plugin that used most of it is disabled.
 
         Raises:
-            PluginError: it raised, took too long, or the plugin is set aside.
+            PluginError: the plugin raised, took too long, or is disabled.
         """
         self._check(plugin, point)
         left = self.timeout - sum(self._used.values())
@@ -168,7 +172,7 @@ class Isolated:
         return cast(T, self._settle(plugin, point, worker, job, in_time, seconds, slowest))
 
     async def call_async(self, plugin: str, point: str, work: Callable[[], T]) -> T:
-        """Make a call without holding up the event loop; it has the time of a decision for itself.
+        """Make a call without blocking the event loop. The call has a time limit of its own.
 
         Raises:
             PluginError: as `call` does.

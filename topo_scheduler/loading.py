@@ -1,7 +1,7 @@
 """Loads the plugins that the configuration names, by their entry points.
 
-A plugin that is named and can't be loaded keeps the process from starting: a scheduler that goes on without a filter
-places pods where they must not be, and nobody would see it.
+If a configured plugin can't be loaded, the process does not start. A scheduler that runs without a required filter
+would silently place pods on nodes that the filter excludes.
 """
 
 import logging
@@ -18,15 +18,15 @@ log = logging.getLogger(__name__)
 def load_extensions(
     config: SchedulerConfig, guard: PluginGuard | None = None, *, remedy: str = "Install it beside the scheduler"
 ) -> Extensions:
-    """Return the built-in plugin and those that the configuration names, in its order.
+    """Return the built-in plugin and those that the configuration names, in the order of the configuration.
 
     Args:
         config: names the plugins.
-        guard: calls them; by default nothing limits them.
-        remedy: what to do where one is not installed.
+        guard: calls the plugins; by default without limits.
+        remedy: advice in the error message if a plugin is not installed.
 
     Raises:
-        ConfigError: one can't be loaded; the message names it and says why.
+        ConfigError: a plugin can't be loaded. The message names it and the reason.
     """
     extensions = Extensions(guard)
     found: dict[str, list[EntryPoint]] = {}
@@ -49,7 +49,7 @@ def load_extensions(
 
 
 def _register(extensions: Extensions, point: EntryPoint, arguments: dict[str, object], where: str) -> None:
-    # Whatever a plugin does at import is caught, an exit included: the message must name it.
+    # Catch every error of an import, SystemExit included, because the message must name the plugin.
     try:
         factory = point.load()
     except (Exception, SystemExit) as error:

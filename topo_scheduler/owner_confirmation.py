@@ -1,8 +1,8 @@
-"""Ask the API server again, right before pods are evicted for others, whether those others are still wanted.
+"""Confirms with the API server, right before a preemption, that the preempting pods and their owners still exist.
 
-What is known of owners may be seconds old, and a watch may be late. A pod that is bound for an owner that was just
-deleted only goes with it; a pod that is evicted for it is lost. So nothing is evicted for pods of which an owner or the
-namespace was deleted, does not answer, can't be read, or was never seen; nor for pods that were deleted themselves.
+The scheduler's view of owners may be seconds old, and a watch may be late. Binding a pod of a just deleted owner does
+little harm, but an evicted pod is lost. So the scheduler evicts no pod if a preempting pod was deleted. Nor does it if
+an owner or the namespace was deleted, can't be read, or was never seen, or if the API server does not answer.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ from topo_scheduler.scheduling.instructions import PodRef, reference
 from topo_scheduler.state.workloads import Stage
 
 CONFIRMED_SECONDS: Final = 1.0
-"""Age up to which an answer about an owner counts: many pods are evicted for one gang."""
+"""Maximum age of an answer about an owner. One answer serves many evictions for one gang."""
 ANSWER_SECONDS: Final = 5.0
-"""Longest wait for the answers about all owners of a workload."""
+"""Maximum wait for the answers about all owners of a workload."""
 MOST_CONTROLLERS: Final = 32
-"""Controllers of one gang of which the owners are asked for; the others are known from watches and refreshes."""
+"""Maximum controllers of one gang whose owners are confirmed. The others are known from watches and refreshes."""
 
 MOST_PODS: Final = 8
-"""Pending pods of one gang that are asked for themselves: the watch of pods may be late, too."""
+"""Maximum pending pods of one gang that are confirmed, because the watch of pods may be late, too."""
 
 MOST_CONFIRMED: Final = 1_000
-"""Answers about namespaces, and about pods, that are kept for `CONFIRMED_SECONDS`; then all are forgotten."""
+"""Maximum cached answers about namespaces, and about pods. Beyond it, the cache is cleared."""
 
 _Named = tuple[str, str, str]
 """Namespace, name and uid of an object."""
@@ -48,7 +48,7 @@ Confirm = Callable[[PodRef], Awaitable[str]]
 
 
 class Existence:
-    """Asks whether objects of one kind exist and are not being deleted; of each its metadata is read."""
+    """Confirms that objects of one kind exist and are not being deleted. Reads the metadata of each."""
 
     def __init__(self, client: Client, resource: Resource[PartialObject], clock: Callable[[], float]) -> None:
         self._client = client
@@ -59,17 +59,17 @@ class Existence:
         self._asking: dict[_Named, asyncio.Task[str]] = {}
 
     async def why_not(self, namespace: str, name: str, uid: str = "") -> str:
-        """Return why nothing may be evicted for an object, or for what is in it; or an empty string.
+        """Return why no pod may be evicted for an object or for what it contains, or an empty string.
 
-        Many that ask at once share one request, which ends with its own timeout.
+        Concurrent callers share one request, which ends with its own timeout.
 
         Args:
-            namespace: its namespace; empty for a kind that has none.
-            name: its name.
-            uid: its uid; empty where any object of the name will do.
+            namespace: namespace of the object; empty for a cluster-scoped kind.
+            name: name of the object.
+            uid: uid of the object; empty if any object of that name counts.
 
         Raises:
-            KubeError: The API server refused to answer.
+            KubeError: the API server refused to answer.
         """
         key = (namespace, name, uid)
         if self._clock() - self._confirmed.get(key, -inf) <= CONFIRMED_SECONDS:
@@ -83,7 +83,7 @@ class Existence:
     def _answered(self, key: _Named, asking: asyncio.Task[str]) -> None:
         self._asking.pop(key, None)
         if not asking.cancelled():
-            asking.exception()  # those who asked may have given up by now
+            asking.exception()  # retrieve it: all callers may have timed out by now
 
     async def _ask(self, key: _Named) -> str:
         asked, (namespace, name, uid) = self._clock(), key
@@ -108,7 +108,7 @@ class Existence:
 
 
 class OwnerConfirmation:
-    """Asks about pending pods, their owners and their namespaces."""
+    """Confirms pending pods, their owners and their namespaces."""
 
     def __init__(
         self, engine: Engine, owners: OwnerDirectory, client: Client, clock: Callable[[], float] = time.monotonic
@@ -122,7 +122,7 @@ class OwnerConfirmation:
         """Return why no pod may be evicted for the workload of a pending pod, or an empty string."""
         found = self._engine.workloads.of_pod(pod.uid)
         if found is None:
-            return ""  # its claim has ended with it
+            return ""  # the pod is gone, and its claim on the room has ended
         members = found[0].at(Stage.PENDING)
         known = (self._engine.arrivals.pending(member.uid) for member in members)
         owners = self.of(member.metadata for member in known if member is not None)
@@ -137,7 +137,7 @@ class OwnerConfirmation:
         return why
 
     async def _answer(self, existing: Existence, kind: str, namespace: str, name: str, uid: str = "") -> str:
-        """Return why nothing may be evicted for an object: no answer is a reason, too."""
+        """Return why no pod may be evicted for an object, or an empty string. A missing answer is a reason, too."""
         said = f"{kind} {namespace + '/' if namespace else ''}{name}"
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
@@ -147,7 +147,7 @@ class OwnerConfirmation:
             return f"the API server did not answer within {ANSWER_SECONDS:g} s whether {said} exists"
 
     async def of(self, pods: Iterable[ObjectMeta]) -> str:
-        """Return why no pod may be evicted for any of these pods, or an empty string; one question a controller."""
+        """Return why no pod may be evicted for any of these pods, or an empty string. Asks once per controller."""
         controllers = {
             (
                 pod.namespace,

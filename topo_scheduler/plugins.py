@@ -1,8 +1,8 @@
-"""What plugin authors import, and nothing else they may rely on.
+"""The public API for plugin authors. Other modules may change without notice.
 
 An entry point of the group ``topo_scheduler.plugins`` names a `Factory`: a function that takes the plugin's arguments
-from the configuration and returns a `Plugin`. How to write one: docs/how-to/write-a-plugin.md; every name here:
-docs/reference/plugins.md.
+from the configuration and returns a `Plugin`. docs/how-to/write-a-plugin.md shows how to write one.
+docs/reference/plugins.md describes every name here.
 """
 
 from topo_scheduler.scheduling.extensions.extension import (

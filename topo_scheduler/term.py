@@ -1,7 +1,7 @@
 """One term of leadership: reflectors feed the engine, the engine decides, workers write.
 
-The engine runs on the event loop between two awaits, so there is one writer and nothing to lock. All tasks of a term
-live in one TaskGroup: when leadership ends they all end, binds already sent included.
+The engine runs on the event loop between two awaits, so there is one writer and no lock. All tasks of a term run in one
+TaskGroup. When leadership ends, they all end, binds already sent included.
 """
 
 import asyncio
@@ -48,27 +48,27 @@ from topo_scheduler.state.groups import Serving
 log = logging.getLogger(__name__)
 
 DRAIN_SECONDS: Final = 25.0
-"""Longest wait at the end of a term for binds in flight and marks; below the 30 s a pod usually has to terminate."""
+"""Maximum wait at the end of a term for binds in flight and marks. Below the default grace period of pods, 30 s."""
 STEP_SECONDS: Final = 0.005
-"""Longest time decisions hold the event loop at a stretch."""
+"""Maximum time for which decisions block the event loop."""
 EXPLAIN_SECONDS: Final = 0.002
-"""Longest time explanations hold the event loop at a stretch, but for one step of them."""
+"""Maximum time for which explanations block the event loop. One step of them may exceed it."""
 EXPLAIN_AFTER: Final = 0.3
-"""Seconds for which explanations stand back behind binds."""
+"""Maximum delay of explanations while binds are under way."""
 OWNER_RETRY_SECONDS: Final = 5.0
 OWNERS_SECONDS: Final = 10.0
-"""Longest wait for the lists of workloads: a kind that is not served, or not allowed, must not hold up all others."""
+"""Maximum wait for the lists of workloads. A kind that is not served or not allowed must not delay all others."""
 GROUPS_SECONDS: Final = 5.0
-"""Longest wait for the lists of PodGroups, after those of workloads."""
+"""Maximum wait for the lists of PodGroups, after those of workloads."""
 LINEAGE_SECONDS: Final = 2.0
-"""Longest wait at the start of a term for owners that must be asked for one by one."""
+"""Maximum wait at the start of a term for owners that the scheduler must get one by one."""
 LINEAGE_POLL_SECONDS: Final = 0.05
 HALF_LINEAGE_SECONDS: Final = 5.0
-"""The same for owners of which some pods are bound and others pending: one of their gangs may be half bound."""
+"""The same for owners with both bound and pending pods, because one of their gangs may be half bound."""
 
 
 class Term:
-    """Schedules while this replica leads. Built for one term and not used again."""
+    """Schedules while this replica leads. Each term builds a new object."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class Term:
         self._owners = OwnerDirectory(client, on_change=self._owner_changed, needed=self._awaited, clock=clock)
         self._listeners = listeners
         self.engine = new_engine(configuration, self._resolve, extensions, epoch, listeners)
-        for api in GroupApi:  # pods are listed before it is known which PodGroups there are
+        for api in GroupApi:  # pods are listed before the scheduler knows which PodGroups exist
             self.engine.groups_served(api, Serving.UNKNOWN, clock(), clock())
         self._plugins = BindPlugins(
             self.engine.extensions, isolated or Isolated(configuration.scheduler.plugin_timeout, metrics), metrics
@@ -174,7 +174,7 @@ class Term:
     # ------------------------------------------------------------ the life of a term
 
     async def run(self, leading: asyncio.Event) -> None:
-        """Schedule until cancelled; then let binds in flight end. ``leading`` is set once decisions are made."""
+        """Schedule until cancelled, then wait for binds in flight. ``leading`` is set while the engine decides."""
         async with asyncio.TaskGroup() as background:
             self._group = background
             tasks = [background.create_task(work, name=name) for name, work in self._background()]
@@ -205,12 +205,12 @@ class Term:
         ]
 
     async def _heal(self) -> None:
-        """Heal what fails, once there is something to decide with."""
+        """Run recovery, once the caches are filled."""
         await self._filled.wait()
         await self.recovery.run()
 
     async def _fill(self) -> None:
-        """Wait until every cache is filled, and until no write of an earlier leader can take effect any more."""
+        """Wait until every cache is filled and writes of an earlier leader can no longer take effect."""
         await self._nodes.synced.wait()
         await self._pods.synced.wait()
         await self._namespaces.synced.wait()
@@ -220,7 +220,8 @@ class Term:
         await self._await_lineages()
         await self.recovery.prepare()
         self._filled.set()
-        # What is known by now stays. To walk it again and again holds up decisions, half a second at 100,000 nodes.
+        # These objects stay in memory. Garbage collections that walk them would delay decisions, by half a second at
+        # 100,000 nodes.
         gc.collect()
         gc.freeze()
         world = self.engine.world
@@ -238,7 +239,7 @@ class Term:
             )
 
     async def _await_owners(self) -> None:
-        """Give the lists of workloads a moment; what they would have told is asked for one by one otherwise."""
+        """Wait a moment for the lists of workloads. After that, the scheduler gets each missing owner by itself."""
         try:
             async with asyncio.timeout(OWNERS_SECONDS):
                 for kind in OWNER_KINDS:
@@ -252,15 +253,18 @@ class Term:
             log.warning("scheduling without lists of PodGroups: pods that name one wait for it")
 
     def _understand_again(self) -> None:
-        """Understand the pods that were listed before their owners: the directory reports changes, not first sight."""
+        """Read again the pods that were listed before their owners.
+
+        The directory of owners reports changes only, not owners that it sees for the first time.
+        """
         controllers = (pod.metadata.controller for pod in self.engine.arrivals.unresolved())
         for uid in {controller.uid: None for controller in controllers if controller is not None}:
             self._owner_changed(uid)
 
     async def _await_lineages(self) -> None:
-        """Understand every listed pod before the first decision, as far as the API server answers in time.
+        """Resolve the owners of every listed pod before the first decision, if the API server answers in time.
 
-        Whatever is decided earlier may take the seats that a half-bound gang lacks.
+        An earlier decision might take the places that a half-bound gang still needs.
         """
         arrivals, began = self.engine.arrivals, self._clock()
         self._understand_again()
@@ -281,13 +285,16 @@ class Term:
             )
 
     async def _reread(self, until: float) -> None:
-        """Understand pods again above which something changed, in parts; a tenant that edits on ends it by the time."""
+        """Read pods again whose owners changed, in slices. The deadline ends this if a tenant keeps editing."""
         while self.engine.arrivals.rereading and self._clock() < until:
             self.engine.reread(self._clock(), time.perf_counter)
             await asyncio.sleep(0)
 
     async def _await_storage(self) -> None:
-        """Wait for claims and volumes, unless they can't be listed: pods without claims are not held up by that."""
+        """Wait for claims and volumes.
+
+        If they can't be listed, the scheduler starts anyway: pods without claims need no list.
+        """
         try:
             async with asyncio.timeout(OWNERS_SECONDS):
                 for reflector in self._storage.values():
@@ -298,7 +305,7 @@ class Term:
             log.warning("pods with volume claims wait until these can be listed: %s", unlisted)
 
     async def _decide(self) -> None:
-        """Take steps whenever there is something to do."""
+        """Run a step of the engine whenever there is work."""
         while True:
             self._wake.clear()
             now = self._clock()
@@ -330,17 +337,17 @@ class Term:
         self._wake.set()
 
     async def _drain(self) -> None:
-        """Write no bind that was not begun, wait for those that were, and write which gangs ran complete.
+        """Drop binds that have not started, wait for those that have, and mark the gangs that ran complete.
 
-        What stands back behind binds is written meanwhile. A successor would roll back a gang that is not marked and
-        has lost a member.
+        Writes of lower priority than binds go out meanwhile. The next leader would roll back an unmarked gang that has
+        lost a member.
         """
         self._draining = True
         self._executor.drop_binds()
         try:
             async with asyncio.timeout(DRAIN_SECONDS):
                 await self._binder.drain()
-                # What the last binds have to tell; what else would be decided now is not carried out any more.
+                # Publish the results of the last binds. Other instructions of this step are dropped.
                 for instruction in self.engine.step(self._clock(), time.perf_counter, 0.0):
                     if isinstance(instruction, EmitEvent | LogWarning | MarkComplete):
                         self._executor.carry_out(instruction)
@@ -348,10 +355,10 @@ class Term:
         except TimeoutError:
             log.error("writes were still in flight when this term ended", extra={"binds": self._binder.in_flight})
 
-    # ------------------------------------------------------------ facts in, beside those of `Facts`
+    # ------------------------------------------------------------ facts in, in addition to those of `Facts`
 
     def configure(self, configuration: Configuration) -> None:
-        """Take over a changed TopologySchedulerConfig."""
+        """Apply a changed TopologySchedulerConfig."""
         self.engine.configure(configuration)
         self.recovery.configure(configuration.topology.spec.recovery)
         self._wake.set()
@@ -370,7 +377,7 @@ class Term:
         self.recovery.facts_changed()
 
     def _forget(self, uid: str) -> None:
-        """Write nothing more about a pod that is gone, or has a node."""
+        """Drop pending writes about a pod that is gone or bound."""
         self._conditions.forget(uid)
         self._plugins.forget(uid)
 
@@ -391,7 +398,7 @@ class Term:
         return Lineage(chain.owners, chain.complaint, chain.gone, chain.doubt)
 
     def _fetch_owners(self, pods: Sequence[Pod]) -> None:
-        """Ask for the owners of pods that wait for them; one task a controller."""
+        """Get the owners of pods that need them to be scheduled, in one task per controller."""
         for pod in pods:
             controller = pod.metadata.controller
             if controller is not None and (pod.metadata.namespace, controller) not in self._fetching:
@@ -399,7 +406,7 @@ class Term:
                 self._start(self._fetch_owner(pod, controller), f"owner {controller.uid}")
 
     async def _fetch_owner(self, pod: Pod, controller: OwnerReference) -> None:
-        # Once this pod is gone nobody may need the answer; if others do, it is asked for them anew.
+        # Stop when this pod is gone. If other pods need the answer, the scheduler starts another task for them.
         while self.engine.arrivals.pending(pod.metadata.uid) is not None:
             try:
                 await self._owners.complete(pod.metadata)
@@ -411,24 +418,24 @@ class Term:
         self._owner_changed(controller.uid)
 
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Run something that ends by itself as part of this term."""
+        """Start a task of this term that ends by itself."""
         assert self._group is not None
         try:
             task = self._group.create_task(work, name=name)
-        except RuntimeError:  # the term ends, as one of its tasks failed: other tasks end in order, and none starts
+        except RuntimeError:  # the term ends because a task failed: other tasks end in order, and none starts
             work.close()
             return
         self._passing.add(task)
         task.add_done_callback(self._passing.discard)
 
-    # ------------------------------------------------------------ what is observed
+    # ------------------------------------------------------------ observation
 
     def busy(self) -> bool:
-        """Return whether binds are under way, behind which everything else stands back."""
+        """Return whether binds are under way, for which all other writes wait."""
         return not self._draining and self._executor.busy
 
     def not_synced(self) -> str:
-        """Return which caches are not filled yet, or an empty string."""
+        """Return the names of caches that are not filled yet, or an empty string."""
         needed = ("nodes", "pods", "namespaces")
         return ", ".join(name for name in needed if not self._reflectors[name].synced.is_set())
 
@@ -437,7 +444,7 @@ class Term:
         return ", ".join(name for name, reflector in others if not reflector.synced.is_set())
 
     def staleness(self) -> dict[str, float]:
-        """Return the seconds since the last sign of life of each watch."""
+        """Return for each watch the seconds since its last sign of life."""
         now = self._clock()
         own = {name: reflector.staleness(now) for name, reflector in self._reflectors.items()}
         return own | self._groups.staleness(now)
