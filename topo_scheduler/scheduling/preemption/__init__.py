@@ -1,1 +1,1 @@
-"""Who gives way to whom: victims, the plan, and the machine that carries it out."""
+"""Preemption: the choice of victims, the preemption plan, and the state machine that carries it out."""

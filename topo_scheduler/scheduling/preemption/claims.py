@@ -1,8 +1,13 @@
-"""Claims: what workloads were promised that others give way to, and who could not be made to.
+"""Claims: the room that preemption has promised to workloads, and the pods that could not be evicted.
 
-A claim ends when the workload is placed, or gone, when an eviction is refused, when the victims are not gone in time,
-or when they are gone and somebody else took the room. Who could not be evicted is left alone for a while that grows
-each time.
+A claim ends for one of these reasons:
+
+- The workload is placed or deleted.
+- The API server refuses an eviction.
+- The victims do not end in time.
+- The victims have ended, but another workload took the room.
+
+The scheduler does not choose a pod that could not be evicted again until a pause has passed. The pause grows each time.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,18 +24,22 @@ from topo_scheduler.state.occupants import LONGEST_WAIT_SECONDS, Occupant
 from topo_scheduler.state.workloads import Member, Workload, Workloads
 
 SLACK_SECONDS: Final = 30.0
-"""Seconds that victims have beyond their grace period before they count as stuck."""
+"""Seconds beyond their grace period after which victims count as stuck."""
 LEFT_ALONE: Final = 10.0
-"""Seconds for which a pod that could not be evicted is left alone, doubled each time."""
+"""Seconds for which a pod that could not be evicted is not chosen as a victim, doubled each time."""
 LEFT_ALONE_MOST: Final = 600.0
 PAUSE: Final = 1.0
-"""Seconds between two claims of a workload once the second came to nothing, doubled each time."""
+"""Seconds between two claims of a workload after its second failed claim, doubled each time."""
 PAUSE_MOST: Final = 60.0
 
 
 @dataclass(slots=True)
 class PreemptionClaim:
-    """What a workload was promised. ``victims`` pods that must go by uid; ``until`` when waiting for them ends."""
+    """The room that a workload was promised.
+
+    ``nodes`` maps the uid of each pod of the workload to its node. ``victims`` maps the uid of each pod that must end
+    to its name. ``until`` is when the claim expires, in seconds.
+    """
 
     workload: str
     priority: int
@@ -41,14 +50,14 @@ class PreemptionClaim:
 
 @dataclass(slots=True)
 class Patience:
-    """How often something went wrong, and until when it is let be."""
+    """A backoff: the number of failures, and when the pause after the last one ends, in seconds."""
 
     times: int = 0
     until: float = 0.0
 
 
 class PreemptionClaims:
-    """All claims, each workload's at most one."""
+    """All claims, at most one for each workload."""
 
     def __init__(self, world: World, workloads: Workloads, nominations: Nominations) -> None:
         self._world = world
@@ -57,33 +66,33 @@ class PreemptionClaims:
         self._claims: dict[str, PreemptionClaim] = {}
         self._victim_of: dict[str, str] = {}
         self.going: dict[str, float] = {}
-        """Pods whose eviction is on its way, and until when that is believed."""
+        """Pods with an eviction in progress by uid, and until when the scheduler assumes so, in seconds."""
         self.handled: set[str] = set()
-        """Pods of ours whose nomination is our own affair, whatever their status says."""
+        """Pods of this scheduler whose nominations it manages itself, regardless of their status."""
         self._left_alone: dict[str, Patience] = {}
         self._patience: dict[str, Patience] = {}
 
     def get(self, id_: str) -> PreemptionClaim | None:
-        """Return a workload's claim."""
+        """Return the claim of a workload."""
         return self._claims.get(id_)
 
     def expired(self, now: float) -> list[PreemptionClaim]:
-        """Return the claims that have waited long enough."""
+        """Return the claims that have expired."""
         return [claim for claim in self._claims.values() if not self.goes_on(claim, now)]
 
     def next_due(self) -> float | None:
-        """Return when the next claim has waited long enough."""
+        """Return when the next claim expires, in seconds."""
         return min((claim.until for claim in self._claims.values()), default=None)
 
     def awaited(self, claim: PreemptionClaim) -> list[str]:
-        """Return the victims that are not gone yet."""
+        """Return the victims that have not ended yet."""
         return [uid for uid in claim.victims if self._world.ledger.get(uid) is not None]
 
     def goes_on(self, claim: PreemptionClaim, now: float) -> bool:
         """Return whether a claim still waits for its victims.
 
-        It waits once more for victims with a long grace period when little of it is left. Evicting other pods instead
-        would be in vain.
+        A claim is extended if all its remaining victims are terminating and little of their long grace periods remains.
+        Evicting other pods instead would be in vain.
         """
         if now < claim.until:
             return True
@@ -97,36 +106,36 @@ class PreemptionClaims:
         return True
 
     def awaits(self, uid: str) -> bool:
-        """Return whether a pod is a victim of a claim that still stands, of pods that are still to be placed."""
+        """Return whether a pod is a victim of an active claim with pods that are still to be placed."""
         claim = self._claims.get(self._victim_of.get(uid, ""))
-        # Pods that were left out since then end their claim with the next step only.
+        # Pods that are no longer to be placed end their claim only at the next step.
         return claim is not None and any(self._workloads.of_pod(pod) is not None for pod in claim.nodes)
 
     def preemptors(self, uid: str) -> list[str]:
-        """Return the uids of the pods for which a victim gives way."""
+        """Return the uids of the pods for which a victim is evicted."""
         claim = self._claims.get(self._victim_of.get(uid, ""))
         return list(claim.nodes) if claim is not None else []
 
     def take_victim(self, uid: str) -> PreemptionClaim | None:
-        """Return the claim a pod was to give way to; it does no longer."""
+        """Return the claim for which a pod was to be evicted, and forget the pod as its victim."""
         return self._claims.get(self._victim_of.pop(uid, ""))
 
     def patient_until(self, id_: str) -> float:
-        """Return until when a workload makes no claim again."""
+        """Return until when a workload may make no new claim, in seconds."""
         patience = self._patience.get(id_)
         return patience.until if patience else 0.0
 
     def left_alone(self, now: float) -> tuple[str, ...]:
-        """Return the pods that are not chosen now."""
+        """Return the pods that may not be chosen as victims now."""
         return tuple(uid for uid, one in self._left_alone.items() if now < one.until)
 
     def is_left_alone(self, uid: str, now: float) -> bool:
-        """Return whether a pod is not chosen now."""
+        """Return whether a pod may not be chosen as a victim now."""
         patience = self._left_alone.get(uid)
         return patience is not None and now < patience.until
 
     def next_choice(self, since: float) -> float | None:
-        """Return when, after a moment, the next of these pods may be chosen again."""
+        """Return when, after a given time, the next of these pods may be chosen again."""
         return min((one.until for one in self._left_alone.values() if one.until > since), default=None)
 
     # ------------------------------------------------------------ making them
@@ -134,10 +143,10 @@ class PreemptionClaims:
     def make(
         self, workload: Workload, groups: Sequence[tuple[object, list[Member]]], plan: PreemptionPlan, now: float
     ) -> tuple[list[Instruction], list[str]]:
-        """Claim the room of a plan: nominate, evict.
+        """Claim the room of a plan: nominate the pods and evict the victims.
 
         Returns:
-            What is to be done, and the workloads of lower priority that lost their claims by it.
+            The instructions, and the workloads of lower priority that lost their claims.
         """
         names = self._world.nodes.names
         seated = [
@@ -175,9 +184,12 @@ class PreemptionClaims:
         return out, displaced
 
     def adopt(self, workload: Workload, members: Sequence[Member], now: float) -> PreemptionClaim | None:
-        """Return a claim made of nominations that were found, as after a restart: it waits for whoever is going there.
+        """Return a claim made from existing nominations, for example after a restart.
 
-        None where no member is nominated.
+        The claim waits for the terminating pods of lower priority on the nominated nodes.
+
+        Returns:
+            None if no member is nominated.
         """
         nodes = {m.uid: one.node for m in members if (one := self._nominations.get(m.uid)) is not None}
         if not nodes:
@@ -203,7 +215,7 @@ class PreemptionClaims:
     # ------------------------------------------------------------ their end
 
     def end(self, claim: PreemptionClaim, now: float) -> list[Instruction]:
-        """End a claim that came to nothing; the workload looks for victims again after a while that grows."""
+        """End a claim that failed. The workload searches for victims again after a pause that grows."""
         patience = self._patience.setdefault(claim.workload, Patience())
         if patience.times:
             patience.until = now + doubled(PAUSE, patience.times, PAUSE_MOST)
@@ -211,7 +223,7 @@ class PreemptionClaims:
         return self.clear(claim)
 
     def clear(self, claim: PreemptionClaim) -> list[Instruction]:
-        """End a claim: nominations are taken back."""
+        """End a claim and clear its nominations."""
         out: list[Instruction] = []
         for uid in claim.nodes:
             found = self._workloads.of_pod(uid)
@@ -221,18 +233,18 @@ class PreemptionClaims:
         return out
 
     def forget(self, id_: str) -> None:
-        """Forget a workload that is gone, or placed."""
+        """Forget a workload that was deleted or placed."""
         self._drop(id_)
         self._patience.pop(id_, None)
 
     def pod_deleted(self, uid: str) -> None:
-        """Forget a pod that is gone."""
+        """Forget a pod that was deleted."""
         self.handled.discard(uid)
         self.going.pop(uid, None)
         self._left_alone.pop(uid, None)
 
     def leave_alone(self, uid: str, now: float) -> str:
-        """Choose a pod no more for a while; return its name."""
+        """Exclude a pod from the choice of victims for a while, and return its name."""
         patience = self._left_alone.setdefault(uid, Patience())
         patience.times += 1
         patience.until = now + doubled(LEFT_ALONE, patience.times, LEFT_ALONE_MOST)
@@ -240,19 +252,21 @@ class PreemptionClaims:
         return entry.occupant.key if entry is not None and entry.occupant is not None else uid
 
     def tell(self, claim: PreemptionClaim, text: str) -> list[Instruction]:
-        """Tell what became of a claim."""
+        """Emit an event on each pod of a failed claim."""
         found = (self._workloads.of_pod(uid) for uid in claim.nodes)
         return [EmitEvent(reference(one[1]), True, Reason.PREEMPTION_FAILED, text) for one in found if one is not None]
 
     # ------------------------------------------------------------ inside
 
     def _until(self, victims: Iterable[Occupant], now: float) -> float:
-        """Return until when these are waited for; whatever their grace periods are, not for ever."""
+        """Return when a claim on these victims expires, in seconds. The wait is limited even if their grace periods are
+        not.
+        """
         longest = max((occupant.seconds_to_end(now + self._world.epoch) for occupant in victims), default=0.0)
         return now + min(longest, LONGEST_WAIT_SECONDS) + SLACK_SECONDS
 
     def _displace(self, priority: int, nodes: set[str]) -> tuple[list[Instruction], list[str]]:
-        """End claims of lower priority to any of these nodes."""
+        """End the claims of lower priority to any of these nodes."""
         out: list[Instruction] = []
         lost: list[str] = []
         for claim in list(self._claims.values()):

@@ -1,4 +1,4 @@
-"""The cheapest victims for members of one class, by what they hold of resources alone."""
+"""The cheapest victims for members of one class, by the resources that candidates hold alone."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,16 +19,17 @@ from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.operation_budget import charge_rows
 
 EXACT: Final = 10
-"""Candidates of a node up to which every set of them is tried."""
+"""Maximum number of candidates on a node for which every set of them is tried."""
 EVERY_SET_OF_A_DOMAIN: Final = 10
-"""Candidates of a domain up to which every set of them is tried."""
+"""Maximum number of candidates in a domain for which every set of them is tried."""
 FEW_GANGS: Final = 6
-"""Gangs of a domain up to which every choice of which to break is tried, few before many."""
+"""Maximum number of gangs in a domain for which every choice of gangs to break is tried, smaller choices first."""
 MOST_SOLVED: Final = 600
-"""Choices of domain and gangs that are worked out at most, those of least GPU-time first."""
+"""Maximum number of combinations of domain and broken gangs that are solved. Those with the least GPU-time come first.
+"""
 LOOKED_AT: Final = 64
 _POD: Final = 1 << 20
-"""GPU-seconds and number of pods as one integer: seconds times this, plus pods."""
+"""Encodes GPU-seconds and the number of pods as one integer: seconds times this, plus pods."""
 _UNBREAKABLE: Final = 1 << 40
 
 
@@ -75,7 +76,7 @@ class Clearing:
         self._first: Int64 = np.searchsorted(candidates.row, np.arange(nodes.rows)).astype(np.int64)
         self._last: Int64 = np.searchsorted(candidates.row, np.arange(nodes.rows), side="right").astype(np.int64)
         self._allowed: Bool = (candidates.priority <= level) & self._usable[candidates.row]
-        # A gang that must go whole, and must not or would take somebody higher along, gives what it can spare only.
+        # If a gang must not be evicted whole, or that would include a pod above the level, it loses at most its slack.
         self._rule = [SHUT if gang.rule != OPEN and gang.top > level else gang.rule for gang in candidates.gangs]
         self._whole = candidates.whole.copy()
         self._whole[:, 0] = self._rule
@@ -85,11 +86,13 @@ class Clearing:
 
     @property
     def regions(self) -> Sequence[Region]:
-        """Where the members might go: in one of these all of them."""
+        """The regions where the members may go: one of them must hold all members."""
         return self._regions
 
     def options(self, regions: Sequence[Region] | None = None) -> Iterator[VictimSet]:
-        """Yield sets of victims, in no order; none where no set suffices. In some of the regions, where given."""
+        """Yield sets of victims in no particular order, limited to some regions if given. Yield none if no set
+        suffices.
+        """
         found = self._on_single_nodes() if self._one else self._in_regions(regions or self._regions)
         for victims in found:
             closed = self._pods.closed(victims)
@@ -105,15 +108,15 @@ class Clearing:
         found = np.flatnonzero(cost[:, 0] >= 0)
         order = found[np.lexsort(cost[found].T[::-1])]
         if len(order) > LOOKED_AT:
-            # Nodes that cost the same are told apart by name.
+            # Nodes of equal cost are distinguished by name.
             alike = int((cost[order] == cost[order[0]]).all(axis=1).sum())
             order = order[: max(LOOKED_AT, alike)]
         for number in order.tolist():
             yield self._chosen(int(rows[number]), taken, int(at[number]))
 
     def _cheapest(self, rows: Int64, members: Int64, allowed: Bool, slack: Int64) -> tuple[Bool, Int64, Int64]:
-        """Return the cheapest victims for so many members on each row, as the kernel writes them."""
-        # Not above: it takes seconds to compile, and most processes never preempt (`Preempting.ready`).
+        """Return the cheapest victims for a number of members on each row, as the kernel writes them."""
+        # Imported here because it takes seconds to compile, and most processes never preempt (`Preempting.ready`).
         from topo_scheduler.kernels.victims import cheapest_victims
 
         pods = self._pods
@@ -148,7 +151,7 @@ class Clearing:
         return [first + int(number) for number in np.flatnonzero(taken[at : at + last - first])]
 
     def _fits(self, gone: Bool) -> Int64:
-        """Return how many members each row holds when some candidates are gone (int64[rows])."""
+        """Return how many members fit on each row without some candidates (int64[rows])."""
         charge_rows(self._free.size)
         free = self._free
         if gone.any():
@@ -202,7 +205,10 @@ class Clearing:
                         yield victims
 
     def _inside(self, region: Region) -> list[int]:
-        """Return the candidates of a region, no more of a budget than it can lose."""
+        """Return the candidates of a region.
+
+        If there are more than `EVERY_SET_OF_A_DOMAIN`, each budget contributes at most as many pods as it can lose.
+        """
         found = [
             number
             for row in region.rows.tolist()
@@ -232,14 +238,16 @@ class Clearing:
         return bool(region.holds(fit[region.rows][None, :], self._ask.members, self._limits, self._gpus)[0])
 
     def _beyond(self, members: Sequence[int], slack: int) -> Sequence[int]:
-        """Return the members of a gang that must stay if it is to lose no more than its slack: the costly ones."""
+        """Return the members of a gang that must stay so that it loses no more than its slack: the most costly ones."""
         if slack >= len(members):
             return ()
         pods = self._pods
         return sorted(members, key=lambda n: (pods.seconds[n], -pods.started[n], n))[slack:]
 
     def _open_to(self, inside: Sequence[int], broken: frozenset[int] | None) -> Bool:
-        """Return who may go when only some gangs may be broken; None: any."""
+        """Return which candidates may be evicted if only the given gangs may be broken (bool[pods]); None allows any
+        gang.
+        """
         allowed = np.zeros(len(self._pods.pods), np.bool_)
         allowed[list(inside)] = True
         if broken is not None:
@@ -259,7 +267,7 @@ class Clearing:
             return
         if size > 1:
             return
-        # Too many to try: all may be broken, and are then spared one by one, those with most GPU-time first.
+        # Too many choices to try: start with all gangs broken, then spare them one by one, most GPU-time first.
         left = frozenset(gangs)
         for gang in sorted(gangs, key=lambda n: (-int(self._pods.whole[n, 1]), n)):
             if self._holds(region, self._fits(self._open_to(inside, left - {gang}))):
@@ -269,10 +277,12 @@ class Clearing:
     def _solve(
         self, region: Region, allowed: Bool, inside: Sequence[int], broken: frozenset[int] | None
     ) -> tuple[int, list[int]] | None:
-        """Return the least cost and its victims when only these pods may go."""
+        """Return the least cost and its victims if only the allowed pods may be evicted; None if the members do not
+        fit.
+        """
         self._solved += 1
         pods = self._pods
-        # Gangs that go whole are paid for first, and what they hold is free.
+        # The cost of gangs that are evicted whole is paid first, and the room that they hold is free.
         forced = [
             number for gang in sorted(broken or ()) if self._rule[gang] != OPEN for number in pods.gangs[gang].members
         ]
@@ -316,7 +326,7 @@ class Clearing:
         return total + sum(int(pods.seconds[n]) * _POD + 1 for n in forced), victims
 
     def _every_set(self, region: Region, inside: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Yield the cheapest of all sets, and others of equal cost as far as that can be told without names."""
+        """Yield the cheapest of all sets, then others of equal cost: broken gangs, GPU-seconds and pods."""
         pods, count = self._pods, len(inside)
         # The earlier pod is the higher bit, so that equal sets come in the order of their pods.
         sets = np.arange((1 << count) - 1, -1, -1, dtype=np.int64)

@@ -1,7 +1,8 @@
-"""Preemption as a machine without I/O: from a workload without room to nominated pods and evictions, and their ends.
+"""Preemption as a state machine without I/O: from a workload without room to nominated pods, evictions and their
+results.
 
-A workload that has a plan holds a *claim*: its pods are nominated, its victims are asked to go, and until they are gone
-nothing more is done for it. How claims end is said in `claims`.
+A workload with a plan holds a *claim*: its pods are nominated and its victims are evicted. Until the victims have
+ended, the scheduler does nothing more for it. `claims` describes how claims end.
 """
 
 from collections import Counter
@@ -39,12 +40,12 @@ from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetErr
 from topo_scheduler.state.workloads import Member, Workload, Workloads
 
 LOOK_AGAIN: Final = 1.0
-"""Seconds after which workloads that found no victims look again if something changed, doubled each time."""
+"""Seconds after which workloads that found no victims search again if something changed, doubled each time."""
 LOOK_AGAIN_MOST: Final = 10.0
 MOST_UNUSED: Final = 16
-"""Maximum searches in vain that are remembered though no workload shares them any more."""
+"""Maximum number of searches in vain that are remembered though no workload shares them any more."""
 SEARCH_OPERATIONS: Final = 4_000_000
-"""Operations of one search for victims, beside those of the attempt."""
+"""Operations of one search for victims, in addition to those of the attempt."""
 PACE: Final = 2e-4
 """Seconds from a search in vain to the next search of the same namespace, per candidate of that search.
 
@@ -54,7 +55,10 @@ With several such namespaces the pause is multiplied by their number: together t
 
 @dataclass(slots=True)
 class _VainSearches:
-    """Searches in vain by workloads that ask alike: what the last was made on, and when the next may be."""
+    """Searches in vain by workloads with equal requests.
+
+    ``stamp`` is the state of the last search. ``until`` is when the next search may start, in seconds.
+    """
 
     key: object
     stamp: Hashable = None
@@ -74,14 +78,14 @@ class Preempting:
         self.budgets = Budgets()
         self.nominations = Nominations(world)
         self.replacements = Replacements(world, self.nominations)
-        """Seats for pods that are yet to be made: they count as nominations do."""
+        """Seats for pods that do not exist yet: they count as nominations do."""
         self.half_gangs: HalfGangs | None = None
-        """Seats for members of half-bound gangs count so, too."""
+        """Seats for members of half-bound gangs, which count in the same way."""
         self.enabled = True
         self.ready = True
-        """Whether victims can be looked for at once: what that needs is compiled."""
+        """Whether a search for victims can start at once: the code that it needs is compiled."""
         self.wanted = False
-        """Whether somebody would have looked for victims while it was not."""
+        """Whether a workload needed a search for victims while that code was not ready."""
         self._scheduler_name = scheduler_name
         self._world = world
         self._workloads = workloads
@@ -104,7 +108,9 @@ class Preempting:
     # ------------------------------------------------------------ facts in
 
     def pods_applied(self, pods: Iterable[Pod]) -> None:
-        """Take over which pending pods are nominated, whoever schedules them. Comes after they were understood."""
+        """Record the nominations of pending pods of all schedulers. Must run after the workloads have processed these
+        pods.
+        """
         for pod in pods:
             uid = pod.metadata.uid
             if not pod.status.nominated_node_name and self.nominations.get(uid) is None:
@@ -119,34 +125,34 @@ class Preempting:
                 else:
                     self.nominations.drop(uid)
             elif uid not in self._claims.handled and self._workloads.of_pod(uid) is not None:
-                # By a predecessor of this process, or by somebody who knows of room that comes.
+                # Nominated by a previous process of this scheduler, or by a component that knows of upcoming room.
                 self._claims.handled.add(uid)
                 self.nominations.put(nomination_of(pod, self._world))
 
     def pod_deleted(self, uid: str) -> None:
-        """Forget a pod that is gone."""
+        """Forget a pod that was deleted."""
         self.nominations.drop(uid)
         self._claims.pod_deleted(uid)
 
     def forget(self, id_: str) -> None:
-        """Forget a workload that is gone."""
+        """Forget a workload that was deleted."""
         self._claims.forget(id_)
         self._leave_search(id_)
         self._leave_line(id_)
         self._again.pop(id_, None)
 
     def claims(self, id_: str) -> bool:
-        """Return whether a workload was promised that others give way to it."""
+        """Return whether a workload has a claim."""
         return self._claims.get(id_) is not None
 
     def budgets_applied(self, budgets: Iterable[DisruptionBudget]) -> list[Instruction]:
-        """Take over disruption budgets that appeared or changed."""
+        """Record disruption budgets that were added or changed."""
         return [LogWarning(problem) for budget in budgets if (problem := self.budgets.put(budget))]
 
     # ------------------------------------------------------------ attempts
 
     def count_for(self, workload: Workload) -> Hashable:
-        """Let those nominated pods count that stand before a workload; return what tells them from any others."""
+        """Charge the nominations that take precedence over a workload; return an identifier of this set."""
         own: Mapping[str, object] = workload.members
         if self.replacements:
             own = {**own, **self.replacements.own(workload)}
@@ -155,7 +161,7 @@ class Preempting:
         return self.nominations.count_for(own, workload.priority, workload.id)
 
     def placed(self, workload: Workload, decision: Decision) -> list[Instruction]:
-        """Note that a workload has a place: the ledger holds it from now on, and the Binding ends the nominations."""
+        """Record that a workload has a place: the ledger holds it from now on, and the Binding ends the nominations."""
         seated = {seat.uid for seat in decision.seats}
         for uid in seated:
             self.nominations.drop(uid)
@@ -177,12 +183,12 @@ class Preempting:
         budget: OperationBudget | None = None,
         failed: Callable[[Exception], None] = lambda error: None,
     ) -> tuple[list[Instruction], str]:
-        """Look for victims for members of a workload that have no place.
+        """Search for victims for members of a workload that have no place.
 
         Args:
-            workload: what they belong to.
-            members: those who must be placed at once.
-            decision: why they are not.
+            workload: the workload of the members.
+            members: the members that must be placed at once.
+            decision: why they have no place.
             now: seconds.
             wall: seconds since the epoch.
             shares: what reservations would take of the room that pods leave.
@@ -190,7 +196,7 @@ class Preempting:
             failed: called with the exception that a search raised.
 
         Returns:
-            What is to be done, and what there is to add to the reason why they wait.
+            The instructions, and a sentence to add to the reason why the members are pending.
         """
         out: list[Instruction] = []
         claim = self._claims.get(workload.id) or self._claims.adopt(workload, members, now)
@@ -245,7 +251,7 @@ class Preempting:
         except PluginError:
             raise
         except Exception as error:
-            # Room that comes free helps the workload all the same: it is parked, and only this search pauses.
+            # Room that comes free still helps the workload: it is parked, and only this search pauses.
             failed(error)
             search.exceeded = budget.operations if isinstance(error, OverBudgetError) else 0
             full_budget = not 0 < search.exceeded < SEARCH_OPERATIONS
@@ -271,22 +277,27 @@ class Preempting:
 
     @property
     def lowest(self) -> int | None:
-        """Lowest priority of a pod that could give way; None where none does."""
+        """Lowest priority of a pod that could be evicted; None if there is none."""
         return min(self._world.ledger.priorities, default=None) if self.enabled and self.budgets.known else None
 
     def idle_for(self, id_: str, priority: int) -> bool:
-        """Return whether nobody is nominated, and others neither give way to a workload nor could."""
+        """Return whether preemption is irrelevant to a workload.
+
+        True if no pod is nominated, the workload has no claim, and no pod of lower priority could be evicted.
+        """
         if len(self.nominations) or self._claims.get(id_) is not None:
             return False
         lowest = self.lowest
         return lowest is None or lowest >= priority
 
     def rest(self, id_: str) -> None:
-        """Look for no victims for a workload again unless something happens: it was refused, and nobody could go."""
+        """Cancel the next search for victims of a workload: it found no place, and no pod could be evicted for it."""
         self._again.pop(id_, None)
 
     def nudge(self, workload: Workload, now: float) -> None:
-        """Note that something changed which could make room for a workload that waits, if others gave way."""
+        """Schedule a search for victims for a pending workload, because a change may allow preemption to make room for
+        it.
+        """
         if workload.id in self._again or not all(member.preempts for member in workload.members.values()):
             return
         if workload.doubt:
@@ -296,7 +307,10 @@ class Preempting:
             self._again[workload.id] = max(self._looks_at(workload.id), now)
 
     def stirred(self, now: float) -> bool:
-        """Return whether candidates or budgets changed since this was asked last, or a pod is left alone no more."""
+        """Return whether the result of a search may have changed since the last call.
+
+        True if candidates or budgets changed, or if a pod that was excluded may be chosen again.
+        """
         before, self._stirred = self._stirred, (self._world.ledger.occupied, self.budgets.changes)
         choice = self._claims.next_choice(self._asked)
         self._asked = now
@@ -305,15 +319,19 @@ class Preempting:
     # ------------------------------------------------------------ evictions
 
     def gives_way(self, uid: str) -> bool:
-        """Return whether a pod is to give way to a workload that was promised its room, and is still there."""
+        """Return whether a pod is a victim of an active claim, with pods that are still to be placed."""
         return self._claims.awaits(uid)
 
     def preemptors(self, uid: str) -> list[str]:
-        """Return the uids of the pods for which a pod is to give way."""
+        """Return the uids of the pods for which a pod is to be evicted."""
         return self._claims.preemptors(uid)
 
     def evicted(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> tuple[list[Instruction], str]:
-        """Take over how an eviction ended; return what is to be done, and the workload to be tried again or empty."""
+        """Process the outcome of an eviction.
+
+        Returns:
+            The instructions, and the id of the workload to retry or an empty string.
+        """
         if outcome is EvictionOutcome.GOING:
             return [], ""
         self._claims.going.pop(uid, None)
@@ -329,7 +347,7 @@ class Preempting:
         return [*self._claims.tell(claim, text), *self._claims.end(claim, now)], claim.workload
 
     def _unconfirmed(self, uid: str, message: str, now: float) -> tuple[list[Instruction], str]:
-        """End the claim that a pod was to give way to; the pod may be chosen for other workloads at once."""
+        """End the claim for which a pod was to be evicted. The pod may be chosen for other workloads at once."""
         claim = self._claims.take_victim(uid)
         if claim is None:
             return [], ""
@@ -337,7 +355,7 @@ class Preempting:
         return [*self._claims.tell(claim, text), *self._claims.end(claim, now)], claim.workload
 
     def due(self, now: float) -> tuple[list[Instruction], list[str]]:
-        """Return what is due by now, and the workloads that look for victims again."""
+        """Return the instructions that are due by now, and the workloads that search for victims again."""
         out: list[Instruction] = []
         again = [id_ for id_, at in self._again.items() if at <= now]
         for id_ in again:
@@ -357,7 +375,7 @@ class Preempting:
         return out, again
 
     def next_due(self) -> float | None:
-        """Return when `due` must be asked next."""
+        """Return when `due` must be called next."""
         choice = self._claims.next_choice(self._asked)
         times = (min(self._again.values(), default=None), self._claims.next_due(), choice)
         return min((at for at in times if at is not None), default=None)
@@ -372,7 +390,7 @@ class Preempting:
         return self.ready
 
     def _looks_at(self, id_: str) -> float:
-        """Return when a workload may look for victims next."""
+        """Return when a workload may search for victims next."""
         search = self._search_of.get(id_)
         return max(self._claims.patient_until(id_), search.until if search else 0.0)
 
@@ -422,7 +440,10 @@ class Preempting:
         return self._searches.setdefault(key, _VainSearches(key))
 
     def _leave_search(self, id_: str) -> None:
-        """Note that a workload no longer shares its last search. Keys of searches hold classes, which may be large."""
+        """Record that a workload no longer shares its last search.
+
+        Keys of searches hold classes, which may be large.
+        """
         search = self._search_of.pop(id_, None)
         if search is None:
             return
@@ -482,7 +503,7 @@ def _pods_told(names: Sequence[str], reader: str) -> str:
 
 
 def _shielded(candidates: Candidates, reader: str) -> str:
-    """Return who keeps pods of lower priority, as one sentence."""
+    """Return, as one sentence, which budgets protect pods of lower priority."""
     if not candidates.shielded:
         return ""
     own = not reader or any(name.startswith(f"{reader}/") for name in candidates.shielded)

@@ -1,4 +1,7 @@
-"""Nominated pods: they have no node yet, but a claim to one, and count there for all of equal or lower priority."""
+"""Nominated pods: they have no node yet, but a claim to one.
+
+On that node they count for all workloads of equal or lower priority.
+"""
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
@@ -14,7 +17,7 @@ from topo_scheduler.state.resources import PODS, Amounts, as_amounts
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """A pod and the node it is nominated to."""
+    """A pod and the node that it is nominated to."""
 
     uid: str
     node: str
@@ -24,9 +27,9 @@ class Nomination:
 
 
 class Nominations:
-    """All nominations, those of other schedulers' pods included.
+    """All nominations, including those of other schedulers' pods.
 
-    While an attempt is made, those that count for it are charged to their nodes; between steps nothing is.
+    During an attempt, the nominations that count for it are charged to their nodes. Between attempts none is charged.
     """
 
     def __init__(self, world: World) -> None:
@@ -34,21 +37,21 @@ class Nominations:
         self._by_uid: dict[str, Nomination] = {}
         self._counted: dict[str, tuple[int, Nomination]] = {}
         self.stamp: Hashable = None
-        """Tells the set of nominations that is charged now from any other; None when none is."""
+        """Identifies the set of nominations that is charged now; None if none is."""
         self._changes = 0
 
     def __len__(self) -> int:
         return len(self._by_uid)
 
     def get(self, uid: str) -> Nomination | None:
-        """Return where a pod is nominated to."""
+        """Return the nomination of a pod."""
         return self._by_uid.get(uid)
 
     def __iter__(self) -> Iterator[Nomination]:
         return iter(self._by_uid.values())
 
     def put(self, nomination: Nomination) -> None:
-        """Note a nomination, in place of any that the pod has."""
+        """Record a nomination, and replace any that the pod has."""
         known = self._by_uid.get(nomination.uid)
         if known == nomination:
             return
@@ -58,7 +61,7 @@ class Nominations:
         self._changes += 1
 
     def drop(self, uid: str) -> None:
-        """Forget a pod's nomination: others may use what was kept for it."""
+        """Forget the nomination of a pod: other workloads may use the room."""
         known = self._by_uid.pop(uid, None)
         if known is not None:
             self.count_nobody()
@@ -66,15 +69,15 @@ class Nominations:
             self._world.improve(known.node)
 
     def count_for(self, own: Mapping[str, object], priority: int, name: str) -> Hashable:
-        """Charge the nominations that count for a workload, and no other.
+        """Charge the nominations that count for a workload, and no others.
 
         Args:
-            own: pods of the workload itself by uid, which don't stand in their own way.
+            own: pods of the workload itself by uid, whose nominations do not block it.
             priority: of the workload.
-            name: tells the workload from others.
+            name: identifies the workload.
 
         Returns:
-            What tells this set of nominations from any other; None when nobody is nominated.
+            An identifier of this set of nominations; None if no pod is nominated.
         """
         if not self._by_uid:
             return None
@@ -94,7 +97,7 @@ class Nominations:
         return stamp
 
     def count_nobody(self) -> None:
-        """Take back all charges."""
+        """Remove all charges."""
         for uid in list(self._counted):
             self._uncount(uid)
         self.stamp = None
@@ -105,7 +108,7 @@ class Nominations:
 
 
 def nomination_of(pod: Pod, world: World) -> Nomination:
-    """Return the nomination that a pending pod's status tells of."""
+    """Return the nomination in the status of a pending pod."""
     try:
         amounts = as_amounts(pod_amounts(world.resources, pod))
     except QuantityError:

@@ -1,21 +1,22 @@
-"""Who gives way so that a workload of higher priority fits: one plan, or none.
+"""Which pods the scheduler evicts so that a workload of higher priority fits: one plan, or none.
 
-Sets of victims are compared by what `Candidates.key` says, part by part. Priorities are opened from the lowest up: the
-first at which there is a plan is the lowest that its highest victim can have. Whatever is found is tried on a copy
-with the ordinary planner before it is believed.
+`Candidates.key` compares sets of victims, part by part. The search opens priority levels from the lowest up. The first
+level with a plan is therefore the lowest that its highest victim can have. The ordinary planner checks each set of
+victims on a copy of the state before it is accepted.
 
-How the cheapest set is found:
+How the search finds the cheapest set:
 
-- One pod: node by node, every set of at most `EXACT` pods; where a node has more, all go and are then let stay one by
-  one, as kube-scheduler does.
-- A gang: domain by domain. In a domain of at most `EXACT` candidates every set is tried. In a larger one the gangs
-  that may be broken are chosen first, few before many; then for each node what its first, second, ... member costs, and
-  the least sum of those by dynamic programming, which is exact but for budgets and for what a gang can spare.
-- Pods whose place depends on other pods, gangs of different pods, gangs in segments, and gangs that lack nothing but
-  bandwidth: all candidates of a node or domain go, and are let stay one by one as long as the ordinary planner finds a
-  place.
+- One pod: node by node, every set of at most `EXACT` pods. On a node with more candidates, all are removed and then
+  reprieved one by one, as in kube-scheduler.
+- A gang: domain by domain. In a domain of at most `EXACT` candidates every set is tried. In a larger domain the search
+  first chooses the gangs that may be broken, smaller choices first. Then it computes for each node the cost of its
+  first, second, ... member. Dynamic programming finds the least sum of these costs. The result is exact except for
+  budgets and for the number of members that a gang can lose.
+- By trial: all candidates of a node or domain are removed. They are reprieved one by one as long as the ordinary
+  planner finds a place. The search does this for pods whose place depends on other pods, for gangs of different pods
+  and gangs in segments. It also does so for gangs that lack only bandwidth.
 
-Source of the order in which pods are let stay: ``pkg/scheduler/framework/plugins/defaultpreemption`` of kube-scheduler.
+Source of the order of reprieves: ``pkg/scheduler/framework/plugins/defaultpreemption`` of kube-scheduler.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,14 +35,14 @@ from topo_scheduler.scheduling.rules.neighbours import looks_around
 from topo_scheduler.state.fabric import Layout
 
 TRIES: Final = 16
-"""Options of one level that are tried on the copy before the next level is opened."""
+"""Maximum number of options of one level that are tried on the copy before the next level is opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPlan:
-    """Victims, and where the workload goes once they are gone.
+    """Victims, and where the workload goes once they have ended.
 
-    ``awaited`` pods on those nodes that are being deleted already; without victims it only waits for them.
+    ``awaited`` are pods on those nodes that are being deleted already. A plan without victims only waits for them.
     """
 
     victims: tuple[Candidate, ...]
@@ -58,18 +59,18 @@ def plan_preemption(
     now: float,
     shares: Sequence[ReservationShare] = (),
 ) -> PreemptionPlan | None:
-    """Choose victims for a workload that can't be placed as things are.
+    """Choose victims for a workload that cannot be placed in the current state.
 
     Args:
-        planner: on the state as it is. Nothing of it is changed.
-        ask: what can't be placed.
+        planner: on the current state, which is not changed.
+        ask: the placement query that failed.
         layout: the fabric.
-        candidates: who may give way to it.
+        candidates: the pods that may be evicted for it.
         now: seconds.
         shares: what reservations take of the room that candidates leave.
 
     Returns:
-        None when no set of candidates makes room, or none was found.
+        None if no set of candidates makes room, or the search found none.
     """
     neighbours = any(looks_around(cls) for cls, _ in ask.groups)
     links = ask.traffic is not None
@@ -103,5 +104,5 @@ def _plan(
 ) -> PreemptionPlan:
     rows = {row for group in placement.rows for row in group}
     there = tuple(pod for pod in candidates.leaving if pod.row in rows)
-    # What only pods elsewhere prevented is waited for as well.
+    # If only pods elsewhere prevented the placement, the plan waits for them as well.
     return PreemptionPlan(victims, there if there or victims else tuple(candidates.leaving), placement, key)

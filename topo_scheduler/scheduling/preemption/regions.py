@@ -1,4 +1,4 @@
-"""Where a workload might be given room: domains for a gang that must keep to one, and what they hold."""
+"""Regions where preemption may make room for a workload, such as domains for a gang that must stay in one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ Bool = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Leaves of which a workload may use some.
+    """Leaf switches of which a workload may use some.
 
-    ``rows`` of all of them; ``offsets`` int64[leaves + 1], each leaf's range of ``rows``; ``most`` how many leaves may
-    be used.
+    ``rows`` are the nodes of all of them. ``offsets`` is int64[leaves + 1]: the range of each leaf in ``rows``.
+    ``most`` is the maximum number of leaves that may be used.
     """
 
     rows: Int64
@@ -29,7 +29,7 @@ class Region:
     most: int
 
     def holds(self, fits: Int64, members: int, limits: SizeRuleLimits, gpus: int) -> Bool:
-        """Return for each line of ``fits`` (int64[lines, rows]) whether that many members fit on them together."""
+        """Return for each line of ``fits`` (int64[lines, rows]) whether that many members fit in the region."""
         capped = limits.members_per_leaf(gpus)
         leaves = np.empty((len(fits), len(self.offsets) - 1), np.int64)
         for leaf in range(leaves.shape[1]):
@@ -48,9 +48,9 @@ class Region:
 def regions_for(ask: PlacementQuery, layout: Layout, rule: SizeRule) -> list[Region]:
     """Return the regions of which one must hold the members that lack a node.
 
-    Where one domain is required, those of the size rule. For a gang that runs in part, the leaves where it runs, and
-    the domain around them. Otherwise everything is one region. Of segments of an outer level, domains of that level
-    stand for leaves.
+    If one domain is required, the regions are the domains of the size rule. For a gang that runs in part, they are the
+    leaves where it runs, and the domain around them. Otherwise everything is one region. For segments of an outer
+    level, the domains of that level replace leaves.
     """
     layout = seen_by(ask, layout)
     everywhere = np.arange(len(layout.paths), dtype=np.int64)
@@ -66,7 +66,7 @@ def regions_for(ask: PlacementQuery, layout: Layout, rule: SizeRule) -> list[Reg
     wanted: Sequence[int] = sorted(domains) if home else range(len(bounds) - 1)
     for domain in wanted:
         inside = everywhere[bounds[domain] : bounds[domain + 1]]
-        # One leaf that holds it all is a region of its own: to choose among them is cheaper than within them.
+        # If one leaf must hold all members, each leaf is a region: choosing among regions is cheaper than within one.
         parts = inside.reshape(-1, 1) if rule.leaves == 1 else [inside]
         found += [_region(layout, part, rule.leaves) for part in parts]
     return found

@@ -1,4 +1,4 @@
-"""Victims where it depends on other pods who may go where: by trying, as kube-scheduler does."""
+"""Victims by trial, for pods whose place depends on other pods; as in kube-scheduler."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
@@ -16,21 +16,21 @@ from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.nodes import Int64
 
 MOST_TRIALS: Final = 200
-"""How often the planner is asked for one level of priority."""
+"""Maximum number of calls to the planner for one level of priority."""
 MOST_TRIALS_OF_MEMBERS: Final = 240
-"""The same times the members of a gang that is seated one by one, which takes long to plan."""
+"""The same limit times the number of members, for a gang whose members are placed one by one. Planning it is slow."""
 MOST_PLACES: Final = 48
-"""Nodes, or domains, that are looked at: those whose candidates have the least GPU-time."""
+"""Maximum number of nodes or domains that are tried: those whose candidates have the least GPU-time."""
 EVERY_SET: Final = 5
-"""Candidates of a place up to which every set of them is tried, the cheapest first."""
+"""Maximum number of candidates of a node or domain for which every set of them is tried, the cheapest first."""
 
 
 class Exhausted(Exception):
-    """The planner was asked as often as it may be."""
+    """The maximum number of calls to the planner is reached."""
 
 
 class _CountedTrial:
-    """Whether the workload has a place without some pods; counts how often that was asked."""
+    """Checks whether the workload has a place without some pods, and counts these checks."""
 
     def __init__(self, trial: Trial, ask: PlacementQuery, candidates: Candidates) -> None:
         self._trial = trial
@@ -51,7 +51,8 @@ def by_trial(
 ) -> Iterator[VictimSet]:
     """Yield sets of victims with priorities up to a level, cheapest first.
 
-    A pod alone may get any one node, by victims on that node alone: what only pods elsewhere prevent is not solved.
+    A single pod may get any one node by victims on that node alone. If only pods elsewhere prevent its placement, this
+    search finds no victims.
     """
     asked = _CountedTrial(trial, ask, candidates)
     found = []
@@ -62,15 +63,15 @@ def by_trial(
             else:
                 victims = _all_but_the_spared(place, candidates, asked)
         except Exhausted:
-            break  # nobody goes of whom it is not known that he must
-        # A gang that goes whole may take a higher priority along: its turn comes when that is opened.
+            break  # the scheduler evicts no pod without proof that it must go
+        # A gang that is evicted whole may include a higher priority. It is considered when that level is opened.
         if victims and (key := candidates.key(victims))[0] <= level:
             found.append(VictimSet(key, tuple(victims)))
     return iter(sorted(found, key=lambda option: option.key))
 
 
 def _places(trial: Trial, ask: PlacementQuery, layout: Layout, candidates: Candidates, level: int) -> list[list[int]]:
-    """Return the candidates of each place, those with the least GPU-time first."""
+    """Return the candidates of each node or domain, those with the least GPU-time first."""
     allowed = np.flatnonzero(candidates.priority <= level)
     eligible = trial.planner.views.get(ask.groups[0][0]).eligible
     by_row: dict[int, list[int]] = {}
@@ -90,13 +91,13 @@ def _places(trial: Trial, ask: PlacementQuery, layout: Layout, candidates: Candi
         if (within := place if len(place) <= EVERY_SET else _within_budgets(place, candidates))
     ]
     held = {number for number in allowed.tolist() if trial.shares.takes_all(candidates.pods[number])}
-    # Where reservations take all of a resource, what else comes free is seldom what is wanted.
+    # If reservations take all of a resource, the other resources that come free rarely suffice.
     places.sort(key=lambda place: (held.issuperset(place), int(candidates.seconds[place].sum()), len(place), place))
     return places[:MOST_PLACES]
 
 
 def _within_budgets(place: Sequence[int], candidates: Candidates) -> list[int]:
-    """Return candidates no more than their budgets can lose, the cheapest first, and whole gangs whole."""
+    """Return the cheapest candidates within the limits of their budgets, and whole gangs where a gang must go whole."""
     spent: dict[int, int] = {}
     kept = []
     for number in sorted(place, key=lambda n: (candidates.seconds[n], -candidates.started[n], n)):
@@ -128,7 +129,10 @@ def _all_but_the_spared(
     taken = set(place)
 
     def spare(units: Sequence[Sequence[int]]) -> None:
-        """Let all stay who can; halves of those that can't all stay are tried, which costs fewer trials than each."""
+        """Spare all pods of these units that can stay.
+
+        If not all can stay, the halves are tried in turn, which needs fewer trials than each unit alone.
+        """
         wanted = {number for unit in units for number in unit} & taken
         if not wanted:
             return

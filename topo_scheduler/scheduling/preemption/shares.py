@@ -1,8 +1,8 @@
 """What reservations take of the room that victims leave.
 
-While an attempt is made, a reservation is charged on each of its nodes with what it takes there beyond what the pods
-that it waits for still hold (`reserving.holds`). When such a pod goes, the charge may rise: the workload for which the
-pod was evicted gets only the rest of its room. With one reservation on a node, pods that it waits for leave
+During an attempt, a reservation is charged on each of its nodes. The charge is what it takes there beyond what the pods
+that it waits for still hold (`reserving.holds`). When such a pod ends, the charge may rise. The workload for which the
+pod was evicted then gets only the rest of its room. If a node has one reservation, the pods that it waits for leave
 ``min(what they hold, what all of them hold - what the reservation takes)``.
 """
 
@@ -18,12 +18,12 @@ from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.resources import Amounts
 
 MOST_ALONE: Final = 4
-"""Reservations of one node that are looked at one by one; any others only together."""
+"""Maximum number of reservations of one node that are checked one by one. Any others are only checked together."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationShare:
-    """What a reservation takes of a node, and by uid what the pods hold there that it waits for."""
+    """What a reservation takes of a node, and what the pods that it waits for hold there, by uid."""
 
     row: int
     takes: Mapping[int, int]
@@ -31,12 +31,12 @@ class ReservationShare:
 
 
 class ReservationShares:
-    """Shares of all reservations against a workload, while pods go and come back in a trial."""
+    """Shares of all reservations that apply to a workload, while pods leave and return in a trial."""
 
     def __init__(self, shares: Iterable[ReservationShare]) -> None:
         self._shares = [share for share in shares if share.pods]
         self._held: list[Counter[int]] = []
-        """What the pods of each share that are still there hold."""
+        """For each share, what those of its pods that are still there hold."""
         self._of: dict[str, list[int]] = {}
         for number, share in enumerate(self._shares):
             held: Counter[int] = Counter()
@@ -50,7 +50,7 @@ class ReservationShares:
         return len(self._shares)
 
     def change(self, pods: Iterable[Candidate], change: int) -> Iterator[tuple[int, Amounts]]:
-        """Let pods go (-1) or come back (1); yield rows and how much more of them the reservations take then."""
+        """Remove pods (-1) or return them (1). Yield rows, and how much more of each row the reservations then take."""
         for pod in pods:
             for number in self._of.get(pod.occupant.uid, ()):
                 share, held = self._shares[number], self._held[number]
@@ -63,7 +63,7 @@ class ReservationShares:
                 yield share.row, tuple(one for one in more if one[1])
 
     def takes_all(self, pod: Candidate) -> bool:
-        """Return whether of a resource that a pod holds a reservation takes all that comes free by it and others."""
+        """Return whether a reservation takes all of some resource that this pod and the others it waits for free."""
         return any(
             self._held[number][column] <= self._shares[number].takes.get(column, 0)
             for number in self._of.get(pod.occupant.uid, ())
@@ -71,13 +71,13 @@ class ReservationShares:
         )
 
     def bounds(self, free: Int64, amounts: Int64, columns: Int64, pods: Sequence[Candidate]) -> tuple[Int64, Int64]:
-        """Return free room and what candidates hold with columns added, so that who fits in all of them fits really.
+        """Return free amounts and the candidates' amounts with columns added: what fits in all columns really fits.
 
-        What some of the pods leave that a reservation waits for is the lesser of two sums: what they hold, and what
-        all of them hold less what the reservation takes. So there is room where there is room by both. The columns are
-        written once more for the second, in which what the reservation leaves is free and those pods hold nothing.
-        For several reservations on one node there is a sum for each, and one for all; with three and more that is not
-        all there is to ask, and the trial decides.
+        If a reservation waits for some pods, the room that they leave is the lesser of two sums. One is what they hold.
+        The other is what all of them hold less what the reservation takes. There is room only if there is room by both
+        sums. The columns are repeated for the second sum. In the copy, what the reservation leaves is free and those
+        pods hold nothing. Several reservations on one node get one sum each, and one for all. For three or more these
+        sums are not all the conditions, and the trial decides.
 
         Args:
             free: int64[rows, columns], what is free now.

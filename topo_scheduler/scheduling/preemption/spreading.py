@@ -1,4 +1,4 @@
-"""Members over the nodes of a region at the least cost, by dynamic programming over nodes, then over leaves."""
+"""Assigns members to the nodes of a region at the least cost, by dynamic programming over nodes, then over leaves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,14 +12,15 @@ from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.operation_budget import charge_bytes, charge_rows
 
 FOREVER: Final = 1 << 62
-"""Stands for what can't be."""
+"""The cost of what is impossible."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """The least cost of so many members in a leaf, and for each node how many it gets to reach that.
+    """The least cost of each number of members in a leaf, and how many members each node then gets.
 
-    ``cost`` int64[members + 1]. ``choices`` a node each: int64[nodes used + 1, members + 1].
+    ``cost`` is int64[members + 1]. ``choices`` has an array for each node: int64[nodes used + 1, members + 1]. ``used``
+    is the line of that array at the least cost (int64[members + 1]).
     """
 
     cost: Int64
@@ -30,7 +31,7 @@ class _Leaf:
 def spread_cheapest(
     region: Region, table: Sequence[Sequence[int]], members: int, limits: SizeRuleLimits, gpus: int
 ) -> tuple[int, list[int]] | None:
-    """Return the least cost of all members in a region, and how many each row of it gets; None where they don't fit.
+    """Return the least cost of all members in a region, and how many each row gets; None if they do not fit.
 
     Args:
         region: leaves, and how many of them may be used.
@@ -49,7 +50,7 @@ def spread_cheapest(
 
 
 def _leaf(rows: Sequence[Sequence[int]], members: int, most: int, nodes: int) -> _Leaf:
-    """Work out one leaf. ``nodes`` most nodes that may be used, 0 for any number."""
+    """Compute the costs of one leaf. ``nodes`` is the maximum number of nodes that may be used, 0 for any number."""
     lines = nodes + 1 if nodes else 1
     cost = np.full((lines, members + 1), FOREVER, np.int64)
     cost[0, 0] = 0

@@ -1,4 +1,4 @@
-"""A copy of what pods hold, on which it is tried what would be if some of them went."""
+"""A copy of what pods hold, on which the scheduler tries placements without some of them."""
 
 import copy
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -20,15 +20,15 @@ from topo_scheduler.state.links import GangKey, Links
 from topo_scheduler.state.nodes import Int64
 
 PART: Final = 1024
-"""Pods that come or go at once."""
+"""Pods that leave or return in one step."""
 
 
 @dataclass(slots=True)
 class DepartingPods:
-    """Pods that leave a trial one after the other. ``gone`` how many have left.
+    """Pods that leave a trial one after the other. ``gone`` is how many have left.
 
-    ``rows``, ``columns`` and ``held`` of each resource that each holds (int64[n] each), ``starts`` each pod's
-    range of them (int64[pods + 1]).
+    ``rows``, ``columns`` and ``held`` describe each resource that each pod holds (int64[n] each). ``starts`` is the
+    range of each pod in them (int64[pods + 1]).
     """
 
     pods: Sequence[Candidate]
@@ -52,9 +52,9 @@ def leaving_in_order(pods: Sequence[Candidate]) -> Generator[None, None, Departi
 
 
 class Trial:
-    """A planner of its own. Facts of nodes are shared with the original, what is requested of them is not.
+    """A separate planner. It shares the facts about nodes with the original, but not the requested amounts.
 
-    It is used and thrown away between two changes of the original.
+    A trial is only valid until the original changes.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class Trial:
         """Copy what pods hold.
 
         Args:
-            planner: on the state as it is.
+            planner: on the current state.
             layout: the fabric.
             now: seconds.
-            neighbours: whether it matters who is there, beyond what they hold.
-            links: whether it matters what they send.
-            shares: what reservations take of the room of pods that go, for this trial alone.
+            neighbours: whether the pods on a node matter beyond the resources that they hold.
+            links: whether the traffic of pods matters.
+            shares: what reservations take of the room of pods that leave, for this trial alone.
         """
         nodes = copy.copy(planner.nodes)
         nodes.requested = nodes.requested.copy()
@@ -85,8 +85,8 @@ class Trial:
         self._links = around.links if links else None
         self._links_copied = False
         self._sent: dict[str, tuple[GangKey, str, int]] = {}
-        """What pods that are gone sent."""
-        policy = replace(planner.policy, alone="")  # what it keeps by class would be made anew for a single look
+        """The traffic of pods that have left."""
+        policy = replace(planner.policy, alone="")  # its cache by class would be rebuilt for one query
         self.planner = Planner(replace(around, nodes=nodes, residents=residents), planner.history, policy)
         self._layout = layout
         self._now = now
@@ -94,24 +94,24 @@ class Trial:
         self.shares = shares or ReservationShares(())
 
     def remove(self, pods: Iterable[Candidate]) -> None:
-        """Let pods be gone."""
+        """Remove pods."""
         self._change(pods, -1)
 
     def restore(self, pods: Iterable[Candidate]) -> None:
-        """Let pods that were gone be there again."""
+        """Return pods that were removed."""
         self._change(pods, 1)
 
     def place(self, ask: PlacementQuery) -> Placement | None:
-        """Return where a workload would go."""
+        """Return where a workload would go; None if it has no place."""
         found = self.planner.plan(ask, crossed(self._layout, ask.woven), self._now)
         return None if isinstance(found, PlacementFailure) else found
 
     def rule(self, ask: PlacementQuery) -> SizeRule | None:
-        """Return the size rule of a workload that can't be placed."""
+        """Return the size rule of a workload that cannot be placed."""
         return self.planner.plan(ask, crossed(self._layout, ask.woven), self._now).rule
 
     def place_without(self, pods: Iterable[Candidate], ask: PlacementQuery) -> Placement | None:
-        """Return where a workload would go if these pods went, which are there again afterwards."""
+        """Return where a workload would go without these pods. Afterwards the pods are restored."""
         gone = list(pods)
         self.remove(gone)
         try:
@@ -120,7 +120,7 @@ class Trial:
             self.restore(gone)
 
     def let_go(self, leaving: DepartingPods, count: int) -> Iterator[None]:
-        """Let the first so many of some pods be gone, and the others be there; yields after each part of them."""
+        """Remove the first ``count`` of some pods and restore the others; yields after each part of them."""
         while (gone := leaving.gone) != count:
             low, high = (gone, min(count, gone + PART)) if count > gone else (max(count, gone - PART), gone)
             change, inside = -1 if count > gone else 1, slice(leaving.starts[low], leaving.starts[high])
@@ -135,7 +135,7 @@ class Trial:
         self._tell(changed, change)
 
     def _tell(self, changed: Sequence[Candidate], change: int) -> None:
-        """Let it show to reservations, to neighbours and on links who comes and goes."""
+        """Apply pods that leave or return to the reservation shares, the index of pods, and the links."""
         if self.shares:
             self.planner.nodes.charge_pods(list(self.shares.change(changed, change)), sign=1)
         if self._neighbours:

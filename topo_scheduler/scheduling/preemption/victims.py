@@ -1,4 +1,4 @@
-"""Who may give way to a workload of higher priority, and what it costs when some of them do."""
+"""Which pods may be evicted for a workload of higher priority, and the cost of evicting some of them."""
 
 from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
@@ -20,19 +20,23 @@ from topo_scheduler.state.resources import GPU, Amounts, amount_in
 from topo_scheduler.state.workloads import Stage, Workload, Workloads
 
 MOST_SECONDS: Final = 2**30
-"""GPU-seconds of one pod count up to here, so that their sums fit in 64 bits."""
+"""Maximum GPU-seconds that count for one pod, so that their sums fit in 64 bits."""
 NO_GANG: Final = -1
 PART: Final = 512
-"""Pods that are looked at in one part."""
+"""Pods that are processed in one part."""
 OPEN, WHOLE, SHUT = 0, 1, 2
-"""A gang that is broken by pods of it going; that goes whole then; that would have to and must not."""
+"""What happens if a gang would lose more members than its slack.
+
+`OPEN`: its pods are evicted one by one, and the gang is broken. `WHOLE`: the whole gang is evicted. `SHUT`: the whole
+gang would have to be evicted, but must not be.
+"""
 
 Key = tuple[int, int, int, int, float, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A pod that may give way. ``gpu_seconds`` GPUs times seconds it has run."""
+    """A pod that may be evicted. ``gpu_seconds`` is its GPUs times the seconds it has run."""
 
     occupant: Occupant
     row: int
@@ -45,7 +49,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class VictimGang:
-    """A gang with candidates. ``slack`` members it can lose without falling below its minimum."""
+    """A gang with candidates. ``slack`` is how many members it can lose without falling below its minimum."""
 
     id: str
     members: tuple[int, ...]
@@ -56,11 +60,11 @@ class VictimGang:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """All who may give way to a priority, in order of row and name, and as arrays over them.
+    """All pods that may be evicted for a priority, in order of row and name, and as arrays over them.
 
-    ``leaving`` pods of lower priority that are being deleted already, and end within `LONGEST_WAIT_SECONDS`: their room
-    is as good as free. ``shielded`` the budgets that keep pods of lower priority, and how many; ``shielded_pods`` how
-    many pods they keep. ``left`` pods each budget can lose.
+    ``leaving`` are pods of lower priority that are being deleted already, and end within `LONGEST_WAIT_SECONDS`. Their
+    room counts as free. ``shielded`` maps each budget that protects pods of lower priority to their number.
+    ``shielded_pods`` is how many pods these budgets protect. ``left`` is how many pods each budget can lose.
     """
 
     pods: Sequence[Candidate]
@@ -85,7 +89,7 @@ class Candidates:
         return [int(level) for level in np.unique(self.priority)]
 
     def amounts(self, columns: Int64) -> Int64:
-        """Return what each holds of some resources (int64[pods, columns])."""
+        """Return what each pod holds of some resources (int64[pods, columns])."""
         pods, held, amounts = charges_of((number, pod.amounts) for number, pod in enumerate(self.pods))
         out = np.zeros((len(self.pods), len(columns)), np.int64)
         for at, column in enumerate(columns.tolist()):
@@ -94,7 +98,7 @@ class Candidates:
         return out
 
     def closed(self, chosen: Iterable[int]) -> list[int] | None:
-        """Return the chosen and whoever must go with them, in order; None where that must not be."""
+        """Return the chosen pods and those that must be evicted with them, in order; None if that is not allowed."""
         taken = set(chosen)
         lost = Counter(self.pods[number].gang for number in taken)
         lost.pop(NO_GANG, None)
@@ -110,10 +114,16 @@ class Candidates:
         return sorted(taken)
 
     def key(self, chosen: Sequence[int]) -> Key:
-        """Return what a set of victims costs, closed as by `closed`: lower is better, part by part.
+        """Return the cost of a set of victims, closed as by `closed`: lower is better, part by part.
 
-        Highest priority of a victim; gangs that fall below their minimum; GPU-time lost in seconds; number of pods; how
-        long the oldest has run (less is better); names.
+        The parts are:
+
+        - the highest priority of a victim,
+        - the number of gangs that fall below their minimum,
+        - the GPU-time lost in seconds,
+        - the number of pods,
+        - how long the oldest has run (less is better),
+        - the names.
         """
         pods = [self.pods[number] for number in chosen]
         lost = Counter(pod.gang for pod in pods)
@@ -139,18 +149,18 @@ def candidates_below(
     wall: float,
     usable: Bool | None = None,
 ) -> Candidates:
-    """Collect the pods that may give way to a priority.
+    """Collect the pods that may be evicted for a priority.
 
     Args:
-        priority: of who wants their room.
-        world: what is there.
-        workloads: gangs of ours, by which a victim's gang is known.
+        priority: of the workload that needs room.
+        world: the current state.
+        workloads: workloads of this scheduler, which determine the gang of a victim.
         budgets: disruption budgets.
-        spent: evictions on their way by budget, that the budgets may not show yet.
-        spared: whether a pod is left alone for now, by uid.
-        going: pods whose eviction is on its way, by uid.
+        spent: evictions in progress by budget, which the budgets may not show yet.
+        spared: whether a pod may not be chosen for now, by uid.
+        going: pods with an eviction in progress, by uid.
         wall: seconds since the epoch.
-        usable: bool[rows], nodes that could be used if nobody were there; pods on others are not counted as shielded.
+        usable: bool[rows], nodes that could be used if they were empty. Pods on other nodes do not count as shielded.
     """
     found: list[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]] = []
     leaving: list[Candidate] = []
@@ -161,13 +171,13 @@ def candidates_below(
         if occupant is None or occupant.priority >= priority or occupant.fixed or entry.row < 0:
             continue
         if occupant.terminating and occupant.seconds_to_end(wall) > LONGEST_WAIT_SECONDS:
-            continue  # nobody waits for so long, and to evict it again would not shorten that
+            continue  # its end is too far off to wait for, and another eviction would not shorten that
         if occupant.terminating or uid in going:
             if not spared(uid):
                 leaving.append(Candidate(occupant, entry.row, entry.amounts, entry.profile, 0, NO_GANG, -1))
             continue
         guards = budgets.guarding(entry.profile) if entry.profile is not None else ()
-        # A pod with several budgets is refused by the Eviction API.
+        # The Eviction API refuses a pod with several budgets.
         if len(guards) > 1 or any(guard.allowed - spent.get(guard.key, 0) <= 0 for guard in guards):
             if usable is None or usable[entry.row]:
                 shielded.update(guard.key for guard in guards)
@@ -189,7 +199,7 @@ def collect(
     wall: float,
     shielded_pods: int = 0,
 ) -> Candidates:
-    """Return candidates as arrays; arguments as for `candidates_below`, pods in order of row and name."""
+    """Return candidates as arrays. Arguments are as for `candidates_below`, pods in order of row and name."""
     return whole(collecting(found, leaving, shielded, spent, workloads, world, wall, shielded_pods))
 
 
@@ -276,9 +286,9 @@ def _gang(
     seated = [member for member in workload.members.values() if member.stage is not Stage.PENDING]
     entries = [world.ledger.get(member.uid) for member in seated]
     running = sum(not (entry and entry.occupant and entry.occupant.terminating) for entry in entries)
-    # One that was found running by a new leader does not tell its size: all that run are taken to be needed.
+    # A gang that a new leader found running does not show its size: all its running pods count as needed.
     least = running if workload.bound_earlier and workload.size <= 1 else workload.size
-    # A gang that is below its minimum already is not broken once more.
+    # A gang that is already below its minimum is not broken again.
     slack = running - least if running >= least else 1 << 40
     rule = OPEN
     if workload.disruption_mode is Disruption.GANG:
@@ -289,7 +299,7 @@ def _gang(
 
 
 def _worst_first(pods: Sequence[Candidate]) -> Int64:
-    """Return for each pod its place in the order in which pods are let stay."""
+    """Return for each pod its rank in the order in which pods are reprieved."""
     priority = np.array([pod.occupant.priority for pod in pods], np.int64)
     seconds = np.array([pod.gpu_seconds for pod in pods], np.int64)
     started = np.array([pod.occupant.started for pod in pods], np.float64)
