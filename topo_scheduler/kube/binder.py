@@ -1,12 +1,12 @@
-"""Write placements: POST pods/<name>/binding, concurrently within a bound, and know how each one ended.
+"""Write placements: POST pods/<name>/binding with bounded concurrency, and report how each one ended.
 
-A Binding carries the pod's uid, so it can never hit a pod of the same name that came later, and the server
-refuses a second one: repeating it is harmless. That is what makes it possible to answer every doubt (no
-answer after sending, a 5xx, a 409) by asking where the pod is now, and to try again until the deadline.
+A Binding carries the pod's uid, so it can never hit a later pod of the same name. The server refuses a second
+Binding, so repeating one is harmless. The binder can therefore resolve every doubt (no answer after sending, a 5xx,
+a 409) by reading the pod. It then retries until the deadline.
 
-What always holds: ``BOUND`` and ``TAKEN`` are facts read from the server. ``REJECTED``, ``GONE`` and
-``UNBOUND`` mean that nothing was written and nothing will be. If neither is certain when time is up, the
-outcome is ``UNKNOWN``, and what the placement holds must be kept until the watch settles it.
+Guarantees: ``BOUND`` and ``TAKEN`` are facts read from the server. ``REJECTED``, ``GONE`` and ``UNBOUND`` mean that
+nothing was written and nothing will be. If neither is certain at the deadline, the outcome is ``UNKNOWN``. The
+caller must then keep the placement's resources until the watch settles it.
 """
 
 import asyncio
@@ -39,13 +39,13 @@ from topo_scheduler.kube.resources import PODS
 logger = logging.getLogger(__name__)
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
-"""The window of the random pause before a repeated bind, in seconds."""
+"""Bounds of the random backoff before a repeated bind, in seconds."""
 NOT_SETTLED = "not settled within"
-"""How the message begins of a bind that is given up because its time is up."""
+"""Start of the message when a bind is abandoned at its deadline."""
 FLIGHT_SECONDS = 3.0
-"""Longest time that a write travels to the API server, beside the deadline that it carries."""
+"""Longest time that a write travels to the API server, in seconds, in addition to the deadline that it carries."""
 NO_DRY_RUN = "does not support dry run"
-"""What the API server says of a webhook with side effects."""
+"""The API server's message about a webhook with side effects."""
 
 
 class BindStatus(enum.Enum):
@@ -54,22 +54,22 @@ class BindStatus(enum.Enum):
     BOUND = "bound"
     """The pod is on the node, with these annotations."""
     REJECTED = "rejected"
-    """The server says no, and would again: admission, RBAC, a scheduling gate."""
+    """The server refuses and would refuse again: admission, RBAC, a scheduling gate."""
     TAKEN = "taken"
-    """Somebody else placed this pod, or the name now belongs to another pod."""
+    """Another scheduler placed this pod, or the name now belongs to another pod."""
     GONE = "gone"
     """The pod does not exist any more, or is being deleted."""
     WITHDRAWN = "withdrawn"
-    """Nothing was written, as the pod must not go to this node any more."""
+    """Nothing was written, because the pod must no longer go to this node."""
     UNBOUND = "unbound"
-    """Nothing was written, for a reason that passes: no longer the leader, server busy or away."""
+    """Nothing was written, for a temporary reason: no longer the leader, server busy or unreachable."""
     UNKNOWN = "unknown"
-    """Time was up before it was certain whether the bind was written."""
+    """The deadline passed before it was certain whether the bind was written."""
 
 
 @dataclass(frozen=True, slots=True)
 class BindRequest:
-    """A placement. Annotations and labels are merged into the pod by the same write."""
+    """A placement. The same write merges the annotations and labels into the pod."""
 
     namespace: str
     name: str
@@ -81,7 +81,7 @@ class BindRequest:
 
 @dataclass(frozen=True, slots=True)
 class BindResult:
-    """The outcome, the server's words for it, and the seconds it took."""
+    """The outcome, the server's message, and the latency in seconds."""
 
     outcome: BindStatus
     message: str = ""
@@ -134,23 +134,24 @@ class Binder:
 
     @property
     def in_flight(self) -> int:
-        """Binds that were asked for and have not ended."""
+        """Binds that were requested and have not ended."""
         return self._pending
 
     async def drain(self) -> None:
-        """Return when no bind is in flight; each ends within the timeout of its turn."""
+        """Return when no bind is in flight; each ends within its timeout once it has a slot."""
         await self._idle.wait()
 
     async def bind(
         self, request: BindRequest, *, dry_run: bool = False, recheck: Callable[[], str] | None = None
     ) -> BindResult:
-        """Bind a pod; never raises for what the server does. The timeout starts when a slot is free.
+        """Bind a pod; never raises for server failures. The timeout starts when a slot is free.
 
-        ``recheck`` is asked right before the bytes of each attempt leave: it returns why the pod must not go to this
-        node any more, or an empty string. Where an earlier attempt may have been written, it still may.
+        The binder calls ``recheck`` right before the bytes of each attempt leave. It returns why the pod must no
+        longer go to this node, or an empty string. If an earlier attempt may have been written, that attempt may
+        still take effect.
 
-        With ``dry_run`` nothing is written. ``BOUND`` means then that it would be, and ``UNBOUND`` also that a webhook
-        does not take part in dry runs, so that it is not known.
+        With ``dry_run`` nothing is written. ``BOUND`` then means that the bind would be written. ``UNBOUND`` can
+        also mean that a webhook does not support dry runs, so the outcome is unknown.
         """
         self._pending += 1
         self._idle.clear()
@@ -165,7 +166,7 @@ class Binder:
                 self._idle.set()
 
     async def is_answered(self, request: BindRequest) -> bool:
-        """Return whether the API server answers, and has the pod still without a node."""
+        """Return whether the API server answers and reports that the pod still has no node."""
         try:
             answer = await self._client.request("GET", PODS.path(request.namespace, request.name), timeout=self.timeout)
         except KubeError:
@@ -174,9 +175,9 @@ class Binder:
         return pod.metadata.uid == request.uid and not pod.spec.node_name
 
     async def withdraw(self, request: BindRequest) -> BindResult:
-        """Return what became of a bind that ended in doubt and is not to be written again: `UNBOUND` if nothing.
+        """Return the outcome of a bind that ended in doubt and must not be repeated: `UNBOUND` if nothing was written.
 
-        Waits until no attempt can take effect any more, and then for an answer, however long that takes.
+        Waits until no attempt can take effect any more, then for an answer without a time limit.
         """
         await asyncio.sleep(self.timeout * 0.4 + FLIGHT_SECONDS)
         path = PODS.path(request.namespace, request.name)
@@ -196,7 +197,7 @@ class Binder:
         path = PODS.path(request.namespace, request.name, "binding")
         query = {"dryRun": "All"} if dry_run else None
         body = _body(request)
-        doubt = False  # whether something was sent of which it is not known if it was written
+        doubt = False  # whether a sent request may or may not have been written
         for attempt in itertools.count(1):
             try:
                 await self._client.request(
@@ -229,7 +230,7 @@ class Binder:
         raise AssertionError("unreachable: the loop above has no end of its own")
 
     async def _look(self, request: BindRequest, end: float) -> tuple[BindStatus, str] | None:
-        """What became of the pod; None if it is still there to be bound, or cannot be asked for."""
+        """Return the pod's bind status; None if it can still be bound, or cannot be read."""
         path = PODS.path(request.namespace, request.name)
         try:
             pod = decode(_pod, await self._client.request("GET", path, timeout=self._share(end)))
@@ -244,7 +245,7 @@ class Binder:
         if pod.metadata.uid != request.uid:
             return BindStatus.TAKEN, "the name belongs to another pod now"
         if pod.spec.node_name:
-            # The same node with other annotations is the work of another scheduler, or of an earlier leader.
+            # The same node with other annotations means that another scheduler or an earlier leader bound the pod.
             published = pod.metadata.annotations
             ours = all(published.get(key) == value for key, value in request.annotations.items())
             if pod.spec.node_name == request.node and ours:
@@ -257,7 +258,7 @@ class Binder:
         return None
 
     def _share(self, end: float) -> float:
-        """A part of the time that is left, so that one lost packet does not use up all of it."""
+        """Return a part of the remaining seconds, so that one lost packet does not consume all of them."""
         return max(0.1, min(end - self._clock(), self.timeout * 0.4))
 
 

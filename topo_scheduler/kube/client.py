@@ -1,11 +1,11 @@
 """One function that sends a request, and one that follows a stream.
 
-Everything else in this package goes through :class:`Client`. It raises the errors of ``errors`` and nothing
-else, follows no redirect, and repeats a request in one case only: once, after a 401 or an unknown
-certificate, if reading the credentials again changed them. Whoever calls it names the timeout.
+Everything else in this package goes through :class:`Client`. It raises only the errors of ``errors`` and follows no
+redirect. It repeats a request in one case only: once, after a 401 or an unknown certificate, if reloading the
+credentials changed them. Every caller passes a timeout.
 
-A client only reads. What writes gets ``client.fenced(fence)``, which asks the fence before every request that is not a
-GET (see ``fence``); so no writer can forget to.
+A plain client only reads. Code that writes uses ``client.fenced(fence)``, which checks the fence before every
+request that is not a GET (see ``fence``). No writer can therefore forget the check.
 """
 
 import copy
@@ -45,13 +45,13 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 CONNECT_SECONDS = 10.0
-"""A server on the same network accepts a connection in milliseconds; after this it is away."""
+"""Connect timeout: a server on the same network accepts a connection in milliseconds."""
 
 SILENCE_SECONDS = 70.0
-"""A watch without a byte for this long is dead: bookmarks come every 60 s, plus jitter."""
+"""A watch without a byte for this many seconds is dead: bookmarks come every 60 s, plus jitter."""
 
 LONGEST_LINE = 64 * 1024 * 1024
-"""etcd stores objects of up to 1.5 MiB; a line beyond this is not a Kubernetes object."""
+"""Bytes. etcd stores objects of up to 1.5 MiB; a line beyond this is not a Kubernetes object."""
 
 _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
 _status = msgspec.json.Decoder(Status)
@@ -59,7 +59,7 @@ _status = msgspec.json.Decoder(Status)
 
 @dataclass(slots=True)
 class WireTraffic:
-    """What went over the wire, for the metrics."""
+    """Requests and received bytes, for the metrics."""
 
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
     """Requests by method and status code; 0 where no answer came."""
@@ -73,7 +73,7 @@ class Lines:
         self._content = content
         self._traffic = traffic
         self._request = request
-        self._begun: list[bytes] = []  # chunks of a line whose end has not arrived: joined once, not per chunk
+        self._begun: list[bytes] = []  # chunks of an incomplete line: joined once, not per chunk
         self._begun_size = 0
 
     def __aiter__(self) -> "Lines":
@@ -116,11 +116,11 @@ class Client:
 
     def __init__(self, transport: Transport, *, user_agent: str) -> None:
         self._transport = transport
-        # Uncompressed: next to the API server, gzip costs both sides more than the bytes it saves.
+        # Uncompressed: near the API server, gzip costs both sides more than the bytes it saves.
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
         self.traffic = WireTraffic()
         self.outage = Outage()
-        """The times without an answer from the API server, as its reflectors report them."""
+        """Times without an answer from the API server, as its reflectors report them."""
         self._fence: Fence | None = None
 
     @classmethod
@@ -132,7 +132,7 @@ class Client:
         user_agent: str = f"topo-scheduler/{__version__}",
         pool_size: int = 100,
     ) -> "Client":
-        """Read the configuration; raises ``Misconfigured``. The server is first contacted by a request."""
+        """Read the configuration; raises ``Misconfigured``. The first request contacts the server."""
         return cls(await Transport.open(kubeconfig, context, pool_size), user_agent=user_agent)
 
     def fenced(self, fence: Fence) -> "Client":
@@ -152,7 +152,7 @@ class Client:
         return self._transport.namespace
 
     async def connection(self) -> Connection:
-        """Return server and credentials, for a client that is not this one."""
+        """Return server and credentials, for use by another client."""
         return await self._transport.connection()
 
     async def close(self) -> None:
@@ -174,11 +174,16 @@ class Client:
     ) -> bytes:
         """Send one request and return the body of the answer.
 
-        ``path`` is already quoted. Raises ``ApiError`` for an answer that is not 2xx, ``Unreachable`` if
-        there is none within ``timeout`` seconds, ``Fenced`` if it is a write and may not be sent, ``Withdrawn``
-        with the text of ``recheck``, which is asked right before the bytes of a write leave, ``TooLarge`` for an answer
-        of more than ``most_bytes``. The API server carries out a write within ``timeout`` seconds, or the shorter time
-        that the fence allows, or not at all.
+        ``path`` is already quoted, and ``timeout`` is in seconds. The client calls ``recheck`` right before the
+        bytes of a write leave. The API server carries out a write within ``timeout`` or the shorter time that the
+        fence allows, or not at all.
+
+        Raises:
+            ApiError: the answer is not 2xx.
+            Unreachable: no answer within ``timeout`` seconds.
+            Fenced: it is a write, and this process may not send it.
+            Withdrawn: ``recheck`` returned a text, which becomes the message.
+            TooLarge: the answer has more than ``most_bytes`` bytes.
         """
         headers = {**self._headers, "Accept": accept}
         if body is not None:
@@ -277,7 +282,7 @@ class Client:
     ) -> AsyncIterator[Lines]:
         """Open a GET whose answer arrives line by line, for as long as a byte comes every ``silence`` seconds.
 
-        Raises as :meth:`request` does; the iterator raises ``Unreachable`` if the stream breaks off.
+        Raises the errors of :meth:`request`; the iterator raises ``Unreachable`` if the stream breaks off.
         """
         url = _url(path, query)
         request = f"WATCH {path}"
@@ -286,7 +291,7 @@ class Client:
             response = await self._open(url, request, {**self._headers, "Accept": accept, **authorization}, silence)
         except (Unauthorized, Unreachable) as error:
             if _credentials_at_fault(error):
-                await self._transport.reload(authorization)  # who follows a stream opens it again
+                await self._transport.reload(authorization)  # the caller that follows a stream opens it again
             raise
         try:
             yield Lines(response.content, self.traffic, request)
@@ -359,7 +364,7 @@ def _describe(error: Exception, timeout: float | None = None) -> str:
 def _refusal(request: str, code: int, headers: Mapping[str, str], answer: bytes) -> ApiError:
     try:
         status = _status.decode(answer)
-    except msgspec.DecodeError:  # a proxy, or the server's own overload filter: plain text
+    except msgspec.DecodeError:  # plain text from a proxy, or from the server's overload filter
         status = Status(message=answer[:500].decode(errors="replace").strip())
     status.code = code
     status.reason = status.reason or _phrase(code)

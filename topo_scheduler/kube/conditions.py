@@ -1,10 +1,12 @@
 """Mark pods that found no node: PodScheduled=False, reason Unschedulable.
 
-Cluster autoscalers act on exactly this condition, so it is set only on pods that lack a node, and says why.
-What always holds: a pod that has a node is never marked, since every patch carries the resourceVersion it was
-decided on and, after a conflict, the pod is looked at again; of several messages for a pod the newest is
-written; what the pod already says is not written again. Its ``lastTransitionTime`` is when the pod was first seen
-pending, and stays: so the next leader knows how long it has waited.
+Cluster autoscalers act on exactly this condition. The scheduler therefore sets it only on pods without a node, and
+its message gives the reason.
+
+Guarantees: the writer never marks a pod that has a node. Every patch carries the resourceVersion that the decision
+used; after a conflict the writer reads the pod again. Of several messages for a pod it writes the newest, and it
+does not rewrite an unchanged message. ``lastTransitionTime`` is when the scheduler first saw the pod pending, and it
+does not change. The next leader therefore knows how long the pod has been pending.
 """
 
 import logging
@@ -27,12 +29,12 @@ from topo_scheduler.kube.times import time as timestamp
 logger = logging.getLogger(__name__)
 
 PATIENCE_SECONDS = 4.0
-"""How long conditions stand back behind binds."""
+"""Longest delay of conditions in favor of binds, in seconds."""
 
 RETRY_SECONDS = 60.0
 TIMEOUT_SECONDS = 10.0
 CONFLICTS = 5
-"""A pod that changes more often than this while it is patched is marked at the next attempt to place it."""
+"""Conflicts per write. A pod that changes more often during the patch is marked at its next scheduling attempt."""
 
 _encode = msgspec.json.Encoder().encode
 _pod = msgspec.json.Decoder(Pod)
@@ -40,19 +42,19 @@ _partial = msgspec.json.Decoder(PartialObject)
 
 
 class _PodConditions(msgspec.Struct):
-    """What is to be written on a pod."""
+    """The condition to write on a pod."""
 
     namespace: str
     name: str
     uid: str
     version: str
     message: str
-    transition: float | None  # seconds since the epoch; None where the condition has such a time already
+    transition: float | None  # seconds since the epoch; None where the condition already has such a time
     forgotten: bool = False
 
 
 class ConditionWriter:
-    """Writes the condition behind the binds (see ``lane``), newest message only."""
+    """Writes the condition at a lower priority than binds (see ``lane``); only the newest message per pod."""
 
     def __init__(
         self,
@@ -69,8 +71,8 @@ class ConditionWriter:
         self._clock = clock
         self._wall = wall
         self._waiting: FairQueue[str, _PodConditions] = FairQueue(OF_NAMESPACE)
-        """By uid of the pod: of each one mark is written at a time."""
-        self._done: dict[str, tuple[int, str]] = {}  # uid: hash of the message, resourceVersion after it was written
+        """By uid of the pod; the writer sends one condition per pod at a time."""
+        self._done: dict[str, tuple[int, str]] = {}  # uid: hash of the message, resourceVersion after the write
         self._lane: Lane[str, _PodConditions] = Lane(
             queue=self._waiting,
             do=self._write,
@@ -81,13 +83,14 @@ class ConditionWriter:
         )
 
     def __len__(self) -> int:
-        """Pods about which something is remembered."""
+        """Pods that the writer keeps state about."""
         return len(self._waiting.keys() | self._done.keys())
 
     def set_unschedulable(self, pod: Pod, message: str, waits_since: float | None = None) -> None:
-        """Mark the pod, soon, unless it already says this. Cheap: call it for every failed attempt.
+        """Mark the pod soon, unless it already has this message. Cheap: call it for every failed attempt.
 
-        ``waits_since`` seconds since the epoch: what its transition is dated with, where it is one; now if not given.
+        ``waits_since``, in seconds since the epoch, becomes the transition time if the condition changes status;
+        default: now.
         """
         uid, message = pod.metadata.uid, printable(message)
         observed = next((found for found in pod.status.conditions if found.type == "PodScheduled"), None)
@@ -105,7 +108,7 @@ class ConditionWriter:
         self._lane.wake()
 
     def forget(self, uid: str) -> None:
-        """The pod is gone, or has a node: write nothing more, remember nothing."""
+        """Drop all state of a pod that is gone or has a node, and write nothing more for it."""
         self._waiting.pop(uid)
         self._done.pop(uid, None)
         if (doing := self._waiting.under_way(uid)) is not None:
@@ -113,15 +116,18 @@ class ConditionWriter:
         self._lane.wake()
 
     async def run(self) -> NoReturn:
-        """Write, until cancelled."""
+        """Write until cancelled."""
         await self._lane.run()
 
     async def flush(self, timeout: float) -> bool:
-        """Write everything that waits, binds or not; whether that was done in time."""
+        """Write all pending conditions even while binds are in flight; return whether that finished in time.
+
+        ``timeout`` is in seconds.
+        """
         return await self._lane.flush(timeout)
 
     def _says(self, pod: Pod, observed: PodCondition | None, message: str) -> bool:
-        """Whether the pod says this already, by what was written or by what is observed later than that."""
+        """Return whether the pod already has this message, by our last write or by a later observation."""
         seen = observed is not None and observed.reason == "Unschedulable" and observed.message == message
         written, version = self._done.get(pod.metadata.uid, (None, ""))
         return seen or (written == hash(message) and not _after(pod.metadata.resource_version, version))
@@ -141,7 +147,7 @@ class ConditionWriter:
                 self._done[mark.uid] = (hash(mark.message), version)
 
     async def _patch(self, mark: _PodConditions) -> str:
-        """The pod's resourceVersion with the condition; empty if it is gone, or has a node after all."""
+        """Return the pod's resourceVersion with the condition; empty if it is gone, or has a node after all."""
         path = PODS.path(mark.namespace, mark.name)
         for _ in range(CONFLICTS):
             try:
@@ -170,7 +176,7 @@ class ConditionWriter:
 
 
 async def send_status(client: Client, method: str, path: str, body: bytes | None = None) -> bytes:
-    """Read an object or patch its status, again for a minute while the server is busy or away."""
+    """Read an object or patch its status; retries for a minute while the server is busy or unreachable."""
 
     async def send() -> bytes:
         return await client.request(
@@ -181,7 +187,7 @@ async def send_status(client: Client, method: str, path: str, body: bytes | None
 
 
 def _turns(observed: PodCondition | None) -> bool:
-    """Whether the condition changes from another status. The API server gives gated pods one without a time."""
+    """Return whether the condition changes status. The API server gives gated pods a condition without a time."""
     return observed is None or observed.status != "False" or not observed.last_transition_time
 
 

@@ -1,9 +1,9 @@
-"""From the bytes of a list page or a watch line to structs, with one bad object spoiling nothing else.
+"""Decode the bytes of a list page or a watch line to structs; one bad object does not affect the others.
 
-The usual case is one typed pass over the bytes. Only if that fails is the input taken apart into raw items
-that are decoded one by one; what then still fails is returned as :class:`Bad`, never raised. A null is read as what is
-absent, as Go reads it: API servers write it for lists that are empty. Input that is not JSON at all (cut short, or an
-HTML page) raises ``Undecodable``.
+Usually one typed pass over the bytes suffices. If it fails, the codec splits the input into raw items and decodes
+each one. An item that still fails is returned as :class:`Bad`, never raised. A null is read as an absent field, as
+Go reads it: API servers write null for empty lists. Input that is not JSON at all (truncated, or an HTML page)
+raises ``Undecodable``.
 """
 
 from collections.abc import Iterator
@@ -21,25 +21,25 @@ T = TypeVar("T", bound=Object)
 Item = TypeVar("Item")
 
 LARGE = 4 * 1024 * 1024
-"""Bytes beyond which a page is decoded in slices: 4 MiB take about 20 ms, and six times as much memory at most."""
+"""Bytes beyond which a page is decoded in slices: 4 MiB take about 20 ms, and at most six times as much memory."""
 
 SLICE = 100
 """Objects of a page that are handed over between two turns of the event loop."""
 
 SLICE_BYTES = 256 * 1024
-"""Bytes of such a slice, about: pods that take long to understand are large, and others are not to wait."""
+"""Approximate bytes of such a slice: pods that take long to interpret are large and must not delay other work."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """An object that does not fit its type: who it is, and what is wrong with it."""
+    """An object that does not fit its type: its metadata, and the decoding problem."""
 
     metadata: ObjectMeta
     problem: str
 
 
 _BROKEN = (msgspec.DecodeError, RecursionError)
-"""What decoders raise: the second of what is nested deeper than they look, which some definitions let anybody write."""
+"""Errors of the decoders; RecursionError for input nested too deeply, which some definitions let any user write."""
 
 _TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 
@@ -67,7 +67,7 @@ class Codec(Generic[T]):
         self._event = msgspec.json.Decoder(_WatchEvent[resource.type])  # type: ignore[name-defined]
 
     def page(self, answer: bytes) -> tuple[ListMeta, Iterator[list[Decoded[T]]]]:
-        """The list's own metadata, and its objects in slices that are decoded as they are taken."""
+        """Return the list's own metadata, and its objects in slices that are decoded as the caller consumes them."""
         if len(answer) <= LARGE:
             try:
                 page = self._page.decode(answer)
@@ -86,14 +86,18 @@ class Codec(Generic[T]):
         return raw.metadata, self._slices(self._items(raw))
 
     def one(self, answer: bytes) -> T:
-        """The answer to a GET; raises ``Undecodable`` also if it does not fit."""
+        """Decode the answer to a GET.
+
+        Raises:
+            Undecodable: the answer is not JSON, or does not fit the type.
+        """
         try:
             return self._named(decode_object(self._object, answer))
         except _BROKEN as error:
             raise Undecodable(f"{self._resource.described}: {error}") from error
 
     def event(self, line: bytes) -> tuple[str, Decoded[T] | Status]:
-        """The type and the object of a watch event; of an ERROR event, the ``Status``."""
+        """Return the type and the object of a watch event; for an ERROR event, the ``Status``."""
         try:
             event = self._event.decode(line)
             if event.type in _TYPES and event.object is not msgspec.UNSET:
@@ -113,7 +117,7 @@ class Codec(Generic[T]):
         return raw.type, self._item(_bytes(raw.object))
 
     def _items(self, page: _ListPage[Any]) -> list[Any]:
-        # An empty object decodes as an empty list does, and would delete everything.
+        # An empty object decodes like an empty list, and would delete everything.
         if page.items is msgspec.UNSET or not page.metadata.resource_version:
             raise Undecodable(f"list of {self._resource.described}: the answer is not a list")
         return page.items or []
@@ -141,7 +145,7 @@ class Codec(Generic[T]):
             return Bad(ObjectMeta(), problem)
 
     def _named(self, item: T) -> T:
-        """Items of a list carry no kind, and metadata-only objects that of their envelope."""
+        """Set the kind: items of a list carry none, and metadata-only objects carry that of their envelope."""
         if isinstance(item, PartialObject):
             item.kind = self._resource.kind
             item.api_version = self._resource.api_version
@@ -149,7 +153,7 @@ class Codec(Generic[T]):
 
 
 def decode_object(decoder: msgspec.json.Decoder[Item], raw: bytes | msgspec.Raw) -> Item:
-    """Decode an object, with nulls as what is absent: ``names`` of a node's images, ``drivers`` of a CSINode.
+    """Decode an object and treat nulls as absent: ``names`` of a node's images, ``drivers`` of a CSINode.
 
     Raises:
         DecodeError: it is no JSON, or does not fit for another reason.
@@ -172,7 +176,7 @@ def without_nulls(value: Any) -> Any:
 
 
 def _cut(items: list[Item], count: int) -> Iterator[list[Item]]:
-    """Yield slices of so many items, within `SLICE`."""
+    """Return slices of ``count`` items, at most `SLICE`."""
     count = min(SLICE, max(1, count))
     return (items[begin : begin + count] for begin in range(0, len(items), count))
 

@@ -14,22 +14,22 @@ from topo_scheduler.kube.served import served_kinds, served_versions
 logger = logging.getLogger(__name__)
 
 KEPT_SECONDS = 600.0
-"""How long the kinds of a group are believed."""
+"""How long, in seconds, the cached kinds of a group are valid."""
 
 MISSING_SECONDS = 60.0
-"""After this long, a kind that was not served is asked for again: its CRD may have come."""
+"""Seconds after which discovery requests a missing kind again: its CRD may have been created."""
 
 LIST_SECONDS = 10.0
-"""How long the list of served groups and versions is believed where one is missing there."""
+"""How long, in seconds, the list of served groups and versions is valid for a group or version that it lacks."""
 
 CORE = "v1"
-"""The only version of the group without a name."""
+"""The only version of the core group, which has no name."""
 
 
 class Discovery:
-    """Finds the resource of a kind, metadata only; what it learnt is kept for a while.
+    """Finds the resource of a kind, metadata only, and caches the result.
 
-    Which groups and versions there are is asked once for all, so that those which pods invent cost no request each.
+    One request lists all groups and versions, so groups and versions that pods invent cost no request each.
     """
 
     def __init__(self, client: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,10 +41,14 @@ class Discovery:
         self._groups: dict[str, tuple[float, dict[str, Resource[PartialObject]]]] = {}
 
     async def find(self, api_version: str, kind: str) -> Resource[PartialObject] | None:
-        """The resource, or None if that kind is not served in any version of its group.
+        """Return the resource, or None if no version of its group serves that kind.
 
-        References outlive versions: an object that was created as one version is read as another that is served still.
-        Raises ``ValueError`` for what cannot be an apiVersion, and what the request raises.
+        References outlive versions: an object created with one version can be read with another version that is
+        still served.
+
+        Raises:
+            ValueError: ``api_version`` is not a valid apiVersion.
+            KubeError: the request failed.
         """
         group_version_path(api_version)
         served = api_version == CORE or await self._is_served(api_version)
@@ -58,7 +62,7 @@ class Discovery:
         return None
 
     async def _find(self, api_version: str, kind: str) -> Resource[PartialObject] | None:
-        # Not one lock for all groups: one whose server hangs must not delay the others.
+        # One lock per group and version: a group whose server hangs must not delay the others.
         async with self._locks.setdefault(api_version, asyncio.Lock()):
             learnt, kinds = self._groups.get(api_version, (float("-inf"), {}))
             age = self._clock() - learnt
@@ -68,7 +72,7 @@ class Discovery:
         return kinds.get(kind)
 
     def forget(self, api_version: str) -> None:
-        """Ask again for the kinds of a group and version: one that was served is not any more."""
+        """Drop the cached kinds of a group and version, because one of them is no longer served."""
         self._groups.pop(api_version, None)
         self._versions -= {api_version}
         self._listed = float("-inf")

@@ -1,4 +1,4 @@
-"""What can go wrong between us and the API server, and what passes.
+"""Errors of requests to the API server, and which of them are temporary.
 
 ::
 
@@ -6,10 +6,10 @@
     ├── Misconfigured        kubeconfig or service account cannot be used
     ├── Unreachable          no answer: refused, reset, timed out
     ├── Fenced               not sent: this process may not write any more
-    ├── Withdrawn            not sent: what was to be written is wrong by now
-    ├── Undecodable          an answer that is not the JSON it should be
-    ├── TooLarge             an answer of more bytes than were asked for
-    └── ApiError             an answer that says no
+    ├── Withdrawn            not sent: the write is no longer correct
+    ├── Undecodable          an answer that is not the expected JSON
+    ├── TooLarge             an answer of more bytes than the caller accepts
+    └── ApiError             an answer that refuses the request
         ├── Unauthorized     401
         ├── Forbidden        403
         ├── NotFound         404
@@ -18,8 +18,8 @@
         ├── TooManyRequests  429
         └── ServerError      5xx
 
-Only what somebody catches has a class of its own; the original error is always the cause. The words of an answer may be
-those of a webhook, and megabytes long: `MOST_CHARACTERS` of them are kept.
+Only errors that some caller catches have their own class; the original error is always the cause. The message of an
+answer may come from a webhook and be megabytes long: the first `MOST_CHARACTERS` are kept.
 """
 
 import random
@@ -31,11 +31,11 @@ from topo_scheduler.api.printable import LONGEST_CHARACTERS
 from topo_scheduler.api.words import clipped
 
 MOST_CHARACTERS: Final = LONGEST_CHARACTERS
-"""Of the words of an answer."""
+"""Characters kept of an answer's message."""
 
 
 class KubeError(Exception):
-    """Anything that went wrong between us and the API server."""
+    """Any failure between this process and the API server."""
 
 
 class Misconfigured(KubeError):
@@ -55,19 +55,19 @@ class Fenced(KubeError):
 
 
 class Withdrawn(KubeError):
-    """Nothing was sent: what was to be written has become wrong meanwhile, as the message says."""
+    """Nothing was sent: the write is no longer correct, and the message gives the reason."""
 
 
 class Undecodable(KubeError):
-    """An answer arrived that is cut short, is not JSON, or is not what was asked for."""
+    """The answer is truncated, is not JSON, or is not of the expected type."""
 
 
 class TooLarge(KubeError):
-    """An answer has more bytes than the caller would take; the rest of it was not read."""
+    """An answer has more bytes than the caller accepts; the client did not read the rest."""
 
 
 class ApiError(KubeError):
-    """The API server answered, and the answer is no."""
+    """The API server answered and refused the request."""
 
     def __init__(
         self,
@@ -93,11 +93,11 @@ class ApiError(KubeError):
 
 
 class Unauthorized(ApiError):
-    """401: the credentials are not, or no longer, accepted."""
+    """401: the server does not, or no longer, accept the credentials."""
 
 
 class Forbidden(ApiError):
-    """403: RBAC or admission says no."""
+    """403: RBAC or admission refuses."""
 
 
 class NotFound(ApiError):
@@ -105,7 +105,7 @@ class NotFound(ApiError):
 
 
 class Conflict(ApiError):
-    """409: the object exists, has moved on, or is not the one that was meant."""
+    """409: the object exists, has changed, or is not the intended one."""
 
 
 class Gone(ApiError):
@@ -113,11 +113,11 @@ class Gone(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """429: the server is busy, or a disruption budget is spent."""
+    """429: the server is busy, or a disruption budget is exhausted."""
 
 
 class ServerError(ApiError):
-    """5xx: the server failed; whether it wrote anything is not known."""
+    """5xx: the server failed; it is unknown whether it wrote anything."""
 
 
 _CLASSES: dict[int, type[ApiError]] = {
@@ -131,7 +131,7 @@ _CLASSES: dict[int, type[ApiError]] = {
 
 
 def api_error(status: Status, *, request: str = "", retry_after: float | None = None) -> ApiError:
-    """The error for a ``Status``, be it the body of an answer or the object of an ERROR event."""
+    """Return the error for a ``Status``, which is the body of an answer or the object of an ERROR event."""
     kind = _CLASSES.get(status.code) or (ServerError if status.code >= 500 else ApiError)
     if retry_after is None and status.details:
         seconds = status.details.get("retryAfterSeconds")
@@ -140,21 +140,23 @@ def api_error(status: Status, *, request: str = "", retry_after: float | None = 
     return kind(status.code, clipped(status.reason, 128), message, retry_after, request=request, details=status.details)
 
 
-# ---------------------------------------------------------------- trying again
+# ---------------------------------------------------------------- retries
 
 
 def passes(error: BaseException) -> bool:
-    """Whether the same request may succeed a little later."""
+    """Return whether the same request may succeed a little later."""
     return isinstance(error, (TooManyRequests, ServerError, Unreachable, Unauthorized))
 
 
 def lacks_rights(error: BaseException) -> bool:
-    """Whether RBAC, not admission, said no: a server that has just started does so until it has read its roles."""
+    """Return whether RBAC, not admission, refused: a server that has just started does so until it has loaded its
+    roles.
+    """
     return isinstance(error, Forbidden) and 'User "' in error.message and " cannot " in error.message
 
 
 def namespace_terminating(error: BaseException) -> bool:
-    """Whether nothing can be created in a namespace because it is being deleted."""
+    """Return whether nothing can be created in a namespace because it is being deleted."""
     causes = error.details.get("causes") if isinstance(error, Forbidden) else None
     return isinstance(causes, list) and any(
         isinstance(cause, Mapping) and cause.get("reason") == "NamespaceTerminating" for cause in causes
@@ -162,10 +164,10 @@ def namespace_terminating(error: BaseException) -> bool:
 
 
 def pause(attempt: int, error: BaseException | None, first: float, longest: float) -> float:
-    """Seconds to wait after failure number ``attempt``.
+    """Return the seconds to wait after failure number ``attempt``.
 
-    Random within a window that doubles from ``first`` to ``longest`` (full jitter), on top of what the
-    server asked for.
+    The delay is random within a window that doubles from ``first`` to ``longest`` (full jitter). It is added to the
+    delay that the server requested.
     """
     asked = error.retry_after if isinstance(error, ApiError) else None
     window = min(longest, first * 2 ** min(attempt - 1, 32))

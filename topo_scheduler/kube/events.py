@@ -1,11 +1,13 @@
-"""Tell users what happened to their pods: events.k8s.io/v1, one per object and changed message.
+"""Report to users what happened to their pods: events.k8s.io/v1, one per object and changed message.
 
-Recording is a few microseconds and never waits or raises; posting happens behind the binds (see ``lane``).
-A ``FailedScheduling`` that follows another of the same object at once replaces it, and one that is known to be followed
-is held until it is, for two seconds at most: what would help is told in the event that says what is lacking. A
-repetition of what was already said about an object is counted, and told as the event's series at most every five
-minutes. What does not fit the queue, or is refused by the server, is counted and logged: an event is a courtesy, and
-never stops a placement.
+Recording takes a few microseconds and never blocks or raises; posting has a lower priority than binds (see
+``lane``). A ``FailedScheduling`` event replaces one of the same object that was queued a moment before. If the
+scheduler knows that a more complete event will follow, it holds the first one for at most two seconds. One event can
+then state both what is lacking and what would help.
+
+The recorder counts repetitions of a message about an object. It publishes them as the event's series at most every
+five minutes. It counts and logs events that do not fit the queue or that the server refuses. Events are best effort
+and never stop a placement.
 """
 
 import itertools
@@ -33,36 +35,37 @@ from topo_scheduler.kube.times import micro_time
 logger = logging.getLogger(__name__)
 
 SERIES_SECONDS = 300.0
-"""A repetition is told at most this often."""
+"""Least seconds between two reports of a repetition."""
 
 SETTLE_SECONDS = 0.5
-"""Before this has passed no event is posted, and a `REPLACED` one gives way to the next about the same object."""
+"""Seconds before an event is posted; within them the next `REPLACED` event about the same object replaces it."""
 
 HOLD_SECONDS = 2.0
-"""For so long an event that is to be followed by a more complete one stands back at most. Explanations take less, but
-for those of a large cluster or beside many binds: then there are two events."""
+"""Longest time that an event is held for a more complete one, in seconds. Explanations usually take less; in a large
+cluster or during many binds they take longer, and then two events appear.
+"""
 
 REPLACED = Reason.FAILED_SCHEDULING
 """The reason whose messages become more exact within the first moments."""
 
 PATIENCE_SECONDS = 8.0
-"""How long events stand back behind binds. All must exist within 30 s, posting included."""
+"""Longest delay of events in favor of binds, in seconds. All must exist within 30 s, posting included."""
 
 RETRY_SECONDS = 120.0
-"""An API server that is away for less than this costs no event."""
+"""An API server outage shorter than this many seconds loses no event."""
 
 RIGHTS_SECONDS = 15.0
-"""For so long a refusal by RBAC is not believed."""
+"""Seconds for which a refusal by RBAC is retried, as it may be temporary."""
 
 TIMEOUT_SECONDS = 10.0
 NOTE_BYTES = 1024
 """The API's limit for the message; reasons and actions have 128."""
 
 QUEUED_OF_NAMESPACE = 10_000
-"""Events of one namespace that are to be posted: the next are dropped, not those of others."""
+"""Queued events of one namespace; the recorder drops further ones of this namespace, not those of others."""
 
 REMEMBERED = 32_768
-"""Messages of which is known that they were posted; about 300 bytes each."""
+"""Posted messages that the recorder remembers; about 300 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ class _EventBody(Base, omit_defaults=False):
 
 
 class _Occurrence(msgspec.Struct, gc=False):
-    """What is to be said."""
+    """The content of an event."""
 
     regarding: ObjectReference
     type: str
@@ -115,7 +118,7 @@ class _Occurrence(msgspec.Struct, gc=False):
 
 
 class _Series(msgspec.Struct, gc=False):
-    """What was said, or is about to be: one event object on the server."""
+    """An event that was posted or is queued: one event object on the server."""
 
     key: tuple[str, str, int]
     occurrence: _Occurrence | None
@@ -130,7 +133,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class EventRecorder:
-    """Records events. ``busy`` says whether binds are in flight, behind which events stand back."""
+    """Records events. ``busy`` returns whether binds are in flight, which delays events."""
 
     def __init__(
         self,
@@ -156,7 +159,7 @@ class EventRecorder:
         self._numbers = itertools.count(time.time_ns())
         self._queue: FairQueue[tuple[str, str, int], _Series] = FairQueue(OF_NAMESPACE)
         self._replaceable: dict[str, _Series] = {}
-        """Those of the queue that have the reason `REPLACED`, by uid of the object."""
+        """Queued events with the reason `REPLACED`, by uid of the object."""
         self._known: OrderedDict[tuple[str, str, int], _Series] = OrderedDict()
         self._lane: Lane[tuple[str, str, int], _Series] = Lane(
             queue=self._queue,
@@ -181,7 +184,10 @@ class EventRecorder:
         *,
         more: bool = False,
     ) -> None:
-        """Say this about the object, unless it was just said; ``more``: a more complete `REPLACED` one is to follow."""
+        """Queue this event about the object, unless it was just posted.
+
+        ``more``: a more complete `REPLACED` event will follow.
+        """
         message = _clipped(printable(message), NOTE_BYTES)
         key = (regarding.uid, reason, hash(message))
         now = self._clock()
@@ -211,25 +217,30 @@ class EventRecorder:
         self._lane.wake()
 
     async def run(self) -> NoReturn:
-        """Post what is recorded, until cancelled."""
+        """Post recorded events until cancelled."""
         await self._lane.run()
 
     async def flush(self, timeout: float) -> bool:
-        """Post everything that is recorded now, binds or not; whether that was done in time."""
+        """Post all recorded events now, even while binds are in flight; return whether that finished in time.
+
+        ``timeout`` is in seconds.
+        """
         return await self._lane.flush(timeout)
 
     def _left(self, series: _Series) -> None:
-        """Note that an event is in the queue no longer."""
+        """Note that an event has left the queue."""
         assert series.occurrence is not None
         uid = series.occurrence.regarding.uid
         if self._replaceable.get(uid) is series:
             del self._replaceable[uid]
 
     def _replace(self, uid: str, now: float) -> float:
-        """Take back what is about to be said of an object; return since when something is to be."""
+        """Remove the queued event of an object; return since when its replacement counts as queued, in seconds of
+        the clock.
+        """
         series = self._replaceable.get(uid)
         if series is None or series.name or self._queue.get(series.key) is not series:
-            return now  # there is none, or it is being posted
+            return now  # no such event is queued, or it is being posted
         if now - series.queued >= (HOLD_SECONDS if series.held else SETTLE_SECONDS):
             return now
         self._queue.pop(series.key)
@@ -240,7 +251,7 @@ class EventRecorder:
     def _drop(self, series: _Series) -> None:
         self._forget(series)
         self.dropped += 1
-        if self.dropped & (self.dropped - 1) == 0:  # 1, 2, 4, 8, …: seen, and not a flood of its own
+        if self.dropped & (self.dropped - 1) == 0:  # 1, 2, 4, 8, …: visible, but no flood of log lines
             logger.warning(
                 "%d events dropped so far: more than %d are queued, or %d of one namespace",
                 self.dropped,
@@ -249,7 +260,7 @@ class EventRecorder:
             )
 
     def _forget(self, series: _Series) -> None:
-        """The next repetition is posted as if it were new."""
+        """Forget the series, so that the next repetition is posted as a new event."""
         series.occurrence = None
         if self._known.get(series.key) is series:
             del self._known[series.key]
@@ -306,7 +317,7 @@ class EventRecorder:
         return lambda error: passes(error) or (lacks_rights(error) and self._clock() < until)
 
     async def _repeat(self, series: _Series, occurrence: _Occurrence) -> bool:
-        """Tell how often it was said; False if the event has expired on the server."""
+        """Publish the count of repetitions; False if the event has expired on the server."""
         path = f"{_path(occurrence.regarding.namespace or 'default')}/{segment(series.name)}"
         told = {"series": {"count": series.count, "lastObservedTime": micro_time(occurrence.when)}}
         body = _encode(told)
@@ -330,6 +341,6 @@ def _path(namespace: str) -> str:
 
 
 def _clipped(text: str, limit: int) -> str:
-    """``text`` in at most ``limit`` bytes of UTF-8, with an ellipsis where it was cut."""
+    """Return ``text`` in at most ``limit`` bytes of UTF-8, with an ellipsis where it was cut."""
     data = text.encode()
     return text if len(data) <= limit else data[: limit - 3].decode(errors="ignore") + "…"

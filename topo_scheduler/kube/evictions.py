@@ -1,7 +1,7 @@
 """Remove pods by the Eviction API, which respects disruption budgets.
 
-An eviction carries the pod's uid, so it cannot hit a pod of the same name that came later. Repeating one is
-harmless: a pod that is already on its way out is evicted again without effect.
+An eviction carries the pod's uid, so it cannot hit a later pod of the same name. Repeating one is harmless: evicting
+a pod that is already terminating has no effect.
 """
 
 import enum
@@ -32,23 +32,23 @@ class EvictionStatus(enum.Enum):
     BLOCKED = "blocked"
     """A disruption budget does not allow it now."""
     GONE = "gone"
-    """There is no such pod any more."""
+    """The pod no longer exists."""
     WITHDRAWN = "withdrawn"
-    """Not sent: who asked does not want it any more."""
+    """Not sent: the caller no longer wants the eviction."""
     FAILED = "failed"
     """Refused, or not answered in time; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvictionResult:
-    """The outcome, and the server's words for it."""
+    """The outcome, and the server's message."""
 
     outcome: EvictionStatus
     message: str = ""
 
 
 class Evictor:
-    """Evicts pods; never raises for what the server does."""
+    """Evicts pods; never raises for server failures."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -63,11 +63,11 @@ class Evictor:
         dry_run: bool = False,
         recheck: Callable[[], str] | None = None,
     ) -> EvictionResult:
-        """Evict the pod with this uid, with ``grace`` seconds instead of its own if given.
+        """Evict the pod with this uid, with ``grace`` seconds instead of its own grace period if given.
 
-        A busy or absent server is tried again for half a minute, a disruption budget is not: who asked
-        may rather choose another pod. ``recheck`` is asked right before the bytes of each attempt leave: it returns
-        why the pod is to stay after all, or an empty string.
+        Retries for half a minute if the server is busy or unreachable. A disruption budget causes no retry, since
+        the caller may prefer another pod. The evictor calls ``recheck`` right before the bytes of each attempt
+        leave. It returns why the pod must stay after all, or an empty string.
         """
         path = PODS.path(namespace, name, "eviction")
         options: dict[str, Any] = {"preconditions": {"uid": uid}}

@@ -1,4 +1,4 @@
-"""Items of many namespaces that wait to be written: the oldest first, and of one namespace so many at once at most."""
+"""Pending writes of many namespaces, oldest first, with a bound on concurrent writes per namespace."""
 
 import heapq
 import itertools
@@ -10,7 +10,7 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 STALE_ENTRIES: Final = 64
-"""Outdated entries that a heap may hold beside twice those that count."""
+"""Outdated entries that a heap may hold in addition to twice the number of valid ones."""
 
 
 @dataclass(slots=True)
@@ -22,25 +22,25 @@ class _Entry(Generic[T]):
 
 
 class FairQueue(Generic[K, T]):
-    """A namespace that has its share under way is passed over, however old what it has is.
+    """A queue that skips a namespace at its concurrency bound, however old its items are.
 
-    Of one key one item is under way at a time; another that is put meanwhile waits until that is done.
+    Only one item of a key is in progress at a time. Another item with that key stays queued until the first is done.
     """
 
     def __init__(self, each: int) -> None:
-        """``each`` items under way of one namespace."""
+        """``each`` is the most items in progress per namespace."""
         self._each = each
         self._entries: dict[K, _Entry[T]] = {}
         self._behind: dict[K, _Entry[T]] = {}
-        """What waits until an item of the same key is done."""
+        """Items queued behind an item in progress with the same key."""
         self._by_namespace: dict[str, list[tuple[float, int, K]]] = {}
-        """A heap for each namespace. What was taken out otherwise is skipped when it comes up."""
+        """A heap for each namespace. Items removed by other means are skipped when they reach the top."""
         self._heads: list[tuple[float, int, str]] = []
-        """Heap of the first of each namespace that may be taken; outdated ones are skipped, too."""
+        """Heap of the first item of each namespace below its bound; outdated entries are skipped as well."""
         self._offered: dict[str, int] = {}
-        """Number of the last of each namespace that was put into it and not found outdated since."""
+        """Number of the last entry of each namespace that was pushed to that heap and not found outdated since."""
         self._counts: Counter[str] = Counter()
-        """What waits, by namespace."""
+        """Queued items by namespace."""
         self._under_way: dict[K, tuple[str, T]] = {}
         self._held: Counter[str] = Counter()
         self._numbers = itertools.count()
@@ -49,25 +49,25 @@ class FairQueue(Generic[K, T]):
         return len(self._entries) + len(self._behind)
 
     def count(self, namespace: str) -> int:
-        """Return how many items of a namespace wait."""
+        """Return the number of queued items of a namespace."""
         return self._counts[namespace]
 
     def keys(self) -> set[K]:
-        """Return the keys of what waits or is under way."""
+        """Return the keys of items that are queued or in progress."""
         return self._entries.keys() | self._behind.keys() | self._under_way.keys()
 
     def get(self, key: K) -> T | None:
-        """Return what waits under a key."""
+        """Return the item queued under a key."""
         entry = self._entries.get(key) or self._behind.get(key)
         return entry.item if entry is not None else None
 
     def under_way(self, key: K) -> T | None:
-        """Return what was taken under a key and is not done."""
+        """Return the item of a key that is in progress."""
         taken = self._under_way.get(key)
         return taken[1] if taken is not None else None
 
     def put(self, key: K, namespace: str, since: float, item: T) -> None:
-        """Let an item wait, in place of what waits under its key; ``since`` decides its turn, in seconds."""
+        """Queue an item and replace the one queued under its key; ``since``, in seconds, decides the order."""
         self.pop(key)
         self._counts[namespace] += 1
         entry = _Entry(namespace, since, next(self._numbers), item)
@@ -77,7 +77,7 @@ class FairQueue(Generic[K, T]):
             self._line_up(key, entry)
 
     def pop(self, key: K) -> T | None:
-        """Take out what waits under a key."""
+        """Remove the item queued under a key, and return it."""
         entry = self._entries.pop(key, None) or self._behind.pop(key, None)
         if entry is None:
             return None
@@ -88,14 +88,14 @@ class FairQueue(Generic[K, T]):
         return entry.item
 
     def pop_of_most(self) -> T | None:
-        """Take out the oldest item of the namespace that has most waiting, whatever share it has."""
+        """Remove and return the oldest item of the namespace with the most queued items, regardless of its bound."""
         for namespace in sorted(self._by_namespace, key=lambda name: (-self._counts[name], name)):
             if (first := self._first(namespace)) is not None:
                 return self.pop(first[2])
         return None
 
     def oldest(self) -> float | None:
-        """Return since when the next item waits that may be taken."""
+        """Return since when the next available item is queued, in seconds; None if no item is available."""
         while self._heads:
             since, number, namespace = self._heads[0]
             first = self._first(namespace)
@@ -107,7 +107,7 @@ class FairQueue(Generic[K, T]):
         return None
 
     def take(self) -> tuple[K, T]:
-        """Take the next item, as far as `oldest` has one; `done` is to be called with its key."""
+        """Take the next item, if `oldest` returns one; the caller must call `done` with its key."""
         if self.oldest() is None:
             raise LookupError("nothing may be taken")
         namespace = self._heads[0][2]
@@ -120,7 +120,7 @@ class FairQueue(Generic[K, T]):
         return key, item
 
     def done(self, key: K) -> None:
-        """Note that what was taken has ended."""
+        """Note that a taken item has ended."""
         namespace, _ = self._under_way.pop(key)
         self._held[namespace] -= 1
         if not self._held[namespace]:
@@ -139,7 +139,7 @@ class FairQueue(Generic[K, T]):
         self._offer(entry.namespace)
 
     def _offer(self, namespace: str) -> None:
-        """Let the first of a namespace be taken, if it has not its share under way."""
+        """Make the first item of a namespace available, if the namespace is below its bound."""
         first = self._first(namespace)
         if first is None or self._held[namespace] >= self._each or self._offered.get(namespace) == first[1]:
             return

@@ -1,4 +1,4 @@
-"""Slots for requests that are shared fairly: however many requests one namespace has, others have theirs in turn."""
+"""Slots for requests, shared fairly: namespaces take turns, however many requests one of them has."""
 
 import asyncio
 from collections import OrderedDict, deque
@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 
 class FairSlots:
-    """At most so many requests at once, and so many of one namespace; namespaces that wait take turns.
+    """Bounds concurrent requests, in all and per namespace; namespaces with pending requests take turns.
 
     Args:
-        slots: requests at once.
-        each: requests at once of one namespace; fewer than ``slots``, so that none can hold all of them.
+        slots: concurrent requests.
+        each: concurrent requests of one namespace; fewer than ``slots``, so that no namespace can hold all of them.
     """
 
     def __init__(self, slots: int, each: int) -> None:
@@ -42,7 +42,7 @@ class FairSlots:
             await granted
         except asyncio.CancelledError:
             if granted.done() and not granted.cancelled():
-                self._give_back(namespace)  # granted at the same moment
+                self._give_back(namespace)  # granted at the moment of the cancellation
             else:
                 self._leave(namespace, granted)
             raise
@@ -67,7 +67,9 @@ class FairSlots:
             pass
 
     def _grant(self) -> bool:
-        """Grant a slot to the namespace that waits longest for its turn; return whether any could have one."""
+        """Grant a slot to the namespace that has waited longest for its turn; return whether any namespace could
+        have one.
+        """
         for namespace in list(self._waiting):
             if self._held.get(namespace, 0) >= self._each:
                 continue

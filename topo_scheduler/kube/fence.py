@@ -1,18 +1,21 @@
-"""The right to write: every request that changes something asks for it right before its bytes leave.
+"""The right to write: every request that changes something checks the fence right before its bytes leave.
 
-A leader loses its right at a moment that its own clock knows, whatever it is doing then: waiting for a connection of
-the pool, for a turn of the event loop, or to be continued after SIGSTOP. So the fence is asked three times by the
-client, and by no writer: before the request is made, which also gives it a deadline that the API server keeps
-(``?timeout=``); when its body is about to be handed to the socket, which is the last line of Python before ``send``;
-and, when a request ends without an answer, for how long the API server may still be carrying it out.
+A leader loses its right to write at a moment that its own clock knows. At that moment it may be waiting for a pooled
+connection, for the event loop, or for SIGCONT. So the client, and no writer, asks the fence three times:
 
-What always holds, with ``left()`` the seconds for which this process may write:
+* Before it builds the request. The fence also gives the request a deadline that the API server enforces
+  (``?timeout=``).
+* When the body is about to be handed to the socket, which is the last line of Python before ``send``.
+* When a request ends without an answer: for how long may the API server still be carrying it out?
 
-* No byte of a write is handed to the kernel when ``left()`` is not above the deadline that the write carries.
-* The API server gives a write up by its deadline, counted from when it has read the headers. So what is received within
-  ``flight_seconds`` of being sent has taken effect, or never will, ``flight_seconds`` after the right has ended.
-* What the kernel has, it drops when the API server's side does not acknowledge it for ``flight_seconds``, process
-  stopped or not (``TCP_USER_TIMEOUT``, on Linux).
+Guarantees, with ``left()`` the seconds for which this process may write:
+
+* No byte of a write reaches the kernel unless ``left()`` is above the deadline that the write carries.
+* The API server abandons a write at its deadline, counted from when it has read the headers. Consider a write
+  received within ``flight_seconds`` of being sent. At ``flight_seconds`` after the right has ended, it has taken
+  effect or never will.
+* The kernel drops bytes that the API server's side does not acknowledge within ``flight_seconds``. It does so even
+  while the process is stopped (``TCP_USER_TIMEOUT``, on Linux).
 """
 
 import math
@@ -28,22 +31,22 @@ from aiohttp.payload import BytesPayload
 from topo_scheduler.kube.errors import Fenced, KubeError, Unreachable, Withdrawn
 
 CLOCK_DRIFT: Final = 0.1
-"""No two clocks are assumed to run at rates that differ by more than this share."""
+"""The largest assumed difference between the rates of two clocks, as a share."""
 FLIGHT_SECONDS: Final = 3.0
-"""Longest time that bytes travel from here to the API server; afterwards the kernel drops them."""
+"""Longest time that bytes travel from here to the API server, in seconds; afterwards the kernel drops them."""
 RESERVE_SECONDS: Final = 0.5
 SHORTEST_SECONDS: Final = 0.1
-"""No write is begun with a shorter deadline than this: the API server could hardly keep it."""
+"""Shortest deadline of a new write, in seconds: the API server could hardly keep a shorter one."""
 
 _USER_TIMEOUT: Final = getattr(socket, "TCP_USER_TIMEOUT", None)
 
 
 class Fence:
-    """Says whether a write may leave now, and until when the API server may carry it out.
+    """Decides whether a write may leave now, and until when the API server may carry it out.
 
     Args:
         left: seconds for which this process may still write; 0 or less when it may not.
-        reserve: seconds of them that a write may spend on the way to its connection; its deadline leaves so many.
+        reserve: seconds of ``left`` kept for the wait for a connection; the deadline of a write excludes them.
         flight_seconds: longest time that bytes travel to the API server.
         clock: seconds, as ``left`` counts them.
     """
@@ -79,7 +82,7 @@ class Fence:
 
         Raises:
             Fenced: this process may not write any more.
-            Unreachable: it may, but not for as long as the deadline says: the write waited too long for its connection.
+            Unreachable: it may, but for less time than the deadline: the write waited too long for its connection.
         """
         left = self._left()
         if left <= 0:
@@ -88,28 +91,28 @@ class Fence:
             raise Unreachable(f"waited too long for a connection: the lease ends in {left:.1f} s", sent=False)
 
     def unanswered(self, deadline: float) -> None:
-        """Note that a write may still be carried out: it ended without an answer, or was cancelled."""
+        """Note that the server may still carry out a write, which ended without an answer or was cancelled."""
         if not math.isinf(self._left()):
             self._quiet_at = max(self._quiet_at, self._clock() + deadline / (1 - CLOCK_DRIFT) + self.flight_seconds)
 
     def unsettled_seconds(self) -> float:
-        """Return for how long a write without an answer may still take effect; 0 if there is none."""
+        """Return for how many seconds a write without an answer may still take effect; 0 if there is none."""
         return max(0.0, self._quiet_at - self._clock())
 
 
 UNFENCED: Final = Fence(lambda: math.inf)
-"""For writes that no lease protects: the Lease itself, events, and what a person asks for on the command line.
+"""For writes that no lease protects: the Lease itself, events, and requests of a user on the command line.
 
-An event reports what has happened. Posted late, and by a replica that leads no more, it is as true; and it changes
-nothing that a scheduler decides by. A TokenReview is a question, which a standby asks as well.
+An event reports what has happened. It remains true when a former leader posts it late, and no scheduling decision
+depends on it. A TokenReview is a question, which a standby asks as well.
 """
 
 
 class FencedBody(BytesPayload):
-    """The body of a write. It asks the fence when it is about to be handed to the socket, headers included."""
+    """The body of a write. It checks the fence when it is about to be handed to the socket, headers included."""
 
     def __init__(self, data: bytes, fence: Fence, deadline: float, recheck: Callable[[], str] | None = None) -> None:
-        """``recheck`` returns why the write is wrong by now, or an empty string; asked after the fence."""
+        """``recheck`` returns why the write is no longer correct, or an empty string; called after the fence check."""
         super().__init__(data)
         self._fence = fence
         self._deadline = deadline
@@ -119,18 +122,18 @@ class FencedBody(BytesPayload):
         self.refusal: KubeError | None = None
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Write headers and body, in one go; called once the connection is there, with the headers still buffered."""
+        """Write headers and body together; aiohttp calls this once connected, with the headers still buffered."""
         transport = writer.transport if isinstance(writer, StreamWriter) else None
         self.send(transport.get_extra_info("socket") if transport is not None else None)
         await super().write_with_length(writer, content_length)
 
     def send(self, connection: socket.socket | None) -> None:
-        """Ask whether the bytes may leave on this connection.
+        """Check that the bytes may leave on this connection.
 
         Raises:
             Fenced: this process may not write any more.
-            Unreachable: the deadline is too long by now.
-            Withdrawn: the write is wrong by now.
+            Unreachable: the deadline is now longer than the time left.
+            Withdrawn: the write is no longer correct.
         """
         if connection is not None and _USER_TIMEOUT is not None:
             connection.setsockopt(socket.IPPROTO_TCP, _USER_TIMEOUT, math.ceil(self._fence.flight_seconds * 1000))

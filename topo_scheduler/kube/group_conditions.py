@@ -1,8 +1,8 @@
-"""Tell on the PodGroups of Kubernetes whether their pods were placed: the condition PodGroupScheduled.
+"""Report on the PodGroups of Kubernetes whether their pods were placed: the condition PodGroupScheduled.
 
-Behind the binds (see ``lane``), the newest of several messages only. What the PodGroup says is looked at right before:
-what it says already is not written again, and one that was placed once is never called unplaced, as kube-scheduler
-has it.
+The writes have a lower priority than binds (see ``lane``), and only the newest of several messages is written. The
+writer reads the PodGroup right before each write and does not rewrite an unchanged condition. Like kube-scheduler,
+it never marks a PodGroup that was placed once as unplaced.
 """
 
 import logging
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 CONDITION: Final = "PodGroupScheduled"
 LONGEST_MESSAGE: Final = 32_768
-"""Characters the API server takes in the message of a condition."""
+"""Characters the API server accepts in the message of a condition."""
 
 _encode = msgspec.json.Encoder().encode
 _group = msgspec.json.Decoder(PodGroupObject)
@@ -35,7 +35,7 @@ _group = msgspec.json.Decoder(PodGroupObject)
 
 @dataclass(frozen=True, slots=True)
 class GroupMark:
-    """What is to be written on a PodGroup. ``version`` of its API."""
+    """The condition to write on a PodGroup. ``version`` is that of its API."""
 
     namespace: str
     name: str
@@ -47,7 +47,7 @@ class GroupMark:
 
 
 class GroupConditionWriter:
-    """Writes the condition; a PodGroup is asked for and patched, nothing of it is kept."""
+    """Writes the condition; reads and patches a PodGroup and keeps no copy of it."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class GroupConditionWriter:
         self._clock = clock
         self._wall = wall
         self._waiting: FairQueue[str, tuple[float, GroupMark]] = FairQueue(OF_NAMESPACE)
-        """By uid: of each PodGroup one mark is written at a time."""
+        """By uid; the writer sends one condition per PodGroup at a time."""
         self._lane: Lane[str, tuple[float, GroupMark]] = Lane(
             queue=self._waiting,
             do=self._write,
@@ -75,7 +75,7 @@ class GroupConditionWriter:
         )
 
     def set(self, mark: GroupMark) -> None:
-        """Write this, soon; what was to be written of the same PodGroup before is dropped."""
+        """Write this condition soon, in place of the queued one; a queued one that says scheduled stays."""
         since, before = self._waiting.get(mark.uid) or (self._clock(), None)
         if before is not None and before.scheduled and not mark.scheduled:
             return
@@ -83,11 +83,14 @@ class GroupConditionWriter:
         self._lane.wake()
 
     async def run(self) -> NoReturn:
-        """Write, until cancelled."""
+        """Write until cancelled."""
         await self._lane.run()
 
     async def flush(self, timeout: float) -> bool:
-        """Write everything that waits, binds or not; whether that was done in time."""
+        """Write all pending conditions even while binds are in flight; return whether that finished in time.
+
+        ``timeout`` is in seconds.
+        """
         return await self._lane.flush(timeout)
 
     async def _write(self, item: tuple[float, GroupMark]) -> None:
@@ -99,7 +102,7 @@ class GroupConditionWriter:
             logger.warning("PodGroup %s/%s is not marked: %s", mark.namespace, mark.name, error)
 
     async def _patch(self, mark: GroupMark) -> bool:
-        """Return whether it was written: not when the PodGroup is gone, or says as much already."""
+        """Return whether the condition was written; False if the PodGroup is gone or already has it."""
         resource = Resource(str(GroupApi.NATIVE), mark.version, PLURAL, "PodGroup", PodGroupObject)
         path = resource.path(mark.namespace, mark.name)
         for last in (*[False] * (CONFLICTS - 1), True):

@@ -1,8 +1,9 @@
-"""Follow the PodGroups of every API that is served, and notice when one comes or goes.
+"""Follow the PodGroups of every served API, and notice when an API appears or disappears.
 
-Most clusters serve none or one of these APIs, and a definition may come at any moment. So the server is asked from
-time to time which there are, and at once when a pod names a PodGroup of an API that was not there. What always holds:
-an API that is not served costs no warning and no watch; a failure to ask changes nothing that was known.
+Most clusters serve at most one of these APIs, and a definition may appear at any moment. So the directory asks the
+server periodically which of them it serves. It also asks at once when a pod names a PodGroup of an API that was not
+served. Guarantees: an API that is not served costs no warning and no watch. A failed request changes nothing that
+was known.
 """
 
 import asyncio
@@ -24,29 +25,29 @@ from topo_scheduler.state.groups import GroupKey, PodGroup, Serving, read_group
 logger = logging.getLogger(__name__)
 
 ASK_SECONDS: Final = 30.0
-"""How often it is asked which APIs are served."""
+"""Interval between requests for the served APIs, in seconds."""
 
 SOON_SECONDS: Final = 1.0
-"""The least time between two questions, however often a pod names what is not there."""
+"""Least seconds between two such requests, however often a pod names a missing API."""
 
 Found = Resource[PodGroupObject]
 
 
 class GroupFacts(Protocol):
-    """Who wants to know. Called on the event loop, in order, never concurrently."""
+    """The consumer of PodGroups. Called on the event loop, in order, never concurrently."""
 
     def groups_applied(self, groups: Sequence[PodGroup]) -> None:
-        """These exist now, in this state."""
+        """These PodGroups exist now, in this state."""
 
     def groups_deleted(self, groups: Sequence[tuple[GroupKey, str]]) -> None:
-        """These exist no more; with their uids."""
+        """These PodGroups no longer exist; with their uids."""
 
     def groups_served(self, api: GroupApi, serving: Serving, asked: float) -> None:
-        """What is known of an API, and when it was asked for."""
+        """Report how an API is served; ``asked`` is when the request was sent, in seconds of the directory's clock."""
 
 
 async def served_groups(client: Client) -> dict[GroupApi, Found]:
-    """Return the PodGroups that are served, in the newest version of each API that is understood.
+    """Return the served PodGroup resources, in the newest version of each API that the scheduler understands.
 
     Raises:
         KubeError: no answer.
@@ -77,7 +78,7 @@ class _ServedApi:
 
 
 class GroupDirectory:
-    """Keeps ``facts`` informed of all PodGroups there are."""
+    """Keeps ``facts`` informed of all existing PodGroups."""
 
     def __init__(self, client: Client, facts: GroupFacts, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
@@ -88,7 +89,7 @@ class GroupDirectory:
         self._again = asyncio.Event()
 
     async def run(self) -> NoReturn:
-        """Follow what there is, until cancelled."""
+        """Follow all served APIs until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._again.clear()
@@ -104,17 +105,17 @@ class GroupDirectory:
         raise AssertionError("this ends by being cancelled")
 
     def ask_again(self) -> None:
-        """Ask before long which APIs are served: somebody names a PodGroup of one that was not."""
+        """Request the served APIs soon: a pod names a PodGroup of an API that was not served."""
         self._again.set()
 
     async def settled(self) -> None:
-        """Wait until it is known which APIs are served, and all their PodGroups are listed."""
+        """Wait until the served APIs are known and all their PodGroups are listed."""
         await self._answered.wait()
         for followed in list(self._followed.values()):
             await followed.reflector.synced.wait()
 
     def staleness(self, now: float) -> dict[str, float]:
-        """Return the seconds since the last sign of life of each watch."""
+        """Return the seconds since the last message of each watch."""
         return {one.resource.described: one.reflector.staleness(now) for one in self._followed.values()}
 
     async def _pause(self, asked: float) -> None:
@@ -152,7 +153,7 @@ class GroupDirectory:
 
 
 class _Sink:
-    """Makes sense of the PodGroups of one API."""
+    """Converts the PodGroups of one API."""
 
     def __init__(self, api: GroupApi, version: str, facts: GroupFacts, clock: Callable[[], float]) -> None:
         self._api = api
@@ -163,14 +164,14 @@ class _Sink:
         self._open = True
 
     def applied(self, objects: Sequence[PodGroupObject]) -> None:
-        """These exist now."""
+        """These PodGroups exist now."""
         groups = [read_group(self._api, self._version, item) for item in objects]
         if self._open:
             self._known.update((group.key, group.uid) for group in groups)
             self._facts.groups_applied(groups)
 
     def deleted(self, references: Sequence[Deleted]) -> None:
-        """These exist no more."""
+        """These PodGroups no longer exist."""
         gone = [(GroupKey(self._api, one.namespace, one.name), one.uid) for one in references]
         if self._open:
             for key, _ in gone:
@@ -178,7 +179,7 @@ class _Sink:
             self._facts.groups_deleted(gone)
 
     def synced(self) -> None:
-        """All there are have been told."""
+        """All existing PodGroups have been delivered."""
         if self._open:
             self._facts.groups_served(self._api, Serving.LISTED, self._clock())
 
@@ -189,5 +190,5 @@ class _Sink:
 
 
 def resource_name(api: GroupApi) -> str:
-    """Return the PodGroups of an API as messages name them."""
+    """Return the resource name of an API's PodGroups for messages."""
     return f"{PLURAL}.{api}"

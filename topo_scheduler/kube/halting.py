@@ -1,7 +1,8 @@
-"""Controllers that are told to run nothing: scaled to 0, or suspended. The pods below them are deleted next.
+"""Controllers that are scaled to 0 or suspended, so that their pods are deleted next.
 
-Of kinds that are watched only metadata is followed: their field is read right before pods are evicted for others, when
-a controller may be behind its own object. Of others it is read whenever they are asked for.
+Reflectors follow only the metadata of watched kinds. The scheduler therefore reads their field right before it
+evicts pods for others, since a controller may lag behind its own object. For other kinds, every request for the
+object also reads the field.
 """
 
 from typing import Any, Final
@@ -25,7 +26,7 @@ _FIELDS: Final = {
     ("trainer.kubeflow.org", "TrainJob"): "suspend",
     **{("kubeflow.org", kind): "runPolicy.suspend" for kind in _KUBEFLOW},
 }
-"""By group and kind. A suspended CronJob is not among them: the Jobs that it made go on."""
+"""By group and kind. A suspended CronJob is not among them: its existing Jobs continue."""
 
 
 class WithSpec(PartialObject):
@@ -44,7 +45,7 @@ _decoder: Final = msgspec.json.Decoder(_HaltedSpec)
 
 
 def with_spec(resource: Resource[Any]) -> Resource[WithSpec] | None:
-    """Return how an object of a kind is read with the field that halts it; None where there is no such field."""
+    """Return the resource that reads an object with the field that halts it; None where the kind has no such field."""
     if (resource.group, resource.kind) not in _FIELDS:
         return None
     return Resource(resource.group, resource.version, resource.plural, resource.kind, WithSpec, resource.namespaced)

@@ -1,8 +1,8 @@
-"""A lane for writes that may wait: they go behind the binds, but never wait long.
+"""A lane for low-priority writes: binds go first, but the delay is bounded.
 
-Telling people what happened costs the API server as much as a bind does. During a burst of binds the lane
-stands still, until the oldest thing in it has waited for ``patience``; from then on it moves at its own
-bounded concurrency. Of one namespace only a part of that is under way at once: its webhooks may not answer.
+Reporting to users costs the API server as much as a bind does. During a burst of binds the lane pauses until its
+oldest item has waited for ``patience`` seconds. From then on it runs at its own bounded concurrency. Each namespace
+gets only a part of that concurrency, because its webhooks may not answer.
 """
 
 import asyncio
@@ -13,15 +13,15 @@ from typing import Final, Generic, NoReturn
 from topo_scheduler.kube.fair_queue import FairQueue, K, T
 
 POLL_SECONDS = 0.05
-"""How often a lane that stands still looks whether it may move."""
+"""Interval, in seconds, at which a paused lane checks whether it may continue."""
 
 CONCURRENCY: Final = 16
 OF_NAMESPACE: Final = 6
-"""Writes of one kind at once, in all and of one namespace."""
+"""Concurrent writes of one kind, in all and per namespace."""
 
 
 class Lane(Generic[K, T]):
-    """Does what an owner's queue holds. The queue stays with the owner, who may reorder, merge or drop."""
+    """Processes an owner's queue. The queue stays with the owner, which may reorder, merge or drop items."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Lane(Generic[K, T]):
     ) -> None:
         """``do`` must not raise.
 
-        What is younger than ``settle`` seconds is left to the owner, who may replace it.
+        The lane does not take items younger than ``settle`` seconds, since the owner may replace them.
         """
         self._queue = queue
         self._do = do
@@ -51,11 +51,11 @@ class Lane(Generic[K, T]):
         self._flushing = 0
 
     def wake(self) -> None:
-        """The queue has changed."""
+        """Notify the lane that the queue has changed."""
         self._wake.set()
 
     async def run(self) -> NoReturn:
-        """Work until cancelled; what is under way then is cancelled too, so ``flush`` first."""
+        """Work until cancelled; that also cancels items in progress, so call ``flush`` first."""
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._slots.acquire()
@@ -65,7 +65,7 @@ class Lane(Generic[K, T]):
         raise AssertionError("a lane ends by being cancelled")
 
     async def flush(self, timeout: float) -> bool:
-        """Wait for no bind any more; return whether all was done within ``timeout`` seconds."""
+        """Stop waiting for binds; return whether all items were done within ``timeout`` seconds."""
         if not self._doing and self._queue.oldest() is None:
             return True
         self._flushing += 1
@@ -102,4 +102,4 @@ class Lane(Generic[K, T]):
             self._queue.done(key)
             self._doing -= 1
             self._slots.release()
-            self._wake.set()  # what could not be taken beside this item may be takeable now
+            self._wake.set()  # items of the same key or namespace may be available now
