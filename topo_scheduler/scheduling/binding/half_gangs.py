@@ -2,7 +2,7 @@
 
 The clock of a gang starts when something keeps it from being completed. A member finds no room, its bind fails or gets
 no answer, a plugin fails, or the pods of the missing members do not exist. Every member that is bound restarts the
-clock. When the time is up, the scheduler evicts all bound members, takes back binds of which nothing was sent, and
+clock. When the time is up, the scheduler evicts all bound members. It takes back binds of which nothing was sent, and
 withdraws other binds that are not settled. The gang then backs off, longer each time.
 
 A gang that ran complete once is never rolled back. Some of its members carry a condition that records this, so that the

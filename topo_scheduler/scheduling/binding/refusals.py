@@ -1,7 +1,7 @@
 """Recent refusals by kubelets, and their consequences.
 
-A kubelet that refuses a pod knows something this scheduler does not. So the scheduler keeps pods like it off the node
-for a growing time, and ranks the node lower for other pods until the penalty fades.
+A kubelet that refuses a pod knows something this scheduler does not. So pods like it avoid the node for a growing
+time. Once several namespaces are affected, the node ranks lower for all pods until the penalty fades.
 """
 
 from collections.abc import Iterator

@@ -1,1 +1,1 @@
-"""From what the API server says of pods to workloads: who belongs together, and what is wanted."""
+"""From the API server's pods to workloads: which pods belong together, and what each of them requests."""

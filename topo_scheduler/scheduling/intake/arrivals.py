@@ -1,4 +1,4 @@
-"""Pods as they come, change and go: from what the API server says of them to members of workloads."""
+"""Pods that appear, change and disappear: from the API server's view of them to members of workloads."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -38,11 +38,11 @@ from topo_scheduler.state.trimming import trimmed
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads, size_of
 
 Resolve = Callable[[Pod], Lineage | None]
-"""Returns a pod's owners, or None while they are not all known."""
+"""Returns a pod's owners, or None until all of them are known."""
 
 
 class Arrivals:
-    """Keeps world and workloads as the API server has the pods. Says what to tell, and which workloads changed."""
+    """Keeps world and workloads in line with the API server. Reports events to emit, and workloads that changed."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class Arrivals:
         """Uids of owners, and keys of PodGroups, that changed since the last step and have pods below them."""
         self.outside = OutsidePods()
         self.deciding = False
-        """Whether decisions are made: who is found bound before that was bound by an earlier process."""
+        """Whether the scheduler decides already. A pod found bound earlier was bound by an earlier process."""
         self.leaving = Leaving()
         self.unread: Unread[Pod] = Unread()
-        """Pods that raised; they are read again after a pause."""
+        """Pods whose handling raised; they are read again after a backoff."""
         self._speechless: dict[str, None] = {}
         self._touched: dict[str, None] = {}
         self._out: list[Instruction] = []
@@ -82,7 +82,7 @@ class Arrivals:
     # ------------------------------------------------------------ what came of it
 
     def touch(self, workload: Workload) -> None:
-        """Note that a workload changed: its place in the queue is settled with the next step."""
+        """Record that a workload changed: the next step updates its place in the queue."""
         self._touched[workload.id] = None
 
     def take_touched(self) -> Iterable[str]:
@@ -91,7 +91,7 @@ class Arrivals:
         return touched
 
     def take_out(self) -> list[Instruction]:
-        """Return what is to be done since the last call."""
+        """Return the instructions since the last call."""
         out, self._out = self._out, []
         return out
 
@@ -102,13 +102,13 @@ class Arrivals:
 
     @property
     def _entering(self) -> bool:
-        """Whether pods outside may come in."""
+        """Whether pods outside may be let in."""
         outside = self.outside.namespaces() if self.outside else ()
         return any(self._pods.has_room(namespace) for namespace in outside)
 
     @property
     def large_bytes(self) -> int:
-        """Memory of the large pods that were read since `forget_large`, those included that are gone."""
+        """Memory in bytes of the large pods read since `forget_large`, including those deleted since."""
         return self._pods.large_bytes
 
     def forget_large(self) -> None:
@@ -116,15 +116,15 @@ class Arrivals:
         self._pods.large_bytes = 0
 
     def pending(self, uid: str) -> Pod | None:
-        """Return a pod that is to be placed."""
+        """Return a pod that is pending here, by uid."""
         return self._pods.get(uid)
 
     def below(self, owner: str) -> bool:
-        """Return whether a pod that is to be placed stands below an owner."""
+        """Return whether an owner has a pending pod below it."""
         return self._pods.has_below(owner)
 
     def rows_of_siblings(self, uid: str) -> list[int]:
-        """Return the rows where bound pods of a pending pod's controller run, one entry a pod."""
+        """Return the rows where bound pods of a pending pod's controller run, one entry for each pod."""
         pod, row_of = self._pods.get(uid), self._world.nodes.row_of
         controller = pod.metadata.controller if pod else None
         nodes = self.siblings.nodes(controller_id(pod, controller)) if pod and controller else []
@@ -140,7 +140,7 @@ class Arrivals:
         return list(self._unresolved.values())
 
     def take_unresolved(self) -> list[Pod]:
-        """Return those of them that were understood since the last call."""
+        """Return the pods without known owners that were read since the last call."""
         uids, self._newly_unresolved = self._newly_unresolved, {}
         return [self._unresolved[uid] for uid in uids if uid in self._unresolved]
 
@@ -150,18 +150,18 @@ class Arrivals:
 
     @property
     def rereading(self) -> bool:
-        """Whether pods are to be understood again, by `reread`."""
+        """Whether `reread` has pods to read again."""
         return bool(self._rereading or self._changed_above)
 
     def is_stale(self, workload: Workload) -> bool:
-        """Return whether something above a pending member changed that was not taken over yet."""
+        """Return whether an object above a pending member changed, and the member was not read again since."""
         return self.rereading and any(self._is_stale(member.uid) for member in workload.at(Stage.PENDING))
 
     def _is_stale(self, uid: str) -> bool:
         return uid in self._rereading or not self._changed_above.keys().isdisjoint(self._pods.above(uid))
 
     def why_gone(self, uid: str) -> str:
-        """Return why a pending pod is about to be deleted, where that was not taken over yet; empty otherwise."""
+        """Return why a pending pod is about to be deleted, if it was not read again since; empty otherwise."""
         pod = self._pods.get(uid)
         if pod is None or not self._is_stale(uid):
             return ""
@@ -171,14 +171,14 @@ class Arrivals:
         return self.leaving.why(pod.metadata.namespace, lineage.gone if lineage is not None else "")
 
     def withdraw(self, uid: str) -> None:
-        """Withdraw a decided pod that is about to be deleted, if that was not taken over yet."""
+        """Withdraw a decided pod that is about to be deleted, if it was not read again since."""
         if (gone := self.why_gone(uid)) and (found := self._workloads.of_pod(uid)) is not None:
             found[1].withdrawn = gone
 
     # ------------------------------------------------------------ facts in
 
     def applied(self, pods: Iterable[Pod], now: float) -> None:
-        """Take over pods that appeared or changed, whoever schedules them."""
+        """Record pods that appeared or changed, of this and other schedulers."""
         for pod in pods:
             try:
                 self._applied(pod, now)
@@ -199,10 +199,10 @@ class Arrivals:
                 self.understand(trimmed(pod, extensions.annotations, plugins=bool(extensions.plugins)), now)
 
     def deleted(self, uid: str, now: float, *, succeeded: bool = False) -> None:
-        """Forget a pod that is gone or no longer to be placed. ``succeeded``: the pod has done its work."""
+        """Forget a pod that was deleted or need not be placed any more. ``succeeded``: the pod has done its work."""
         workload = self._drop(uid, succeeded=succeeded)
         if workload is not None and workload.speaker == uid:
-            # Not at once: all members of a large gang may be deleted one after the other, the first in order first.
+            # Not at once: all members of a large gang may be deleted one after the other, in order.
             self._speechless[workload.id] = None
 
     def _drop(self, uid: str, *, succeeded: bool = False) -> Workload | None:
@@ -210,7 +210,7 @@ class Arrivals:
         self.unread.drop(uid)
         self.leaving.drop(uid)
         self._world.release(uid)
-        # At once: whatever raises below, no member is left without its entry.
+        # At once: if anything below raises, no member is left without its ledger entry.
         workload = self._workloads.leave(uid, succeeded=succeeded)
         if workload is not None:
             self.touch(workload)
@@ -226,19 +226,19 @@ class Arrivals:
         return workload
 
     def _speak(self, workload: Workload, now: float) -> None:
-        """Let the annotations of the next member speak for a workload whose speaker left."""
+        """Read the request of a workload from its next member, because the member it came from left."""
         waiting = workload.at(Stage.PENDING)
         if waiting and (pod := self._pods.get(waiting[0].uid)) is not None:
             self.understand(pod, now)
         self._describe(workload)
 
     def owner_changed(self, uid: str) -> None:
-        """Note that an owner, or a PodGroup, appeared or changed: the pending pods below it are understood again."""
+        """Record that an owner, or a PodGroup, appeared or changed: the pending pods below it are read again."""
         if self._pods.has_below(uid):
             self._changed_above[uid] = None
 
     def reread(self, now: float, clock: Callable[[], float]) -> None:
-        """Understand pods again above which something changed, for a few milliseconds."""
+        """Read again the pods above which something changed, for a few milliseconds."""
 
         def understand_again(uid: str) -> None:
             if (pod := self._pods.get(uid)) is not None:
@@ -251,7 +251,7 @@ class Arrivals:
         self._rereading.read(understand_again, clock)
 
     def groups_applied(self, groups: Iterable[PodGroup]) -> None:
-        """Take over PodGroups that appeared or changed."""
+        """Record PodGroups that appeared or changed."""
         for group in groups:
             try:
                 if self._world.groups.put(group):
@@ -261,17 +261,17 @@ class Arrivals:
                 self._out += failure_of(f"PodGroup {group.key.id}", error, Activity.OBJECT)
 
     def group_deleted(self, key: GroupKey, uid: str) -> None:
-        """Forget a PodGroup that was deleted; pods that wait go on waiting for one of its name."""
+        """Forget a deleted PodGroup; pods that wait for one of its name continue to wait."""
         if self._world.groups.drop(key, uid):
             self.owner_changed(key.id)
 
     def groups_served(self, api: GroupApi, serving: Serving, asked: float) -> None:
-        """Take over whether there are PodGroups of an API, as of a moment."""
+        """Record whether the API server serves PodGroups of an API, as of a moment (``asked``, in seconds)."""
         self._world.groups.serve(api, serving, asked)
         self.owner_changed(watched_api(api))
 
     def understand(self, pod: Pod, now: float) -> None:
-        """Make sense of a pending pod, again where that was done before. A pod that can't be read is refused."""
+        """Read a pending pod, for the first time or again. A pod that can't be read is refused."""
         self._rereading.drop(pod.metadata.uid)
         try:
             self._understand(pod, now)
@@ -282,7 +282,7 @@ class Arrivals:
             self.unread.drop(pod.metadata.uid)
 
     def _not_understood(self, pod: Pod, error: Exception, now: float) -> None:
-        """Set aside a pod that raised, and only that: a pending pod is refused, one that has a node holds it."""
+        """Set aside one pod whose handling raised: a pending pod is refused, a pod with a node still holds it."""
         uid, why = pod.metadata.uid, described(error)
         self.unread.fail(uid, pod, now)
         if self._told.is_new(uid, Reason.SCHEDULER_ERROR, why):
@@ -309,7 +309,7 @@ class Arrivals:
         uid = pod.metadata.uid
         found = self._workloads.of_pod(uid)
         if found is not None and found[1].stage is Stage.BOUND:
-            return  # an older view of a pod that is bound
+            return  # an older version of a pod that is bound
         if found is None and self._stays_outside(pod):
             return
         controller = pod.metadata.controller
@@ -321,7 +321,7 @@ class Arrivals:
         gone = self._gone(pod, lineage)
         if found is not None and found[1].stage is Stage.ASSUMED:
             found[1].withdrawn = gone
-            return  # what was decided stands, unless its bind fails
+            return  # the decision stands, unless the bind fails
         if gone:
             self._leave_out(pod, above, gone, now)
             return
@@ -345,9 +345,9 @@ class Arrivals:
         workload = self._workloads.join(understood.workload, member)
         if workload.bound and not workload.complete:  # its size may now equal the number of members that run
             self._out += self._outcomes.note_size(workload)
-        if not same:  # otherwise only its status changed, by our own condition for one
+        if not same:  # otherwise only its status changed, for instance by this scheduler's own condition
             if found is not None:
-                self.touch(found[0])  # which it may have left: its place in the queue ends even if a warning fails
+                self.touch(found[0])  # it may have left that one: the queue must know even if a warning below raises
             self.touch(workload)
         self._warn(member, understood.warnings, workload)
 
@@ -358,28 +358,28 @@ class Arrivals:
         return understand(pod, lineage, world.resources, since, world.groups, extensions, permitted, bound)
 
     def _is_bound(self, id_: str) -> bool:
-        """Return whether pods of a gang are bound, as their annotations say."""
+        """Return whether pods of a gang are bound, by their annotations."""
         workload = self._workloads.get(id_)
         return workload is not None and any(one.stage is Stage.BOUND for one in workload.members.values())
 
     def understand_all(self) -> None:
-        """Understand all pending pods again, as the configuration that says what they may have has changed."""
+        """Read all pending pods again, because the configuration of what they may have has changed."""
         for pod in self._pods.all():
             if pod.metadata.uid not in self._unresolved:
                 self._rereading.put(pod)
 
     def resources_offered(self) -> None:
-        """Understand the refused pods again: nodes offer a resource that none offered before."""
+        """Read the refused pods again, because nodes offer a resource that none offered before."""
         for pod in self._pods.all():
             found = self._workloads.of_pod(pod.metadata.uid)
             if found is not None and found[1].problem:
                 self._rereading.put(pod)
 
     def _stays_outside(self, pod: Pod) -> bool:
-        """Keep a pod outside while its namespace has too many that are pending."""
+        """Keep a pod outside while its namespace has too many pending pods; return whether it stays there."""
         namespace, uid = pod.metadata.namespace, pod.metadata.uid
         full = self._pods.get(uid) is None and not self._pods.has_room(namespace)
-        # A half-bound gang is completed first of all.
+        # A half-bound gang is completed first.
         if not full or (self.has_bound_siblings(pod) and self._pods.has_room(namespace, 2.0)):
             self.outside.drop(uid)
             return False
@@ -398,7 +398,7 @@ class Arrivals:
                     self.understand(pod, now)
 
     def _leave_out(self, pod: Pod, above: Sequence[str], why: str, now: float) -> None:
-        """Schedule a pod no more that is about to be deleted, but go on to look at what is above it."""
+        """Stop scheduling a pod that is about to be deleted, but keep following its owners."""
         meta = pod.metadata
         if self.leaving.holds(meta.uid):
             return
@@ -409,7 +409,10 @@ class Arrivals:
             self._speechless[workload.id] = None  # not at once, as in `deleted`
 
     def settle(self, now: float, clock: Callable[[], float]) -> None:
-        """Understand again what changed above pods, for a few milliseconds, and what there is room for now."""
+        """Let pods in where there is room, and read again the pods above which something changed.
+
+        Reading again takes a few milliseconds at most; the rest follows in the next step.
+        """
         self._let_in(now)
         if namespaces := self.leaving.take_namespaces():
             for pod in self._pods.of_namespaces(namespaces):
@@ -448,7 +451,7 @@ class Arrivals:
             if member.node == node and member.stage is Stage.ASSUMED:
                 self._out += self._outcomes.bind_finished(uid, BindOutcome.BOUND, "", now)
             elif member.node != node or member.stage is Stage.PENDING:
-                # Bound elsewhere than this process believes: by its predecessor, or by hand.
+                # Bound elsewhere than this process assumed: by an earlier process, or by hand.
                 self._outcomes.forget(uid)
                 workload.set_stage(member, Stage.BOUND)
                 member.node, member.decided = node, False
@@ -466,10 +469,10 @@ class Arrivals:
             self._out += self._outcomes.note_complete(workload, member)
             self._describe(workload)
             if fresh and GroupKey.parse(gang) is not None:
-                self.owner_changed(gang)  # pods that name its PodGroup were understood before it was found
+                self.owner_changed(gang)  # pods that name its PodGroup were read before this one was found
 
     def learn(self, pod: Pod, now: float) -> None:
-        """Make sense of a pod that was found bound, as if it had been seen pending; one that is understood stays so."""
+        """Read a pod that was found bound as if it had been seen pending; skip a pod that was read before."""
         uid, entry = pod.metadata.uid, self._world.ledger.get(pod.metadata.uid)
         found = self._workloads.of_pod(uid)
         ours = pod.spec.scheduler_name == self._scheduler_name
@@ -497,7 +500,7 @@ class Arrivals:
         member.leaving = pod.metadata.deletion_timestamp is not None
         member.withdrawn = self._gone(pod, lineage)
         if found is not None and found[0].id != wanted.id:
-            # What it was placed with is what it belongs to, whatever its annotations say by now.
+            # It belongs to the gang with which it was placed, whatever its annotations say by now.
             wanted.id, wanted.gang = found[0].id, found[0].gang
         wanted.bound_earlier = found is None or found[0].bound_earlier
         workload = self._workloads.join(wanted, member)
@@ -521,9 +524,9 @@ class Arrivals:
     def _finished(self, pod: Pod, now: float) -> None:
         uid = pod.metadata.uid
         if pod.spec.node_name and self._outcomes.awaits(uid):
-            self._bound(pod, now)  # it ended before the answer to its bind came
+            self._bound(pod, now)  # it ended before its bind was answered
         entry = self._world.release(uid)
-        self.unread.drop(uid)  # as it was while it ran
+        self.unread.drop(uid)  # the entry is from the time when it ran
         if pod.spec.scheduler_name == self._scheduler_name:
             found = self._workloads.of_pod(uid)
             cls = found[1].cls if found and found[1].decided else None
@@ -548,26 +551,26 @@ class Arrivals:
                 self._out.append(EmitEvent(reference(member), True, reason, message))
 
     def placed(self, decision: Decision) -> None:
-        """Note where the pods of a decision will run."""
+        """Record where the pods of a decision will run."""
         for seat in decision.seats:
             pod = self._pods.get(seat.uid)
             if pod is not None and (controller := pod.metadata.controller) is not None:
                 self.siblings.put(controller_id(pod, controller), seat.uid, seat.node)
 
     def bound_at_last(self, uid: str) -> None:
-        """Note that a pod is no longer to be placed: it is bound, or gone."""
+        """Record that a pod need not be placed any more: it is bound, or was deleted."""
         self._pods.drop(uid)
         self._rereading.drop(uid)
 
     def not_bound(self, uid: str, now: float) -> None:
-        """Note that a decided pod was not bound: it is understood again, with its owners as they are by now."""
+        """Record that a decided pod was not bound: it is read again, with its present owners."""
         self.siblings.drop(uid)
         if (pod := self._pods.get(uid)) is not None:
             self.understand(pod, now)
 
 
 def not_understood(pod: Pod, problem: str, now: float) -> tuple[Workload, Member]:
-    """Return a workload and member made up for a pending pod that can't be read: it is refused with a reason."""
+    """Return a substitute workload and member for a pending pod that can't be read: it is refused with a reason."""
     meta = pod.metadata
     member = Member(
         uid=meta.uid,
@@ -584,21 +587,24 @@ def not_understood(pod: Pod, problem: str, now: float) -> tuple[Workload, Member
 
 
 def ran_complete(pod: Pod) -> bool:
-    """Return whether a pod bears the condition that its gang ran complete. Whoever may write its status may lie."""
+    """Return whether a pod carries the condition that its gang ran complete.
+
+    Any user that may write the pod's status can forge it.
+    """
     return any(one.type == GANG_COMPLETE and one.status == "True" for one in pod.status.conditions)
 
 
 def _gang_of(pod: Pod) -> str:
-    """Return the id of the gang that a pod was bound with, as it says itself; empty for none."""
+    """Return the id of the gang with which a pod was bound, by its own annotation; empty for none."""
     gang, controller = pod.metadata.annotations.get(GANG_ID, ""), pod.metadata.controller
     if controller is not None and gang == controller.uid:
-        gang = controller_id(pod, controller)  # as earlier versions wrote it
-    # A tenant can write any annotation: only gangs of the pod's own namespace can be joined.
+        gang = controller_id(pod, controller)  # earlier versions wrote only the uid
+    # A tenant can write any annotation: a pod can only join gangs of its own namespace.
     return gang if gang.startswith(f"{pod.metadata.namespace}/") else ""
 
 
 def found_bound(pod: Pod, gang: str) -> tuple[Workload, Member]:
-    """Return a workload and member made up for a gang's pod that was found bound, as after a restart."""
+    """Return a substitute workload and member for a gang's pod that was found bound, for example after a restart."""
     controller = pod.metadata.controller
     annotations = pod.metadata.annotations
     rank = written_number(annotations, RANK)
@@ -618,7 +624,7 @@ def found_bound(pod: Pod, gang: str) -> tuple[Workload, Member]:
         marked=ran_complete(pod),
         recorded_size=size,
         bandwidth=written_number(annotations, RESERVED_BANDWIDTH) or 0,
-        # Whether its PodGroup has subgroups is not known yet.
+        # It is not known yet whether its PodGroup has subgroups.
         labels=pod.metadata.labels if (key := GroupKey.parse(gang)) and key.api is GroupApi.VOLCANO else None,
     )
     name = controller.name if controller else gang.rpartition("/")[2]

@@ -1,8 +1,8 @@
-"""How far annotations on bound pods are believed: the scheduler writes them, and tenants can edit or forge them.
+"""How far the scheduler trusts annotations on bound pods: it writes them, and tenants can edit or forge them.
 
 What this process decided itself is known and stays, whatever the annotations become. What it finds on a pod that it did
-not place (after a restart, for one) is a claim. It counts only on a pod of this scheduler, only where the namespace
-could have had the same by asking for it, and never for more than the node has.
+not place, for example after a restart, is a claim. A claim counts only on a pod of this scheduler. It counts only where
+the namespace could have got the same by requesting it, and never for more than the node has.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,10 @@ _BY_ANNOTATION = (GPU, GPU_SHARE)
 
 
 class GpuClaims:
-    """What bound pods hold. ``permitted`` names or patterns of namespaces that may have GPUs by annotation only."""
+    """Resources of bound pods.
+
+    ``permitted`` holds names or patterns of namespaces that may have GPUs by annotation only.
+    """
 
     def __init__(self, scheduler_name: str, nodes: NodeTable, resources: ResourceTable) -> None:
         self.permitted: Sequence[str] = ()
@@ -28,23 +31,23 @@ class GpuClaims:
         self._nodes = nodes
         self._resources = resources
         self._short: dict[str, Pod] = {}
-        """Bound pods by uid that ask for resources which no node offers: what they hold of these is not counted."""
+        """Bound pods by uid that request resources which no node offers: their use of these is not counted."""
 
     def forget(self, uid: str) -> None:
-        """Forget a pod that is gone."""
+        """Forget a deleted pod."""
         self._short.pop(uid, None)
 
     def take_short(self) -> list[Pod]:
-        """Return the bound pods of which a resource was not counted: to be counted again, as nodes offer more."""
+        """Return the bound pods with an uncounted resource: nodes offer more now, so count these pods again."""
         short, self._short = self._short, {}
         return list(short.values())
 
     def may_be_ours(self, pod: Pod) -> bool:
-        """Return whether this scheduler may have placed a bound pod: it bears the scheduler's name."""
+        """Return whether this scheduler may have placed a bound pod: the pod names it as its scheduler."""
         return pod.spec.scheduler_name == self._scheduler_name
 
     def amounts(self, pod: Pod, known: LedgerEntry | None = None) -> dict[int, int]:
-        """Return what a bound pod holds, GPUs that no limit of it names included.
+        """Return what a bound pod holds by resource column, including GPUs that none of its limits names.
 
         Args:
             pod: the pod.
@@ -64,7 +67,7 @@ class GpuClaims:
             claimed = _claimed(pod) if known.assumed else None
             for column in _BY_ANNOTATION:
                 held = known.amount(column)
-                # Between the decision and the first sight of its bind another may have bound the pod, for less.
+                # Before the watch reported this bind, another scheduler may have bound the pod, for less.
                 held = held if claimed is None else min(held, claimed.get(column, 0))
                 if held:
                     amounts[column] = held
@@ -74,7 +77,10 @@ class GpuClaims:
         return amounts
 
     def devices(self, pod: Pod, amounts: dict[int, int], known: LedgerEntry | None = None) -> tuple[int, ...]:
-        """Return the indexes of the GPUs a bound pod holds, given its amounts: as many as it holds, or none."""
+        """Return the indexes of the GPUs that a bound pod holds, given its amounts.
+
+        If its annotation lists more GPUs than it holds, the result is empty.
+        """
         if not self.may_be_ours(pod):
             return ()
         here = known is not None and known.node == pod.spec.node_name
@@ -94,7 +100,7 @@ class GpuClaims:
 
 
 def _claimed(pod: Pod) -> dict[int, int]:
-    """Return what the annotations of a pod say is charged to it beyond its requests, by resource column."""
+    """Return what is charged to a pod beyond its requests by its annotations, by resource column."""
     annotations = pod.metadata.annotations
     claimed: dict[int, int] = {}
     if (gpus := written_number(annotations, CHARGED_GPUS)) and gpus <= MAX_GPUS:

@@ -1,4 +1,4 @@
-"""What is said of pods that ask for GPUs by annotation and have no GPU limits."""
+"""Messages for pods that request GPUs by annotation and have no GPU limits."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,18 @@ _PERMISSION = "ask an administrator to add the namespace to gpusByAnnotation.nam
 
 
 def devices_of(amounts: Amounts, resources: ResourceTable) -> list[str]:
-    """Return the resources of GPU vendors that a pod asks for and that are no whole GPUs, as nvidia.com/mig-1g.10gb."""
+    """Return the GPU vendors' resources in a pod's request that are not whole GPUs, such as nvidia.com/mig-1g.10gb."""
     vendors = tuple({f"{name.partition('/')[0]}/" for name in resources.gpu_resources if "/" in name})
     names = (resources.names[column] for column, _ in amounts)
     return sorted(name for name in names if name.startswith(vendors) and name not in resources.gpu_resources)
 
 
 def reserved_only(gpus: int, devices: Sequence[str]) -> str:
-    """Return what a pod gets whose GPUs no limit names, and what to do.
+    """Return the message for a pod whose GPUs no limit names: what it gets, and what to do.
 
     Args:
-        gpus: how many its annotation asks for.
-        devices: what else of GPU vendors its limits name.
+        gpus: how many its annotation requests.
+        devices: the other resources of GPU vendors that its limits name.
     """
     if devices:
         return (
@@ -39,8 +39,8 @@ def not_permitted(namespace: str, gpus: int, devices: Sequence[str]) -> str:
 
     Args:
         namespace: that of the pod.
-        gpus: how many its annotation asks for; 0 where it asks for a share of one.
-        devices: what else of GPU vendors its limits name.
+        gpus: how many its annotation requests; 0 if it requests a share of one.
+        devices: the other resources of GPU vendors that its limits name.
     """
     if gpus and devices:
         asks = f"annotation {GPU_COUNT} asks for {gpus} GPUs, and the limits of the pod for {few_of(devices)} only"

@@ -1,7 +1,16 @@
-"""Which gang a pod belongs to, whoever made it: the first rule that applies holds, and a contradiction is told.
+"""Which gang a pod belongs to: the first rule that applies wins, and the scheduler warns of contradictions.
 
-In order: ``gang: "false"``; our gang-name and gang-size; the PodGroup of Kubernetes; PodGroups of other schedulers;
-groups whose size stands on the pod; labels of controllers that promise a size; the Job rule; each pod for itself.
+The rules in order:
+
+1. ``gang: "false"``
+2. this scheduler's gang-name and gang-size
+3. the native PodGroup of Kubernetes
+4. PodGroups of other schedulers
+5. groups whose size is written on the pod
+6. labels of controllers that promise a size
+7. the Job rule
+8. otherwise the pod is placed alone
+
 A group is always one of the pod's own namespace.
 """
 
@@ -30,7 +39,7 @@ from topo_scheduler.state.groups import GroupKey, Groups, PodGroup, Serving
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _BELOW_JOBSET: Final = ("Pod", "Job")
-"""Where a gang-size stands that is meant for one Job of a JobSet; written further out, it is that of the whole."""
+"""Kinds on which a gang-size applies to one Job of a JobSet; on a kind further out it applies to the whole JobSet."""
 _LABELS: Final = {
     GroupApi.PLUGINS: (PLUGINS_LABEL,),
     GroupApi.SIGS: (SIGS_LABEL,),
@@ -46,17 +55,25 @@ _KEYS: Final = frozenset(
         *(key for keys in _LABELS.values() for key in keys),
     )
 )
-"""Whatever names a group: most pods carry none of them."""
+"""All keys that name a group: most pods carry none of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupClaim:
-    """What one rule says of a pod's gang.
+    """The gang of a pod by one rule.
 
-    ``said`` who says so, for messages; ``size`` members at once, None while that is not known; ``named`` whether
-    somebody chose the group by its name; ``gang`` False for pods that are placed one by one; ``group`` the PodGroup
-    behind it; ``level`` of the fabric of which all members must share one domain; ``awaits`` what must appear first;
-    ``too_large`` why so many members never come; ``problem`` why the pod can't be placed.
+    Attributes:
+        said: the source of the claim, for messages.
+        id: id of the gang.
+        name: name of the gang.
+        size: minimum of members at once; None while that is not known.
+        named: whether a user chose the group by its name.
+        gang: False for pods that are placed one by one.
+        group: the PodGroup behind it.
+        level: level of the fabric at which all members must share one domain.
+        awaits: what must appear first.
+        too_large: why so many members never exist at once.
+        problem: why the pod can't be placed.
     """
 
     said: str
@@ -72,7 +89,7 @@ class GroupClaim:
     problem: str = ""
 
     def contradicts(self, other: "GroupClaim") -> bool:
-        """Whether both can't be followed."""
+        """Return whether the scheduler can't follow both claims."""
         if self.size is not None and other.size is not None and self.size != other.size:
             return True
         return self.named and other.named and self.name != other.name
@@ -80,12 +97,12 @@ class GroupClaim:
 
 @dataclass(slots=True)
 class Grouping:
-    """The claim that holds, None for a pod without any, and what to warn of."""
+    """The winning claim of a pod, None for a pod without any, and the warnings to emit."""
 
     claim: GroupClaim | None = None
     warnings: list[tuple[Reason, str]] = field(default_factory=list)
     doubt: str = ""
-    """Why it is not known which gang a pod belongs to, though it names one."""
+    """Why it is unknown which gang a pod belongs to, although the pod names one."""
 
 
 def find_group(
@@ -100,11 +117,11 @@ def find_group(
 
     Args:
         pod: a pending pod.
-        job: the Job that made it, None where none did.
+        job: the Job that created it, None if none did.
         request: the annotations of the pod and its owners.
-        groups: the PodGroups there are.
+        groups: the PodGroups that exist.
         since: when the pod was first seen, in seconds.
-        bound: whether pods of a gang are bound, by its id.
+        bound: returns whether pods of a gang are bound, by its id.
     """
     unknown: list[str] = []
     outside = list(_outside(pod, groups, since, unknown, bound)) if _names_any(pod) else []
@@ -129,7 +146,7 @@ def find_group(
 
 
 def names_of(pod: Pod) -> Iterator[tuple[GroupKey, str]]:
-    """Yield the PodGroups a pod names, and where it does."""
+    """Yield the PodGroups that a pod names, and the field, label or annotation that names each."""
     if pod.spec.scheduling_group is not None:
         name = pod.spec.scheduling_group.get("podGroupName")
         yield GroupKey(GroupApi.NATIVE, pod.metadata.namespace, str(name or "")), "spec.schedulingGroup.podGroupName"
@@ -142,14 +159,14 @@ def names_of(pod: Pod) -> Iterator[tuple[GroupKey, str]]:
 
 
 def watched_names(pod: Pod) -> list[str]:
-    """Return what must be followed for a pod because it names PodGroups: their ids, and their APIs."""
+    """Return what to follow for a pod because it names PodGroups: their ids, and their APIs."""
     if not _names_any(pod):
         return []
     return [text for key, _ in names_of(pod) for text in (key.id, watched_api(key.api))]
 
 
 def watched_api(api: GroupApi) -> str:
-    """Return the name under which pods that name a PodGroup of an API are found."""
+    """Return the key under which pods that name a PodGroup of an API are indexed."""
     return f"api {api}"
 
 
@@ -163,7 +180,7 @@ def _names_any(pod: Pod) -> bool:
 
 
 def _ours(pod: Pod, job: Job | None, request: PlacementRequest, others: bool) -> GroupClaim | None:
-    """Our annotations; the size may be that of the Job."""
+    """Return the claim of this scheduler's annotations; the size may be that of the Job."""
     namespace, controller = pod.metadata.namespace, pod.metadata.controller
     if request.gang_name:
         said, name = f"annotation {GANG_NAME}", request.gang_name
@@ -180,7 +197,7 @@ def _ours(pod: Pod, job: Job | None, request: PlacementRequest, others: bool) ->
         size = min(request.gang_size, left_of(job))
         return GroupClaim(said, controller_id(pod, controller), controller.name, size, too_large=_too_large(size, job))
     if others:
-        # Whoever named a group another way told whose size this is.
+        # The source that named a group another way determined to which gang this size applies.
         return None
     if request.gang_size > 1:
         return GroupClaim(said, problem=f"it has a gang-size but neither a controller nor a gang-name; add {GANG_NAME}")
@@ -190,7 +207,7 @@ def _ours(pod: Pod, job: Job | None, request: PlacementRequest, others: bool) ->
 def _outside(
     pod: Pod, groups: Groups, since: float, unknown: list[str], bound: Callable[[str], bool]
 ) -> Iterator[GroupClaim]:
-    """What others than we say: PodGroups, sizes on the pod, labels of controllers."""
+    """Yield the claims of other sources: PodGroups, sizes on the pod, labels of controllers."""
     for key, where in names_of(pod):
         claim = _pod_group(key, where, groups, since)
         sized = key.api is GroupApi.VOLCANO and _value(pod, VOLCANO_MIN_MEMBER)
@@ -221,7 +238,7 @@ def _outside(
 
 
 def _pod_group(key: GroupKey, where: str, groups: Groups, since: float) -> GroupClaim | None:
-    """The PodGroup a pod names; None where its API is not served."""
+    """Return the claim of the PodGroup that a pod names; None if its API is not served."""
     native = key.api is GroupApi.NATIVE
     serving = groups.serving(key.api, since)
     if serving is Serving.ABSENT:
@@ -251,7 +268,7 @@ def _pod_group(key: GroupKey, where: str, groups: Groups, since: float) -> Group
 
 
 def _sized(pod: Pod, name_key: str, name: str, size_key: str, api: str = "") -> GroupClaim:
-    """A group whose size stands on the pod."""
+    """Return the claim of a group whose size is written on the pod."""
     text = _value(pod, size_key)
     said = f"{name_key} {name}"
     if re.fullmatch(r"[0-9]{1,6}", text) is None or not 1 <= int(text) <= MAX_GANG:
@@ -268,19 +285,19 @@ def _job_rule(pod: Pod, job: Job | None) -> Iterator[GroupClaim]:
 
 
 def controller_id(pod: Pod, controller: OwnerReference) -> str:
-    """Return what identifies the controller of a pod: a pod can borrow any uid, but never another namespace."""
+    """Return the id of a pod's controller: a pod can forge any uid, but never another namespace."""
     return f"{pod.metadata.namespace}/{controller.uid}"
 
 
 def left_of(job: Job | None) -> int:
-    """Return how many pods of a Job may still come at most: for those that succeeded none does."""
+    """Return the maximum of pods that a Job may still have: it creates none to replace those that succeeded."""
     if job is None or job.spec.completions is None or not job.status.succeeded:
         return MAX_GANG
     return max(1, job.spec.completions - job.status.succeeded)
 
 
 def _too_large(size: int, job: Job | None) -> str:
-    """Return why a Job never has so many pods at once, and what to do; empty where it may."""
+    """Return why a Job never has so many pods at once, and what to do; empty if it may have them."""
     if job is None:
         return ""
     spec = job.spec
@@ -295,7 +312,7 @@ def _too_large(size: int, job: Job | None) -> str:
 
 
 def job_size(job: Job | None) -> int | None:
-    """Return the gang size of a Job by the Job rule, None when the rule does not apply."""
+    """Return the gang size of a Job by the Job rule, None if the rule does not apply."""
     if job is None:
         return None
     spec = job.spec

@@ -1,9 +1,9 @@
-"""Pending pods that are about to be deleted: an owner was deleted, suspended or done, or the namespace is deleted.
+"""Pending pods about to be deleted: an owner was deleted, suspended or done, or the namespace is being deleted.
 
-Such a pod is not scheduled, is no member of a gang, and preempts nothing. The garbage collector deletes it; that takes
-minutes where it has much to do. Where the owner was deleted with its dependents orphaned, the pod loses its
-ownerReference instead, and is scheduled as the bare pod that it is then. Where a Job was suspended, its controller
-deletes the pods; those of a Job that is resumed before that are scheduled.
+The scheduler does not place such a pod, does not count it as a member of a gang, and preempts nothing for it. The
+garbage collector deletes it, which takes minutes under load. If the owner was deleted with its dependents orphaned, the
+pod loses its ownerReference instead. The scheduler then places it as a bare pod. If a Job was suspended, its controller
+deletes the pods. If the Job is resumed before that, the scheduler places them.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import EmitEvent, Instruction, PodRef
 
 REPORTED_AFTER_SECONDS: Final = 30.0
-"""Most are deleted within seconds: an event for each of them would help nobody."""
+"""Seconds before the event for such a pod. Most are deleted sooner: an event for each would be useless."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class _Left:
 
 
 class Leaving:
-    """All of them, by uid, and the namespaces that are being deleted."""
+    """All pods about to be deleted, by uid, and the namespaces that are being deleted."""
 
     def __init__(self) -> None:
         self._pods: dict[str, _Left] = {}
@@ -37,11 +37,11 @@ class Leaving:
         return len(self._pods)
 
     def why(self, namespace: str, gone: str) -> str:
-        """Return why a pod is about to be deleted: its namespace is, or ``gone``, what its owners say; or nothing."""
+        """Return why a pod is about to be deleted: its namespace is, or else ``gone``, the reason from its owners."""
         return f"namespace {namespace} is being deleted" if namespace in self._namespaces else gone
 
     def put(self, pod: PodRef, why: str, now: float) -> None:
-        """Note a pod that is about to be deleted, and why."""
+        """Record a pod that is about to be deleted, and why."""
         self._pods[pod.uid] = _Left(pod, why, now + REPORTED_AFTER_SECONDS)
         self._new.append(pod.uid)
 
@@ -50,22 +50,22 @@ class Leaving:
         return uid in self._pods
 
     def drop(self, uid: str) -> None:
-        """Forget a pod: it is gone, or stays after all."""
+        """Forget a pod: it was deleted, or stays after all."""
         self._pods.pop(uid, None)
 
     def take_new(self) -> list[str]:
-        """Return the uids of those that came since the last call."""
+        """Return the uids of the pods that were added since the last call."""
         new, self._new = self._new, []
         return new
 
     def namespace_applied(self, name: str, *, deleting: bool) -> None:
-        """Take over whether a namespace is being deleted; that is never taken back."""
+        """Record whether a namespace is being deleted; a deletion can't be cancelled."""
         if deleting and name not in self._namespaces:
             self._namespaces.add(name)
             self._changed.add(name)
 
     def namespace_deleted(self, name: str) -> None:
-        """Forget a namespace that is gone; one of its name may come again."""
+        """Forget a deleted namespace; a new one may have the same name."""
         self._namespaces.discard(name)
         self._changed.discard(name)
 
@@ -75,7 +75,7 @@ class Leaving:
         return changed
 
     def due(self, now: float) -> list[Instruction]:
-        """Return the events of those that are still there after a while, each once."""
+        """Return the events for pods that still exist after `REPORTED_AFTER_SECONDS`, once for each."""
         out: list[Instruction] = []
         for left in self._pods.values():
             if left.due <= now:
@@ -88,6 +88,6 @@ class Leaving:
         return out
 
     def next_due(self) -> float | None:
-        """Return when `due` must be asked next, in seconds."""
+        """Return when to call `due` next, in seconds."""
         first = min((left.due for left in self._pods.values()), default=inf)
         return None if first == inf else first

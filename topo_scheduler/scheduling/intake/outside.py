@@ -1,6 +1,6 @@
-"""Pending pods beyond what there is room for: they stay outside, and the oldest of a namespace comes in first.
+"""Pending pods beyond the limits: the scheduler keeps them outside, and lets in the oldest of a namespace first.
 
-Each is kept as compressed JSON, a tenth of what it takes otherwise: nothing bounds their number but the API server.
+It keeps each as compressed JSON, which takes a tenth of the memory: only the API server limits their number.
 """
 
 import heapq
@@ -15,25 +15,25 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import PendingPodsSettings
 
 ENTERING_PODS: Final = 200
-"""Pods that come in together, so that decisions on others go on in between."""
+"""Pods of a namespace let in at once at most, so that decisions on other pods can go on in between."""
 
 
 class _Packed(NamedTuple):
-    """A pod outside."""
+    """A pod outside: ``data`` is its compressed JSON."""
 
     namespace: str
     data: bytes
 
 
 class OutsidePods:
-    """Pods that are not understood yet, by namespace and in order of creation."""
+    """Pods that are not read yet, by namespace and in order of creation."""
 
     def __init__(self) -> None:
         self._pods: dict[str, _Packed] = {}
         self._counts: Counter[str] = Counter()
-        """Pods by namespace."""
+        """Number of pods outside, by namespace."""
         self._lines: dict[str, list[tuple[str, str]]] = {}
-        """Creation and uid by namespace, as heaps; uids of pods that went are dropped where they are met."""
+        """Creation and uid of each pod by namespace, as heaps; uids of pods that left are dropped when reached."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -42,7 +42,7 @@ class OutsidePods:
         return uid in self._pods
 
     def put(self, pod: Pod) -> bool:
-        """Keep a pod outside, or what it became; return whether it is new there."""
+        """Keep a pod outside, or replace its earlier version; return whether it is new there."""
         meta = pod.metadata
         new = meta.uid not in self._pods
         self._pods[meta.uid] = _Packed(meta.namespace, zlib.compress(msgspec.json.encode(pod), 1))
@@ -52,7 +52,7 @@ class OutsidePods:
         return new
 
     def drop(self, uid: str) -> None:
-        """Forget a pod that is gone, or bound."""
+        """Forget a pod that was deleted or bound."""
         pod = self._pods.pop(uid, None)
         if pod is not None:
             self._left(pod.namespace)
@@ -72,7 +72,7 @@ class OutsidePods:
         yield from list(self._lines)
 
     def take(self, namespace: str, most: int) -> list[Pod]:
-        """Return the oldest pods of a namespace, no longer outside."""
+        """Remove and return the oldest pods of a namespace, at most ``most`` of them."""
         taken: list[Pod] = []
         while namespace in self._lines and len(taken) < most:
             _, uid = heapq.heappop(self._lines[namespace])
@@ -83,7 +83,7 @@ class OutsidePods:
 
 
 def said_outside(namespace: str, count: int, limits: PendingPodsSettings) -> str:
-    """Return what is said of a pod that stays outside. ``count`` pods of its namespace are read."""
+    """Return the message for a pod that stays outside, while ``count`` pending pods of its namespace are read."""
     return (
         f"namespace {namespace} has {count} pending pods already, and the scheduler reads no more of it now"
         f" (pendingPods.mostPerNamespace {limits.most_per_namespace}, pendingPods.memory {limits.memory >> 20}Mi for"

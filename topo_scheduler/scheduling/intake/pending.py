@@ -1,4 +1,4 @@
-"""Book-keeping of pods on their way: the pending ones by owner, and the bound ones of each controller."""
+"""Bookkeeping: pending pods by owner, bound pods by controller, and the events emitted for each pod."""
 
 import re
 from collections import Counter
@@ -15,20 +15,20 @@ _NUMBER: Final = re.compile(r"\d+")
 
 
 OVERHEAD_BYTES: Final = 7_000
-"""Memory that the scheduler needs for a pending pod beside the pod.
+"""Bytes of memory that the scheduler needs for a pending pod in addition to the pod object.
 
-Measured: 7 KiB for one of many alike, itself included, and up to 13 KiB for one that no other is like.
+Measured: 7 KiB for one of many similar pods, including the pod itself, and up to 13 KiB for a unique pod.
 """
 LARGE_BYTES: Final = 8 * 1024
-"""Memory of a pod beyond which it counts as large: several times that of an ordinary one."""
+"""Bytes of memory above which a pod counts as large: several times those of an ordinary one."""
 MOST_WARNINGS: Final = 64
 """Maximum warnings per pod that are remembered as emitted."""
 FULL: Final = 1.5
-"""Times the memory for pending pods that there is for namespaces which have less than their share."""
+"""Factor on the memory limit for pending pods, for namespaces that use less than their share."""
 
 
 class PendingPods:
-    """Pods to be placed, found again by the owners that say what they want."""
+    """Pending pods, indexed by the owners that determine their requests."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
@@ -38,10 +38,10 @@ class PendingPods:
         self._counts: Counter[str] = Counter()
         self._bytes: dict[str, int] = {}
         self._bytes_of: Counter[str] = Counter()
-        """Memory of the pods of each namespace, roughly."""
+        """Approximate memory of the pods of each namespace, in bytes."""
         self._all_bytes = 0
         self.large_bytes = 0
-        """Memory of the large pods that were read since it was last set to 0."""
+        """Memory in bytes of the large pods that were read since it was last set to 0."""
 
     def __len__(self) -> int:
         return len(self._pods)
@@ -51,7 +51,7 @@ class PendingPods:
         return self._pods.get(uid)
 
     def put(self, pod: Pod, owners: Iterable[str]) -> None:
-        """Remember a pod and the uids of the owners known so far."""
+        """Record a pod and the uids of its owners that are known so far."""
         uid, namespace = pod.metadata.uid, pod.metadata.namespace
         if self._pods.get(uid) is pod:
             size = self._bytes[uid]
@@ -95,7 +95,7 @@ class PendingPods:
 
         Args:
             namespace: its namespace.
-            factor: times the usual limits.
+            factor: multiplies the usual limits.
         """
         memory = factor * self.limits.memory
         if self._counts[namespace] >= factor * self.limits.most_per_namespace:
@@ -114,11 +114,11 @@ class PendingPods:
         return [pod for _, pod in sorted(self._pods.items()) if pod.metadata.namespace in namespaces]
 
     def has_below(self, owner: str) -> bool:
-        """Return whether a pending pod stands below an owner."""
+        """Return whether an owner has a pending pod below it."""
         return owner in self._below
 
     def above(self, uid: str) -> tuple[str, ...]:
-        """Return the uids of the owners of a pending pod that are known."""
+        """Return the uids of the known owners of a pending pod."""
         return self._owners.get(uid, ())
 
     def below(self, owner: str) -> list[Pod]:
@@ -127,14 +127,14 @@ class PendingPods:
 
 
 class Siblings:
-    """Which nodes the bound pods of each controller run on."""
+    """The nodes that run the bound pods of each controller."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, dict[str, str]] = {}
         self._controller: dict[str, str] = {}
 
     def put(self, controller: str, uid: str, node: str) -> None:
-        """Note where a pod of a controller runs; another may have adopted it."""
+        """Record where a pod of a controller runs; another controller may have adopted it."""
         if self._controller.get(uid, controller) != controller:
             self.drop(uid)
         self._nodes.setdefault(controller, {})[uid] = node
@@ -153,15 +153,15 @@ class Siblings:
         return controller in self._nodes
 
     def nodes(self, controller: str) -> list[str]:
-        """Return the node of each pod of a controller, one entry a pod."""
+        """Return the node of each pod of a controller, one entry for each pod."""
         return list(self._nodes.get(controller, {}).values())
 
 
 class Told:
-    """What was told about each pod, so that it is told once: one event per pod and changed reason.
+    """The reports emitted for each pod, so that each is emitted once: one event per pod and changed reason.
 
-    Of each text its hash is kept: thousands of pending pods have as many different ones. Of one pod the newest
-    `MOST_WARNINGS` are kept: its tenant may edit it without end.
+    It keeps only a hash of each text, because thousands of pending pods have as many different ones. It keeps the
+    newest `MOST_WARNINGS` of each pod, because a tenant may edit its pod without end.
     """
 
     def __init__(self) -> None:
@@ -169,7 +169,7 @@ class Told:
         self._failed: dict[str, int] = {}
 
     def is_new(self, uid: str, reason: Reason, message: str) -> bool:
-        """Return whether a warning was not told of this pod yet, and note that it is now."""
+        """Return whether a warning is new for this pod, and record it."""
         told, warning = self._warned.setdefault(uid, {}), hash((reason, message))
         if warning in told:
             return False
@@ -179,10 +179,10 @@ class Told:
         return True
 
     def changed(self, uid: str, message: str, *, exact: bool = False) -> bool:
-        """Return whether the reason why a pod waits changed, and note the new one.
+        """Return whether the reason why a pod is pending changed, and record the new one.
 
-        Unless ``exact``, numbers do not count: on a busy cluster they differ with every attempt, and the reason is the
-        same.
+        Unless ``exact``, numbers do not count: on a busy cluster they differ with every attempt although the reason is
+        the same.
         """
         reason = hash(message if exact else worded(message))
         if self._failed.get(uid) == reason:
@@ -198,5 +198,5 @@ class Told:
 
 @lru_cache(maxsize=1024)
 def worded(message: str) -> str:
-    """Return a message without its numbers. All pods of a gang are told the same."""
+    """Return a message without its numbers. The cache helps because all pods of a gang get the same message."""
     return _NUMBER.sub("#", message)

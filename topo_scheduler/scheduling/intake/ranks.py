@@ -1,7 +1,8 @@
-"""Ranks: which number a member has within its workload, from the numbers that controllers give.
+"""Ranks: the number of a member within its workload, from the numbers that controllers assign.
 
-A controller numbers what it makes itself. A gang that several made (a launcher and workers, the Jobs of a JobSet) has
-several rows of such numbers, called series here, and is numbered through: series after series.
+A controller numbers the pods that it creates. Several controllers may create one gang: a launcher and workers, or the
+Jobs of a JobSet. Such a gang has several sequences of numbers, called series here. Its ranks then run through one
+series after the other.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,7 +32,7 @@ _KEYS: Final = frozenset((LWS_WORKER, KUBEFLOW_INDEX, KUBEFLOW_ROLE, VOLCANO_IND
 
 
 def place_in_series(pod: Pod) -> tuple[Series, int | None]:
-    """Return the series of a pod and its number there, None when its controller gave it none."""
+    """Return the series of a pod and its number there, None if its controller assigned none."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
     if _KEYS.isdisjoint(labels) and _KEYS.isdisjoint(annotations):
         return _NOWHERE, None
@@ -45,7 +46,7 @@ def place_in_series(pod: Pod) -> tuple[Series, int | None]:
 
     controller = pod.metadata.controller
     by_controller = (0, controller.name if controller else "")
-    # The pods of a LeaderWorkerSet have the index of their StatefulSet as well, which is that of the group.
+    # Pods of a LeaderWorkerSet also have the index of their StatefulSet, which is that of the group.
     if (index := number(LWS_WORKER)) is not None:
         return (0, ""), index
     if (index := number(KUBEFLOW_INDEX)) is not None:
@@ -65,7 +66,7 @@ def place_in_series(pod: Pod) -> tuple[Series, int | None]:
 
 
 def _role(name: str) -> Series:
-    """Those that lead come first, those that serve parameters next."""
+    """Return the series of a role: leaders come first, then parameter servers, then all others."""
     lower = name.lower()
     return (0 if lower in LEADERS else 1 if lower in SERVERS else 2), lower
 
@@ -73,12 +74,12 @@ def _role(name: str) -> Series:
 def give_ranks(workload: Workload, placed: Iterable[tuple[Member, int]]) -> Mapping[str, int]:
     """Return the rank of each member that is placed now, by uid.
 
-    The number its controller gave it, as long as no two members have the same. Otherwise, and for members without
-    one, the lowest that nobody has: in order of series and number where there are such, along the network where there
-    are none.
+    A member keeps the number that its controller assigned, unless two members of the workload share a number. Otherwise
+    it gets the lowest free rank. If members share numbers, ranks follow series and number. A member without a number
+    gets its rank in order along the network.
 
     Args:
-        workload: what they belong to.
+        workload: the workload of the members.
         placed: members in order, each with the position of its node in the fabric.
     """
     members = list(placed)
@@ -107,7 +108,7 @@ def _free(taken: set[int]) -> Iterator[int]:
 
 
 def _shared(workload: Workload) -> bool:
-    """Whether members of different series have the same number."""
+    """Return whether members of different series have the same number."""
     first: dict[int, Series] = {}
     return any(
         member.index is not None and first.setdefault(member.index, member.series) != member.series

@@ -1,7 +1,7 @@
-"""Pods that are understood again because something above them changed: a few in a step, namespaces in turn.
+"""Pods to read again because an object above them changed: a few in each step, namespaces in turn.
 
-Thousands of pods may stand below one owner, PodGroup or namespace, and their tenant may edit it many times a second.
-Each pod is queued once, however often what is above it changes.
+Thousands of pods may be below one owner, PodGroup or namespace, and their tenant may edit it many times a second. Each
+pod is queued once, however often the objects above it change.
 """
 
 from collections.abc import Callable
@@ -10,13 +10,13 @@ from typing import Final
 from topo_scheduler.api.objects import Pod
 
 READ_SECONDS: Final = 0.005
-"""Seconds of one step, as its clock has them, after which the rest follows in the next step."""
+"""Seconds of one step, by its clock, after which the rest of the pods is left for the next step."""
 CLOCK_EVERY_PODS: Final = 8
 """Pods between two readings of the clock: they take about a millisecond."""
 
 
 class Rereading:
-    """Uids of pending pods that are to be understood again, by namespace."""
+    """Uids of pending pods to read again, by namespace."""
 
     def __init__(self) -> None:
         self._by_namespace: dict[str, dict[str, None]] = {}
@@ -29,13 +29,13 @@ class Rereading:
         return uid in self._namespace_of
 
     def put(self, pod: Pod) -> None:
-        """Queue a pod, unless it is queued."""
+        """Queue a pod, unless it is queued already."""
         uid, namespace = pod.metadata.uid, pod.metadata.namespace
         self._namespace_of[uid] = namespace
         self._by_namespace.setdefault(namespace, {})[uid] = None
 
     def drop(self, uid: str) -> None:
-        """Forget a pod: it was understood, or is gone."""
+        """Forget a pod: it was read, or deleted."""
         namespace = self._namespace_of.pop(uid, None)
         if namespace is None:
             return
@@ -45,11 +45,11 @@ class Rereading:
             del self._by_namespace[namespace]
 
     def read(self, understand: Callable[[str], None], clock: Callable[[], float]) -> None:
-        """Understand pods until `READ_SECONDS` have passed.
+        """Read pods until `READ_SECONDS` have passed.
 
         Args:
             understand: called with the uid of a pod.
-            clock: seconds; what it says decides only how many pods are left for the next step.
+            clock: returns seconds; it decides only how many pods are left for the next step.
         """
         if not self._namespace_of:
             return
@@ -65,7 +65,7 @@ class Rereading:
                     return
 
     def _turn(self, namespace: str) -> None:
-        """Let the next step begin behind a namespace."""
+        """Let the next step begin with the namespace after this one."""
         names = list(self._by_namespace)
         at = names.index(namespace) + 1 if namespace in self._by_namespace else 0
         self._by_namespace = {name: self._by_namespace[name] for name in (*names[at:], *names[:at])}

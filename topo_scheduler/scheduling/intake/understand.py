@@ -1,4 +1,4 @@
-"""From a pod and its owners to what is wanted: its class, its gang, and whatever is wrong with it."""
+"""From a pod and its owners to its scheduling request: its class, its gang, and all problems with it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,15 +38,15 @@ from topo_scheduler.state.workloads import Member, Workload
 
 _BUILT_IN: Final = Extensions()
 MOST_PROBLEM_CHARACTERS: Final = 2_000
-"""Characters of all that is wrong with a pod; events show a thousand."""
+"""Maximum characters of all problems of a pod together; events show a thousand."""
 EVERY: Final = ("*",)
-"""Pattern of every namespace."""
+"""Pattern that matches every namespace."""
 _PER_WHOLE: Final = ("Job", "CronJob")
-"""Kinds whose gpu-count is that of all pods of the Job together."""
+"""Kinds whose gpu-count is the total of all pods of the Job."""
 
 
 class Owner(Protocol):
-    """One object of the chain of controllers above a pod. ``job`` is the whole object where it is a Job."""
+    """One object of the chain of controllers above a pod. ``job`` is the whole object if it is a Job."""
 
     @property
     def kind(self) -> str:
@@ -55,7 +55,7 @@ class Owner(Protocol):
 
     @property
     def namespace(self) -> str:
-        """Namespace; empty for what has none."""
+        """Namespace; empty for an object without one."""
         ...
 
     @property
@@ -75,18 +75,18 @@ class Owner(Protocol):
 
     @property
     def job(self) -> Job | None:
-        """The whole object where it is a Job."""
+        """The whole object if it is a Job."""
         ...
 
 
 def waits_since(pod: Pod, epoch: float, now: float) -> float:
-    """Return since when a pod that is seen first lacks a place: now, or by what an earlier process wrote on it.
+    """Return since when a newly seen pod has been pending: now, or the time that an earlier process wrote on it.
 
-    What is written there is believed no further back than the pod was made: others may write it as well.
+    A time before the pod's creation counts as its creation, because others may write that condition as well.
 
     Args:
         pod: the pod.
-        epoch: what makes seconds since the epoch of the times that are passed.
+        epoch: the offset that turns the times passed here into seconds since the epoch.
         now: seconds.
     """
     for one in pod.status.conditions:
@@ -98,10 +98,13 @@ def waits_since(pod: Pod, epoch: float, now: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """The chain of controllers above a pod, nearest first; ``complaint`` when it could not be read to its end.
+    """The chain of controllers above a pod, nearest first.
 
-    ``gone`` which of them was deleted, is being deleted, suspended, or done: the pod is about to be deleted too.
-    ``doubt`` why it is not known what the pod is part of: nothing is evicted for it.
+    Attributes:
+        owners: the controllers.
+        complaint: why the chain could not be read to its end; empty if it could.
+        gone: which of them was deleted, is being deleted, suspended, or done: the pod is about to be deleted too.
+        doubt: why it is unknown what the pod is part of: the scheduler then evicts nothing for it.
     """
 
     owners: Sequence[Owner] = ()
@@ -112,7 +115,7 @@ class Lineage:
 
 @dataclass(slots=True)
 class Understood:
-    """A pending pod, made sense of. ``warnings`` are worth an event but do not keep it from being placed."""
+    """A pending pod that was read. ``warnings`` are worth an event but do not keep it from being placed."""
 
     member: Member
     workload: Workload
@@ -120,7 +123,7 @@ class Understood:
 
 
 def seconds(timestamp: str | None) -> float:
-    """Return a Kubernetes timestamp in seconds since the epoch; 0 when there is none."""
+    """Return a Kubernetes timestamp in seconds since the epoch; 0 if there is none."""
     return seconds_of(timestamp) or 0.0
 
 
@@ -134,19 +137,20 @@ def understand(
     permitted: Sequence[str] = EVERY,
     bound: Callable[[str], bool] = lambda id_: False,
 ) -> Understood:
-    """Make sense of a pending pod.
+    """Read a pending pod.
 
-    Never raises: what is wrong with the pod becomes the ``problem`` of its member, and it is refused with that reason.
+    Problems with the pod raise no exception: they become the ``problem`` of its member, and it is refused with that
+    reason.
 
     Args:
         pod: the pod.
         lineage: its owners.
-        resources: the columns of what pods ask for.
+        resources: the columns of the resources that pods request.
         enqueued: when the pod was first seen, in seconds.
-        groups: the PodGroups there are; none when not given.
-        extensions: what plugins read of pods, and the strategies there are.
+        groups: the PodGroups that exist; none if not given.
+        extensions: the labels and annotations that plugins read, and the available strategies.
         permitted: names or patterns of namespaces that may have GPUs that no limit names.
-        bound: whether pods of a gang are bound, by its id.
+        bound: returns whether pods of a gang are bound, by its id.
     """
     chain = _sources(pod, lineage)
     extensions = extensions or _BUILT_IN
@@ -184,7 +188,7 @@ def understand(
         index=index,
         series=series,
         controlled=pod.metadata.controller is not None,
-        # Which GPU has room once a victim is gone is not known to the search for victims.
+        # The search for victims does not know which GPU has room once a victim is gone.
         preempts=pod.spec.preemption_policy != "Never" and not cls.share,
         doubt=lineage.doubt or doubt,
         charged_gpus=charged,
@@ -195,19 +199,19 @@ def understand(
         labels=pod.metadata.labels if workload.group is not None and workload.group.subgroups else None,
         problem=clipped("; ".join(problems), MOST_PROBLEM_CHARACTERS),
     )
-    if charged and not problems:  # of a pod that is refused nothing is reserved
+    if charged and not problems:  # nothing is reserved for a refused pod
         warnings.append((Reason.UNENFORCED, reserved_only(charged, devices_of(cls.amounts, resources))))
     return Understood(member, workload, warnings)
 
 
 def _deadline(pod: Pod, lineage: Lineage) -> float:
-    """Return the seconds that a pod may run by its own deadline or that of its Job; infinite where there is none."""
+    """Return the seconds that a pod may run by its own deadline or that of its Job; infinite if there is none."""
     job = lineage.owners[0].job if lineage.owners else None
     return min(deadline_of(pod), limit(job.spec.active_deadline_seconds if job is not None else None))
 
 
 def _ends_by(lineage: Lineage) -> float:
-    """Return when the Job of a pod is ended, in seconds since the epoch; infinite where that is not known."""
+    """Return when the deadline of a pod's Job ends it, in seconds since the epoch; infinite if unknown."""
     job = lineage.owners[0].job if lineage.owners else None
     began = seconds_of(job.status.start_time) if job is not None else None
     if job is None or began is None:
@@ -216,7 +220,7 @@ def _ends_by(lineage: Lineage) -> float:
 
 
 def _told(pod: Pod, chain: Sequence[Source], extensions: Extensions) -> tuple[tuple[str, str], ...]:
-    """Return what plugins read of a pod: it is part of its class."""
+    """Return the labels and annotations of a pod that plugins read: they are part of its class."""
     found = [
         (f"annotation:{name}", source.annotations[name])
         for name in extensions.annotations
@@ -246,7 +250,7 @@ def _class(
     problems: list[str],
     warnings: list[tuple[Reason, str]],
 ) -> tuple[PodClass, int]:
-    """Return the class, and the GPUs charged by annotation alone."""
+    """Return the class, and the number of GPUs charged by annotation alone."""
     try:
         amounts = pod_amounts(resources, pod)
     except QuantityError as error:
@@ -278,7 +282,7 @@ def _class(
 
 
 def _share_problems(amounts: Mapping[int, int], wanted: int | None) -> list[str]:
-    """Return what is wrong with a pod that asks for a share of a GPU and for this much besides."""
+    """Return the problems of a pod that requests a share of a GPU and also ``amounts`` and ``wanted`` whole GPUs."""
     if amounts.get(GPU, 0):
         return [
             f"annotation {GPU_FRACTION} asks for a share of a GPU, and its limits for {amounts[GPU]} whole ones: the"
@@ -293,7 +297,7 @@ def _share_problems(amounts: Mapping[int, int], wanted: int | None) -> list[str]
 
 
 def _gpus_asked(lineage: Lineage, request: PlacementRequest, problems: list[str]) -> int | None:
-    """Return the GPUs of one pod by annotation, None when there is none or it makes no sense."""
+    """Return the GPUs that one pod requests by annotation, None if there is no annotation or it makes no sense."""
     if request.gpu_count is None:
         return None
     if request.gpu_count_kind not in _PER_WHOLE:
@@ -327,7 +331,7 @@ def _workload(
     warnings: list[tuple[Reason, str]],
     bound: Callable[[str], bool],
 ) -> tuple[Workload, str]:
-    """Return the workload the pod belongs to, by the first rule that applies, and what makes that doubtful."""
+    """Return the workload of the pod, by the first rule that applies, and the reason to doubt it."""
     controller = pod.metadata.controller
     workload = Workload(
         id=pod.metadata.uid,
@@ -350,7 +354,7 @@ def _workload(
     if claim.group is not None:
         workload.group = claim.group
         workload.disruption_mode = claim.group.disruption_mode
-    # A gang of one is a single pod, unless the pods that come later must be near it.
+    # A gang of one is a single pod, unless pods that come later must be near it.
     if claim.id and (claim.size is None or (claim.gang and (claim.size > 1 or claim.group is not None))):
         workload.id, workload.name, workload.gang = claim.id, claim.name, True
         workload.size = claim.size or 1

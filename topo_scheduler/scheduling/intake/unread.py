@@ -1,7 +1,7 @@
-"""Objects that raised when they were read: each is read again after a pause that doubles.
+"""Objects whose reading raised: the scheduler reads each again after a backoff that doubles.
 
-The API server need not send them again: a pod that is refused, or a node that is left out, would stay so. As many are
-kept as have been let in, see `PendingPods`.
+The API server need not send them again, so a refused pod or a skipped node would stay that way. Their number is limited
+by the number of objects let in, see `PendingPods`.
 """
 
 import heapq
@@ -13,7 +13,7 @@ from topo_scheduler.scheduling.barrier import Backoff
 
 T = TypeVar("T")
 READ_AT_ONCE: Final = 32
-"""Objects read again in one step: a tenant with thousands of them delays no decision for long."""
+"""Objects read again in one step at most: a tenant with thousands of them delays no decision for long."""
 
 
 @dataclass(slots=True)
@@ -23,10 +23,10 @@ class _Failed(Generic[T]):
 
 
 class Unread(Generic[T]):
-    """All of one kind, by uid or name.
+    """All failed objects of one type, by uid or name.
 
-    Invariant: each object has an entry in the heap for the moment at which it is read again; entries that say anything
-    else are void.
+    Invariant: each object has an entry in the heap for the time at which it is read again. Entries with any other time
+    are void.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Unread(Generic[T]):
         return len(self._failed)
 
     def fail(self, key: str, item: T, now: float) -> None:
-        """Note that an object raised, as it is now."""
+        """Record that the reading of an object raised, with its present version."""
         failed = self._failed.get(key)
         if failed is None:
             failed = self._failed[key] = _Failed(item)
@@ -49,28 +49,28 @@ class Unread(Generic[T]):
             heapq.heapify(self._due)
 
     def get(self, key: str) -> T | None:
-        """Return an object as it was when it raised last; None where it was read since."""
+        """Return an object as it was when its reading raised last; None if it was read since."""
         failed = self._failed.get(key)
         return failed.item if failed is not None else None
 
     def drop(self, key: str) -> None:
-        """Forget an object: it was read, or is gone."""
+        """Forget an object: it was read, or deleted."""
         self._failed.pop(key, None)
 
     def take_due(self, now: float) -> list[T]:
-        """Return at most `READ_AT_ONCE` objects that are to be read again now.
+        """Return at most `READ_AT_ONCE` objects to read again now.
 
         The caller passes each to `fail` or `drop` before the next call.
         """
         found: list[T] = []
         while len(found) < READ_AT_ONCE and (at := self.next_due()) is not None and at <= now:
             failed = self._failed[heapq.heappop(self._due)[1]]
-            failed.backoff.until = inf  # an entry for the same moment, made before it was dropped, is void too
+            failed.backoff.until = inf  # also voids an entry for the same time from before the object was dropped
             found.append(failed.item)
         return found
 
     def next_due(self) -> float | None:
-        """Return when `take_due` has something to return, in seconds; None where nothing failed."""
+        """Return when `take_due` has something to return, in seconds; None if nothing failed."""
         while self._due:
             at, key = self._due[0]
             failed = self._failed.get(key)
