@@ -131,7 +131,7 @@ class Outcomes:
             )
             self._sent[seat.uid] = _Sent(bind, _where(workload, seat, decision))
             binds.append(bind)
-        every = workload.rollbacks > 0  # admission may tell members apart: try all before the first is bound
+        every = workload.rollbacks > 0  # admission may treat members differently: try all before binding any
         tried = None
         if self.held_back or every:
             tried = self.held_back.rehearse(workload.members, decision.seats, binds, every=every)
@@ -237,7 +237,7 @@ class Outcomes:
             self._hasten(workload, now)
             marks = self.note_complete(workload, member)
             if not workload.complete and workload.bound == len(workload.members):
-                self.half.lacks_pods(workload, now)  # one was deleted while binds were on their way
+                self.half.lacks_pods(workload, now)  # a pod was deleted while binds were in flight
             text = f"Successfully assigned {member.key} to {member.node}{sent.why}"
             return [*marks, EmitEvent(reference(member), False, Reason.SCHEDULED, text), *late]
         if withdrawn and outcome is BindOutcome.WITHDRAWN:

@@ -129,7 +129,7 @@ class VolumeBinding:
         self._seen = -1
 
     def release(self, uid: str) -> None:
-        """Release what a pod held: it is bound, was deleted, or is to be decided on again."""
+        """Release what a pod held: it is bound, was deleted, or awaits a new decision."""
         storage = self._around.storage
         group = self._groups.pop(uid, None)
         one = self._waiting.pop(uid, None)
