@@ -138,7 +138,7 @@ class PreemptionClaims:
         """Return when, after a given time, the next of these pods may be chosen again."""
         return min((one.until for one in self._left_alone.values() if one.until > since), default=None)
 
-    # ------------------------------------------------------------ making them
+    # ------------------------------------------------------------ creation
 
     def make(
         self, workload: Workload, groups: Sequence[tuple[object, list[Member]]], plan: PreemptionPlan, now: float
@@ -212,7 +212,7 @@ class PreemptionClaims:
         self._claims[workload.id] = claim
         return claim
 
-    # ------------------------------------------------------------ their end
+    # ------------------------------------------------------------ end
 
     def end(self, claim: PreemptionClaim, now: float) -> list[Instruction]:
         """End a claim that failed. The workload searches for victims again after a pause that grows."""
@@ -256,7 +256,7 @@ class PreemptionClaims:
         found = (self._workloads.of_pod(uid) for uid in claim.nodes)
         return [EmitEvent(reference(one[1]), True, Reason.PREEMPTION_FAILED, text) for one in found if one is not None]
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ internals
 
     def _until(self, victims: Iterable[Occupant], now: float) -> float:
         """Return when a claim on these victims expires, in seconds. The wait is limited even if their grace periods are

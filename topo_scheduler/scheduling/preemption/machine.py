@@ -105,7 +105,7 @@ class Preempting:
         self._asked = -inf
         """When `stirred` was called last, in seconds."""
 
-    # ------------------------------------------------------------ facts in
+    # ------------------------------------------------------------ input
 
     def pods_applied(self, pods: Iterable[Pod]) -> None:
         """Record the nominations of pending pods of all schedulers. Must run after the workloads have processed these
@@ -380,7 +380,7 @@ class Preempting:
         times = (min(self._again.values(), default=None), self._claims.next_due(), choice)
         return min((at for at in times if at is not None), default=None)
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ internals
 
     def _may(self, workload: Workload, members: Sequence[Member]) -> bool:
         lowest = self.lowest

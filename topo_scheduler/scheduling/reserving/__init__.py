@@ -1,1 +1,1 @@
-"""Nodes held for workloads that wait for much room, and who may use them meanwhile."""
+"""Reservations: nodes held for pending workloads that need much room, and which workloads may backfill them."""

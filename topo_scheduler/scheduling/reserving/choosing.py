@@ -1,7 +1,9 @@
-"""Which nodes are to be held for a workload: a plan on a copy of the state, and whether it can still be had.
+"""Chooses the nodes to reserve for a workload: makes a plan on a copy of the state, and checks that it is still
+possible.
 
-The copy is worked at in parts, between which others are decided on. What was found is taken as it is if nobody came or
-went since; else it is looked at whether it is still possible, and if not it is planned anew.
+The scheduler works on the copy in parts, and makes other decisions between them. If no pod was added or removed since
+the plan began, the plan is used as it is. Otherwise the scheduler checks whether the plan is still possible, and if not
+plans again.
 """
 
 from collections.abc import Callable, Container, Generator, Hashable, Sequence
@@ -23,11 +25,11 @@ from topo_scheduler.state.resources import GPU
 from topo_scheduler.state.workloads import Member, Stage, Workload
 
 MOST_STALE: Final = 3
-"""How often a plan is made for one answer, where what it comes to can no longer be had."""
+"""Maximum number of plans for one answer, if the results are no longer possible."""
 
 
 def waits(workload: Workload | None) -> bool:
-    """Return whether a workload has all its pods, and a place for not all of them."""
+    """Return whether a workload is complete and pending: it has all its pods, and not all of them have a place."""
     if workload is None:
         return False
     pending = workload.at(Stage.PENDING)
@@ -35,7 +37,7 @@ def waits(workload: Workload | None) -> bool:
 
 
 class Choosing:
-    """Plans what is held. ``looked`` how many pods were looked at for the last plan."""
+    """Plans reservations. ``looked`` is the number of pods that were examined for the last plan."""
 
     def __init__(
         self,
@@ -57,14 +59,14 @@ class Choosing:
     def plan(
         self, workload: Workload, never: Container[str] | None, time: Callable[[], float]
     ) -> Generator[None, None, Reservation | None]:
-        """Return what might be held for a workload as things are at the end; None where there is nothing.
+        """Return a possible reservation for a workload in the state at the end of the search; None if there is none.
 
         Yields after each part of the work.
 
         Args:
-            workload: that waits.
-            never: pods of which it is not believed that they end; None where only those of known end are waited for.
-            time: seconds, when asked.
+            workload: the pending workload.
+            never: pods that are assumed never to end; None to wait only for pods with a known end.
+            time: returns the current time in seconds.
         """
         self.looked = 0
         for _ in range(MOST_STALE):
@@ -72,7 +74,7 @@ class Choosing:
             try:
                 found = yield from self._on_copy(workload, members, never, time())
             except PluginError:
-                return None  # the next attempt tells it
+                return None  # the next attempt reports it
             if found is None or found[0] == self._taken():
                 return found and found[1]
             alike = workload.at(Stage.PENDING)[: least_of(workload)] == members
@@ -98,8 +100,8 @@ class Choosing:
             finally:
                 self._holds.count_nobody()
         taken = self._taken()
-        # What is free once others' have ended is taken by those before whom this one waits.
-        # A tenant could keep others off by pods of its own that don't end, or say that they end in years.
+        # Room that the pods of other reservations free goes first to the workloads that take precedence over this one.
+        # A tenant could block others by pods of its own that do not end, or that declare an end in years.
         own = workload.namespace if self.shared(workload.namespace) else ""
         left_out = {uid for held in self._holds.against(workload) for uid in held.waits} | workload.members.keys()
         horizon = now + self.spec.expires
@@ -109,7 +111,7 @@ class Choosing:
         return None if found is None else (taken, reservation_of(self._world, workload, groups, found, now))
 
     def _may_hold(self, workload: Workload, members: Sequence[Member]) -> bool:
-        """Return whether all reservations together would hold no more than they may."""
+        """Return whether all reservations together would stay within their limits."""
         asked = sum(member.cls.gpus for member in members)
         others = sum(held.gpus for held in self._holds if held.workload != workload.id)
         total = int(self._world.nodes.allocatable[self._world.nodes.exists, GPU].sum())
@@ -125,7 +127,7 @@ class Choosing:
         return any(accounts.held(other).get(GPU, 0) for other in accounts.namespaces() if other != namespace)
 
     def possible(self, workload: Workload, held: Reservation) -> bool:
-        """Return whether a workload could still use its nodes once those it waits for have ended."""
+        """Return whether a workload could still use its nodes once the pods that it waits for have ended."""
         nodes = self._world.nodes
         try:
             groups, _, _ = self._attempts.groups(workload, workload.at(Stage.PENDING)[: least_of(workload)])
@@ -136,7 +138,7 @@ class Choosing:
             row = nodes.row_of.get(node)
             if row is None or not usable[row]:
                 return False
-            used = self._holds.used(node)  # not what is kept for others for a moment
+            used = self._holds.used(node)  # not what is reserved for others for a moment
             if any(nodes.allocatable[row, column] - used[column] < lack for column, lack in amounts):
                 return False
         return True

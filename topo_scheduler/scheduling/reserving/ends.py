@@ -1,8 +1,8 @@
-"""When pods are expected to end: by what they say, else by how long earlier runs took.
+"""When pods are expected to end: by what they declare, otherwise by how long earlier runs took.
 
-Of earlier runs those of the same workload count (`Runs.longest`), else those of workloads alike (`Runs.usual`). For
-those who would use held nodes meanwhile the longest of these: who is let in on a guess that is too short delays
-whoever the nodes are held for.
+Earlier runs of the same workload come first (`Runs.longest`), then those of similar workloads (`Runs.usual`). For pods
+that would backfill reserved nodes, the longest of these runs counts. A backfilled pod with too short an estimate delays
+the workload that holds the reservation.
 """
 
 from collections.abc import Iterable
@@ -17,15 +17,22 @@ from topo_scheduler.state.runs import SHARE, RunKey, likeness_of
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads, size_of
 
 LATE: Final = 60.0
-"""Seconds that a pod which runs longer than expected is expected to go on at least."""
+"""Minimum seconds that a pod which runs longer than expected is expected to continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lasting:
-    """What tells how long members of a workload of a ``size`` will run, of those that are alike once.
+    """What determines how long members of a workload of a ``size`` will run; equal members appear once.
 
-    ``members``: seconds from the start by all they say, and by deadlines alone, the moment (seconds since the epoch) it
-    ends by at the latest, what it is a run of, and its GPUs. ``namespace`` whose they are.
+    ``members`` has for each the following:
+
+    - the seconds from the start by all it declares,
+    - the seconds by its deadline alone,
+    - when it ends at the latest, in seconds since the epoch,
+    - the run that it belongs to,
+    - its GPUs.
+
+    ``namespace`` is the namespace of the members.
     """
 
     members: tuple[tuple[float, float, float, RunKey | None, int], ...]
@@ -34,14 +41,14 @@ class Lasting:
 
 
 def lasting_of(members: Iterable[Member], size: int) -> Lasting:
-    """Return what tells how long members of a workload of this size will run."""
+    """Return what determines how long members of a workload of this size will run."""
     pods = list(members)
     told = dict.fromkeys((one.expected_seconds, one.deadline, one.ends_by, one.run, one.cls.gpus) for one in pods)
     return Lasting(tuple(told), size, pods[0].namespace if pods else "")
 
 
 class Ends:
-    """Estimates, in seconds of this process's time. Infinite where nothing tells: such a pod never ends."""
+    """Estimates, in seconds of this process's clock. They are infinite if nothing is known: such a pod never ends."""
 
     def __init__(self, world: World, workloads: Workloads) -> None:
         self._world = world
@@ -50,9 +57,9 @@ class Ends:
     def of(self, uid: str, entry: LedgerEntry, now: float) -> float:
         """Return when a pod that holds room is expected to end.
 
-        One that runs longer than expected is expected to be as late again, so that it is not waited for every moment.
-        A pod that is being deleted is expected to end at once, but only for `LATE` seconds: its kubelet may need a
-        moment, or never end it.
+        A pod that runs longer than expected is expected to be as late again, so that the estimate does not change all
+        the time. A pod that is being deleted is expected to end at once, but only for `LATE` seconds. Its kubelet may
+        need a moment, or never end it.
         """
         end = self.by_what_is_known(uid, entry, now)
         if entry.occupant is not None and entry.occupant.terminating and now - end <= LATE:
@@ -60,10 +67,10 @@ class Ends:
         return end if end > now else now + max(LATE, now - end)
 
     def by_what_is_known(self, uid: str, entry: LedgerEntry, now: float) -> float:
-        """Return when a pod that holds room was expected to end when it began; that may be over."""
+        """Return when a pod that holds room was expected to end when it began; that time may have passed."""
         occupant = entry.occupant
         if occupant is None:
-            found = self._workloads.of_pod(uid)  # its bind is on its way
+            found = self._workloads.of_pod(uid)  # its bind is in progress
             if found is None:
                 return inf
             workload, one = found
@@ -87,7 +94,7 @@ class Ends:
         return (occupant.started - self._world.epoch if occupant.start_reported else now) + seconds
 
     def if_started(self, workload: Workload, now: float) -> float:
-        """Return when the last waiting member of a workload would end if all were started now."""
+        """Return when the last pending member of a workload would end if all were started now."""
         return self.after(lasting_of(workload.at(Stage.PENDING), size_of(workload)), now)
 
     def after(self, lasting: Lasting, now: float) -> float:
@@ -101,7 +108,7 @@ class Ends:
         return now + max(seconds, default=0.0)
 
     def _believed(self, namespace: str, lasts: float, deadline: float) -> float:
-        """Return how long a pod lasts, as far as its namespace is believed."""
+        """Return how long a pod lasts: by its deadline alone if the scheduler does not believe its namespace."""
         return lasts if lasts == deadline or self._world.promises.believed(namespace) else deadline
 
     def _seconds(

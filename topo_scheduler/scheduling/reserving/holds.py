@@ -1,8 +1,9 @@
-"""Held nodes: what a workload that waits will take of them counts there for others, as far as it is not in use still.
+"""Reserved nodes: what a pending workload will take of them is charged there for other workloads.
 
-While an attempt is made, what is held from the workload is charged to its nodes, as with nominated pods; between steps
-nothing is. Of what the holder will take of a node, that part is charged which the pods it waits for there don't hold:
-so what becomes free stays free, and what the holder will not need is nobody's loss.
+During an attempt, the reservations that apply to its workload are charged to their nodes, as with nominated pods.
+Between attempts nothing is charged. The charge on a node is what the workload with the reservation will take, less what
+the pods that it waits for still hold. So room that becomes free stays free, and room that this workload will not need
+stays available to others.
 """
 
 from collections import Counter
@@ -18,14 +19,19 @@ from topo_scheduler.state.workloads import Stage, Workload
 
 @dataclass(slots=True)
 class Reservation:
-    """Nodes that are held for a workload.
+    """Nodes that are reserved for a workload.
 
-    ``nodes`` what it takes of each, by name; ``waits`` pods that must end first, by uid, with their node and name;
-    ``start`` when that is expected, in seconds, infinite where it is not known; ``latest`` when a pod must have ended
-    that uses them meanwhile: it never becomes later. ``since`` when a pod that is waited for ended last, or others
-    were chosen to wait for; ``moved_on`` the same, but in a shared cluster without the latter. ``number``
-    tells it from all others. ``moves`` how often it went to other nodes although its own could still be had;
-    ``loosened`` by how many levels the workload had been when nodes were looked for last. ``namespace`` whose it is.
+    Attributes:
+        nodes: what the workload takes of each node, by name.
+        waits: pods that must end first, by uid, with their node and name.
+        start: when they are expected to have ended, in seconds; infinite if that is not known.
+        latest: when a pod that backfills the nodes must have ended, in seconds. It never becomes later.
+        since: when a pod in ``waits`` ended last, or when other pods were chosen to wait for, in seconds.
+        moved_on: the same, but in a shared cluster without the choice of other pods.
+        number: identifies the reservation.
+        moves: how often it moved to other nodes although its own were still possible.
+        loosened: by how many levels the workload was relaxed when the nodes were chosen last.
+        namespace: the namespace of the workload.
     """
 
     workload: str
@@ -50,7 +56,7 @@ class Reservation:
 
 
 class Holds:
-    """All reservations, each workload's at most one."""
+    """All reservations, at most one for each workload."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -67,17 +73,17 @@ class Holds:
         return iter(list(self._by_workload.values()))
 
     def get(self, id_: str) -> Reservation | None:
-        """Return what is held for a workload."""
+        """Return the reservation of a workload."""
         return self._by_workload.get(id_)
 
     def against(self, workload: Workload) -> list[Reservation]:
-        """Return what is held from a workload unless it ends in time."""
+        """Return the reservations that apply to a workload unless it ends in time."""
         if any(member.stage is not Stage.PENDING for member in workload.members.values()) and needed_now(workload):
-            return []  # what a gang that runs has lost: all of it waits for that
+            return []  # replacing what a running gang has lost: the whole gang is blocked until then
         return [one for one in self if one.workload != workload.id and one.priority >= workload.priority]
 
     def put(self, reservation: Reservation) -> None:
-        """Hold nodes for a workload, in place of any that are; it keeps its standing among others."""
+        """Reserve nodes for a workload, in place of any earlier ones; the number of its reservation stays the same."""
         known = self._by_workload.get(reservation.workload)
         if known is not None:
             reservation.number = known.number
@@ -89,7 +95,7 @@ class Holds:
         self._changes += 1
 
     def drop(self, id_: str) -> Reservation | None:
-        """Hold nothing for a workload any longer: others may use it."""
+        """Drop the reservation of a workload: other workloads may use the nodes."""
         known = self._by_workload.pop(id_, None)
         if known is not None:
             self.count_nobody()
@@ -99,16 +105,16 @@ class Holds:
         return known
 
     def let_in(self, reservation: Reservation, uid: str, node: str, name: str) -> None:
-        """Note a pod that uses a held node meanwhile: it is waited for as well."""
+        """Record a pod that backfills a reserved node: the reservation waits for it as well."""
         reservation.waits[uid] = (node, name)
         self._changes += 1
 
     def tells(self, applying: Sequence[Reservation]) -> Hashable:
-        """Return what tells these reservations from any other set of them; None for no reservation."""
+        """Return an identifier of this set of reservations; None if it is empty."""
         return (self._changes, *(one.number for one in applying)) if applying else None
 
     def count_for(self, applying: Sequence[Reservation]) -> Hashable:
-        """Charge these reservations and no other; return what tells them from any other set of them."""
+        """Charge these reservations and no others; return an identifier of this set."""
         told = self.tells(applying)
         if told is None:
             self.count_nobody()
@@ -126,7 +132,7 @@ class Holds:
         return told
 
     def count_nobody(self) -> None:
-        """Take back all charges."""
+        """Remove all charges."""
         for row, amounts in self._charged:
             self._world.count(row, amounts, None, -1)
         self._charged.clear()
@@ -162,7 +168,10 @@ class Holds:
         return [ReservationShare(row, dict(one.nodes[node]), pods[node]) for row, node in rows if row is not None]
 
     def lacking(self, one: Reservation, *others: Reservation) -> dict[str, Amounts]:
-        """Return what of each held node the pods that are waited for don't hold; ``others`` take of them as well."""
+        """Return what a reservation takes of each node beyond what the pods that it waits for hold.
+
+        What ``others`` take of the same nodes is added, and the pods that they wait for count as well.
+        """
         held: dict[str, dict[int, int]] = {}
         waits = {uid: node for some in (one, *others) for uid, (node, _) in some.waits.items() if node in one.nodes}
         for uid, node in waits.items():

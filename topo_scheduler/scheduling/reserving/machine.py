@@ -1,16 +1,23 @@
-"""Reservation with backfill, as a machine without I/O: for whom nodes are held, which, and who may use them.
+"""Reservation with backfill, as a state machine without I/O: which workloads get which nodes, and which others use
+them.
 
-Of each priority the workloads that have waited longest are given the place that comes free first (`reservation`), a
-few at a time. It is theirs until they are placed, anywhere, or gone. What keeps others off is in `holds`; it does not
-apply to those of higher priority, to members that a running gang has lost, and to those who are expected to end in
-time. In time is before the moment that was expected when the nodes were chosen: once that has passed nobody is let in
-any more, so nobody who runs longer than he said delays the holder but those who were there by then.
+In each priority, the workloads that have been pending longest get a reservation (`reservation`), a few at a time. They
+get the place that comes free first. A workload keeps its reservation until it is placed, anywhere, or deleted. `holds`
+describes how a reservation excludes other workloads. It does not apply to these:
 
-A reservation is looked at again when something became free or changed, at a pace that follows what looking costs. It
-moves to other nodes when its own can no longer be had, or others are clearly earlier. Each such choice doubles what the
-next must gain, and how long it is waited where no end is known. So a workload does not follow estimates that are wrong
-from place to place: once it has waited for longer than anybody runs it stays, and all that are there have ended when
-the longest of them has. Nothing of it is stored: after a restart nodes are chosen anew.
+- workloads of higher priority,
+- members that a running gang has lost,
+- workloads that are expected to end in time.
+
+In time means before the end that was expected when the nodes were chosen. After that time no workload may backfill any
+more. So pods that run longer than they declared delay the reservation only if they were there by then.
+
+The scheduler checks a reservation again when something became free or changed, at a pace that follows the cost of
+checking. A reservation moves to other nodes when its own are no longer possible, or others are clearly earlier. Each
+such move doubles what the next one must gain, and how long the scheduler waits if no end is known. So a workload does
+not follow wrong estimates from place to place. Once it has been pending longer than any pod runs, it stays. All pods
+there have then ended when the longest of them has. Reservations are not stored: after a restart the scheduler chooses
+nodes again.
 """
 
 from collections import Counter
@@ -40,22 +47,28 @@ from topo_scheduler.state.resources import Amounts
 from topo_scheduler.state.workloads import Stage, Workload, Workloads
 
 PACE: Final = 2e-3
-"""Seconds to the next look for each pod that was looked at."""
+"""Seconds to the next check, for each pod that the last one examined."""
 LOOK_AGAIN, LOOK_AGAIN_MOST = 1.0, 30.0
-"""Seconds between two looks at least, and at most where something changed."""
+"""Minimum seconds between two checks, and the maximum if something changed."""
 MOST_PLANS: Final = 4
-"""Plans made in one look."""
+"""Maximum number of plans in one check."""
 MOST_DOUBLINGS: Final = 32
-"""Of what a move must gain: by then it is longer than anything runs."""
+"""Maximum number of doublings of what a move must gain: by then it is longer than any run."""
 VICTIMS_END_SECONDS: Final = 60.0
-"""Seconds within which pods that are evicted have ended, as a rule; who would end in time must do so from then on."""
+"""Seconds within which evicted pods usually end.
+
+A workload that evicts pods and should end in time is assumed to start only after that.
+"""
 VAIN, VAIN_MOST = 2.0, 120.0
-"""Seconds after which it is looked again for what there was nothing to hold for, doubled each time."""
+"""Seconds after which the scheduler tries again to reserve nodes for a workload for which it found none.
+
+The first is the initial pause, doubled each time, and the second its maximum.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _PendingWorkload:
-    """A workload without room, in its turn. ``text`` why, as it was told."""
+    """A workload without room, with its place in the queue. ``text`` is the reason that was reported."""
 
     priority: int
     since: float
@@ -69,7 +82,7 @@ class _PendingWorkload:
 
 @dataclass(slots=True)
 class _Vain:
-    """How often nothing was found to hold for a workload, on what state, and when it is looked for again."""
+    """How often no nodes were found for a workload, in which state, and when the scheduler tries again, in seconds."""
 
     times: int = 0
     blind: bool = False
@@ -79,7 +92,10 @@ class _Vain:
 
 @dataclass(slots=True)
 class _Look:
-    """What one look at all that wait has come to so far. ``at`` when the next is due whatever happens."""
+    """What one check of all pending workloads has done so far.
+
+    ``at`` is when the next check is due in any case, in seconds.
+    """
 
     plans: int = 0
     pods: int = 0
@@ -87,7 +103,7 @@ class _Look:
 
 
 class Reserving:
-    """Who waits for much room, and what is held for them."""
+    """The pending workloads that need much room, and their reservations."""
 
     def __init__(
         self, world: World, workloads: Workloads, attempts: Attempts, preempting: Preempting, spec: ReservationSpec
@@ -101,35 +117,36 @@ class Reserving:
         self._choosing = Choosing(world, attempts, preempting, self.holds, Endings(world, workloads, self.ends), spec)
         self._waiting: dict[str, _PendingWorkload] = {}
         self._looked_at = ""
-        """The workload that is looked at."""
+        """The workload that is being checked."""
         self._failed: dict[str, Backoff] = {}
-        """Workloads for which a look raised or took too much, and until when none is made."""
+        """Workloads for which a check raised or took too much, and until when they are not checked again."""
         self._vain: dict[str, _Vain] = {}
         self._given_up: dict[str, float] = {}
         """Workloads whose reservation expired, and until when they get no other."""
         self._barred: dict[str, float] = {}
-        """Namespaces of these, and until when their other workloads get none while others hold GPUs."""
+        """Namespaces of these workloads, and until when their other workloads get none while others hold GPUs."""
         self._idle: dict[str, tuple[float, float]] = {}
         """Namespaces whose last reservation ended without its workload being placed: when it had moved on, and ended.
 
-        What a tenant deletes and creates again holds nodes no longer than what stays."""
+        So a workload that a tenant deletes and creates again holds nodes no longer than one that stays.
+        """
         self._stubborn: set[str] = set()
-        """Pods that were waited for in vain, as they don't say when they end."""
+        """Pods without a declared end that a reservation waited for in vain."""
         self._let_in: list[Reservation] = []
-        """Of whose nodes the workload that is tried may use what is free, as it ends in time."""
+        """Reservations whose free room the workload of the current attempt may use, because it ends in time."""
         self._arrived = 0
         self._seen: Hashable = None
         self._at = inf
         self._not_before = -inf
         self._parts: Parts[tuple[Workload, str]] = Parts(world)
         self._now = 0.0
-        """The time of the part that is worked at."""
+        """The time of the current part."""
         self._left_at: Hashable = None
         self._moved = False
-        """Whether something happened between two parts."""
+        """Whether the state changed between two parts."""
 
     def configure(self, spec: ReservationSpec) -> None:
-        """Take over a new configuration."""
+        """Apply a new configuration."""
         self._parts.drop()
         if spec != self._spec:
             self._spec = self._choosing.spec = spec
@@ -141,11 +158,11 @@ class Reserving:
 
     @property
     def gpus(self) -> int:
-        """GPUs that are held for workloads that wait, those that others still use included."""
+        """GPUs that are reserved for pending workloads, including those that other pods still use."""
         return sum(held.gpus for held in self.holds)
 
     def is_large(self, workload: Workload) -> bool:
-        """Return whether nodes may be held for a workload that waits."""
+        """Return whether a pending workload may get a reservation."""
         pending = workload.at(Stage.PENDING)
         if not workload.gang:
             return any(member.cls.gpus > 1 for member in pending)
@@ -154,23 +171,28 @@ class Reserving:
     # ------------------------------------------------------------ attempts
 
     def count_for(self, workload: Workload, now: float) -> Hashable:
-        """Let what is held from a workload count; return what tells it from anything else that is held."""
+        """Charge the reservations that apply to a workload; return an identifier of this set."""
         self._let_in.clear()
         return self.holds.count_for(self._applying(workload, now)) if self.holds else None
 
     def shares(self, workload: Workload, now: float) -> list[ReservationShare]:
-        """Return what is held, once pods end that are waited for, from a workload that evicts some of them now."""
+        """Return the shares of the reservations that apply to a workload which evicts pods now.
+
+        They are what the reservations take once pods that they wait for have ended.
+        """
         started = now + VICTIMS_END_SECONDS
         return [share for held in self._against(workload, started)[0] for share in self.holds.shares(held)]
 
     def kept_from(self, workload: Workload, now: float) -> list[tuple[int, Amounts]]:
-        """Return what would be charged to which rows if a workload were tried now. Changes nothing."""
+        """Return what would be charged to which rows in an attempt for a workload now. Changes nothing."""
         row_of = self._world.nodes.row_of
         lacking = [item for held in self._against(workload, now)[0] for item in self.holds.lacking(held).items()]
         return [(row, amounts) for node, amounts in lacking if (row := row_of.get(node)) is not None and amounts]
 
     def placed(self, workload: Workload, decision: Decision) -> None:
-        """Note that a workload has a place: it waits no longer, and where it uses held nodes it is waited for."""
+        """Record that a workload has a place and is no longer pending. If it uses reserved nodes, they wait for it as
+        well.
+        """
         if self.holds and self.holds.drop(workload.id) is not None:
             self._idle.pop(workload.namespace, None)
         self.forget(workload.id)
@@ -180,7 +202,7 @@ class Reserving:
                     self.holds.let_in(held, seat.uid, seat.node, f"{seat.namespace}/{seat.name}")
 
     def parked(self, workload: Workload, decision: Decision, text: str, now: float) -> str:
-        """Note that a workload has no room; return what there is to add to the reason why it waits."""
+        """Record that a workload has no room; return what to add to the reason why it is pending."""
         if not self._spec.enabled:
             return ""
         self.refused(workload.id, order_of(workload) if decision.room_helps and self.is_large(workload) else None, text)
@@ -200,7 +222,9 @@ class Reserving:
         return kept_off(self._world.nodes, self.holds, applying, pending[0].cls, self._world.epoch, reader)
 
     def refused(self, id_: str, order: Order | None, text: str) -> None:
-        """Note that a workload has no room; ``order`` its turn, None where nothing is to be held for it."""
+        """Record that a workload has no room. ``order`` is its place in the queue, or None if it may get no
+        reservation.
+        """
         if not self._spec.enabled:
             return
         if order is None:
@@ -211,18 +235,20 @@ class Reserving:
         self._waiting[id_] = _PendingWorkload(order.priority, order.since, id_, text)
 
     def applying(self, order: Order, lasting: Lasting, now: float) -> list[Reservation]:
-        """Return what is held from a workload none of whose members runs, if it is started now. Changes nothing."""
+        """Return the reservations that apply to a workload without running members, if it is started now. Changes
+        nothing.
+        """
         others = [one for one in self.holds if one.workload != order.id and one.priority >= order.priority]
         end = self.ends.after(lasting, now) if others else now
         return [held for held in others if end > held.latest]
 
     def told(self, id_: str) -> str:
-        """Return what is held for a workload, in words; empty where nothing is."""
+        """Return a text about the reservation of a workload; empty if it has none."""
         held = self.holds.get(id_) if self.holds else None
         return holds_what(held, self._world.epoch, self._world.reader(held.namespace)) if held is not None else ""
 
     def forget(self, id_: str) -> None:
-        """Hold nothing for a workload that is placed or gone."""
+        """Drop the reservation of a workload that was placed or deleted, and forget the workload."""
         self._waiting.pop(id_, None)
         self._vain.pop(id_, None)
         self._given_up.pop(id_, None)
@@ -230,22 +256,25 @@ class Reserving:
         self._drop(id_)
 
     def _drop(self, id_: str) -> None:
-        """Hold nothing for a workload that has no place."""
+        """Drop the reservation of a workload that has no place."""
         if self.holds and (held := self.holds.drop(id_)) is not None:
             self._idle[held.namespace] = held.moved_on, self._now
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ checks
 
     def let_go(self) -> None:
-        """Hold nothing for workloads that are gone, or no longer to be placed."""
+        """Drop the reservations of workloads that were deleted, or that are no longer to be placed."""
         for held in self.holds if self.holds else ():
             if not waits(self._workloads.get(held.workload)):
                 self.forget(held.workload)
 
     def due(self, now: float, more: More = always) -> list[tuple[Workload, str]]:
-        """Hold nodes for who has waited long enough; return those for whom others are held now, and why they wait.
+        """Reserve nodes for workloads that have been pending long enough.
 
-        What is not done when there is ``more`` time no longer is gone on with at the next call.
+        Work that is not done when ``more`` reports that no time is left continues at the next call.
+
+        Returns:
+            The workloads for which other nodes are reserved now, and the reason why each is pending.
         """
         self.let_go()
         self._now = now
@@ -266,7 +295,7 @@ class Reserving:
         return news
 
     def failed(self, now: float) -> str:
-        """Give up a look that raised, and look no more for the workload it was at for a while; return its id."""
+        """Abandon a check that raised, and pause the checks of its current workload; return the id of that workload."""
         self._parts.drop()
         self.holds.count_nobody()
         self._let_in.clear()
@@ -279,11 +308,14 @@ class Reserving:
 
     @property
     def working(self) -> bool:
-        """Whether a look was begun and not ended."""
+        """Whether a check was started and has not ended."""
         return self._parts.going
 
     def _look(self) -> Iterator[tuple[Workload, str] | None]:
-        """Look at all that wait; yields after each part of the work, and for whom other nodes are held."""
+        """Check all pending workloads.
+
+        Yields None after each part of the work, and each workload for which other nodes are reserved with its reason.
+        """
         look = _Look()
         self._forget_old()
         served: Counter[int] = Counter()
@@ -301,7 +333,7 @@ class Reserving:
                 look.at = min(look.at, failed.until)
             elif one.id in self._waiting and not self._preempting.claims(one.id):
                 waited = one.since + self._spec.after
-                if waited > self._now:  # who comes later has waited less
+                if waited > self._now:  # workloads that come later have been pending for less time
                     look.at = min(look.at, waited)
                     done.add(one.priority)
                     continue
@@ -314,7 +346,7 @@ class Reserving:
         self._not_before = self._now + min(LOOK_AGAIN_MOST, max(LOOK_AGAIN, PACE * look.pods))
 
     def next_due(self) -> float | None:
-        """Return when `due` must be asked next."""
+        """Return when `due` must be called next."""
         if self._parts.going:
             return self._now
         if not self._waiting or not self._spec.enabled:
@@ -325,7 +357,7 @@ class Reserving:
     # ------------------------------------------------------------ one workload
 
     def _serve(self, workload: Workload, look: _Look) -> Generator[None, None, bool]:
-        """See that nodes are held for a workload, if any can be; return whether others are than before."""
+        """Reserve nodes for a workload if possible; return whether its reservation has changed."""
         now, held = self._now, self.holds.get(workload.id)
         if held is not None:
             return (yield from self._keep(workload, held, look))
@@ -344,7 +376,7 @@ class Reserving:
         if not self._still_waits(workload):
             return False
         if found is None:
-            # Others have their turn before it is tried again.
+            # Other workloads have their turn before the next try.
             vain.times += 1
             vain.blind, vain.state, vain.until = blind, state, self._now + doubled(VAIN, vain.times, VAIN_MOST)
             return False
@@ -354,7 +386,7 @@ class Reserving:
         return True
 
     def _keep(self, workload: Workload, held: Reservation, look: _Look) -> Generator[None, None, bool]:
-        """Look whether what is held is still what there is to wait for."""
+        """Check whether a reservation is still the best; return whether it has changed."""
         ledger, now = self._world.ledger, self._now
         for uid in [uid for uid, (node, _) in held.waits.items() if (e := ledger.get(uid)) is None or e.node != node]:
             _, name = held.waits.pop(uid)
@@ -385,7 +417,8 @@ class Reserving:
             look.at = min(look.at, max(now, start) + LATE if start < inf else held.since + blind_after)
             return False
         if stuck:
-            # Others may end where these don't; they are waited for again when there is nothing else.
+            # Pods elsewhere may end where these do not. If there is nothing else, the reservation waits for these
+            # again.
             self._stubborn = {uid for uid in self._stubborn if ledger.get(uid) is not None} | held.waits.keys()
             held.since = now
             if not self._choosing.shared(workload.namespace):
@@ -422,7 +455,7 @@ class Reserving:
         look.at = min(look.at, found.start + LATE if found.start < inf else found.since + blind_after)
 
     def _out_until(self, workload: Workload) -> float:
-        """Return until when a workload gets no reservation, as one expired."""
+        """Return until when a workload gets no reservation because one expired."""
         until = self._given_up.get(workload.id, -inf)
         if (barred := self._barred.get(workload.namespace, -inf)) > max(until, self._now):
             return barred if self._choosing.shared(workload.namespace) else until
@@ -435,38 +468,40 @@ class Reserving:
         self._idle = {namespace: one for namespace, one in self._idle.items() if one[1] > recent}
 
     def _loosened(self, workload: Workload, look: _Look) -> int:
-        """Return by how many levels ``relax-after`` has loosened a workload; when it does next, it is looked again."""
+        """Return by how many levels ``relax-after`` has relaxed a workload. When it does next, another check is due."""
         if not workload.request.relax_after:
             return 0
         members, layout, now = workload.at(Stage.PENDING)[: least_of(workload)], self._world.layout, self._now
         look.at = min(look.at, next_loosening(workload, members, layout, now) or inf)
         return wish_of(workload, members, layout, now).steps
 
-    # ------------------------------------------------------------ who is kept off
+    # ------------------------------------------------------------ excluded workloads
 
     def _applying(self, workload: Workload, now: float) -> list[Reservation]:
-        """Return what is held from a workload that is started now."""
+        """Return the reservations that apply to a workload that is started now."""
         applying, let_in = self._against(workload, now)
         self._let_in += let_in
         return applying
 
     def _against(self, workload: Workload, now: float) -> tuple[list[Reservation], list[Reservation]]:
-        """Return what is held from a workload that is started now, and what is not, as it ends in time."""
+        """Return the reservations that apply to a workload that is started now, and those that do not, as it ends in
+        time.
+        """
         others = self.holds.against(workload)
         if not others:
             return [], []
         end = self.ends.if_started(workload, now)
         return [held for held in others if end > held.latest], [held for held in others if end <= held.latest]
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ internals
 
     def _still_waits(self, workload: Workload) -> bool:
-        """Whether a workload that was looked at in parts is the one that waits."""
+        """Whether a workload that was checked in parts is the one that is pending."""
         return workload.id in self._waiting and self._workloads.get(workload.id) is workload and waits(workload)
 
     def _freed(self) -> Hashable:
         return self._world.improvements, self._world.runs.changes, self._world.promises.changes
 
     def _state(self) -> Hashable:
-        # Who came matters only where he may have taken what is held.
+        # New pods matter only if they may have taken reserved room.
         return self._freed(), self._arrived, self._world.ledger.occupied if self.holds else 0

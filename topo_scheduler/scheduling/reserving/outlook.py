@@ -1,4 +1,4 @@
-"""From the ledger to what a reservation is planned on, and from a plan to the reservation."""
+"""Converts the ledger to the input of a reservation plan, and a plan to a reservation."""
 
 from collections import Counter
 from collections.abc import Container, Generator, Sequence
@@ -16,7 +16,7 @@ from topo_scheduler.state.resources import Amounts
 from topo_scheduler.state.workloads import Member, Workload, Workloads
 
 PART: Final = 512
-"""Pods that are looked at in one part."""
+"""Pods that are processed in one part."""
 
 
 class Endings:
@@ -36,17 +36,17 @@ class Endings:
         not_of: str = "",
         not_after: float = inf,
     ) -> Generator[None, None, tuple[list[Ending], list[Ending]]]:
-        """Return the pods on some nodes of which it is known when they end, and others that do some time.
+        """Return the pods on some nodes whose end is known, and others that end at an unknown time.
 
         Yields after each part of them.
 
         Args:
-            usable: which rows are looked at.
-            left_out: pods that are not, by uid.
-            never: pods of which it is not believed that they end; None where none of the others are wanted.
+            usable: which rows to include.
+            left_out: pods to leave out, by uid.
+            never: pods that are assumed never to end; None to return none of the others.
             now: seconds.
             not_of: a namespace whose pods are left out of the others; empty for none.
-            not_after: of that namespace those are left out, too, that end later, in seconds.
+            not_after: pods of that namespace that end later are left out, too, in seconds.
         """
         dated: list[Ending] = []
         undated: list[Ending] = []
@@ -67,7 +67,7 @@ class Endings:
         return dated, undated
 
     def _arriving(self, uid: str) -> Occupant | None:
-        """Return who a pod is whose bind is on its way."""
+        """Return the victim information of a pod whose bind is in progress; None if it is unknown."""
         found = self._workloads.of_pod(uid)
         if found is None:
             return None
@@ -78,12 +78,12 @@ class Endings:
 def reservation_of(
     world: World, workload: Workload, groups: Sequence[tuple[object, list[Member]]], found: Prospect, now: float
 ) -> Reservation:
-    """Return what is to be held for a workload.
+    """Return the reservation for a workload.
 
     Args:
         world: the nodes and the fabric of the plan.
-        workload: whose plan it is.
-        groups: the members it was made for, by class.
+        workload: the workload of the plan.
+        groups: the members that the plan was made for, by class.
         found: the plan.
         now: seconds.
     """

@@ -1,11 +1,12 @@
-"""Where a workload that has no room would go first, if pods ended when they are expected to, and nobody else came.
+"""The earliest place for a workload that has no room, if pods end as expected and no others are added.
 
-The pods that are expected to end are taken away from a copy of the state, in order of their ends, and the ordinary
-planner is asked: the earliest moment at which it finds a place is found by bisection. That is exact as far as the ends
-are, for members that don't look at other pods; where they do, a place may exist a little earlier.
+The plan removes the pods that are expected to end from a copy of the state, in order of their ends. The ordinary
+planner then searches for a place, and bisection finds the earliest time at which there is one. The result is exact as
+far as the expected ends are, for members that do not depend on other pods. For members that do, a place may exist a
+little earlier.
 
-Where no such moment exists, pods that run to an end nobody knows are taken away as well, domain by domain: the domains
-in which fewest members lack room first, in each the nodes first on which such pods hold fewest GPUs.
+If there is no such time, the plan also removes pods without a known end, domain by domain. Domains in which the fewest
+members lack room come first. Within a domain, the nodes on which such pods hold the fewest GPUs come first.
 
 Source of the idea: Lifka, The ANL/IBM SP scheduling system, JSSPP 1995 (EASY backfilling), with domains of a fabric in
 place of a number of processors.
@@ -29,14 +30,14 @@ from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.resources import GPU, amount_in
 
 MOST_TRIALS: Final = 64
-"""How often the planner is asked for one plan; a gang that is seated member by member fewer times."""
+"""Maximum number of calls to the planner for one plan; lower for a gang that is placed member by member."""
 MOST_DOMAINS: Final = 16
-"""Domains that are looked at where ends are not known."""
+"""Maximum number of domains that are tried if ends are not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A bound pod and when it is expected to end, in seconds; infinite where that is not known."""
+    """A bound pod and when it is expected to end, in seconds; infinite if that is not known."""
 
     pod: Candidate
     end: float
@@ -44,7 +45,10 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """A place that comes free. ``start`` when all pods in ``waits`` have ended, infinite where that is not known."""
+    """A place that comes free.
+
+    ``start`` is when all pods in ``waits`` have ended, in seconds; infinite if that is not known.
+    """
 
     start: float
     placement: Placement
@@ -52,14 +56,14 @@ class Prospect:
 
 
 class CountingPlanner:
-    """The planner on a copy of the state, made now; counts how often it is asked."""
+    """The planner on a copy of the current state; counts its calls."""
 
     def __init__(self, planner: Planner, ask: PlacementQuery, layout: Layout, now: float) -> None:
-        """What of the planner's state is not copied, but for what pods hold, must not change as long as this is used.
+        """Copy what pods hold. The rest of the planner's state is shared, and must not change as long as this is used.
 
         Args:
-            planner: on the state as it is. Nothing of it is changed.
-            ask: what has no room.
+            planner: on the current state, which is not changed.
+            ask: the placement query that has no room.
             layout: the fabric.
             now: seconds.
         """
@@ -81,9 +85,9 @@ class CountingPlanner:
         """Return the least number of cuts after which there is a place, and that place. Yields after each part.
 
         Args:
-            leaving: all of them gone already, which makes room as ``placement`` shows.
-            cuts: how many of the pods are gone after each cut, ascending.
-            placement: the place when all are gone.
+            leaving: pods that have all left already, which makes room as ``placement`` shows.
+            cuts: how many of the pods have left after each cut, ascending.
+            placement: the place when all have left.
         """
         low, high = 0, len(cuts)
         while low < high and self.left > 0:
@@ -105,14 +109,14 @@ def plan_reservation(
 
     Args:
         asked: a planner on a copy of the state.
-        dated: pods of which it is known when they end.
-        undated: pods that end some time; used where the others don't suffice.
+        dated: pods whose end is known.
+        undated: pods that end at an unknown time; used if the others do not suffice.
 
     Returns:
-        None when there is no such place, or the workload has room already.
+        None if there is no such place, or the workload has room already.
 
     Raises:
-        PluginError: a plugin failed, so that nothing can be said.
+        PluginError: a plugin failed, so that there is no result.
     """
     dated = _in_order(dated)
     yield
@@ -132,7 +136,7 @@ def plan_reservation(
 
 
 def _in_order(dated: Sequence[Ending]) -> list[Ending]:
-    """Return pods in order of their ends, those that end at once in order of row and name."""
+    """Return pods in order of their ends, and those with the same end in order of row and name."""
     ends = np.array([one.end for one in dated], np.float64)
     rows = np.array([one.pod.row for one in dated], np.int64)
     order = np.lexsort((rows, ends))

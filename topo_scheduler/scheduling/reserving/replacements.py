@@ -1,8 +1,8 @@
-"""Seats that are held for pods which do not exist yet: for those that a controller makes in place of moved ones.
+"""Seats that are reserved for pods which do not exist yet: replacements that a controller makes for moved pods.
 
-A seat counts for others as a nominated pod does: for all of equal or lower priority, on its node. It is for the gang or
-the controller of the pod that leaves, and for its index where it has one. Who holds seats, and how long, is decided
-elsewhere; here nothing expires.
+A seat counts like a nominated pod: on its node, for all workloads of equal or lower priority. It belongs to the gang or
+the controller of the pod that leaves, and to its index if it has one. Other modules decide which seats are reserved,
+and for how long. Here no seat expires.
 """
 
 from collections import Counter
@@ -18,9 +18,10 @@ from topo_scheduler.state.workloads import Member, Workload
 
 @dataclass(frozen=True, slots=True)
 class ReservedSeat:
-    """A place on a node. ``pod`` uid of the one that leaves; ``requests`` amounts by name of the resource.
+    """A place on a node. ``pod`` is the uid of the pod that leaves; ``requests`` are amounts by name of the resource.
 
-    ``workload`` is what a replacement belongs to where it is a ``gang``; otherwise it is known by its ``controller``.
+    ``workload`` is the workload of a replacement if it is a ``gang``. Otherwise ``controller`` identifies the
+    replacement.
     """
 
     migration: str
@@ -36,25 +37,25 @@ class ReservedSeat:
 
     @property
     def id(self) -> str:
-        """Tells it from all others, and from pods."""
+        """Identifies the seat among all seats and pods."""
         return f"seat:{self.migration}:{self.pod}"
 
     def is_for(self, workload: Workload) -> bool:
-        """Whether a pod of a workload may take it."""
+        """Whether a pod of a workload may take the seat."""
         if self.gang or workload.gang:
             return self.workload == workload.id
         return (self.namespace, self.controller) == (workload.namespace, workload.controller)
 
 
 class Replacements:
-    """All seats that are held for replacements."""
+    """All seats that are reserved for replacements."""
 
     def __init__(self, world: World, nominations: Nominations) -> None:
         self._world = world
         self._nominations = nominations
         self._seats: dict[str, ReservedSeat] = {}
         self.taken: dict[str, str] = {}
-        """Seats that were given away, by id, with the uid of the pod that took each."""
+        """Seats that were taken, by id, with the uid of the pod that took each."""
 
     def __bool__(self) -> bool:
         return bool(self._seats)
@@ -63,16 +64,16 @@ class Replacements:
         return len(self._seats)
 
     def holds(self, id_: str) -> bool:
-        """Return whether a seat is held."""
+        """Return whether a seat is reserved."""
         return id_ in self._seats
 
     def knows(self, migration: str) -> bool:
-        """Return whether anything is held or remembered for a Migration."""
+        """Return whether any seat is reserved or remembered for a Migration."""
         prefix = f"seat:{migration}:"
         return any(id_.startswith(prefix) for id_ in (*self._seats, *self.taken))
 
     def keep(self, migration: str, seats: Sequence[ReservedSeat]) -> None:
-        """Hold these seats for a Migration and no other; none where it is over."""
+        """Reserve these seats for a Migration and no others; none if it is over."""
         wanted = {seat.id: seat for seat in seats}
         for id_ in [id_ for id_, one in self._seats.items() if one.migration == migration]:
             if wanted.get(id_) != self._seats[id_]:
@@ -87,24 +88,24 @@ class Replacements:
                 self._nominations.put(Nomination(id_, seat.node, seat.priority, self._amounts(seat), None))
 
     def gpus(self) -> dict[str, int]:
-        """Return how many GPUs are held on each node that has seats with any."""
+        """Return how many GPUs are reserved on each node that has seats with any."""
         found: Counter[str] = Counter()
         for seat in self._seats.values():
             found[seat.node] += amount_in(self._amounts(seat), GPU)
         return {node: count for node, count in found.items() if count}
 
     def own(self, workload: Workload) -> Mapping[str, object]:
-        """Return the seats a workload may take, which do not stand in its own way."""
+        """Return the seats that a workload may take, which do not block it."""
         return {id_: seat for id_, seat in self._seats.items() if seat.is_for(workload)}
 
     def rows_for(self, workload: Workload, members: Sequence[Member]) -> dict[str, int]:
-        """Return the rows of seats for members, by uid; empty where not each of them has one."""
+        """Return the rows of seats for members, by uid; empty if any of them has none."""
         free = sorted((seat for seat in self._seats.values() if seat.is_for(workload)), key=lambda seat: seat.id)
         if not free:
             return {}
         row_of = self._world.nodes.row_of
         found: dict[str, int] = {}
-        # Who has a number takes the seat of that number; the others take what is left.
+        # A member with an index takes the seat of that index; the others take seats without an index.
         for exact in (True, False):
             for member in members:
                 if member.uid in found:
@@ -121,7 +122,7 @@ class Replacements:
         for seated in decision.seats:
             index = workload.members[seated.uid].index
             fits = [id_ for id_, seat in mine.items() if seat.index in (None, index)]
-            # Its own seat first; placed elsewhere, it needs none of the others' either.
+            # Its own seat comes first. A member that was placed elsewhere needs none of the seats of the others either.
             fits.sort(key=lambda id_: (mine[id_].node != seated.node, mine[id_].index != index, id_))
             if fits:
                 self._drop(fits[0])
@@ -140,5 +141,5 @@ class Replacements:
 
 
 def requests_of(names: Sequence[str], amounts: Amounts) -> dict[str, int]:
-    """Return amounts by name of the resource, as a Migration keeps them; the account of all GPUs comes along."""
+    """Return amounts by name of the resource, as a Migration stores them, including the total of all GPUs."""
     return {names[column]: amount for column, amount in amounts}

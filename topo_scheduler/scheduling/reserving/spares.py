@@ -1,13 +1,19 @@
-"""Warm spares: in each leaf some nodes are kept from workloads, so that there is room when others fail.
+"""Warm spares: in each leaf some nodes are kept free of workloads, so that there is room when other nodes fail.
 
-Which nodes these are follows from what there is, and from nothing else: of the nodes of a kind that are well, those on
-which pods that are not to give way hold fewest GPUs, then fewest such pods, then on which the others hold fewest, then
-in the order of the fabric. So a free node is kept where there is one. Where there is none the emptiest is, and becomes
-free as its pods end, as no others come: nobody is evicted to make a spare.
+The choice depends only on the current state. Of the healthy nodes of a kind, the scheduler keeps those that come first
+in this order:
 
-Kept nodes are a filter like any other, by a column of the node table. Workloads of lower priority than is configured
-don't have it, unless their pods are bare, nor what a running gang has lost, nor pods of DaemonSets. Replacements sit in
-seats without it.
+- fewest GPUs held by pods that must not be evicted from a spare node,
+- fewest such pods,
+- fewest GPUs held by pods that borrow the node, then fewest of these pods,
+- the order of the fabric.
+
+So the scheduler keeps a free node if there is one. Otherwise it keeps the emptiest node, which becomes free as its pods
+end, because no others are placed there. The scheduler evicts no pod to make a spare.
+
+Kept nodes are a filter like any other, by a column of the node table. The filter does not apply to workloads below a
+configured priority, unless their pods are bare. Nor does it apply to what a running gang has lost, or to pods of
+DaemonSets. Replacements use seats without this filter.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -33,7 +39,11 @@ Kind = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """Who uses a node: thousandths of GPUs and pods, of those that stay and of those that would give way."""
+    """The use of a node: thousandths of GPUs and pods.
+
+    ``gpus`` and ``pods`` count the pods that stay. ``lent_gpus`` and ``lent_pods`` count those that borrow the node,
+    which recovery may evict.
+    """
 
     gpus: int = 0
     pods: int = 0
@@ -51,7 +61,10 @@ NOBODY: Final = Use()
 
 @dataclass(frozen=True, slots=True)
 class LeafSpares:
-    """How a leaf stands. ``wanted`` nodes kept; of these ``free``, or ``lent``; on the others GPUs are yet in use."""
+    """The spares of a leaf. ``wanted`` is the number of nodes kept.
+
+    Of these, ``free`` nodes are free and ``lent`` nodes are lent. On the others, GPUs are still in use.
+    """
 
     path: Path
     wanted: int
@@ -60,7 +73,7 @@ class LeafSpares:
 
 
 class Spares:
-    """Chooses which nodes are kept, and tells who is kept off. Costs nothing while none are configured."""
+    """Chooses which nodes are kept, and which workloads may not use them. Costs nothing if none are configured."""
 
     def __init__(
         self,
@@ -88,7 +101,7 @@ class Spares:
         return self.spec.per_leaf > 0
 
     def configure(self, spec: SparesSpec) -> None:
-        """Take over a new configuration."""
+        """Apply a new configuration."""
         if spec != self.spec:
             self.spec = spec
             self._layout = None
@@ -96,12 +109,12 @@ class Spares:
                 self._keep({})
 
     def avoid(self, names: Iterable[str]) -> None:
-        """Take these nodes for unfit: nothing would be planned onto them."""
+        """Treat these nodes as unfit: a placement would not use them."""
         avoided = frozenset(names)
         if avoided != self._avoided:
             self._avoided, self._layout = avoided, None
 
-    # ------------------------------------------------------------ who is kept off
+    # ------------------------------------------------------------ excluded workloads
 
     def closed_to(self, workload: Workload) -> bool:
         """Return whether a workload may not use nodes that are kept."""
@@ -111,16 +124,16 @@ class Spares:
         if workload.controller.startswith("DaemonSet "):
             return False
         running = any(member.stage is not Stage.PENDING for member in members)
-        return not (running and needed_now(workload))  # what a gang that runs has lost: this is recovery
+        return not (running and needed_now(workload))  # recovery of what a running gang has lost is exempt
 
     def may_borrow(self, priority: int) -> bool:
-        """Return whether pods of a priority may use nodes that are kept, if controllers make them again."""
+        """Return whether pods of a priority may use nodes that are kept, if controllers recreate these pods."""
         return priority < self.spec.lend_below_priority
 
-    # ------------------------------------------------------------ which nodes
+    # ------------------------------------------------------------ choice of nodes
 
     def settle(self) -> None:
-        """Choose anew where anything changed since the last call."""
+        """Choose again where anything changed since the last call."""
         if not self.configured:
             return
         world, layout = self._world, self._world.layout
@@ -142,12 +155,12 @@ class Spares:
             self._keep({**self._kept, **fresh})
 
     def lent(self) -> list[int]:
-        """Return the rows of kept nodes on which nobody is but pods that would give way, in order."""
+        """Return the rows of kept nodes on which all pods borrow the node, and at least one does, in order."""
         found = (row for rows in self._kept.values() for row in rows)
         return sorted(row for row in found if (use := self._used(row)).lent_pods and not use.gpus)
 
     def leaves(self) -> list[LeafSpares]:
-        """Return how each leaf stands in which nodes are kept, in the order of their paths."""
+        """Return the spares of each leaf in which nodes are kept, in the order of their paths."""
         found = []
         for path, rows in sorted(self._kept.items()):
             uses = [self._used(row) for row in rows]
@@ -165,10 +178,10 @@ class Spares:
             found |= {(path, "wanted"): leaf.wanted, (path, "free"): leaf.free, (path, "lent"): leaf.lent}
         return found
 
-    # ------------------------------------------------------------ inside
+    # ------------------------------------------------------------ internals
 
     def _changed(self, promised: Mapping[str, int]) -> Collection[int] | None:
-        """Return the rows of which anything may have changed, None for all."""
+        """Return the rows that may have changed, None for all."""
         nodes = self._world.nodes
         facts, capacity = nodes.facts_changes.since(self._facts_at), nodes.capacity_changes.since(self._capacity_at)
         self._facts_at, self._capacity_at = nodes.facts_changes.position, nodes.capacity_changes.position
@@ -212,11 +225,11 @@ class Spares:
         return Use(gpus, pods, lent_gpus, lent_pods) if pods or lent_pods or gpus else NOBODY
 
     def _gives_way(self, uid: str, entry: LedgerEntry) -> bool:
-        """Return whether a pod would leave a kept node; not bare ones, nor those of other schedulers."""
+        """Return whether recovery may evict a pod from a kept node; not bare pods, nor those of other schedulers."""
         if (occupant := entry.occupant) is not None:
             ours = occupant.scheduler == self._scheduler_name and occupant.controlled
             return ours and self.may_borrow(occupant.priority)
-        found = self._workloads.of_pod(uid)  # it is on its way there
+        found = self._workloads.of_pod(uid)  # its bind is in progress
         return found is not None and found[1].controlled and self.may_borrow(found[1].priority)
 
     def _keep(self, chosen: Mapping[Path, tuple[int, ...]]) -> None:

@@ -1,4 +1,4 @@
-"""What is told of nodes that are held: to the workload they are held for, and to those they are held from."""
+"""Messages about reserved nodes, for the workload with the reservation and for the workloads that it excludes."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -13,9 +13,9 @@ from topo_scheduler.state.nodes import NodeTable
 
 
 def holds_what(held: Reservation, epoch: float, reader: str = "") -> str:
-    """Return what is held for a workload, until about when, and which pods it waits for.
+    """Return what is reserved for a workload, until about when, and which pods it waits for.
 
-    ``epoch`` what makes seconds since the epoch of the times of the reservation; ``reader`` see `few_for`.
+    ``epoch`` converts the times of the reservation to seconds since the epoch when added; for ``reader`` see `few_for`.
     """
     names = sorted(name for _, name in held.waits.values())
     own = sum(name.startswith(f"{reader}/") for name in names) if reader else len(names)
@@ -27,14 +27,14 @@ def holds_what(held: Reservation, epoch: float, reader: str = "") -> str:
 
 
 def expected(held: Reservation, epoch: float) -> str:
-    """Return when held nodes are expected to be free, in words."""
+    """Return a text for when reserved nodes are expected to be free."""
     if held.start == inf:
         return "it is not known when it will be free"
     return f"expected free at about {moment(held.start + epoch)}"
 
 
 def moment(wall: float) -> str:
-    """Return a moment in words; ``wall`` seconds since the epoch."""
+    """Return a time as text; ``wall`` is in seconds since the epoch."""
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
@@ -46,9 +46,9 @@ def kept_off(
     epoch: float,
     reader: str = "",
 ) -> str:
-    """Return how many nodes would have room for a pod of a class if they were not held for others.
+    """Return how many nodes would have room for a pod of a class if they were not reserved for others.
 
-    ``applying`` what is held from it, as it is charged now; ``reader`` see `few_for`.
+    ``applying`` are the reservations that apply to the pod, as charged now. For ``reader`` see `few_for`.
     """
     charged = holds.charged()
     told = []
