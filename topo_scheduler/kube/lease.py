@@ -1,17 +1,19 @@
-"""Only one may lead: a Lease of coordination.k8s.io, with fail-stop.
+"""Leader election with fail-stop, by a Lease of coordination.k8s.io.
 
-A lease is not a fence: nothing stops a leader that has lost it from sending a request, except itself. So what
-always holds here is that a leader stops in time. Its right to lead ends, by its own clock, ``hold_seconds``
-after it *sent* the last renewal that succeeded. At that moment ``fence``, which every write asks right before its bytes
-leave, refuses, and the body is cancelled. Others count the lease duration from when they *saw* that renewal, which is
-later. ``hold_seconds`` is shorter than the lease duration by more than clocks drift apart, and by ``flight_seconds`` on
-top of that: so long may the last write still be on its way to the API server, which gives it up at its deadline (see
-``fence``). Whoever takes a lease that has run out before its eyes therefore finds every write of the last leader done,
-or never to be done. ``quiet_seconds()`` says for how long that is not so in the cases that are left.
+A lease is not a fence: only the leader itself can stop its own requests after it has lost the lease. The guarantee
+here is therefore that a leader stops in time. Its right to lead ends, by its own clock, ``hold_seconds`` after it
+*sent* the last successful renewal. At that moment ``fence``, which every write checks right before its bytes leave,
+refuses, and the elector cancels the body.
 
-Nothing here compares the clocks of two machines: another's lease has expired when its record has not changed
-before our eyes for as long as it is valid. Our own clock also counts the time a machine was suspended, where
-the system can tell.
+Other candidates count the lease duration from when they *saw* that renewal, which is later. ``hold_seconds`` is
+shorter than the lease duration by more than the clocks can drift apart. It is shorter by another ``flight_seconds``,
+in which the last write may still travel to the API server. The API server abandons that write at its deadline (see
+``fence``). When a candidate has observed a lease until it expired, every write of the last leader is therefore done,
+or will never be done. ``quiet_seconds()`` covers the remaining cases: it returns the seconds until this is true.
+
+The elector never compares the clocks of two machines. Another candidate's lease has expired when this process has
+seen no change of the record for the lease duration. Our own clock also counts the time for which the machine was
+suspended, where the system can report it.
 """
 
 import asyncio
@@ -34,36 +36,38 @@ from topo_scheduler.kube.times import micro_time
 logger = logging.getLogger(__name__)
 
 FLIGHT_SHARE = 0.2
-"""The share of the lease duration that writes may be on their way to the API server, up to ``FLIGHT_SECONDS``."""
+"""Share of the lease duration for which writes may travel to the API server, up to ``FLIGHT_SECONDS``."""
 
 LOOK_SECONDS = 1.0
-"""Longest pause between two looks of a standby: what it sees late, it takes over late."""
+"""Longest pause between two reads of the Lease by a standby, in seconds; it bounds the delay of a failover."""
 
 RUSH_SECONDS = 0.2
-"""Standbys try to take a lease that has run out within this time, so that they do not act in step."""
+"""Standbys try to take an expired lease at a random moment within this many seconds, so that they do not act in
+step.
+"""
 
 RELEASED_SECONDS = 1
-"""Lease duration that a leader writes when it releases the lease, as client-go does.
+"""Lease duration, in seconds, that a leader writes when it releases the lease, as client-go does.
 
 An empty holder with another duration was written by hand: the leader may not have noticed yet.
 """
 
 LONGEST_SECONDS = 3600.0
-"""Longest lease duration of another that is believed."""
+"""Cap, in seconds, on the lease duration that another candidate wrote."""
 
 RELEASE_SECONDS = 5.0
-"""A lease that cannot be released in this time expires by itself."""
+"""Seconds allowed for a release; a lease that is not released in time expires by itself."""
 
 LAST_MOMENT = 0.05
-"""Seconds before the end at which no further renewal is tried and the body is told."""
+"""Seconds before the end at which renewals stop and the elector cancels the body."""
 
 NEVER = float("-inf")
 
 
 class Lease(msgspec.Struct):
-    """A Lease as it is on the server; without a resourceVersion, one that does not exist.
+    """A Lease as the server has it; one without a resourceVersion does not exist.
 
-    Kept as it came, since a PUT must not lose what others wrote on it.
+    All fields are kept as received, since a PUT must not lose what other clients wrote.
     """
 
     metadata: dict[str, Any] = {}
@@ -71,7 +75,7 @@ class Lease(msgspec.Struct):
 
     @property
     def holder(self) -> str:
-        """Who holds it; empty if nobody."""
+        """The identity of the holder; empty if there is none."""
         return self.spec.get("holderIdentity") or ""
 
     @property
@@ -90,7 +94,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def boot_time() -> float:
-    """A monotonic clock that goes on while the machine sleeps, where there is one."""
+    """Return the seconds of a monotonic clock that also counts machine suspension, where the system has one."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
@@ -115,7 +119,7 @@ class LeaderElector:
             raise ValueError("leader election needs leaseDuration > renewDeadline > 1.2 x retryPeriod > 0")
         self.identity = identity
         self.leader = ""
-        """Who leads, as last seen; empty if nobody."""
+        """The leader as last seen; empty if there is none."""
         self.transitions = 0
         self.found_none = False
         """Whether there was no Lease when it was taken: this is the first leader, or the Lease was deleted."""
@@ -127,8 +131,8 @@ class LeaderElector:
             flight_seconds=flight_seconds,
             clock=clock,
         )
-        """Asks this lease before each write."""
-        self._client = client.fenced(UNFENCED)  # the Lease protects others, and itself by its resourceVersion
+        """Checks this lease before each write."""
+        self._client = client.fenced(UNFENCED)  # the Lease protects other writes, and itself by its resourceVersion
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases"
         self._path = f"{self._collection}/{segment(name)}"
         self._names = {"name": name, "namespace": namespace}
@@ -138,19 +142,19 @@ class LeaderElector:
         self._clock = clock
         self._wall = wall
         self._until = NEVER
-        self._ended = NEVER  # when the last right to lead that we had ended, at the latest
+        self._ended = NEVER  # when our last right to lead ended, at the latest
         self._quiet_at = NEVER
-        self._current: Lease | None = None  # as our last write left it; None if what is on the server is not known
-        self._notes: dict[str, str] = {}  # annotations that are written with each renewal
-        self._observed: Lease | None = None  # another's …
+        self._current: Lease | None = None  # as our last write left it; None if the server's state is unknown
+        self._notes: dict[str, str] = {}  # annotations that each renewal writes
+        self._observed: Lease | None = None  # another candidate's lease …
         self._observed_at = NEVER  # … and since when it has not changed
 
     def left(self) -> float:
-        """Seconds for which we may still act as the leader; 0 or less if we may not."""
+        """Seconds for which this process may still act as the leader; 0 or less if it may not."""
         return self._until - self._clock()
 
     def holds(self) -> bool:
-        """Whether we may act as the leader at this very moment."""
+        """Return whether this process may act as the leader at this moment."""
         return self.left() > 0
 
     def note(self, name: str, text: str) -> None:
@@ -163,19 +167,21 @@ class LeaderElector:
         return text if isinstance(text, str) else ""
 
     def quiet_seconds(self) -> float:
-        """Seconds from now until no write of an earlier leader can take effect any more; 0 or less if none can now.
+        """Return the seconds until no write of an earlier leader can take effect any more; 0 or less if none can now.
 
-        None if the earlier leader released the lease, or the lease ran out before our eyes. If it was ours, until the
-        last right to lead has ended. A lease duration from when we found no Lease: it may have been deleted under a
-        leader, which can't know before its next renewal.
+        0 or less also if the earlier leader released the lease, or this process observed it until it expired. If
+        this process was the leader, the time ends ``flight_seconds`` after its last right to lead. If there was no
+        Lease, the time is one lease duration. Such a Lease may have been deleted under a leader, which notices only
+        at its next renewal.
         """
         return self._quiet_at - self._clock()
 
     async def run(self, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run ``body`` while leading, again each time the lease is won; return when it returns.
 
-        On loss the body is cancelled, and once it has ended we contend again. When the body ends by itself,
-        or ``run`` is cancelled, the lease is renewed until the body is through, and then released.
+        On loss of the lease, the elector cancels the body and contends again once the body has ended. If the body
+        ends by itself, or ``run`` is cancelled, the elector renews the lease until the body has ended. Then it
+        releases the lease.
         """
         while True:
             await self._acquire()
@@ -187,7 +193,7 @@ class LeaderElector:
     # ------------------------------------------------------------ leading
 
     async def _lead(self, body: Callable[[], Coroutine[Any, Any, None]]) -> bool:
-        """Whether the body ended by itself; False if the lease was lost."""
+        """Return whether the body ended by itself; False if the lease was lost."""
         work = asyncio.create_task(body(), name="leader")
         keeper = asyncio.create_task(self._keep(), name="lease")
         interrupted = await _wait(work, keeper)
@@ -208,9 +214,9 @@ class LeaderElector:
         return ended
 
     async def _settle(self) -> bool:
-        """Hold the lease until no write of ours can take effect any more; whether we were cancelled meanwhile.
+        """Hold the lease until no write of ours can take effect any more; return whether we were cancelled meanwhile.
 
-        Cancelled, it is not released: others wait until it runs out.
+        If cancelled, the elector does not release the lease: other candidates wait until it expires.
         """
         try:
             await asyncio.sleep(max(0.0, min(self.fence.unsettled_seconds(), self.left())))
@@ -234,9 +240,13 @@ class LeaderElector:
         logger.warning("lease not renewed within %g s", self.hold_seconds)
 
     async def _renew(self) -> bool:
-        """False if somebody else leads; raises if that cannot be told."""
+        """Return False if another candidate leads.
+
+        Raises:
+            KubeError: it is unknown who holds the lease.
+        """
         for _ in range(3):
-            # A conflict can be the work of our own last renewal, whose answer was lost: look, then repeat.
+            # A conflict can result from our own last renewal, whose answer was lost: read the Lease, then repeat.
             current = self._current or await self._read()
             if current.holder != self.identity and current.version:
                 self.leader = current.holder
@@ -249,7 +259,7 @@ class LeaderElector:
         raise Undecodable(f"the lease {self._path} changes faster than it can be renewed")
 
     async def _release(self) -> None:
-        """Let others have it at once. Here nothing may be under way any more."""
+        """Release the lease at once. No write may be in progress any more."""
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
                 await retried(self._give_up, seconds=RELEASE_SECONDS, passing=_passes)
@@ -289,7 +299,7 @@ class LeaderElector:
             await asyncio.sleep(self._pause())
 
     def _look_back(self, current: Lease) -> None:
-        """Find out until when writes of an earlier leader may take effect, of a lease that we are about to take."""
+        """Compute until when writes of an earlier leader may take effect, for a lease that we are about to take."""
         now = self._clock()
         self.found_none = not current.version
         self._quiet_at = self._ended + self.fence.flight_seconds
@@ -297,26 +307,29 @@ class LeaderElector:
             self._quiet_at = max(self._quiet_at, now + self._duration)
 
     def _pause(self) -> float:
-        """Seconds until the next look at the lease: often, and right when it runs out."""
+        """Return the seconds until the next read of the lease: often, and right at its expiry."""
         pause = min(LOOK_SECONDS, self._retry_period) * random.uniform(0.5, 1.0)
         runs_out = self._runs_out() - self._clock()
         return runs_out + random.uniform(0.0, RUSH_SECONDS) if 0 < runs_out < pause else pause
 
     def _runs_out(self) -> float:
-        """When another's lease has run out, by our clock; in the past where there is none."""
+        """Return when another candidate's lease expires, by our clock; in the past where there is none."""
         if self._observed is None:
             return NEVER
         written = float(self._observed.spec.get("leaseDurationSeconds") or 0)
         return self._observed_at + max(self._duration, min(written, LONGEST_SECONDS))
 
     def _may_be_held(self, current: Lease) -> bool:
-        """Whether another may hold the lease: it names one, or whoever emptied the name did not release it."""
+        """Return whether another candidate may hold the lease.
+
+        It may if the lease names it, or if the name was removed without a release.
+        """
         if current.holder:
             return current.holder != self.identity
         return bool(current.version) and current.spec.get("leaseDurationSeconds") != RELEASED_SECONDS
 
     def _is_free(self, current: Lease) -> bool:
-        """Whether the lease may be taken: nobody's, ours, or another's whose time is up before our eyes."""
+        """Return whether the lease can be taken: it is free, ours, or another's that we observed until it expired."""
         now = self._clock()
         if self._may_be_held(current):
             # By version, not by renewTime: the holder's clock may stand still.
@@ -326,8 +339,8 @@ class LeaderElector:
                 if not current.holder:
                     logger.warning("the lease names no holder, but was not released: waiting until it runs out")
         elif current.version:
-            self._observed = None  # released, by whoever held it
-        # A lease that was deleted says nothing: who held it may not have noticed yet.
+            self._observed = None  # released by its holder
+        # A deleted lease proves nothing: its holder may not have noticed yet.
         return now >= self._runs_out()
 
     # ------------------------------------------------------------ the record
@@ -340,7 +353,9 @@ class LeaderElector:
         return decode(_lease, answer)
 
     async def _hold(self, current: Lease) -> None:
-        """Claim or renew: ours from the moment the request was sent, so that nobody's clock says longer."""
+        """Claim or renew the lease. It is ours from the moment the request was sent, so no other clock gives it
+        longer.
+        """
         spec: dict[str, Any] = {
             "holderIdentity": self.identity,
             "leaseDurationSeconds": math.ceil(self._duration),
@@ -355,7 +370,7 @@ class LeaderElector:
         self.transitions = written.spec.get("leaseTransitions") or 0
 
     async def _write(self, current: Lease, spec: dict[str, Any]) -> Lease:
-        """Compare and set; raises ``Conflict`` or ``NotFound`` if the lease is not as ``current`` any more."""
+        """Compare and set; raises ``Conflict`` or ``NotFound`` if the lease no longer equals ``current``."""
         self._current = None
         metadata = {key: value for key, value in current.metadata.items() if key != "managedFields"}
         if self._notes:
@@ -372,16 +387,16 @@ class LeaderElector:
         return self._current
 
     def _patience(self) -> float:
-        """Seconds for one request: while leading, not beyond the time left to lead."""
+        """Return the seconds for one request: while leading, not beyond the time left to lead."""
         left = self._until - self._clock()
         return min(self._request_seconds, left) if left > 0 else self._request_seconds
 
 
 async def _wait(*tasks: asyncio.Task[None]) -> bool:
-    """Wait until one has ended; whether we were cancelled meanwhile.
+    """Wait until one task has ended; return whether we were cancelled meanwhile.
 
-    With several that ends the wait. A single one has been told to end, and is waited for all the same:
-    nothing may be left running when the lease is given up.
+    With several tasks, a cancellation ends the wait. A single task is already cancelled, so the elector waits for
+    its end in any case. No task may be running when the lease is released.
     """
     interrupted = False
     while not any(task.done() for task in tasks):

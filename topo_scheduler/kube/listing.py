@@ -1,4 +1,4 @@
-"""Lists of objects, read once: nothing is watched, so any account that may list will do."""
+"""One-time lists of objects without a watch, so any account with the list permission suffices."""
 
 from typing import Final, TypeVar
 
@@ -21,10 +21,10 @@ async def list_all(
     """List all objects of a kind, page by page.
 
     Returns:
-        What decodes, and a message for each object that does not.
+        The decoded objects, and a message for each object that does not decode.
 
     Raises:
-        KubeError: no answer, or one that says no.
+        KubeError: no answer, or a refusal.
     """
     codec = Codec(resource)
     for last in (False, True):

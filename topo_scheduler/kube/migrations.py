@@ -1,9 +1,10 @@
-"""Read and write Migrations. Nothing here raises for what the server does, but for what it does not serve.
+"""Read and write Migrations. Writes return server failures in their result; reads raise ``KubeError``.
 
-A status is replaced whole, and only where the object is at the version that was seen: of two who write, one finds out.
+A write replaces the status as a whole, and only if the object still has the resourceVersion that was read. Of two
+concurrent writers, one gets a conflict.
 
-Tenants write Migrations, as large as etcd takes them where the definition has no caps yet. So pages have a cap in
-bytes, objects are decoded one at a time, and of one beyond the caps only its identity is returned.
+Tenants write Migrations, as large as etcd accepts where the definition has no caps yet. So pages have a cap in
+bytes, and objects are decoded one at a time. Of an object beyond the caps only the identity is returned.
 """
 
 import enum
@@ -46,12 +47,14 @@ TIMEOUT_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 20.0
 PAGE: Final = 500
 PAGE_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of a page at most; where it has more, pages of fewer objects are asked for. etcd takes 1.5 MiB an object."""
+"""Most bytes of a page; if a page has more, the reader requests pages of fewer objects. etcd takes 1.5 MiB an
+object.
+"""
 
 WRITES_AT_ONCE: Final = 8
-"""Each is answered with the whole object."""
+"""Concurrent writes. The answer to each is the whole object."""
 WRITES_OF_NAMESPACE: Final = 4
-"""Those of one namespace, whose webhooks may not answer."""
+"""Concurrent writes of one namespace, whose webhooks may not answer."""
 BEYOND_CAPS: Final = "BeyondCaps"
 
 _encode = msgspec.json.Encoder().encode
@@ -68,7 +71,7 @@ class _PhaseOnly(Base):
 
 
 class _Head(Base):
-    """What tells which Migration it is, and how far."""
+    """The identity of a Migration, and its phase."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     status: _PhaseOnly | None = None
@@ -86,7 +89,7 @@ _page = msgspec.json.Decoder(_MigrationPage)
 _head = msgspec.json.Decoder(_Head)
 _identity = msgspec.json.Decoder(_Identity)
 _BROKEN: Final = (msgspec.DecodeError, RecursionError)
-"""What decoders raise: the second of what is nested deeper than they look."""
+"""Errors that decoders raise; RecursionError for input nested too deeply."""
 
 
 class MigrationWrite(enum.Enum):
@@ -94,16 +97,16 @@ class MigrationWrite(enum.Enum):
 
     WRITTEN = "written"
     STALE = "stale"
-    """It was changed, deleted, or there already."""
+    """The object was changed or deleted, or already exists."""
     GONE = "gone"
-    """It does not exist any more."""
+    """The object does not exist any more."""
     FORBIDDEN = "forbidden"
     FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The outcome, the server's words for it, and the object as it is then where the server told it."""
+    """The outcome, the server's message, and the resulting object if the server returned it."""
 
     outcome: MigrationWrite
     message: str = ""
@@ -112,9 +115,9 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A Migration that does not decode, or has more than it may have: nothing is kept but who it is.
+    """A Migration that does not decode or exceeds the caps; only its identity is kept.
 
-    ``phase`` as it stands in its status, ``message`` which field is wrong, ``reason`` for machines.
+    ``phase`` is the one in its status, ``message`` names the wrong field, and ``reason`` is for machines.
     """
 
     namespace: str
@@ -137,16 +140,16 @@ class MigrationWriter:
         """Yield all Migrations, one decoded at a time; those that don't decode, or are too large, are logged.
 
         Raises:
-            NotFound: there is no such kind.
+            NotFound: the kind does not exist.
             KubeError: no answer, or another refusal.
         """
         async for raw in self._pages(MIGRATIONS.accept(listing=True)):
             yield read_migration(raw)
 
     async def identities(self) -> AsyncIterator[ObjectMeta]:
-        """Yield who the Migrations are, and their versions, without their content.
+        """Yield the metadata of all Migrations, without their content.
 
-        Raises as `each` does.
+        Raises the same errors as `each`.
         """
         async for raw in self._pages(IDENTITIES.accept(listing=True)):
             try:
@@ -194,13 +197,13 @@ class MigrationWriter:
     async def replace_status(
         self, namespace: str, name: str, uid: str, version: str, status: MigrationStatus
     ) -> WriteResult:
-        """Replace the status of a Migration of this uid, if it is still at this version."""
+        """Replace the status of the Migration with this uid, if it still has this resourceVersion."""
         metadata = {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": version}
         body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
         return await self._write(namespace, "PUT", MIGRATIONS.path(namespace, name, "status"), _encode(body))
 
     async def delete(self, namespace: str, name: str, uid: str, version: str) -> WriteResult:
-        """Delete a Migration of this uid, if it is still at this version."""
+        """Delete the Migration with this uid, if it still has this resourceVersion."""
         options = {"preconditions": {"uid": uid, "resourceVersion": version}}
         try:
             await self._send("DELETE", MIGRATIONS.path(namespace, name), _encode(options))
@@ -220,7 +223,7 @@ class MigrationWriter:
         except Conflict as error:
             return WriteResult(MigrationWrite.STALE, str(error))
         except NotFound as error:
-            # To create one fails so where the kind, or its namespace, is gone.
+            # A create fails like this if the kind or its namespace is gone.
             gone = (
                 MigrationWrite.GONE if error.details.get("name") else MigrationWrite.STALE
             )  # else the kind is not served
@@ -254,7 +257,7 @@ class MigrationWriter:
 
 
 def read_migration(raw: bytes | msgspec.Raw) -> Migration | Unreadable:
-    """Return a Migration, or what is known of one that does not decode or is beyond the caps, which is logged."""
+    """Return a Migration; or its identity if it does not decode or exceeds the caps, which is logged."""
     try:
         migration = _migration.decode(raw)
     except _BROKEN as error:
@@ -270,13 +273,13 @@ def read_migration(raw: bytes | msgspec.Raw) -> Migration | Unreadable:
         found = Unreadable(
             meta.namespace, meta.name, meta.uid, meta.resource_version, migration.status.phase, why, BEYOND_CAPS
         )
-    level = logging.DEBUG if found.phase == Phase.FAILED else logging.WARNING  # it is reported there already
+    level = logging.DEBUG if found.phase == Phase.FAILED else logging.WARNING  # its status reports the failure already
     logger.log(level, "Migration %s/%s can't be read: %s", found.namespace, found.name, found.message)
     return found
 
 
 def beyond_caps(migration: Migration) -> str:
-    """Return which field of a Migration has more than it may have, and what to do; empty where none has."""
+    """Return which field of a Migration exceeds its cap, and what to do; empty if none does."""
     spec, status = migration.spec, migration.status
     entries, characters = ("entries", "name fewer, in several Migrations"), ("characters", "shorten it")
     for field, count, most, (what, remedy) in (
@@ -299,7 +302,7 @@ def beyond_caps(migration: Migration) -> str:
 
 
 def _unreadable(raw: bytes | msgspec.Raw, message: str) -> Unreadable:
-    """Return what is known of a Migration that does not decode; without a name where not even its metadata does."""
+    """Return the known fields of a Migration that does not decode; no name if its metadata does not decode either."""
     for decoder in (_head, _identity):
         try:
             head = decoder.decode(raw)

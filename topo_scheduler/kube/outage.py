@@ -1,14 +1,14 @@
-"""When a trouble that lasts is written to the log: as it begins, at growing intervals, and once it is over."""
+"""Decides when to log a lasting failure: when it begins, at growing intervals, and once it is over."""
 
 from typing import Final
 
 FIRST_SECONDS: Final = 30.0
-"""From the first line to the second."""
+"""Seconds from the first line to the second."""
 LONGEST_SECONDS: Final = 1800.0
 
 
 class Outage:
-    """One trouble, reported by everybody whom it concerns. Times are in seconds of one clock."""
+    """One failure, shared by all components that it affects. Times are in seconds of one clock."""
 
     def __init__(self) -> None:
         self._began: float | None = None
@@ -16,7 +16,7 @@ class Outage:
         self._interval = FIRST_SECONDS
 
     def failed(self, now: float) -> bool:
-        """Report a failure; return whether a line is due."""
+        """Record a failure; return whether a log line is due."""
         if self._began is None:
             self._began, self._interval = now, FIRST_SECONDS
         elif now < self._next:
@@ -27,7 +27,7 @@ class Outage:
         return True
 
     def over(self, now: float) -> float | None:
-        """Report a success; return for how many seconds there was trouble, None where there was none."""
+        """Record a success; return how many seconds the failure lasted, None where there was none."""
         if self._began is None:
             return None
         began, self._began = self._began, None

@@ -1,4 +1,4 @@
-"""Owners of pods as values: links of a chain, answers about them, and how references are compared with objects."""
+"""Owners of pods as values: links of a chain, answers about them, and the comparison of references with objects."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ _OVER: Final = frozenset(("SuccessCriteriaMet", "Complete", "FailureTarget", "Fa
 
 @dataclass(frozen=True, slots=True)
 class ChainLink:
-    """A link of a chain. ``job`` is set for Jobs, whose size is part of what is asked for."""
+    """A link of a chain. ``job`` is set for Jobs, whose size is part of the resource request."""
 
     kind: str
     api_version: str
@@ -29,18 +29,18 @@ class ChainLink:
     deleting: bool = False
     """Whether it has a deletionTimestamp."""
     unreadable: str = ""
-    """Why it can't be read any more, and what to do; what is known is what it was before."""
+    """Why the owner can no longer be read, and what to do; the other fields keep their last known values."""
 
     halted: str = ""
-    """Why it runs nothing, where that was asked for: as its own object says, which is not watched."""
+    """Why it runs no pods, by its own object, if that was read; its watch does not report it."""
 
     @property
     def stopped(self) -> str:
-        """Why its controller deletes the pods below it although it stays; empty where it does not."""
+        """Why its controller deletes the pods below it although the owner stays; empty where it does not."""
         return _stopped(self.job) if self.job is not None else self.halted
 
     def differs(self, other: "ChainLink") -> bool:
-        """Whether something a placement may depend on has changed."""
+        """Return whether a field that a placement may depend on has changed."""
         return (
             self.annotations != other.annotations
             or self.labels != other.labels
@@ -54,35 +54,37 @@ class ChainLink:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """All owners there are, nearest first. ``broken`` says why the last one's own owner is not among them."""
+    """All existing owners, nearest first. ``broken`` gives the reason why the last one's own owner is missing."""
 
     owners: tuple[ChainLink, ...] = ()
     broken: str = ""
     forbidden: bool = False
-    """Whether it is broken for want of a permission, which deserves a Warning to the user."""
+    """Whether the chain is broken for lack of a permission, which deserves a Warning to the user."""
     gone: str = ""
-    """Which owner was deleted, is being deleted, suspended, or done: what is below it is deleted next."""
+    """Which owner was deleted, is being deleted, suspended, or done: the pods below it are deleted next."""
     deleted: str = ""
-    """The same of those that were deleted, or are being deleted, alone."""
+    """Like ``gone``, but only for owners that were deleted or are being deleted."""
     unconfirmed: bool = False
-    """Whether it is broken because nothing shows that an owner exists, as where the API server serves no such kind."""
+    """Whether the chain is broken because nothing proves that an owner exists, as if the API server serves no such
+    kind.
+    """
     unread: str = ""
-    """Why what is known of an owner may be outdated: it was read once, and can't be read any more."""
+    """Why the data of an owner may be outdated: it was read once, and can't be read any more."""
 
     @property
     def complaint(self) -> str:
-        """What deserves a Warning to the user: an owner that may not be read."""
+        """The reason for a Warning to the user: the scheduler lacks permission to read an owner."""
         return self.unread or (self.broken if self.forbidden else "")
 
     @property
     def doubt(self) -> str:
-        """Why it is not known what the pods below are part of; empty where all owners are known."""
+        """Why the workload of the pods below is unknown; empty where all owners are known."""
         return self.unread or self.broken
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """An owner of which nothing is known yet: ``fetch`` it."""
+    """An owner without a known answer yet: ``fetch`` it."""
 
     namespace: str
     reference: OwnerReference
@@ -90,14 +92,14 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The server's answer for an owner that is not there, or not for us."""
+    """The server's answer for an owner that does not exist, or that the scheduler may not read."""
 
     reason: str
     forbidden: bool = False
     gone: bool = False
-    """Whether it was deleted. A uid never comes back, so this answer is final, but where its kind is not served."""
+    """Whether it was deleted. A uid never comes back, so this answer is final unless its kind is not served."""
     unserved: bool = False
-    """Whether the API server does not serve its kind: not yet, or no more."""
+    """Whether the API server does not serve its kind: not yet, or no longer."""
 
 
 Key = tuple[str, str, str, str, str]
@@ -105,7 +107,7 @@ Key = tuple[str, str, str, str, str]
 
 
 def owner_of(resource: Resource[Any], item: Object) -> ChainLink:
-    """The owner that an object of the API server is."""
+    """Convert an object of the API server to an owner."""
     metadata = item.metadata
     metadata.annotations.pop(_BULKY, None)  # a copy of the whole object, kilobytes long
     slim(metadata)
@@ -124,13 +126,13 @@ def owner_of(resource: Resource[Any], item: Object) -> ChainLink:
 
 
 def _slimmed(job: Job) -> Job:
-    """Keep of a Job's conditions those that say that it is over."""
+    """Keep only the conditions of a Job that mark it as over."""
     job.status.conditions = [one for one in job.status.conditions if one.type in _OVER]
     return job
 
 
 def is_meant(owner: ChainLink, namespace: str, reference: OwnerReference) -> bool:
-    """Whether an owner is what a reference from this namespace says, beside the uid."""
+    """Return whether an owner matches a reference from this namespace in everything but the uid."""
     return (
         owner.kind == reference.kind
         and owner.name == reference.name
@@ -140,17 +142,17 @@ def is_meant(owner: ChainLink, namespace: str, reference: OwnerReference) -> boo
 
 
 def key_of(namespace: str, reference: OwnerReference) -> Key:
-    """All that a reference says: the answer for one that borrows a uid must not be that for the uid's owner."""
+    """Return all parts of a reference: the answer for one that borrows a uid must not be that for the uid's owner."""
     return namespace, *named(reference), reference.uid
 
 
 def named(item: OwnerReference | ChainLink) -> tuple[str, str, str]:
-    """Group, kind and name."""
+    """Return group, kind and name."""
     return item.api_version.rpartition("/")[0], item.kind, item.name
 
 
 def changed(before: ChainLink | Absent, after: ChainLink | Absent) -> bool:
-    """Whether two answers for one reference differ in what a placement may depend on."""
+    """Return whether two answers for one reference differ in anything a placement may depend on."""
     if isinstance(before, ChainLink) and isinstance(after, ChainLink):
         return before.differs(after)
     if isinstance(before, Absent) and isinstance(after, Absent):
@@ -176,10 +178,10 @@ def _size(job: Job | None) -> tuple[object, ...] | None:
 
 
 def group_kind(reference: OwnerReference) -> tuple[str, str]:
-    """Group and kind."""
+    """Return group and kind."""
     return reference.api_version.rpartition("/")[0], reference.kind
 
 
 def described(reference: OwnerReference) -> str:
-    """Kind and name, as messages have them."""
+    """Return kind and name, as messages show them."""
     return f"{reference.kind} {reference.name}"

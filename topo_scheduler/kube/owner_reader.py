@@ -1,7 +1,8 @@
-"""Ask the API server for one owner, of whatever kind.
+"""Read one owner of any kind from the API server.
 
-"Not there" is an answer only if the server gave it: 404 for the object, another uid under the name, a kind that is not
-served, or 403, which is also logged. Everything else, 503 of an aggregated API for one, is no answer and raises.
+"Does not exist" is an answer only if the server gave it. It is one of: 404 for the object, another uid under the
+name, a kind that is not served, or 403, which is also logged. Every other failure is no answer and raises, for
+example 503 of an aggregated API.
 """
 
 import logging
@@ -25,13 +26,15 @@ from topo_scheduler.kube.retrying import retried
 logger = logging.getLogger(__name__)
 
 RIGHTS_SECONDS = 10.0
-"""For so long the first refusal by RBAC of a kind is not believed: a server that has just started has no roles yet."""
+"""Seconds for which the reader retries the first refusal by RBAC of a kind: a server that has just started has no
+roles yet.
+"""
 
 TIMEOUT_SECONDS = 10.0
 ATTEMPTS = 4
 
 MOST_REPORTED = 1_024
-"""Kinds of which it is logged that they may not be read."""
+"""Kinds for which the reader logs the missing permission."""
 
 
 class OwnerReader:
@@ -47,16 +50,18 @@ class OwnerReader:
         self._reported: set[str] = set()
 
     def knows(self, reference: OwnerReference) -> bool:
-        """Whether a reference is to one of the kinds that are known without discovery."""
+        """Return whether a reference points to one of the kinds that are known without discovery."""
         return group_kind(reference) in self._kinds
 
     async def read(
         self, namespace: str, reference: OwnerReference, *, attempts: int = ATTEMPTS, halts: bool = False
     ) -> ChainLink | Absent:
-        """The owner that a reference from this namespace leads to, or why there is none.
+        """Return the owner that a reference from this namespace leads to, or why there is none.
 
-        With ``halts`` it is also read whether the owner is told to run nothing.
-        Raises ``KubeError`` if there is no answer after so many attempts.
+        With ``halts`` the reader also checks whether the owner is scaled to 0 or suspended.
+
+        Raises:
+            KubeError: no answer after ``attempts`` attempts.
         """
         resource: Resource[Any] | None = self._kinds.get(group_kind(reference))
         try:
@@ -76,7 +81,7 @@ class OwnerReader:
             return Absent(f"{described(reference)}: {error}")
 
     async def _not_found(self, reference: OwnerReference, error: NotFound) -> Absent:
-        """Tell an object that does not exist from a kind that is served no more: only the former names the object."""
+        """Distinguish a missing object from a kind that is no longer served: only the former's 404 names the object."""
         if not error.details.get("name") and not self.knows(reference):
             self._discovery.forget(reference.api_version)
             if await self._discovery.find(reference.api_version, reference.kind) is None:
@@ -86,7 +91,7 @@ class OwnerReader:
     async def _allowed(
         self, resource: Resource[Any], namespace: str, reference: OwnerReference, attempts: int
     ) -> ChainLink | Absent:
-        """Get it; the first refusal by RBAC of a kind is only believed when it is repeated for a while."""
+        """Get the owner; retries the first refusal by RBAC of a kind for a while before accepting it."""
         return await retried(
             lambda: self._get(resource, namespace, reference, attempts),
             seconds=RIGHTS_SECONDS,

@@ -1,4 +1,4 @@
-"""Ask again for owners that are not watched, many at once, so that one that does not answer delays no other."""
+"""Refresh many unwatched owners concurrently, so that a slow one does not delay the others."""
 
 import asyncio
 from collections import deque
@@ -8,10 +8,10 @@ from topo_scheduler.kube.owner_chains import Key
 
 
 class Refreshes:
-    """Runs ``refresh`` for keys that are due: of one namespace ``each`` at once, in the order in which they came.
+    """Runs ``refresh`` for due keys: at most ``each`` at once per namespace, in order of arrival.
 
-    ``refresh`` limits the requests of all namespaces together, and ends by itself. A key is handed over once until its
-    turn is over.
+    ``refresh`` bounds the requests of all namespaces together, and ends by itself. A key is not queued again until
+    its refresh has ended.
     """
 
     def __init__(self, refresh: Callable[[Key], Awaitable[None]], each: int) -> None:
@@ -25,7 +25,7 @@ class Refreshes:
         return len(self._queued)
 
     def start(self, key: Key, group: asyncio.TaskGroup) -> None:
-        """Have one refreshed as a task of ``group``, unless it is queued already."""
+        """Refresh a key as a task of ``group``, unless it is queued already."""
         if key in self._queued:
             return
         namespace = key[0]

@@ -1,20 +1,24 @@
 """Climb from a pod to the workload its user wrote, whatever its kind.
 
-Users annotate the workload, and Kubernetes copies nothing of that to the pods, so it is looked for upward
-along the controller references. Two sources answer: reflectors for the kinds that are watched, and a GET for
-all others, whose answer is kept and refreshed for as long as somebody asks.
+Users annotate the workload, and Kubernetes copies none of that to the pods. So the directory climbs along the
+controller references to find the annotations. It has two sources: reflectors for watched kinds, and a GET for all
+others. It keeps the answer to a GET, and refreshes it while the owner is in use.
 
-What always holds: ``resolve`` never waits, and says ``Missing`` as long as the API server has not answered
-for an owner. A reference counts only if the object it leads to has the kind, the name and the namespace it says:
-uids alone could be borrowed from another namespace.
+Guarantees: ``resolve`` never blocks, and returns ``Missing`` until the API server has answered for an owner. A
+reference counts only if its object has the kind, name and namespace that the reference says. Uids alone could be
+borrowed from another namespace.
 
-An owner that was deleted, or is being deleted, is reported by ``Chain.gone``: the garbage collector deletes its
-pods next. A watched owner is known to be gone from its watch. One that is not watched is asked for again every
-``NEEDED_SECONDS`` as long as pods below it are pending, and at once when a watched owner below it is deleted.
-An owner that was there and whose kind the API server serves no more is gone with its CustomResourceDefinition.
-One that is not watched is also read for being suspended or scaled to 0: the pods below it are deleted next. It is asked
-for again as soon as a pod below it is looked at, as it may have been resumed.
-``confirm`` asks for all owners of an object again, before something is done for it that can't be undone.
+``Chain.gone`` reports an owner that was deleted, or is being deleted: the garbage collector deletes its pods next.
+
+* The watch of a watched owner reports its deletion.
+* The directory reads an unwatched owner again every ``NEEDED_SECONDS`` while pods below it are pending. It also does
+  so at once when a watched owner below it is deleted.
+* If the API server no longer serves the kind of a known owner, the owner is gone with its CustomResourceDefinition.
+* Every read of an unwatched owner also checks whether it is suspended or scaled to 0: the pods below it are deleted
+  next. The directory reads a halted owner again as soon as the scheduler checks a pod below it, as it may have been
+  resumed.
+
+``confirm`` reads all owners of an object again, before the scheduler does something for it that can't be undone.
 """
 
 import asyncio
@@ -51,39 +55,41 @@ from topo_scheduler.kube.sinks import Deleted
 logger = logging.getLogger(__name__)
 
 DEPTH = 8
-"""More owners above one another than any workload has; a chain that is longer ends here."""
+"""More owners above one another than any workload has; a longer chain ends here."""
 
 REFRESH_SECONDS = 60.0
-"""Age at which an owner that is not watched is asked for again."""
+"""Seconds after which the directory reads an unwatched owner again."""
 
 NEEDED_SECONDS = 15.0
-"""The same while pods below it are pending: they must not be scheduled once it is deleted."""
+"""The same while pods below it are pending: the scheduler must not place them once the owner is deleted."""
 
 HALTED_SECONDS = 1.0
-"""The same for one that is suspended, as soon as a pod below it is looked at: those of a resumed one must not wait."""
+"""The same for a suspended owner, once the scheduler checks a pod below it: pods of a resumed owner must not be
+delayed.
+"""
 
 UNANSWERED_MOST_SECONDS = 120.0
-"""The same for owners of which the API server gave no answer: the age doubles each time, up to this."""
+"""The same for owners for which the API server gave no answer: the interval doubles each time, up to this."""
 
 REFRESH_TIMEOUT_SECONDS = 12.0
-"""Longest time that one refresh holds its slot."""
+"""Longest time that one refresh holds its slot, in seconds."""
 
 IDLE_SECONDS = 600.0
-"""An owner nobody resolved or needed for this long is dropped, and not asked for again."""
+"""The directory drops an owner that was neither resolved nor needed for this many seconds, and stops refreshing it."""
 
 TICK_SECONDS = 5.0
 
 ARRIVAL_SECONDS = 0.3
-"""How long a watched owner is waited for: the watch of pods is often a little ahead of that of Jobs."""
+"""Seconds to wait for a watched owner to arrive: the watch of pods is often a little ahead of that of Jobs."""
 
 CONCURRENCY = 8
 CONFIRMATIONS = 16
-"""Requests at once before evictions, beside the others."""
+"""Concurrent requests before evictions, in addition to the other requests."""
 EACH = 4
-"""Requests at once for pods of one namespace, so that no namespace holds up all others."""
+"""Concurrent requests for pods of one namespace, so that no namespace delays all others."""
 
 MOST_FETCHED = 20_000
-"""Owners kept that are not watched; beyond them those that no pending pod needs go, the least recently used first."""
+"""Most unwatched owners kept; beyond it, the least recently used ones that no pending pod needs are dropped first."""
 
 
 @dataclass(slots=True)
@@ -94,14 +100,14 @@ class _Fetched:
     asked: float
     used: float
     unanswered: int = 0
-    """Refreshes in a row without an answer."""
+    """Consecutive refreshes without an answer."""
 
 
 class OwnerDirectory:
-    """What is known of workloads, by uid. ``on_change`` is told the uid of one that changed.
+    """Known workloads by uid. The directory calls ``on_change`` with the uid of each owner that changed.
 
-    ``needed`` says of a uid whether anything that waits stands below it: such an owner is kept fresh though nobody
-    resolves it, as a change of it may be what is waited for.
+    ``needed`` returns whether any pending pod is below the owner with a given uid. The directory keeps such an owner
+    fresh even if no caller resolves it, since a change of it may let the pod be scheduled.
     """
 
     def __init__(
@@ -120,29 +126,29 @@ class OwnerDirectory:
         self._reader = OwnerReader(client, kinds, clock=clock)
         self._watched: dict[str, ChainLink] = {}
         self._fetched: dict[Key, _Fetched] = {}
-        """By all that a reference says: the answer for one that borrows a uid must not be that for the uid's owner."""
+        """By all parts of a reference: the answer for one that borrows a uid must not be that for the uid's owner."""
         self._arrivals: dict[str, asyncio.Event] = {}
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._slots = FairSlots(CONCURRENCY, EACH)
         self._confirmations = FairSlots(CONFIRMATIONS, EACH)
         self._confirmed: dict[Key, float] = {}
-        """When the last confirmation that was answered was asked for."""
+        """When the last confirmation that got an answer was requested."""
         self._refreshes = Refreshes(self._refresh, EACH)
         self._outdated = asyncio.Event()
         self._lost: set[tuple[str, str]] = set()
-        """Versions and kinds of owners that were read and can't be read any more."""
+        """API versions and kinds of owners that were read and can't be read any more."""
 
     def __len__(self) -> int:
         return len(self._watched) + len(self._fetched)
 
     def sink(self, resource: Resource[Any]) -> "OwnerSink":
-        """Where the reflector of a watched kind delivers."""
+        """Return the sink for the reflector of a watched kind."""
         return OwnerSink(self, resource)
 
     # ------------------------------------------------------------ look up
 
     def resolve(self, metadata: ObjectMeta) -> Chain | Missing:
-        """The owners of an object, from what is known; ``Missing`` names the first that is not."""
+        """Return the owners of an object from known data; ``Missing`` names the first unknown one."""
         owners: list[ChainLink] = []
         gone = deleted = unread = ""
         namespace, reference = metadata.namespace, metadata.controller
@@ -184,16 +190,18 @@ class OwnerDirectory:
     # ------------------------------------------------------------ ask the server
 
     async def complete(self, metadata: ObjectMeta) -> Chain:
-        """The owners of an object, asking the server for those that are missing; raises as ``fetch``."""
+        """Return the owners of an object, and fetch missing ones from the server; raises as ``fetch``."""
         while isinstance(known := self.resolve(metadata), Missing):
             await self.fetch(known.namespace, known.reference)
         return known
 
     async def fetch(self, namespace: str, reference: OwnerReference) -> ChainLink | Absent:
-        """Ask the server for an owner and remember the answer.
+        """Fetch an owner from the server and remember the answer.
 
-        Many may ask for one owner at once: the server is asked by the first. Raises ``KubeError`` if there
-        is no answer after some attempts; then nothing is remembered.
+        If several callers fetch one owner at once, only the first sends a request.
+
+        Raises:
+            KubeError: no answer after some attempts; then nothing is remembered.
         """
         lock = self._locks.setdefault(key_of(namespace, reference), asyncio.Lock())
         async with lock:
@@ -209,10 +217,10 @@ class OwnerDirectory:
             return self._find(namespace, reference) or answer
 
     async def confirm(self, metadata: ObjectMeta, *, age: float, within: float) -> Chain | None:
-        """The owners of an object, none known from an answer that was asked for more than ``age`` seconds ago.
+        """Return the owners of an object, with no answer requested more than ``age`` seconds ago.
 
-        Watched kinds are asked for, too: their watch may be behind. None where the server has not answered for all of
-        them ``within`` so many seconds.
+        It requests watched kinds too, since their watch may lag behind. None if the server has not answered for all
+        of them ``within`` this many seconds.
         """
         try:
             async with asyncio.timeout(within):
@@ -230,9 +238,9 @@ class OwnerDirectory:
         return None if isinstance(confirmed, Missing) else replace(confirmed, unread=confirmed.unread or unread)
 
     async def _confirm(self, namespace: str, reference: OwnerReference, age: float) -> str:
-        """Ask for one owner; return why nothing may be evicted for pods below it, or an empty string.
+        """Read one owner; return why nothing may be evicted for pods below it, or an empty string.
 
-        What else changed of a watched owner is left to its watch, which may be ahead of this answer.
+        The watch of a watched owner reports its other changes, since it may be ahead of this answer.
         """
         key = key_of(namespace, reference)
         async with self._locks.setdefault(key, asyncio.Lock()):
@@ -251,10 +259,10 @@ class OwnerDirectory:
             return ""
 
     def _answered(self, namespace: str, reference: OwnerReference, answer: ChainLink | Absent) -> None:
-        """Take over a newer answer for an owner that was known."""
+        """Apply a newer answer for a known owner."""
         watched, fetched = self._watched.get(reference.uid), self._fetched.get(key_of(namespace, reference))
         if watched is not None and is_meant(watched, namespace, reference):
-            # Whatever else changed is reported by its watch.
+            # Its watch reports all other changes.
             if isinstance(answer, Absent) and answer.gone:
                 self._watched.pop(reference.uid)
                 now = self._clock()
@@ -270,7 +278,7 @@ class OwnerDirectory:
                 self._on_change(reference.uid)
 
     def _report_lost(self, before: ChainLink | Absent, now: ChainLink | Absent) -> None:
-        """Log once a kind, until it can be read again, that owners of it can't be read any more."""
+        """Log once per kind, until it can be read again, that owners of it can't be read any more."""
         if not isinstance(before, ChainLink) or not isinstance(now, ChainLink):
             return
         kind = now.api_version, now.kind
@@ -328,7 +336,7 @@ class OwnerDirectory:
             self._answered(namespace, reference, answer)
 
     def _make_room(self) -> None:
-        """Drop a tenth of the owners that no pending pod needs where there are too many."""
+        """If there are too many fetched owners, drop a tenth of the maximum, from those that no pending pod needs."""
         if len(self._fetched) > MOST_FETCHED:
             unneeded = [key for key, one in self._fetched.items() if not self._needed(one.reference.uid)]
             unneeded.sort(key=lambda key: self._fetched[key].used)
@@ -348,7 +356,7 @@ class OwnerDirectory:
             self._arrivals.pop(reference.uid, None)
         return self._find(namespace, reference)
 
-    # ------------------------------------------------------------ what reflectors tell
+    # ------------------------------------------------------------ deliveries of reflectors
 
     def _applied(self, resource: Resource[Any], objects: Sequence[Object]) -> None:
         for item in objects:
@@ -369,7 +377,7 @@ class OwnerDirectory:
                 continue
             controller = owner.controller
             if controller is not None and (above := self._fetched.get(key_of(owner.namespace, controller))) is not None:
-                above.asked = -inf  # it may have gone because that one did
+                above.asked = -inf  # the deletion below may follow from its deletion
                 self._outdated.set()
             if self._needed(owner.uid):
                 reference = OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid)
@@ -387,26 +395,26 @@ class OwnerSink:
         self._resource = resource
 
     def applied(self, objects: Sequence[Object]) -> None:
-        """These exist now."""
+        """These objects exist now."""
         self._directory._applied(self._resource, objects)
 
     def deleted(self, references: Sequence[Deleted]) -> None:
-        """These exist no more; a pod that still refers to one is answered by a GET."""
+        """These objects no longer exist; for a pod that still refers to one, a GET answers."""
         self._directory._deleted(references)
 
     def synced(self) -> None:
-        """Nothing waits for this: what is missing is asked for."""
+        """Do nothing: the directory fetches whatever is missing."""
 
 
 def _links(metadata: ObjectMeta, chain: Chain) -> list[tuple[str, OwnerReference]]:
-    """The references that lead up a chain, each with the namespace that it is read in."""
+    """Return the references that lead up a chain, each with the namespace to read it in."""
     above = [(owner.namespace, owner.controller) for owner in chain.owners]
     links = [(metadata.namespace, metadata.controller), *above]
     return [(namespace, reference) for namespace, reference in links if reference is not None][:DEPTH]
 
 
 def _refresh_age(fetched: _Fetched, *, needed: bool) -> float:
-    """Seconds after which an owner is asked for again."""
+    """Return the seconds after which the directory reads an owner again."""
     usual = NEEDED_SECONDS if needed else REFRESH_SECONDS
     if needed and isinstance(fetched.answer, ChainLink) and fetched.answer.halted:
         usual = min(usual, TICK_SECONDS)
@@ -414,10 +422,10 @@ def _refresh_age(fetched: _Fetched, *, needed: bool) -> float:
 
 
 def _after(before: ChainLink | Absent, answer: ChainLink | Absent) -> ChainLink | Absent:
-    """What is known after an answer.
+    """Return the known state of an owner after an answer.
 
-    An owner whose kind is served no more was deleted with that. One that may not be read any more is what it was: to
-    forget its annotations would make single pods of a gang.
+    If the kind of an owner is no longer served, the owner was deleted with it. If an owner can no longer be read,
+    its last known state remains. Without its annotations, a gang would become single pods.
     """
     was_there = isinstance(before, ChainLink) or before.gone
     if isinstance(answer, Absent) and answer.forbidden and was_there:

@@ -1,6 +1,6 @@
-"""What is written in the status of pods: nominations, why a victim goes, and that a pod of a dead node has failed.
+"""Writes to the status of pods: nominations, why a victim is preempted, and that a pod of a dead node has failed.
 
-Of several nominations of a pod only the newest is written. What can't be written is logged, and nothing waits for it.
+Of several nominations of a pod only the newest is written. Failed writes are logged, and nothing blocks on them.
 """
 
 import logging
@@ -25,15 +25,15 @@ MARK_SECONDS: Final = 5.0
 """Seconds of immediate retries of a condition GangComplete. After them the caller retries it later."""
 CONCURRENCY: Final = 16
 OF_NAMESPACE: Final = 6
-"""Patches at once, in all and of one namespace, whose webhooks may not answer."""
+"""Concurrent patches, in all and per namespace, as the webhooks of a namespace may not answer."""
 MOST_EXPLAINED: Final = 256
-"""Conditions DisruptionTarget of one namespace that are written or wait at once."""
+"""Conditions DisruptionTarget of one namespace that are being written or queued at once."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class PodStatusWriter:
-    """Patches the status of pods; never raises for what the server does."""
+    """Patches the status of pods; never raises for server failures."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -42,13 +42,13 @@ class PodStatusWriter:
         self._writing: set[str] = set()
         self._failing: set[str] = set()
         self._explaining: Counter[str] = Counter()
-        """Conditions DisruptionTarget that are being written or wait, by namespace."""
+        """Conditions DisruptionTarget that are being written or queued, by namespace."""
 
     async def nominate(self, namespace: str, name: str, uid: str, node: str) -> None:
         """Set ``nominatedNodeName``; an empty node clears it."""
         self._nodes[uid] = node
         if uid in self._writing:
-            return  # whoever is writing looks again when he is done
+            return  # the running call writes the new value when its patch is done
         self._writing.add(uid)
         try:
             while uid in self._nodes:
@@ -60,8 +60,8 @@ class PodStatusWriter:
     async def mark_preempted(self, namespace: str, name: str, uid: str, message: str, now: float) -> None:
         """Set the condition DisruptionTarget; a pod that is gone by now needs none.
 
-        Where `MOST_EXPLAINED` of its namespace wait already, as their webhooks do not answer, it is left out: the
-        event says the same.
+        If `MOST_EXPLAINED` of its namespace are queued already, because webhooks do not answer, the condition is
+        skipped. The event contains the same message. ``now`` is in seconds since the epoch.
         """
         if self._explaining[namespace] >= MOST_EXPLAINED:
             logger.warning("pod %s/%s does not get its condition DisruptionTarget: too many wait", namespace, name)
@@ -82,10 +82,11 @@ class PodStatusWriter:
                 del self._explaining[namespace]
 
     async def mark_complete(self, namespace: str, name: str, uid: str, now: float, *, first: bool = True) -> bool:
-        """Say that the gang of a pod ran complete; return whether that is written.
+        """Record that the gang of a pod ran complete; return whether that is written.
 
-        404 and 409 do not prove that the pod is gone: a webhook may answer so for a running pod. The caller knows which
-        pods exist, and tries again. Only a failure of the ``first`` attempt is logged as a warning.
+        404 and 409 do not prove that the pod is gone: a webhook may answer so for a running pod. The caller knows
+        which pods exist, and retries. Only a failure of the ``first`` attempt is logged as a warning. ``now`` is in
+        seconds since the epoch.
         """
         condition = {
             "type": GANG_COMPLETE,
@@ -99,10 +100,12 @@ class PodStatusWriter:
         return await self._patch(namespace, name, uid, status, "condition GangComplete", level, MARK_SECONDS)
 
     async def mark_failed(self, namespace: str, name: str, uid: str) -> None:
-        """Say that a pod has failed, as the kubelet that would say so is dead; one that is gone by now needs it not.
+        """Record that a pod has failed, because the kubelet that would do so is dead; a pod that is gone needs no
+        record.
 
-        A Job with a ``podFailurePolicy``, or with ``podReplacementPolicy: Failed``, keeps a deleted pod by a finalizer
-        and makes no other until somebody says so. The pod garbage collector of Kubernetes does the same.
+        A Job with a ``podFailurePolicy``, or with ``podReplacementPolicy: Failed``, keeps a deleted pod by a
+        finalizer. It creates no replacement until the pod's phase is Failed. The pod garbage collector of Kubernetes
+        sets the phase in the same way.
         """
         if uid in self._failing:
             return
@@ -122,7 +125,7 @@ class PodStatusWriter:
         level: int = logging.WARNING,
         seconds: float = RETRY_SECONDS,
     ) -> bool:
-        """Patch a status; return whether that was done.
+        """Patch a status; return whether that succeeded.
 
         Args:
             namespace: namespace of the pod.
@@ -131,7 +134,7 @@ class PodStatusWriter:
             status: the fields to set.
             what: what the patch writes, for the log.
             level: log level of a failure.
-            seconds: for how long failures are retried at once.
+            seconds: how long failures are retried immediately.
         """
         body = _encode({"metadata": {"uid": uid}, "status": status})
         path = f"{PODS.path(namespace, name)}/status"

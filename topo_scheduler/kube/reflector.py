@@ -1,13 +1,13 @@
-"""Keep up with all objects of a kind: list once, then watch, for as long as the process lives.
+"""Follow all objects of a kind: list once, then watch, for as long as the process lives.
 
-Kubernetes promises no delivery: a watch may break, expire or replay. What holds here whatever it does:
+Kubernetes does not guarantee delivery: a watch may break, expire or replay. Guarantees in every case:
 
-* The sink's view converges to the server's. A list is the truth at its resourceVersion; what it no longer
-  contains is reported as deleted, and a name that came back with another uid as deleted, then applied.
-* A watch moves forward only. Within one kind resourceVersions order the events, so an event that is not
-  after the newest seen is a replay and dropped. Where they are not integers nothing is assumed, except that
-  equal ones are equal.
-* An object that does not decode is reported and left out; the rest of its page or burst goes on.
+* The sink's view converges to the server's. A list is the truth at its resourceVersion. An object that it no longer
+  contains is reported as deleted. A name that came back with another uid is reported as deleted, then applied.
+* A watch moves forward only. Within one kind resourceVersions order the events, so an event that is not after the
+  newest seen is a replay and dropped. Where resourceVersions are not integers, the reflector assumes only that equal
+  ones are equal.
+* An object that does not decode is logged and skipped; the rest of its page or burst is processed.
 * No failure of the server ends ``run()``. It ends when cancelled, or when the sink raises, which is a bug.
 """
 
@@ -47,30 +47,32 @@ T = TypeVar("T", bound=Object)
 Key = tuple[str, str]
 
 LIST_SECONDS = 30.0
-"""Timeout of one page."""
+"""Timeout of one page, in seconds."""
 
 WATCH_SECONDS = (300, 600)
-"""How long the server is asked to keep a watch: watches spread again over API servers that came back."""
+"""Watch timeout range requested from the server, in seconds: new watches rebalance across restarted API servers."""
 
 PAGE_BYTES = 24 * 1024 * 1024
-"""Bytes of a page at most. Where objects are so large that it has more, pages of fewer objects are asked for."""
+"""Most bytes of a page. If a page of large objects has more, the reflector requests pages of fewer objects."""
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
-"""The window of the pause after a failure, in seconds; within it, the pause is random (full jitter)."""
+"""Bounds of the backoff window after a failure, in seconds; the delay is random within it (full jitter)."""
 
 HURRY_SECONDS, HURRIED_PAUSE = 10.0, 2.0
-"""For how long after the start, and until the first list, that window stays small: a server that has just started
-answers 403 until it has read its roles, and the slowest of twenty lists holds up the first decision."""
+"""How long after the start, until the first list, the backoff window stays small, and that window; both in seconds.
+A server that has just started answers 403 until it has loaded its roles. The slowest of twenty lists delays the
+first decision.
+"""
 
 BURST_BYTES = 64 * 1024
-"""Bytes of events that are handed over at once: pods that take long to understand are large, others are not to wait."""
+"""Bytes of events handed over at once: pods that take long to interpret are large and must not delay other work."""
 
 HEALTHY_SECONDS = 10.0
-"""A watch that lived this long, or delivered anything, starts the backoff over."""
+"""A watch that lived this many seconds, or delivered anything, resets the backoff."""
 
 
 class Reflector(Generic[T]):
-    """Follows one kind. Of each object it keeps the uid and the resourceVersion only."""
+    """Follows one kind. Of each object it keeps only the uid and the resourceVersion."""
 
     def __init__(
         self,
@@ -88,13 +90,13 @@ class Reflector(Generic[T]):
         self.resource = resource
         self.synced = asyncio.Event()
         self.tried = asyncio.Event()
-        """Set once it is known whether the kind can be listed at the moment: it was, or the server said no."""
+        """Set once a list of the kind succeeded or failed for the first time."""
         self.resource_version = ""
         self.lists = 0
         self._client = client
         self._sink = sink
         self._codec = Codec(resource)
-        self._slims = resource.type is not Pod  # what is too much of a pod is a reason to refuse it
+        self._slims = resource.type is not Pod  # a pod beyond the caps is refused for that reason, so it is not cut
         self._namespace = namespace
         self._path = resource.collection(namespace)
         self._page_size = self._limit = page_size
@@ -105,25 +107,25 @@ class Reflector(Generic[T]):
         self._began = clock()
         self._known: dict[Key, tuple[str, str]] = {}
         self._bad: dict[Key, str] = {}
-        self._revision: int | None = None  # resource_version, where it is an integer
+        self._revision: int | None = None  # resource_version as an integer; None if it is not one
         self._heard = 0
         self._last_heard = clock()
         self._stumbled = False
         self._refusals = Outage()
-        """The times in which the API server answers, but not with what is wanted of it."""
+        """Times in which the API server answers, but refuses the requests for this kind."""
         self._waiting: list[asyncio.Future[None]] = []  # callers of relist() …
-        self._interruptible: asyncio.Timeout | None = None  # … and what they interrupt
+        self._interruptible: asyncio.Timeout | None = None  # … and the timeout through which they interrupt
 
     def __len__(self) -> int:
         return len(self._known)
 
     @property
     def undecodable(self) -> int:
-        """Objects that exist but are left out, because they do not decode."""
+        """Objects that exist but are skipped, because they do not decode."""
         return len(self._bad)
 
     def staleness(self, now: float) -> float:
-        """Seconds since the last sign of life: a page, an event or a bookmark."""
+        """Return the seconds since the last page, event or bookmark."""
         return max(0.0, now - self._last_heard)
 
     async def relist(self) -> None:
@@ -138,7 +140,7 @@ class Reflector(Generic[T]):
     async def run(self) -> NoReturn:
         """Follow the kind until cancelled."""
         while True:
-            policy = tenacity.AsyncRetrying(  # a new one each time: its backoff starts over
+            policy = tenacity.AsyncRetrying(  # a new one each time, so that its backoff starts over
                 retry=tenacity.retry_if_exception_type(KubeError),
                 wait=self._wait,
                 sleep=self._pause,
@@ -150,7 +152,7 @@ class Reflector(Generic[T]):
     # ------------------------------------------------------------ a turn: list if needed, then watch
 
     async def _turn(self) -> None:
-        """Return when the next turn may follow at once; raise when it should wait, longer each time."""
+        """Return when the next turn may follow at once; raise when it needs a backoff, longer each time."""
         while not self.resource_version or self._waiting:
             await self._list()
         began, heard, failure = self._clock(), self._heard, None
@@ -166,13 +168,13 @@ class Reflector(Generic[T]):
         if self._heard == heard and self._clock() - began < HEALTHY_SECONDS:
             raise failure or Unreachable(f"WATCH {self._path}: ended at once, without an event")
         if failure is not None:
-            # A watch without events ends by its timeout, and an outage is reported when the next turn fails.
+            # A watch without events ends by its timeout, and an outage is logged when the next turn fails.
             level = logging.DEBUG if isinstance(failure, Unreachable) else logging.INFO
             logger.log(level, "%s; watching again from %s", failure, self.resource_version or "a new list")
             await self._pause(random.uniform(0, FIRST_PAUSE))
 
     def _wait(self, state: tenacity.RetryCallState) -> float:
-        """Return the seconds until the next turn: not many while the first list is what a new leader waits for."""
+        """Return the seconds until the next turn: few until the first list, because a new leader is waiting for it."""
         hurried = not self.synced.is_set() and self._clock() - self._began < HURRY_SECONDS
         error = state.outcome.exception() if state.outcome else None
         return pause(state.attempt_number, error, FIRST_PAUSE, HURRIED_PAUSE if hurried else LONGEST_PAUSE)
@@ -181,7 +183,7 @@ class Reflector(Generic[T]):
         await self._unless_relist(asyncio.sleep(seconds))
 
     async def _unless_relist(self, work: Coroutine[None, None, None]) -> None:
-        """Do ``work``, or the part of it that is done when somebody calls relist()."""
+        """Run ``work`` to its end, or until a caller of relist() interrupts it."""
         try:
             async with asyncio.timeout(None) as timeout:
                 self._interruptible = timeout
@@ -204,7 +206,7 @@ class Reflector(Generic[T]):
         logger.log(level, "%s%s; trying again in %.1f s", error, advice, state.upcoming_sleep)
 
     def _answered(self) -> None:
-        """Report the end of an outage, once for all kinds, and of refusals of this kind."""
+        """Log the end of an outage, once for all kinds, and of refusals of this kind."""
         now = self._clock()
         if (seconds := self._client.outage.over(now)) is not None:
             logger.warning("the API server answers again after %.0f s", seconds)
@@ -238,13 +240,15 @@ class Reflector(Generic[T]):
         for waiter in waiting:
             if not waiter.done():
                 waiter.set_result(None)
-        # The first lists of all kinds belong to a start, which is one line: "caches filled".
+        # The first lists of all kinds belong to the startup, which logs one line: "caches filled".
         level = logging.INFO if vanished or (seen and self.lists > 1) else logging.DEBUG
         lost = f", {len(vanished)} were deleted meanwhile" if vanished else ""
         logger.log(level, "listed %d %s%s", len(seen), self.resource.described, lost)
 
     async def _pages(self, seen: set[Key]) -> str:
-        """Hand over all pages; the resourceVersion of the list. No version is asked for: the newest."""
+        """Hand over all pages and return the resourceVersion of the list. The request names no version, so it gets
+        the newest.
+        """
         token = ""
         while True:
             try:
@@ -304,7 +308,7 @@ class Reflector(Generic[T]):
                         for line in part:
                             self._event(line, batch)
                     finally:
-                        batch.flush()  # what came before a line that failed is good
+                        batch.flush()  # events before a failed line are valid
                     await asyncio.sleep(0)
 
     def _event(self, line: bytes, batch: Batch[T]) -> None:
@@ -376,7 +380,7 @@ def _passes(error: BaseException) -> bool:
 
 
 def _parts(lines: list[bytes]) -> Iterator[list[bytes]]:
-    """Yield the lines that are not empty in parts of about `BURST_BYTES`."""
+    """Yield the non-empty lines in parts of about `BURST_BYTES`."""
     part: list[bytes] = []
     size = 0
     for line in filter(None, lines):

@@ -1,7 +1,7 @@
-"""The kinds this scheduler reads, and where they live on the API server.
+"""The kinds this scheduler reads, and their paths on the API server.
 
-A new built-in kind of workload is one constant here, its place in ``OWNER_KINDS``, and the verbs get, list
-and watch in the role. Kinds of other groups need only the verb get: ``owners`` finds them by discovery.
+A new built-in workload kind needs one constant here, a place in ``OWNER_KINDS``, and the verbs get, list and watch
+in the role. Kinds of other groups need only the verb get: ``owners`` finds them by discovery.
 """
 
 import re
@@ -22,7 +22,7 @@ from topo_scheduler.api.storage import (
 
 
 class Object(Protocol):
-    """What every struct of ``api.objects`` that stands for an object has."""
+    """Fields that every struct of ``api.objects`` for an API object has."""
 
     metadata: ObjectMeta
 
@@ -37,7 +37,7 @@ _ACCEPT = "application/json;as={kind};g=meta.k8s.io;v=v1,application/json"
 class Resource(Generic[T]):
     """A kind, the type its objects are decoded to, and its paths.
 
-    With ``metadata_only`` the server is asked for PartialObjectMetadata; one that cannot give it sends whole
+    With ``metadata_only`` the request asks for PartialObjectMetadata. A server that does not support it sends whole
     objects, of which only the metadata is decoded.
     """
 
@@ -60,32 +60,32 @@ class Resource(Generic[T]):
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def collection(self, namespace: str | None = None) -> str:
-        """The path of all objects, or those of a namespace."""
+        """Return the path of all objects, or of those in a namespace."""
         root = group_version_path(self.api_version)
         return f"{root}/namespaces/{segment(namespace)}/{self.plural}" if namespace else f"{root}/{self.plural}"
 
     def path(self, namespace: str, name: str, subresource: str = "") -> str:
-        """The path of one object."""
+        """Return the path of one object."""
         path = f"{self.collection(namespace if self.namespaced else None)}/{segment(name)}"
         return f"{path}/{subresource}" if subresource else path
 
     def accept(self, listing: bool) -> str:
-        """The ``Accept`` header for one object or a watch, or for a list."""
+        """Return the ``Accept`` header for one object or a watch, or for a list."""
         if not self.metadata_only:
             return "application/json"
         return _ACCEPT.format(kind="PartialObjectMetadataList" if listing else "PartialObjectMetadata")
 
 
 def group_version_path(api_version: str) -> str:
-    """``/api/v1`` or ``/apis/<group>/<version>``."""
+    """Return ``/api/v1`` or ``/apis/<group>/<version>``."""
     group, slash, version = api_version.partition("/")
     return f"/apis/{segment(group)}/{segment(version)}" if slash else f"/api/{segment(group)}"
 
 
 def segment(name: str) -> str:
-    """A name as one path segment; raises ``ValueError`` for what cannot be one.
+    """Return a name as one path segment; raises ``ValueError`` for a name that cannot be one.
 
-    Names in ownerReferences are whatever the creator of a pod wrote: they must not lead to another path.
+    The creator of a pod chooses the names in its ownerReferences: they must not lead to another path.
     """
     if _PLAIN.fullmatch(name):
         return name
@@ -133,4 +133,4 @@ OWNER_KINDS: tuple[Resource[Any], ...] = (
     DAEMONSETS,
     REPLICATIONCONTROLLERS,
 )
-"""The workloads that are followed by a reflector each."""
+"""The workload kinds that have a reflector each."""

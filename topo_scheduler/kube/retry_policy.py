@@ -1,4 +1,4 @@
-"""Policies of trying again. tenacity takes a while to import, which a command whose requests succeed does without."""
+"""Retry policies. Importing tenacity is slow, so a command whose requests succeed avoids this module."""
 
 import asyncio
 import logging
@@ -19,7 +19,7 @@ class RetryWait(tenacity.wait.wait_base):
         self._longest = longest
 
     def __call__(self, retry_state: tenacity.RetryCallState) -> float:
-        """Seconds to wait after the attempt that just failed."""
+        """Return the seconds to wait after the attempt that just failed."""
         error = retry_state.outcome.exception() if retry_state.outcome else None
         return pause(retry_state.attempt_number, error, self._first, self._longest)
 
@@ -32,10 +32,10 @@ def retrying(
     longest: float = 30.0,
     passing: Callable[[BaseException], bool] = passes,
 ) -> tenacity.AsyncRetrying:
-    """A policy ``await policy(call, …)`` that tries again what ``passing`` says will pass.
+    """Return a policy ``await policy(call, …)`` that retries errors for which ``passing`` returns True.
 
-    It ends after ``attempts``, or when the next attempt would start more than ``seconds`` from now, with
-    the last error itself. At least one bound is required: what has none is a loop and says so in its code.
+    It raises the last error itself after ``attempts``, or when the next attempt would start more than ``seconds``
+    from now. At least one bound is required. Code that retries without a bound must use an explicit loop.
     """
     if attempts is None and seconds is None:
         raise ValueError("retrying() needs attempts or seconds")

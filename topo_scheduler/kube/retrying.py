@@ -1,4 +1,4 @@
-"""Requests that are tried again where that helps."""
+"""Requests with retries for temporary failures."""
 
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -17,7 +17,7 @@ async def retried(
     longest: float = 30.0,
     passing: Callable[[BaseException], bool] = passes,
 ) -> R:
-    """``await call()`` by ``retry_policy.retrying``, without its cost where the first attempt succeeds."""
+    """Run ``await call()`` with ``retry_policy.retrying``, without its cost if the first attempt succeeds."""
     try:
         return await call()
     except KubeError as error:
@@ -28,7 +28,7 @@ async def retried(
     from topo_scheduler.kube.retry_policy import retrying
 
     async def again() -> R:
-        if failures:  # the failure above is the policy's first attempt, so that its pause is kept
+        if failures:  # the failure above counts as the policy's first attempt, so that its delay is kept
             raise failures.pop()
         return await call()
 

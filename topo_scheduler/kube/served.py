@@ -1,4 +1,4 @@
-"""What an API server serves: API groups with their versions, and the kinds of one version."""
+"""The API groups and versions that an API server serves, and the kinds of one version."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""What a reflector tells, and to whom."""
+"""The events that a reflector delivers, and the interface of their consumers."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Deleted(NamedTuple):
-    """An object that is no more."""
+    """A deleted object."""
 
     namespace: str
     name: str
@@ -17,20 +17,20 @@ class Deleted(NamedTuple):
 
 
 class Sink(Protocol[T_contra]):
-    """Who wants to know. Called on the event loop, in the order of the events, never concurrently."""
+    """The consumer of a reflector. Called on the event loop, in the order of the events, never concurrently."""
 
     def applied(self, objects: Sequence[T_contra]) -> None:
-        """These exist now, in this state."""
+        """These objects exist now, in this state."""
 
     def deleted(self, references: Sequence[Deleted]) -> None:
-        """These exist no more."""
+        """These objects no longer exist."""
 
     def synced(self) -> None:
-        """Everything of a complete list has been handed over; called after each of them."""
+        """A complete list has been handed over; called after each list."""
 
 
 def _nothing() -> None:
-    """Nothing to do: whoever waits for a complete list waits for the reflector's own event."""
+    """Do nothing: code that needs a complete list waits for the reflector's own event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Calls(Generic[T]):
 
 
 class Batch(Generic[T]):
-    """Hands what arrived together to the sink in as few calls as its order allows."""
+    """Hands objects that arrived together to the sink, in as few calls as their order allows."""
 
     def __init__(self, sink: Sink[T]) -> None:
         self._sink = sink
@@ -57,13 +57,13 @@ class Batch(Generic[T]):
         self._applied.append(item)
 
     def delete(self, reference: Deleted) -> None:
-        """Add an object that is no more."""
+        """Add a deleted object."""
         if self._applied:
             self.flush()
         self._deleted.append(reference)
 
     def flush(self) -> None:
-        """Hand over what was added."""
+        """Hand over all added objects."""
         applied, self._applied = self._applied, []
         deleted, self._deleted = self._deleted, []
         if applied:

@@ -1,6 +1,6 @@
-"""What is kept of objects that tenants write: an annotation may have 256 KiB, and labels or a selector a megabyte.
+"""Caps on objects that tenants write: an annotation may have 256 KiB, and labels or a selector a megabyte.
 
-What is too much of a pod is a reason to refuse it: `state.trimming`. Of its owner only the reference is cut here.
+A pod beyond the caps is refused instead: see `state.trimming`. This module cuts only the owner reference of a pod.
 """
 
 from typing import Final
@@ -16,21 +16,21 @@ from topo_scheduler.api.storage import PersistentVolumeClaim
 MOST_CHARACTERS: Final = 16_384
 """Characters of all annotations of an object together, names included."""
 MOST_VALUE_CHARACTERS: Final = 4_096
-"""Characters of one annotation; of a longer one these are kept, and one more."""
+"""Characters of one annotation; of a longer one this many are kept, and one more."""
 MOST_LABELS: Final = 256
 MOST_LABEL_CHARACTERS: Final = 8_192
 """Characters of all labels of an object together, names included."""
 MOST_NAME_CHARACTERS: Final = 253
-"""Characters of a name that can exist. Of a longer one in a reference these are kept, and one more."""
+"""Longest possible name in characters. Of a longer one in a reference this many are kept, and one more."""
 NO_VOLUME: Final = LabelSelector({f"{PREFIX}selector-is-too-long": "true"})
 """Selects no volume."""
 
 
 def slim_object(item: object) -> None:
-    """Cut what may be read of the ``spec`` of an object that is too long, on the safe side.
+    """Cut an oversized ``spec`` or ``status`` of an object to a safe value.
 
-    A budget then protects all pods of its namespace, a claim fits no volume that there is, and the pods of a PodGroup
-    can't be placed.
+    A budget then protects all pods of its namespace. A claim fits no existing volume. The pods of a PodGroup can't
+    be placed.
     """
     if isinstance(item, DisruptionBudget) and _bytes(item.spec) > MOST_SPEC_BYTES:
         item.spec.selector = LabelSelector()
@@ -50,7 +50,7 @@ def _bytes(value: object) -> int:
 
 
 def slim_reference(metadata: ObjectMeta) -> None:
-    """Cut the names in the reference to the controller: the API server takes any length."""
+    """Cut the names in the reference to the controller: the API server accepts any length."""
     owner = metadata.controller
     most = MOST_NAME_CHARACTERS
     if owner is not None and max(len(owner.name), len(owner.uid), len(owner.kind), len(owner.api_version)) > most:
@@ -59,10 +59,10 @@ def slim_reference(metadata: ObjectMeta) -> None:
 
 
 def slim(metadata: ObjectMeta) -> None:
-    """Cut annotations, labels and owners of an object to what may be read of them.
+    """Cut annotations, labels and owners of an object to their caps.
 
-    Where there are too many annotations, ours are kept before others, and short ones before long ones. Labels of nodes
-    and namespaces stay: administrators write them.
+    If there are too many annotations, this project's are kept before others, and short ones before long ones. Labels
+    of cluster-scoped objects, such as nodes and namespaces, stay: administrators write them.
     """
     annotations = metadata.annotations
     if annotations and sum(map(len, annotations)) + sum(map(len, annotations.values())) > MOST_CHARACTERS:

@@ -1,7 +1,7 @@
-"""Follows what is told of storage: claims, volumes, classes, and what CSI drivers say of nodes and of room.
+"""Follows storage objects: claims, volumes, classes, and the CSI drivers' reports on nodes and capacity.
 
-Only pods with claims need it. Until a kind has been listed (it may be that it is not allowed, or not served), the
-storage says so, and they wait; nobody else does.
+Only pods with claims need them. Until a kind has been listed (it may be forbidden or not served), the storage
+reports it as unlisted. Pods with claims then stay pending; other pods are not affected.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -27,7 +27,7 @@ Item = TypeVar("Item", bound=Object)
 
 
 class StorageSink(Generic[Key, Item]):
-    """Takes over the objects of one kind."""
+    """Stores the objects of one kind."""
 
     def __init__(
         self,
@@ -45,28 +45,28 @@ class StorageSink(Generic[Key, Item]):
         storage.unlisted[resource.described] = None
 
     def applied(self, objects: Sequence[Item]) -> None:
-        """These exist now, in this state."""
+        """These objects exist now, in this state."""
         for item in objects:
             self._storage.put(self._table, self._key(item.metadata), item)
         self._changed()
 
     def deleted(self, references: Sequence[Deleted]) -> None:
-        """These exist no more."""
+        """These objects no longer exist."""
         for reference in references:
             self._storage.drop(self._table, self._key(reference))
         self._changed()
 
     def synced(self) -> None:
-        """Everything of a complete list has been handed over."""
+        """A complete list has been handed over."""
         self._storage.listed(self.resource.described)
         self._changed()
 
 
 def storage_sinks(storage: Storage, changed: Callable[[], None] = lambda: None) -> tuple[StorageSink[Any, Any], ...]:
-    """Return who takes over the objects of each kind; none of them counts as listed from now on.
+    """Return the sinks for the objects of each kind; from now on no kind counts as listed.
 
     Args:
-        storage: what is kept up to date.
+        storage: the storage to keep up to date.
         changed: called after each change.
     """
 

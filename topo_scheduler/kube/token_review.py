@@ -1,8 +1,8 @@
-"""Whether the bearer of a token may read a path that is no resource, such as ``/metrics``.
+"""Check whether the bearer of a token may read a path that is not a resource, such as ``/metrics``.
 
-The API server answers both halves: a TokenReview says whose token it is, a SubjectAccessReview what its owner may do.
-Answers are remembered for a while, and few are asked for at a time, so that clients with made-up tokens cost the API
-server next to nothing.
+The API server answers both questions. A TokenReview returns the token's user, and a SubjectAccessReview returns
+whether that user may read the path. The reviewer caches answers for a while and bounds concurrent reviews. Clients
+with made-up tokens therefore cost the API server almost nothing.
 """
 
 import asyncio
@@ -26,28 +26,28 @@ TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 ALLOWED_SECONDS: Final = 60.0
-"""How long a yes is remembered: a token that is revoked keeps working for so long."""
+"""How long, in seconds, an approval is cached: a revoked token keeps working this long."""
 REFUSED_SECONDS: Final = 10.0
-"""How long a no is remembered: a role that is granted takes effect after so long."""
+"""How long, in seconds, a refusal is cached: a granted role takes effect after this time."""
 REMEMBERED_TOKENS: Final = 256
-"""Answers that are remembered; the oldest are forgotten first."""
+"""Cached answers; the oldest are dropped first."""
 REVIEWS_IN_FLIGHT: Final = 4
-"""Tokens that are reviewed at a time; more are answered `Access.UNKNOWN` at once."""
+"""Concurrent reviews; further tokens get `Access.UNKNOWN` at once."""
 TIMEOUT_SECONDS: Final = 5.0
-"""Of one review."""
+"""Timeout of one review, in seconds."""
 
 
 T = TypeVar("T")
 
 
 class Access(Enum):
-    """What the API server says of a token."""
+    """The API server's answer about a token."""
 
     ALLOWED = "allowed"
     UNAUTHENTICATED = "unauthenticated"
     FORBIDDEN = "forbidden"
     UNKNOWN = "unknown"
-    """It did not answer, or too many are asked about: to be tried again."""
+    """No answer came, or too many reviews are in flight: the caller may retry."""
 
 
 class _User(msgspec.Struct):
@@ -80,7 +80,7 @@ class TokenReviewer:
 
     Args:
         client: of the API server; both replicas ask, so no lease is needed.
-        path: that is to be read.
+        path: the path to check for read access.
         clock: seconds.
     """
 

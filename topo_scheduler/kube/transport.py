@@ -1,12 +1,12 @@
 """Connections and credentials, all of them from kubernetes_asyncio's configuration.
 
-This is the one file that knows that library. It is imported when a connection is opened and not before:
-that costs 0.6 s and 1,200 modules, which ``--help`` should not pay. Its connector (TLS, pool) is used under
-a session of our own, since its session looks for proxies and a netrc file in two threads per request, which
-is three quarters of the CPU of a bind.
+Only this file knows that library. It imports the library when it opens a connection, not before: the import costs
+0.6 s and 1,200 modules, which ``--help`` should not pay. The library's connector (TLS, pool) runs under a session of
+our own. The library's session looks for proxies and a netrc file in two threads per request, which is three quarters
+of the CPU of a bind.
 
-Credentials are looked after without a background task: a minute after the last look, the next request looks
-again (in-cluster tokens, exec plugins); on a 401 or a bad certificate everything is read anew.
+No background task renews credentials. The first request more than a minute after the last check checks them again
+(in-cluster tokens, exec plugins). After a 401 or a bad certificate the transport reads everything again.
 """
 
 import asyncio
@@ -33,13 +33,13 @@ logger = logging.getLogger(__name__)
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 CHECK_SECONDS = 60.0
-"""How often credentials that can expire are looked at: kubernetes_asyncio renews five minutes ahead."""
+"""Interval between checks of credentials that can expire, in seconds: kubernetes_asyncio renews five minutes ahead."""
 
 RELOAD_SECONDS = 5.0
-"""At most one reload in this time, however many requests get a 401 at once."""
+"""Least seconds between two reloads, however many requests get a 401 at once."""
 
 LOAD_SECONDS = 30.0
-"""An exec plugin or an identity provider that takes longer than this has failed."""
+"""Timeout of an exec plugin or an identity provider, in seconds."""
 
 READ_BUFFER = 2 * 1024 * 1024
 """Bytes read ahead of a watch's consumer; the largest batch of lines is twice this."""
@@ -47,7 +47,7 @@ READ_BUFFER = 2 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Server and credentials of the moment, for another client of the same process."""
+    """The current server and credentials, for another client of the same process."""
 
     server: str
     ca_path: str = ""
@@ -96,7 +96,7 @@ class Transport:
         return self._opened[-1][0]
 
     async def authorization(self) -> Mapping[str, str]:
-        """The headers that say who we are."""
+        """Return the headers that identify this client."""
         if time.monotonic() >= self._next_check:
             self._next_check = time.monotonic() + CHECK_SECONDS
             await self._check()
@@ -119,11 +119,11 @@ class Transport:
         )
 
     async def reload(self, refused: Mapping[str, str]) -> bool:
-        """Read everything anew, after the server refused these headers; whether that changed anything."""
+        """Read all credentials again after the server refused these headers; return whether anything changed."""
         files = self._files
         async with self._lock:
             if self._authorization is not refused or self._files != files:
-                return True  # another request did it meanwhile
+                return True  # another request has reloaded them meanwhile
             if time.monotonic() < self._next_reload:
                 return False
             self._next_reload = time.monotonic() + RELOAD_SECONDS
@@ -141,7 +141,7 @@ class Transport:
             await api.close()
 
     async def _check(self) -> None:
-        """Renew what is about to expire; what is held stays in use if that fails."""
+        """Renew credentials that are about to expire; if that fails, the current ones stay in use."""
         assert self._configuration is not None
         try:
             if self._loader is not None and self._loader.provider == "gcp":
@@ -164,7 +164,7 @@ class Transport:
             self._authorization = authorization
 
     async def _load(self) -> None:
-        # kubernetes_asyncio asks for the home folder when it is imported, which a random uid in a container lacks.
+        # kubernetes_asyncio reads the home folder when it is imported, which a random uid in a container lacks.
         os.environ.setdefault("HOME", "/")
         from kubernetes_asyncio.client import ApiClient, Configuration
         from kubernetes_asyncio.config import load_incluster_config, load_kube_config
@@ -195,7 +195,7 @@ class Transport:
 
     def _open_session(self, api: "ApiClient", configuration: "Configuration") -> None:
         self.server = configuration.host.rstrip("/")
-        # A session that is replaced stays open until close(): its watches and binds end by themselves.
+        # A replaced session stays open until close(): its watches and binds end by themselves.
         session = aiohttp.ClientSession(
             connector=api.rest_client.pool_manager.connector,
             connector_owner=False,
@@ -211,7 +211,7 @@ class Transport:
 
 
 def in_pod() -> bool:
-    """Whether a service account is mounted here."""
+    """Return whether a service account is mounted here."""
     return bool(os.environ.get("KUBERNETES_SERVICE_HOST")) and (SERVICE_ACCOUNT / "token").exists()
 
 
@@ -221,13 +221,13 @@ def _namespace_of_pod() -> str:
 
 
 def _namespace_of(loader: Any) -> str:
-    """Return the namespace of the context that a kubeconfig was read with."""
+    """Return the namespace of the kubeconfig's active context."""
     context = loader.current_context.get("context") or {}
     return str(context.get("namespace") or "default")
 
 
 def _require(source: str) -> None:
-    # Without this, the library's complaint about a missing file is that its content has no key.
+    # Without this, the library reports a missing file as content without a key.
     if not any(Path(part).expanduser().exists() for part in source.split(os.pathsep) if part):
         raise FileNotFoundError(f"{source} does not exist, and this is not a pod")
 
@@ -240,7 +240,7 @@ def _environment_proxy(server: str) -> str | None:
 
 
 def _digest(*paths: str | None) -> bytes:
-    """A fingerprint of certificate files, which are replaced in place when they are rotated."""
+    """Return a fingerprint of certificate files, which are replaced in place when they are rotated."""
     digest = hashlib.sha256()
     for path in paths:
         digest.update(Path(path).read_bytes() if path else b"-")

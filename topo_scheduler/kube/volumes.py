@@ -1,7 +1,8 @@
-"""Write which volume a claim gets: on the volume, or as the node for which one is to be made.
+"""Write the volume of a claim: on the volume, or as the node for which the provisioner creates one.
 
-Each write says on which state of the object it was decided, so it can never undo what somebody else wrote meanwhile:
-it is refused instead, and the decision is made anew. Repeating one is harmless: what is there already is as good.
+Each write carries the resourceVersion that the decision used, so it can never undo another client's change. The
+server refuses it instead, and the scheduler decides again. Repeating a write is harmless: an object that already has
+the value counts as written.
 """
 
 import logging
@@ -31,9 +32,9 @@ logger = logging.getLogger(__name__)
 
 CONCURRENCY = 16
 OF_NAMESPACE = 6
-"""Pods at once whose volumes are written, in all and of one namespace, whose webhooks may not answer."""
+"""Pods whose volumes are written concurrently, in all and per namespace, as webhooks may not answer."""
 RETRY_SECONDS = 20.0
-"""How long a server that is busy or away is tried again."""
+"""How long, in seconds, writes are retried while the server is busy or unreachable."""
 TIMEOUT_SECONDS = 10.0
 
 _encode = msgspec.json.Encoder().encode
@@ -44,14 +45,14 @@ _claim = msgspec.json.Decoder(PersistentVolumeClaim)
 
 @dataclass(slots=True)
 class VolumeWriteResult:
-    """What was written, with the resourceVersion it has since; and why the rest was not."""
+    """Completed writes with the new resourceVersion; and why the other writes failed."""
 
     done: list[tuple[VolumeWrite, str]] = field(default_factory=list)
     problem: str = ""
 
 
 class VolumeWriter:
-    """Writes; never raises for what the server does."""
+    """Writes volumes and claims; never raises for server failures."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -71,7 +72,7 @@ class VolumeWriter:
         return result
 
     async def _settle(self, write: VolumeWrite) -> str:
-        """Write once; return the resourceVersion of what is there then."""
+        """Write once; return the resulting resourceVersion."""
 
         async def send() -> str:
             try:
@@ -92,7 +93,7 @@ class VolumeWriter:
         return decode(_any, answer).metadata.resource_version
 
     async def _look(self, write: VolumeWrite) -> str | None:
-        """Return the resourceVersion of what is there if it says what was to be written: an earlier send did it."""
+        """Return the object's resourceVersion if it already has the value to write: an earlier attempt wrote it."""
         path, _ = _request(write)
         answer = await self._client.request("GET", path, timeout=TIMEOUT_SECONDS)
         if isinstance(write, ReserveVolume):

@@ -1,12 +1,13 @@
-"""Waiting for whatever comes first: that there is something to do, or the time at which something is due."""
+"""Wait for an event or a due time, whichever comes first."""
 
 import asyncio
 from collections.abc import Callable
 from typing import Final
 
 SHORTEST_PAUSE: Final = 0.001
-"""Least seconds between two looks at what is due. A time that went through seconds since the epoch is exact to within a
-microsecond: who looks too soon by that finds nothing to do, and would look again and again without a pause."""
+"""Least seconds between two checks of due times. A time that was converted through seconds since the epoch is exact
+to within a microsecond. A check that is too early by that finds nothing to do, and would repeat in a busy loop.
+"""
 
 
 async def set_or_due(event: asyncio.Event, due: float | None, clock: Callable[[], float]) -> None:
