@@ -2,8 +2,8 @@
 
 During an attempt, a reservation is charged on each of its nodes. The charge is what it takes there beyond what the pods
 that it waits for still hold (`reserving.holds`). When such a pod ends, the charge may rise. The workload for which the
-pod was evicted then gets only the rest of its room. If a node has one reservation, the pods that it waits for leave
-``min(what they hold, what all of them hold - what the reservation takes)``.
+pod was evicted then gets only the rest of its room. With one reservation on a node, these pods leave ``min(what they
+hold, what all of them hold - what the reservation takes)``.
 """
 
 from collections import Counter

@@ -190,8 +190,9 @@ class Reserving:
         return [(row, amounts) for node, amounts in lacking if (row := row_of.get(node)) is not None and amounts]
 
     def placed(self, workload: Workload, decision: Decision) -> None:
-        """Record that a workload has a place and is no longer pending. If it uses reserved nodes, they wait for it as
-        well.
+        """Record that a workload has a place and is no longer pending.
+
+        If it backfills reserved nodes, their reservations wait for it as well.
         """
         if self.holds and self.holds.drop(workload.id) is not None:
             self._idle.pop(workload.namespace, None)
@@ -314,7 +315,8 @@ class Reserving:
     def _look(self) -> Iterator[tuple[Workload, str] | None]:
         """Check all pending workloads.
 
-        Yields None after each part of the work, and each workload for which other nodes are reserved with its reason.
+        Yields None after each part of the work. Yields each workload for which other nodes are reserved now, with the
+        reason why it is pending.
         """
         look = _Look()
         self._forget_old()

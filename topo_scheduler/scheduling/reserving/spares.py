@@ -155,7 +155,7 @@ class Spares:
             self._keep({**self._kept, **fresh})
 
     def lent(self) -> list[int]:
-        """Return the rows of kept nodes on which all pods borrow the node, and at least one does, in order."""
+        """Return the rows of kept nodes with borrowing pods, on which no other pods hold GPUs, in order."""
         found = (row for rows in self._kept.values() for row in rows)
         return sorted(row for row in found if (use := self._used(row)).lent_pods and not use.gpus)
 
