@@ -45,13 +45,13 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 CONNECT_SECONDS = 10.0
-"""Connect timeout: a server on the same network accepts a connection in milliseconds."""
+"""Connect timeout in seconds: a server on the same network accepts a connection in milliseconds."""
 
 SILENCE_SECONDS = 70.0
 """A watch without a byte for this many seconds is dead: bookmarks come every 60 s, plus jitter."""
 
 LONGEST_LINE = 64 * 1024 * 1024
-"""Bytes. etcd stores objects of up to 1.5 MiB; a line beyond this is not a Kubernetes object."""
+"""Longest line in bytes: etcd stores objects of up to 1.5 MiB; a line beyond this is not a Kubernetes object."""
 
 _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
 _status = msgspec.json.Decoder(Status)

@@ -46,7 +46,7 @@ cluster or during many binds they take longer, and then two events appear.
 """
 
 REPLACED = Reason.FAILED_SCHEDULING
-"""The reason whose messages become more exact within the first moments."""
+"""The reason whose queued event is replaced by the next one, as its message soon becomes more exact."""
 
 PATIENCE_SECONDS = 8.0
 """Longest delay of events in favor of binds, in seconds. All must exist within 30 s, posting included."""
@@ -235,9 +235,7 @@ class EventRecorder:
             del self._replaceable[uid]
 
     def _replace(self, uid: str, now: float) -> float:
-        """Remove the queued event of an object; return since when its replacement counts as queued, in seconds of
-        the clock.
-        """
+        """Remove the queued event of an object; return since when its replacement counts as queued."""
         series = self._replaceable.get(uid)
         if series is None or series.name or self._queue.get(series.key) is not series:
             return now  # no such event is queued, or it is being posted

@@ -67,9 +67,7 @@ class FairSlots:
             pass
 
     def _grant(self) -> bool:
-        """Grant a slot to the namespace that has waited longest for its turn; return whether any namespace could
-        have one.
-        """
+        """Grant a slot to the namespace that has waited longest; return whether any namespace could have one."""
         for namespace in list(self._waiting):
             if self._held.get(namespace, 0) >= self._each:
                 continue

@@ -1,8 +1,8 @@
 """Report on the PodGroups of Kubernetes whether their pods were placed: the condition PodGroupScheduled.
 
 The writes have a lower priority than binds (see ``lane``), and only the newest of several messages is written. The
-writer reads the PodGroup right before each write and does not rewrite an unchanged condition. Like kube-scheduler,
-it never marks a PodGroup that was placed once as unplaced.
+writer reads the PodGroup right before each write and does not rewrite an unchanged condition. As in kube-scheduler,
+a PodGroup that was placed once is never marked as unplaced.
 """
 
 import logging
@@ -75,7 +75,7 @@ class GroupConditionWriter:
         )
 
     def set(self, mark: GroupMark) -> None:
-        """Write this condition soon, in place of the queued one; a queued one that says scheduled stays."""
+        """Write this condition soon, in place of the queued one; but unscheduled never replaces scheduled."""
         since, before = self._waiting.get(mark.uid) or (self._clock(), None)
         if before is not None and before.scheduled and not mark.scheduled:
             return

@@ -65,9 +65,7 @@ class Chain:
     deleted: str = ""
     """Like ``gone``, but only for owners that were deleted or are being deleted."""
     unconfirmed: bool = False
-    """Whether the chain is broken because nothing proves that an owner exists, as if the API server serves no such
-    kind.
-    """
+    """Whether the chain is broken because nothing proves that an owner exists, as where its kind is not served."""
     unread: str = ""
     """Why the data of an owner may be outdated: it was read once, and can't be read any more."""
 

@@ -145,7 +145,7 @@ class OwnerDirectory:
         """Return the sink for the reflector of a watched kind."""
         return OwnerSink(self, resource)
 
-    # ------------------------------------------------------------ look up
+    # ------------------------------------------------------------ lookup
 
     def resolve(self, metadata: ObjectMeta) -> Chain | Missing:
         """Return the owners of an object from known data; ``Missing`` names the first unknown one."""
@@ -187,7 +187,7 @@ class OwnerDirectory:
             return Absent(f"{described(reference)} is not what its uid belongs to")
         return found
 
-    # ------------------------------------------------------------ ask the server
+    # ------------------------------------------------------------ requests
 
     async def complete(self, metadata: ObjectMeta) -> Chain:
         """Return the owners of an object, and fetch missing ones from the server; raises as ``fetch``."""
@@ -288,7 +288,7 @@ class OwnerDirectory:
         elif before.unreadable and not now.unreadable:
             self._lost.discard(kind)
 
-    # ------------------------------------------------------------ keep it fresh
+    # ------------------------------------------------------------ refresh
 
     async def run(self) -> None:
         """Keep fetched owners fresh while they are in use, and forget the others; until cancelled."""

@@ -328,7 +328,7 @@ class Reflector(Generic[T]):
         if version:
             self.resource_version, self._revision = version, revision
 
-    # ------------------------------------------------------------ what is known
+    # ------------------------------------------------------------ known objects
 
     def _apply(self, item: T | Bad, batch: Batch[T]) -> None:
         key = _key(item)
