@@ -149,8 +149,9 @@ def passes(error: BaseException) -> bool:
 
 
 def lacks_rights(error: BaseException) -> bool:
-    """Return whether RBAC, not admission, refused. A server that has just started refuses until it has loaded its
-    roles.
+    """Return whether RBAC, not admission, refused.
+
+    A server that has just started refuses until it has loaded its roles.
     """
     return isinstance(error, Forbidden) and 'User "' in error.message and " cannot " in error.message
 

@@ -42,9 +42,7 @@ LOOK_SECONDS = 1.0
 """Longest pause between two reads of the Lease by a standby, in seconds; it bounds the delay of a failover."""
 
 RUSH_SECONDS = 0.2
-"""Standbys try to take an expired lease at a random moment within this many seconds, so that they do not act in
-step.
-"""
+"""Standbys try to take an expired lease at random moments within this many seconds, to avoid collisions."""
 
 RELEASED_SECONDS = 1
 """Lease duration, in seconds, that a leader writes when it releases the lease, as client-go does.
@@ -169,10 +167,10 @@ class LeaderElector:
     def quiet_seconds(self) -> float:
         """Return the seconds until no write of an earlier leader can take effect any more; 0 or less if none can now.
 
-        0 or less also if the earlier leader released the lease, or this process observed it until it expired. If
-        this process was the leader, the time ends ``flight_seconds`` after its last right to lead. If there was no
-        Lease, the time is one lease duration. Such a Lease may have been deleted under a leader, which notices only
-        at its next renewal.
+        The result is also 0 or less if the earlier leader released the lease, or this process observed it until it
+        expired. If this process was the leader, the time ends ``flight_seconds`` after its last right to lead. If
+        there was no Lease, the time is one lease duration. Such a Lease may have been deleted under a leader, which
+        notices only at its next renewal.
         """
         return self._quiet_at - self._clock()
 
@@ -353,8 +351,9 @@ class LeaderElector:
         return decode(_lease, answer)
 
     async def _hold(self, current: Lease) -> None:
-        """Claim or renew the lease. It is ours from the moment the request was sent, so no other clock gives it
-        longer.
+        """Claim or renew the lease.
+
+        It is ours from the moment the request was sent, so that no other clock measures a longer tenure.
         """
         spec: dict[str, Any] = {
             "holderIdentity": self.identity,

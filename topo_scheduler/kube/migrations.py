@@ -47,9 +47,7 @@ TIMEOUT_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 20.0
 PAGE: Final = 500
 PAGE_BYTES: Final = 8 * 1024 * 1024
-"""Most bytes of a page; if a page has more, the reader requests pages of fewer objects. etcd takes 1.5 MiB an
-object.
-"""
+"""Most bytes of a page; if a page has more, the reader requests fewer objects. etcd takes 1.5 MiB an object."""
 
 WRITES_AT_ONCE: Final = 8
 """Concurrent writes. The answer to each is the whole object."""

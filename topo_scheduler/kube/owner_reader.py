@@ -26,15 +26,13 @@ from topo_scheduler.kube.retrying import retried
 logger = logging.getLogger(__name__)
 
 RIGHTS_SECONDS = 10.0
-"""Seconds for which the reader retries the first refusal by RBAC of a kind: a server that has just started has no
-roles yet.
-"""
+"""Seconds of retries after the first refusal by RBAC of a kind: a server that has just started has no roles yet."""
 
 TIMEOUT_SECONDS = 10.0
 ATTEMPTS = 4
 
 MOST_REPORTED = 1_024
-"""Kinds for which the reader logs the missing permission."""
+"""Most kinds for which the reader logs the missing permission."""
 
 
 class OwnerReader:

@@ -64,9 +64,7 @@ NEEDED_SECONDS = 15.0
 """The same while pods below it are pending: the scheduler must not place them once the owner is deleted."""
 
 HALTED_SECONDS = 1.0
-"""The same for a suspended owner, once the scheduler checks a pod below it: pods of a resumed owner must not be
-delayed.
-"""
+"""The same for a suspended owner, once the scheduler checks a pod below it: a resumed owner's pods must not wait."""
 
 UNANSWERED_MOST_SECONDS = 120.0
 """The same for owners for which the API server gave no answer: the interval doubles each time, up to this."""

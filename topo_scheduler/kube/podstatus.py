@@ -100,8 +100,7 @@ class PodStatusWriter:
         return await self._patch(namespace, name, uid, status, "condition GangComplete", level, MARK_SECONDS)
 
     async def mark_failed(self, namespace: str, name: str, uid: str) -> None:
-        """Record that a pod has failed, because the kubelet that would do so is dead; a pod that is gone needs no
-        record.
+        """Record that a pod has failed, because its kubelet is dead and can't; skips a pod that is gone.
 
         A Job with a ``podFailurePolicy``, or with ``podReplacementPolicy: Failed``, keeps a deleted pod by a
         finalizer. It creates no replacement until the pod's phase is Failed. The pod garbage collector of Kubernetes

@@ -246,8 +246,9 @@ class Reflector(Generic[T]):
         logger.log(level, "listed %d %s%s", len(seen), self.resource.described, lost)
 
     async def _pages(self, seen: set[Key]) -> str:
-        """Hand over all pages and return the resourceVersion of the list. The request names no version, so it gets
-        the newest.
+        """Hand over all pages and return the resourceVersion of the list.
+
+        The request names no resourceVersion, so it gets the newest.
         """
         token = ""
         while True:
