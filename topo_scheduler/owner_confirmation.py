@@ -1,8 +1,8 @@
 """Confirms with the API server, right before a preemption, that the preempting pods and their owners still exist.
 
 The scheduler's view of owners may be seconds old, and a watch may be late. Binding a pod of a just deleted owner does
-little harm, but an evicted pod is lost. So the scheduler evicts no pod if a preempting pod was deleted. Nor does it if
-an owner or the namespace was deleted, can't be read, or was never seen, or if the API server does not answer.
+little harm, but an evicted pod is lost. So the scheduler evicts no pod if a preempting pod was deleted. The same holds
+if an owner or the namespace was deleted, can't be read or was never seen. No answer also means no eviction.
 """
 
 import asyncio

@@ -1,14 +1,14 @@
-"""The decision. Pure: no I/O, the time is an argument, and the same input gives the same Decision.
+"""The scheduling decision, as pure code: no I/O, the time is an argument, and equal inputs give equal Decisions.
 
-`engine` is the machine, `world` what it believes of the cluster, `attempts` one try to place a workload,
-`instructions` what it wants done. The rooms, in the order in which a pod passes them:
+`engine` is the state machine and `world` its view of the cluster. `attempts` tries to place one workload.
+`instructions` lists what the engine can ask the daemon to do. The packages, in the order in which a pod passes them:
 
-- `intake`: from pods and their owners to workloads;
-- `queueing`: whose turn it is;
-- `rules`: where a pod may go;
-- `placing`: where a workload goes;
-- `binding`: from a decision to bound pods;
-- `preemption`, `reserving`, `moving`: how room is made for who has none;
-- `explaining`, `surveying`: what people are told of workloads, and of the fabric;
-- `extensions`: what plugins are made of, the built-in one included.
+- `intake`: turns pods and their owners into workloads;
+- `queueing`: orders the workloads;
+- `rules`: filters the nodes of a pod;
+- `placing`: plans the placement of a workload;
+- `binding`: turns a decision into bound pods;
+- `preemption`, `reserving`, `moving`: make room for workloads that do not fit;
+- `explaining`, `surveying`: report on workloads and on the fabric;
+- `extensions`: the interface of plugins, and the built-in plugin.
 """

@@ -1,4 +1,4 @@
-"""One attempt to place a workload: from its pending members to a Decision, with the state as it is."""
+"""One attempt to place a workload: from its pending members to a Decision, on the current state."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,12 +35,15 @@ from topo_scheduler.state.storage import VolumeChoice
 from topo_scheduler.state.workloads import Member, Stage, Workload
 
 Stamp = tuple[int, tuple[Position, ...]]
-"""Improvements so far and, for each class to which other pods or volumes matter, how far they are known."""
+"""When a failure was found: the count of improvements so far, and positions of the filter context.
+
+There is one position for each class whose filters depend on other pods or volumes.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A failure that holds until something improves."""
+    """A cached failure, valid until something improves."""
 
     stamp: Stamp
     sentence: str
@@ -50,29 +53,34 @@ class Known:
 
 
 class AttemptKey:
-    """All that a decision depends on beside the state of the cluster: one object for all that ask alike."""
+    """Cache key for everything that a decision depends on, except for the state of the cluster.
+
+    Equal queries share one object.
+    """
 
     __slots__ = ()
 
 
 class Attempts:
-    """Makes decisions. Remembers failures: asks that are equal fail alike until something improves."""
+    """Makes decisions and caches failures: equal queries fail in the same way until something improves."""
 
     def __init__(self, planner: Planner, sharing: Sharing | None = None) -> None:
         self.planner = planner
         self.sharing = sharing
         self.kept: tuple[Hashable, ...] = (None, None)
-        """Tells what is kept for nominated pods and held for workloads that wait, while decisions are made: with other
-        room there are other failures."""
+        """Identifies the room that is reserved for nominated pods and pending workloads during the decision.
+
+        It is part of the cache key, because failures depend on that room.
+        """
         self.explains = True
-        """Whether failures are put into words; where nobody reads them they need not be."""
+        """Whether to explain failures in text; False where the text has no reader."""
         self.replacements: Replacements | None = None
-        """Seats held for members that take the place of others."""
+        """Node assignments that are reserved for replacements of other members."""
         self.spares: Spares | None = None
-        """Which nodes are kept free for recovery, and from whom."""
+        """Nodes that are kept free for recovery, and the workloads that must not use them."""
         self._decisions = 0
         self.refused: tuple[AttemptKey, Known] | None = None
-        """What the last decision, if it found no place, was made for and came to."""
+        """Key and failure of the last decision; None if it placed the workload."""
         self._asked: dict[object, AttemptKey] = {}
         self._failures: dict[tuple[tuple[Hashable, ...], AttemptKey], Known] = {}
         self._domains: dict[tuple[int, tuple[str, ...], str], tuple[tuple[int, int] | None, str]] = {}
@@ -89,15 +97,15 @@ class Attempts:
         """Decide on some pending members of a workload.
 
         Args:
-            workload: what they belong to.
-            members: to be placed all or none, in order of rank.
-            siblings: rows of other pods of an ungrouped workload's controller, to keep away from when spreading.
-            layout: the fabric of the network; levels of the second tree are woven in as the workload asks for them.
+            workload: the workload of the members.
+            members: the members to place, all or none, in order of rank.
+            siblings: rows of other pods of the same controller, for an ungrouped workload. Spreading avoids them.
+            layout: the fabric of the network. Levels of the second tree are added if the workload requests them.
             improvements: count of events so far that could make a placement possible.
-            now: seconds.
+            now: time in seconds.
 
         Raises:
-            PluginError: a plugin failed, so that nothing can be decided.
+            PluginError: a plugin failed, so no decision is possible.
         """
         around = self.planner.around
         layout = seen_fabric(workload, layout)
@@ -106,7 +114,7 @@ class Attempts:
         wish = wish_of(workload, members, layout, now)
         within = (ask.within, ask.woven)
         wanted = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, within, ask.demands)
-        # What a gang has reserved already matters to none but its own members.
+        # If no member runs, the gang has no reserved bandwidth yet, so the key needs no id of the gang.
         traffic = ask.traffic if ask.traffic is None or ask.running else ask.traffic.bandwidth
         demand = self._demand(
             (wanted, wish, ask.segments, tuple(ask.running), tuple(ask.groups), ask.profiles, traffic)
@@ -143,12 +151,19 @@ class Attempts:
         return msgspec.structs.replace(decision, sentence=text, room_helps=known.room_helps and not never)
 
     def known(self, kept: tuple[Hashable, ...], demand: AttemptKey, stamp: Stamp) -> Known | None:
-        """Return the failure that a demand comes to as things are; None where it must be tried."""
+        """Return the cached failure for a demand at ``stamp``; None if the demand must be tried."""
         known = self._failures.get((kept, demand))
         return known if known is not None and known.stamp == stamp else None
 
     def refuse(self, known: Known, id_: str, name: str, members: int) -> Decision:
-        """Return the decision on so many members of a workload that a failure comes to."""
+        """Return the decision for a cached failure.
+
+        Args:
+            known: the failure.
+            id_: id of the workload.
+            name: namespace and name of the workload.
+            members: how many members the decision is about.
+        """
         return Decision(
             id=self._next(),
             workload=id_,
@@ -164,14 +179,14 @@ class Attempts:
         )
 
     def remember(self, workload: Workload, decision: Decision) -> None:
-        """Note the size of a gang that is placed now, among those that are usually seen."""
+        """Record the size of a gang that is now placed, in the history of gang sizes."""
         if workload.gang and all(member.stage is Stage.PENDING for member in workload.members.values()):
             classes = [workload.members[seat.uid].cls for seat in decision.seats]
             column = classes[0].scarce
             self.planner.history.gangs.note(column, sum(cls.amount(column) for cls in classes))
 
     def preferred_leaves(self, name: str, layout: Layout) -> tuple[tuple[int, int] | None, str]:
-        """Return the leaves of a preferred domain as (first, last + 1), and what is wrong with the name."""
+        """Return the leaves of a preferred domain as (first, last + 1) or None, and the problem with its name or ''."""
         key = (layout.generation, layout.woven, name)
         found = self._domains.get(key)
         if found is None:
@@ -183,9 +198,9 @@ class Attempts:
     def groups(
         self, workload: Workload, members: Sequence[Member]
     ) -> tuple[list[tuple[PodClass, list[Member]]], str, bool]:
-        """Return members by the class they are at this moment, the most demanding first.
+        """Return the members by their current class, the most demanding class first.
 
-        With what a quota lacks for them, and whether it never allows so many: `Sharing.bound`.
+        Also return what a quota lacks for them, and whether it can never allow so many. See `Sharing.bound`.
         """
         around = self.planner.around
         groups = group_by_class([(around.seen_by(member.cls, member.profile), member) for member in members])
@@ -203,7 +218,7 @@ class Attempts:
         siblings: Sequence[int],
         layout: Layout,
     ) -> PlacementQuery:
-        """Return what the planner is asked for some members of a workload, on the fabric as it sees that."""
+        """Return the planner's query for some members of a workload, on the fabric as the workload sees it."""
         layout = seen_fabric(workload, layout)
         request = workload.request
         row_of = self.planner.nodes.row_of
@@ -236,10 +251,10 @@ class Attempts:
     def ask_by_now(
         self, workload: Workload, groups: Sequence[tuple[PodClass, list[Member]]], layout: Layout, now: float
     ) -> PlacementQuery:
-        """Return the same for a workload without room that waits: its level as ``relax-after`` has loosened it.
+        """Return the query of a pending workload without room, at its level as ``relax-after`` has loosened it.
 
         Raises:
-            PluginError: a plugin failed, so that nothing can be said.
+            PluginError: a plugin failed, so there is no result.
         """
         layout = seen_fabric(workload, layout)
         wish = wish_of(workload, members_of(groups), layout, now)
@@ -255,7 +270,7 @@ class Attempts:
         layout: Layout,
         now: float,
     ) -> Decision | None:
-        """Return the decision for the seats that are held for these members; None where not all have one."""
+        """Return the decision on the node assignments reserved for these members; None if they do not suffice."""
         rows = self.replacements.rows_for(workload, members_of(groups)) if self.replacements else {}
         if not rows:
             return None
@@ -270,7 +285,7 @@ class Attempts:
         return self._placed(workload, groups, ask, found, layout, volumes, "in the seats that were held for them")
 
     def drop_caches(self) -> None:
-        """Drop what is kept to be quick, by what was asked for."""
+        """Drop the caches. Decisions do not depend on them."""
         self.planner.drop_caches()
         self._asked.clear()
         self._failures.clear()
@@ -310,13 +325,13 @@ class Attempts:
         try:
             reasons = node_reasons(self.planner, ask, layout)
         except ClaimError as error:
-            # Nothing else matters then: no node and no domain was looked at.
+            # The claim error is the only reason: no node and no domain was checked.
             return Known(stamp, "", {str(error): len(self.planner.nodes)}, (), True)
         text = sentence(self.planner, ask, layout, failure)
         return Known(stamp, text, reasons, domains, failure.rule is not None)
 
     def _rows(self, workload: Workload, placement: Placement) -> list[int]:
-        """Return where all members of a gang are once a placement is carried out, on nodes that there still are."""
+        """Return the rows of all members of a gang after a placement. Members on deleted nodes are left out."""
         row_of = self.planner.nodes.row_of
         running = (m.node for m in workload.members.values() if m.stage is not Stage.PENDING)
         return [
@@ -327,7 +342,11 @@ class Attempts:
     def _volumes(
         self, groups: Sequence[tuple[PodClass, list[Member]]], placement: Placement
     ) -> dict[str, tuple[VolumeChoice, ...]]:
-        """Return how the claims of each member that uses any get their volumes; raises ClaimError where they can't."""
+        """Return the volume choices of each member with claims, by uid.
+
+        Raises:
+            ClaimError: the claims can't get their volumes on these nodes.
+        """
         seats: dict[str, Seated] = {}
         for (cls, members), rows in zip(groups, placement.rows, strict=True):
             constraints = cls.constraints
@@ -347,7 +366,7 @@ class Attempts:
         volumes: Mapping[str, tuple[VolumeChoice, ...]],
         told: str,
     ) -> Decision:
-        layout = layout.network  # who needs an address or a number gets that of the network
+        layout = layout.network  # addresses and ranks follow the network, without levels of the second tree
         placed = [
             (member, row)
             for (_, members), rows in zip(groups, placement.rows, strict=True)
@@ -357,7 +376,7 @@ class Attempts:
             order = {uid: number for number, uid in enumerate(m.uid for m in workload.at(Stage.PENDING))}
             placed.sort(key=lambda one: order[one[0].uid])
         on = np.array([row for _, row in placed], np.int64)
-        # Of a gang in segments it is settled who goes where; the others are numbered along the network.
+        # In a gang with segments the planner fixes the order of members. Other gangs are ranked along the network.
         positions = range(len(placed)) if ask.in_segments else layout.position[on].tolist()
         ranks = give_ranks(workload, [(member, at) for (member, _), at in zip(placed, positions, strict=True)])
         gpus = choose_gpus(self.planner, [(member.cls, row) for member, row in placed])
@@ -392,7 +411,7 @@ class Attempts:
 
 
 def on_spares(cls: PodClass) -> PodClass:
-    """Return a class as it is for pods that take the place of lost ones."""
+    """Return a class that may use spare nodes, for replacements of lost pods."""
     return replace(cls, ordinary=False) if cls.ordinary else cls
 
 
@@ -402,7 +421,7 @@ def members_of(groups: Sequence[tuple[PodClass, list[Member]]]) -> list[Member]:
 
 
 def group_by_class(members: Sequence[tuple[PodClass, Member]]) -> list[tuple[PodClass, list[Member]]]:
-    """Return the members by class, the class that asks for most GPUs (then most CPU) first."""
+    """Return the members by class, the class with the largest request of GPUs (then of CPU) first."""
     groups: dict[PodClass, list[Member]] = {}
     if len(members) == 1:
         ((cls, member),) = members

@@ -1,9 +1,8 @@
-"""The barrier around each workload: what fails or costs too much for one of them sets that one aside, and only that.
+"""The barrier around each workload: if one fails or costs too much, the scheduler sets aside only that one.
 
-Understanding, decision, explanation, preemption and the searches for reservations and moves each run inside. A
-workload that fails is retried after a pause that doubles. A search that exceeds its operation budget also lowers the
-budget of the next searches of its namespace for a while, so that many such workloads together cost little more than
-one.
+Understanding, decision, explanation, preemption and the searches for reservations and moves each run inside. The
+scheduler retries a failed workload with exponential backoff. A search that exceeds its operation budget also lowers the
+budget of later searches in its namespace for a while. So many such workloads together cost little more than one.
 """
 
 import traceback
@@ -21,25 +20,34 @@ from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
 
 ATTEMPT_OPERATIONS: Final = 3_000_000
-"""Operations of one attempt. Gangs of one class without spread constraints need some thousand on 5,000 nodes; 256
-members spread over zones and nodes need up to 3 million there."""
+"""Maximum operations of one attempt.
+
+Gangs of one class without spread constraints need a few thousand on 5,000 nodes. Gangs of 256 members that are spread
+over zones and nodes need up to 3 million there.
+"""
 ATTEMPT_SECONDS: Final = 5.0
-"""Seconds of one attempt, half of what a leader has to renew its Lease; only work that is not counted takes so long."""
+"""Maximum seconds of one attempt, half of the renew deadline of the Lease.
+
+Only work that is not counted in operations takes so long.
+"""
 LEAST_OPERATIONS: Final = 20_000
-"""Operations that an attempt may always use: more than any ordinary one needs."""
+"""Operations that an attempt may always use; more than any ordinary attempt needs."""
 WAKE_OPERATIONS: Final = 50_000
-"""Operations of one check whether nodes that changed help a workload; the attempt reports what exceeds it."""
+"""Maximum operations of one check whether changed nodes help a workload.
+
+If the check exceeds it, the scheduler retries the workload, and the attempt reports the failure.
+"""
 FIRST_PAUSE_SECONDS: Final = 10.0
 LONGEST_PAUSE_SECONDS: Final = 600.0
 FORGIVEN_SECONDS: Final = 30.0
 """Seconds after which a namespace gets back a quarter of its budget, as a power of four."""
 MOST_EXCESSES: Final = 8
 _TEXT_CHARACTERS: Final = 160
-"""Of an exception's own text, which may quote what a user wrote."""
+"""Maximum length of an exception's own text, which may quote what a user wrote."""
 
 
 class Activity(StrEnum):
-    """What was done for a workload, or with an object, when it failed: the label ``phase`` of the metric."""
+    """The activity that failed, for a workload or an object: the label ``phase`` of the metric."""
 
     UNDERSTANDING = "understanding"
     DECISION = "decision"
@@ -54,7 +62,7 @@ class Activity(StrEnum):
 
 
 FAULT: Final = "fault"
-"""The label ``kind`` of an exception; otherwise it names the limit: ``operations``, ``time`` or ``memory``."""
+"""The label ``kind`` of an internal error. Otherwise it names the limit: ``operations``, ``time`` or ``memory``."""
 
 
 def kind_of(error: Exception) -> str:
@@ -65,7 +73,7 @@ def kind_of(error: Exception) -> str:
 
 
 def described(error: Exception) -> str:
-    """Return an exception in one line: its type, its text cut short, and where it was raised."""
+    """Return an exception in one line: its type, its shortened text, and where it was raised."""
     frames = traceback.extract_tb(error.__traceback__, limit=-1)
     where = f" at {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     text = clipped(str(error), _TEXT_CHARACTERS)
@@ -78,7 +86,14 @@ def reason_of(error: Exception) -> Reason:
 
 
 def explained(error: Exception, phase: Activity, pause: float, *, alike: bool = False) -> str:
-    """Return what users read: what failed, why, and what to change. ``alike``: the same attempt would fail again."""
+    """Return the message for users: what failed, why, and what to change.
+
+    Args:
+        error: the failure.
+        phase: the activity that failed.
+        pause: seconds until the retry.
+        alike: whether the same attempt would fail again, so that the retry waits for a change.
+    """
     again = f"It is retried in {pause:g} s."
     if alike:
         again = f"It is retried when pods or nodes have changed, after {pause:g} s at the earliest."
@@ -99,33 +114,33 @@ _SEARCHED: Final = {
 
 
 def pause_of(failures: int) -> float:
-    """Return the seconds before the next attempt after so many failures in a row."""
+    """Return the backoff in seconds after that many failures in a row."""
     return doubled(FIRST_PAUSE_SECONDS, failures, LONGEST_PAUSE_SECONDS)
 
 
 @dataclass(slots=True)
 class Backoff:
-    """How often something failed in a row, and until when it is not tried again, in seconds."""
+    """How often something failed in a row (``times``), and the time in seconds of the next retry (``until``)."""
 
     times: int = 0
     until: float = 0.0
 
     def fail(self, now: float) -> None:
-        """Note one more failure."""
+        """Record one more failure."""
         self.times += 1
         self.until = now + pause_of(self.times)
 
 
 @dataclass(slots=True)
 class _Excess:
-    """How often workloads of a namespace exceeded their budget lately, and until when that counts."""
+    """How often workloads of a namespace recently exceeded their budget, and the time in seconds of the last time."""
 
     times: int
     since: float
 
 
 class Barrier:
-    """Catches what fails, and knows which namespaces exceeded their budgets lately."""
+    """Assigns budgets to attempts, and records which namespaces exceeded theirs recently."""
 
     def __init__(self) -> None:
         self._excess: dict[str, _Excess] = {}
@@ -149,7 +164,7 @@ class Barrier:
         return OperationBudget(max(LEAST_OPERATIONS, operations >> (2 * left)), ATTEMPT_SECONDS, clock)
 
     def exceeded(self, namespace: str, error: Exception, now: float) -> None:
-        """Note that a workload of a namespace failed: only what exceeded a budget counts."""
+        """Record a failure of a workload of a namespace. Only exceeded budgets count."""
         if kind_of(error) == FAULT:
             return
         excess = self._excess.get(namespace)
@@ -161,12 +176,12 @@ class Barrier:
 
 @contextmanager
 def guard(what: str, out: list[Instruction], phase: Activity = Activity.OBJECT) -> Iterator[None]:
-    """Let no exception about one object end what is done for all: it is logged and counted.
+    """Catch exceptions about one object, so that work on others goes on. They are logged and counted.
 
     Args:
         what: names the object, for the log.
-        out: where instructions are added.
-        phase: what is being done.
+        out: list to which instructions are added.
+        phase: the activity.
     """
     try:
         yield
@@ -175,7 +190,7 @@ def guard(what: str, out: list[Instruction], phase: Activity = Activity.OBJECT) 
 
 
 def failure_of(what: str, error: Exception, phase: Activity) -> list[Instruction]:
-    """Return what logs and counts a failure."""
+    """Return the instructions that log and count a failure."""
     return [
         LogWarning(f"{what}: failed during {phase}, everything else goes on: {described(error)}"),
         CountFailure(phase.value, kind_of(error)),

@@ -1,8 +1,8 @@
 """The engine: facts and results in, instructions out. No I/O, no clock, no threads.
 
-It holds all state and is the only one who changes it. Every method takes the time as an argument. What the API
-server says may come late, twice or out of order; an engine rebuilt from a fresh list believes the same as one that
-followed the watch.
+The engine owns all state, and no other component changes it. Every method takes the time as an argument. Facts from the
+API server may arrive late, twice or out of order. An engine rebuilt from a fresh list reaches the same state as one
+that followed the watch.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -55,18 +55,28 @@ from topo_scheduler.state.storage import VolumeWrite
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
 MOST_LARGE_BYTES: Final = 32 * 2**20
-"""Memory of large pods, gone or not, after which all caches are dropped: entries hold on to what such pods wrote."""
+"""Total memory of large pods, deleted ones included, above which the engine drops all caches.
+
+Cache entries keep the annotations and labels of such pods in memory.
+"""
 STALE_SECONDS: Final = 0.1
-"""Seconds after which a workload is tried again above whose pods something changed that was not taken over yet."""
+"""Delay in seconds before a retry of a workload whose owners changed and whose pods were not read again yet."""
 
 
 class Engine:
-    """All state of one scheduler, and the machine that changes it."""
+    """All state of one scheduler, and the only code that changes it."""
 
     def __init__(
         self, config: Configuration, resolve: Resolve, extensions: Extensions | None = None, epoch: float = 0.0
     ) -> None:
-        """``epoch``: what makes seconds since the epoch of the times that are passed."""
+        """Set up an engine without any facts.
+
+        Args:
+            config: the configuration.
+            resolve: returns the owners of a pod.
+            extensions: the loaded plugins; by default only the built-in one.
+            epoch: seconds to add to a time of the engine to get seconds since the epoch.
+        """
         self.config = config
         self.extensions = extensions or Extensions()
         self.world = World(config.scheduler, self.extensions)
@@ -112,11 +122,11 @@ class Engine:
         self._aside = SettingAside(self.queue, self.outcomes, self._told, config.scheduler)
         self.barrier = Barrier()
         self._phase = Activity.DECISION
-        """What the attempt under way does, for what is said where it fails."""
+        """The current activity of the attempt, for messages if it fails."""
         self._spent = 0
-        """Operations of the last attempt, including its search for victims."""
+        """Operations spent by the last attempt, including its search for victims."""
         self._searched = 0
-        """Operations of the search for victims in the current attempt."""
+        """Operations spent by the search for victims in the current attempt."""
         self.why = Explainer(self.world, self.workloads, self.attempts, self.preempting, self.sharing, self.reserving)
         self._rechecks = Rechecks(
             self.world, self.attempts, self._aside, self.preempting, self.reserving, self.moving, self.why
@@ -135,16 +145,16 @@ class Engine:
         self._out: list[Instruction] = [LogWarning(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._fabric_warnings = FabricWarnings(config)
         self._unread_nodes: Unread[Node] = Unread()
-        """Nodes that raised; nothing is placed there until they are read."""
+        """Nodes that raised an exception. The engine places no pod there until it can read them."""
         self._unread_nominations: Unread[Pod] = Unread()
-        """Pods whose nomination raised."""
+        """Pods whose nomination raised an exception."""
         self._permits = False
-        """Whether it changed which namespaces may have what."""
+        """Whether the namespaces that may request GPUs by annotation have changed since the last step."""
 
     # ------------------------------------------------------------ facts in
 
     def configure(self, config: Configuration) -> None:
-        """Take over a new TopologySchedulerConfig; the rest of the configuration needs a restart."""
+        """Apply a new TopologySchedulerConfig. Changes of the rest of the configuration need a restart."""
         self.config = Configuration(self.config.scheduler, config.topology)
         self.queue.configure(fairness_of(config))
         self.sharing.configure(config.topology.spec)
@@ -168,14 +178,14 @@ class Engine:
         self.world.improve_all()
 
     def nodes_applied(self, nodes: Iterable[Node], now: float) -> None:
-        """Take over nodes that appeared or changed."""
+        """Record nodes that appeared or changed."""
         offers = self.world.resources.offers
         for node in nodes:
             name = node.metadata.name
             try:
                 self._out += [LogWarning(problem) for problem in self.world.put_node(node, now)]
             except Exception as error:
-                # Half of it may be taken over: nothing is placed there until it can be read.
+                # The node may be half recorded, so remove it. No pod is placed there until the engine can read it.
                 self._out += failure_of(f"node {name}", error, Activity.OBJECT)
                 self._unread_nodes.fail(name, node, now)
                 with guard(f"node {name}", self._out):
@@ -193,7 +203,7 @@ class Engine:
             self._unread_nodes.drop(name)
 
     def namespaces_applied(self, namespaces: Iterable[PartialObject]) -> None:
-        """Take over the labels of namespaces that appeared or changed."""
+        """Record the labels of namespaces that appeared or changed, and whether they are being deleted."""
         for namespace in namespaces:
             metadata = namespace.metadata
             with guard(f"namespace {metadata.name}", self._out):
@@ -206,7 +216,7 @@ class Engine:
         self.arrivals.leaving.namespace_deleted(name)
 
     def budgets_applied(self, budgets: Iterable[DisruptionBudget]) -> None:
-        """Take over disruption budgets that appeared or changed."""
+        """Record disruption budgets that appeared or changed."""
         for budget in budgets:
             meta = budget.metadata
             with guard(f"PodDisruptionBudget {meta.namespace}/{meta.name}", self._out):
@@ -217,16 +227,19 @@ class Engine:
         self.preempting.budgets.drop(namespace, name)
 
     def budgets_known(self) -> None:
-        """Note that all disruption budgets there are have been told; before that nobody is preempted."""
+        """Record that the list of disruption budgets is complete. Before that, the scheduler preempts no pod."""
         self.preempting.budgets.known = True
 
     def may_preempt(self, ready: bool = True) -> None:
-        """Note whether what looking for victims needs is compiled: who would have looked does then."""
+        """Record whether the kernels for the search for victims are compiled.
+
+        Workloads that needed such a search then retry.
+        """
         self.preempting.ready = ready
         self.preempting.budgets.changes += 1
 
     def pods_applied(self, pods: Collection[Pod], now: float) -> None:
-        """Take over pods that appeared or changed, whoever schedules them."""
+        """Record pods that appeared or changed, those of other schedulers included."""
         for pod in pods:
             try:
                 self.contested.applied((pod,), now)
@@ -246,32 +259,32 @@ class Engine:
                 self._unread_nominations.drop(pod.metadata.uid)
 
     def pod_deleted(self, uid: str, now: float) -> None:
-        """Forget a pod that is gone or no longer to be placed."""
+        """Forget a pod that is gone or that this scheduler no longer places."""
         self.contested.deleted(uid)
         self.arrivals.deleted(uid, now)
         self._unread_nominations.drop(uid)
         self.preempting.pod_deleted(uid)
 
     def pods_told(self, pods: Collection[Pod], now: float) -> None:
-        """Understand pods that were found bound, so that they can be planned with: `Arrivals.learn`."""
+        """Read pods that were found bound, so that plans can include them. See `Arrivals.learn`."""
         for pod in pods:
             self.arrivals.learn(pod, now)
         if pods:
             self.moving.look_again()
 
     def seats_kept(self, migration: str, seats: Sequence[ReservedSeat]) -> None:
-        """Hold these seats for replacements that a Migration awaits, and no other for it."""
+        """Reserve these node assignments, and no others, for the replacements that a Migration awaits."""
         self.preempting.replacements.keep(migration, seats)
 
     def spares_avoid(self, nodes: Sequence[str]) -> None:
-        """Keep none of these nodes as spares: recovery would plan nothing onto them."""
+        """Keep none of these nodes as spares, because recovery places no pods on them."""
         self.spares.avoid(nodes)
 
     def seat_taken(self, migration: str, pod: str, by: PodRef, origin: str, node: str) -> None:
-        """Note that a pod runs in place of one that a Migration moved; for who listens."""
+        """Note that a pod replaces one that a Migration moved. The engine does nothing; listeners record the call."""
 
     def groups_applied(self, groups: Iterable[PodGroup], now: float) -> None:
-        """Take over PodGroups that appeared or changed."""
+        """Record PodGroups that appeared or changed."""
         self.arrivals.groups_applied(groups)
 
     def group_deleted(self, key: GroupKey, uid: str, now: float) -> None:
@@ -279,26 +292,26 @@ class Engine:
         self.arrivals.group_deleted(key, uid)
 
     def groups_served(self, api: GroupApi, serving: Serving, asked: float, now: float) -> None:
-        """Take over whether there are PodGroups of an API, as it was answered when ``asked``."""
+        """Record whether the API server serves PodGroups of an API, as answered to a request at time ``asked``."""
         self.arrivals.groups_served(api, serving, asked)
 
     def groups_remembered(self, api: GroupApi, now: float) -> None:
-        """Take over that an earlier leader listed PodGroups of an API: pods that name one wait if it is gone."""
+        """Record that an earlier leader listed PodGroups of an API. If it is gone, pods that name one stay pending."""
         self.world.groups.remember(api)
 
     def owner_changed(self, uid: str, now: float) -> None:
-        """Understand again the pending pods below an owner that appeared or changed, with the next steps."""
+        """Read the pending pods of an owner that appeared or changed again, in the next steps."""
         self.arrivals.owner_changed(uid)
 
     def reread(self, now: float, clock: Callable[[], float]) -> None:
-        """Understand pods again above which something changed, for a few milliseconds, as each step does."""
+        """Read pods whose owners changed again, for a few milliseconds, as each step does."""
         self.arrivals.reread(now, clock)
 
     def bind_finished(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
-        """Take over how a bind ended. Where that raises, only what the ledger holds for the pod follows it."""
+        """Record how a bind ended. If that raises an exception, update only the stage of the pod and the ledger."""
         found = self.workloads.of_pod(uid)
         if found is None or not self.outcomes.awaits(uid):
-            return  # the watch told how it ended before the answer came
+            return  # the watch reported the result before the answer came
         workload, member = found
         try:
             self._bind_finished(workload, uid, outcome, message, now)
@@ -318,14 +331,17 @@ class Engine:
             self.contested.answered(uid, now)
         if outcome in (BindOutcome.BOUND, BindOutcome.GONE):
             self.arrivals.bound_at_last(uid)
-        elif not self.outcomes.awaits(uid):  # otherwise its end is not known yet
+        elif not self.outcomes.awaits(uid):  # otherwise the result is not known yet
             self.arrivals.not_bound(uid, now)
             self.queue.back_off(order_of(workload), now + self.outcomes.backoff(workload, message))
         if outcome is BindOutcome.GONE:
             self.arrivals.touch(workload)
 
     def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
-        """Take over how a Rehearse ended. Where that raises it told nothing: the binds will."""
+        """Record how a DryRunBind ended.
+
+        If that raises an exception, the dry run counts as inconclusive, and the real binds show whether they work.
+        """
         try:
             self.outcomes.rehearsed(uid, outcome, message, now)
         except Exception as error:
@@ -333,12 +349,12 @@ class Engine:
             self.outcomes.held_back.answered(uid, "")
 
     def volumes_written(self, uid: str, done: Iterable[tuple[VolumeWrite, str]], problem: str) -> None:
-        """Take over what became of a PrepareVolumes: `VolumeBinding.written`."""
+        """Record the result of a PrepareVolumes. See `VolumeBinding.written`."""
         with guard(f"volumes of pod {uid}", self._out, Activity.OUTCOME):
             self.outcomes.volumes.written(uid, done, problem)
 
     def eviction_finished(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> None:
-        """Take over how the eviction of a victim ended. Where that raises, the claim ends when its time is up."""
+        """Record how the eviction of a victim ended. If that raises an exception, the claim ends at its timeout."""
         with guard(f"eviction of pod {uid}", self._out, Activity.OUTCOME):
             out, again = self.preempting.evicted(uid, outcome, message, now)
             self._out += out
@@ -346,30 +362,30 @@ class Engine:
                 self.arrivals.touch(workload)
 
     def may_evict(self, uid: str) -> bool:
-        """Return whether the eviction of a victim still makes room for a workload that waits for it."""
+        """Return whether a workload still needs the room of a victim: it is pending, and not about to be deleted."""
         going = any(self.arrivals.why_gone(pod) for pod in self.preempting.preemptors(uid))
         return self.preempting.gives_way(uid) and not going
 
     def rollback_refused(self, uid: str, message: str, now: float) -> None:
-        """Take over that a member of a gang that is rolled back was not evicted."""
+        """Record that the eviction of a member of a gang under rollback failed."""
         with guard(f"eviction of pod {uid}", self._out, Activity.OUTCOME):
             if (found := self.workloads.of_pod(uid)) is not None:
                 self._out += self.outcomes.half.eviction_refused(*found, message, now)
 
     def bind_hangs(self, uid: str, now: float) -> None:
-        """Take over that the API server has not answered to a bind for a while, though it answers otherwise.
+        """Record that the API server has not answered a bind for a while, though it answers other requests.
 
-        The same of a bind of a half-bound gang that waits for its turn behind such binds.
+        Also called for binds of half-bound gangs that are queued behind such binds.
         """
         self.outcomes.hangs(uid)
 
     def bind_recalled(self, uid: str, waited: bool, now: float) -> None:
-        """Take over that a Recall was carried out, and whether the bind ``waited`` for its turn until then."""
+        """Record that a Recall was carried out. ``waited``: whether the bind was still in the queue."""
         if self.outcomes.recalled(uid, waited=waited):
             self.bind_finished(uid, BindOutcome.WITHDRAWN, "its gang is rolled back", now)
 
     def goes_first(self, uid: str) -> bool:
-        """Return whether a pod's bind goes before others of its namespace: members of its gang are bound already."""
+        """Return whether a pod's bind goes ahead of others of its namespace, because members of its gang are bound."""
         found = self.workloads.of_pod(uid)
         return found is not None and has_begun(found[0])
 
@@ -381,12 +397,12 @@ class Engine:
     # ------------------------------------------------------------ the step
 
     def step(self, now: float, clock: Callable[[], float], budget: float = 0.005) -> list[Instruction]:
-        """Try the workloads that are due, most urgent first, and return what is to be done.
+        """Try the workloads that are due, most urgent first, and return the instructions.
 
         Args:
-            now: seconds; everything decided in this step is decided at this time.
-            clock: measures what decisions cost, for metrics and the budget; it decides nothing.
-            budget: seconds after which the step ends; `pending_work` tells whether anything is left.
+            now: time of all decisions of this step, in seconds.
+            clock: measures the time of decisions, for metrics and the budget. Placements do not depend on it.
+            budget: seconds after which the step ends. `pending_work` is true if work remains.
         """
         self._read_again(now)
         if self.arrivals.large_bytes + self.world.residents.large_bytes > MOST_LARGE_BYTES:
@@ -425,11 +441,14 @@ class Engine:
         return out
 
     def explain(self, now: float, clock: Callable[[], float], budget: float) -> list[Instruction]:
-        """Explain workloads that wait, for so many seconds; changes nothing, and `why.waiting` says if more is left."""
+        """Explain pending workloads, for ``budget`` seconds.
+
+        This changes no scheduling state. `why.waiting` counts the workloads that remain to be explained.
+        """
         return self.why.work(now, now + self.world.epoch, clock, budget)
 
     def _shorten_waits(self, now: float, more: More) -> None:
-        """Hold nodes for who waits for much room, look for moves, and tell those for whom that is news."""
+        """Reserve nodes for large pending workloads, search for moves, and publish the news to these workloads."""
         news: list[tuple[Workload, str]] = []
         try:
             news += self.reserving.due(now, more)
@@ -448,7 +467,7 @@ class Engine:
             self._rechecks.forget(workload.id)
 
     def _drop_caches(self) -> None:
-        """Drop all that is kept to be quick and may hold on to large pods that are gone. No decision depends on it."""
+        """Drop the caches that may keep large deleted pods in memory. No decision depends on them."""
         self.arrivals.forget_large()
         self.world.residents.drop_caches()
         self.attempts.drop_caches()
@@ -459,7 +478,7 @@ class Engine:
         can_match.cache_clear()
 
     def _read_again(self, now: float) -> None:
-        """Read what raised once more, after its pause."""
+        """Read the objects that raised an exception again, after their backoff."""
         if self._unread_nodes and (nodes := self._unread_nodes.take_due(now)):
             self.nodes_applied(nodes, now)
         if self.arrivals.unread and (pods := self.arrivals.unread.take_due(now)):
@@ -468,7 +487,7 @@ class Engine:
             self._read_nominations(pods, now)
 
     def _leave_out(self, now: float, clock: Callable[[], float]) -> None:
-        """Take over what changed above pods; forget what was planned for those that are about to be deleted."""
+        """Apply changes of owners, and drop plans for pods that are about to be deleted."""
         self.arrivals.settle(now, clock)
         for uid in self.arrivals.leaving.take_new():
             self.contested.deleted(uid)
@@ -476,7 +495,7 @@ class Engine:
         self._out += self.arrivals.leaving.due(now)
 
     def next_due(self) -> float | None:
-        """Return when `step` must be called next, if nothing happens before."""
+        """Return the time in seconds when `step` must be called next if no fact arrives before; None for never."""
         due = (
             0.0 if self.arrivals.rereading else None,
             self.queue.next_due(),
@@ -496,17 +515,17 @@ class Engine:
 
     @property
     def pending_work(self) -> bool:
-        """Whether `step` has something to do now."""
+        """Whether `step` has work to do now."""
         has_active = self.queue.has_active and not self.contested.paused
         return bool(self._out) or self._permits or self.arrivals.news or has_active or self.searching
 
     @property
     def searching(self) -> bool:
-        """Whether something is being looked for in parts; no checkpoint holds that."""
+        """Whether a sliced search is under way. Checkpoints do not contain such searches."""
         return self.reserving.working or self.moving.working
 
     def _check_outcomes(self, now: float) -> None:
-        """Bind the pods that can be; undo what was decided for those that will not be, and try who was held back."""
+        """Bind the pods that are ready, undo decisions that failed, and retry workloads that were held back."""
         ready, failed = self.outcomes.check(now)
         self._out += ready
         for uid, why in failed:
@@ -516,7 +535,10 @@ class Engine:
                 self.queue.activate(order_of(workload))
 
     def _try(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
-        """Try a workload within its budget; one that fails or exceeds it is set aside. Return whether it was placed."""
+        """Try a workload within its budget; return whether it was placed.
+
+        A workload that fails or exceeds its budget is set aside.
+        """
         self._phase, self._searched = Activity.DECISION, 0
         budget = self.barrier.budget(workload.namespace, now, clock)
         try:
@@ -574,7 +596,7 @@ class Engine:
             self.attempts.remember(workload, decision)
             self._out += self.outcomes.assume(workload, decision, now)
             self.arrivals.touch(workload)
-            # The seats are taken and the binds on their way: what fails from here on costs the workload no place.
+            # The placement is assumed and the binds are on their way. Later failures must not undo it.
             with guard(f"workload {workload.namespace}/{workload.name}", self._out, Activity.PLACEMENT):
                 self.why.forget(workload.id)
                 self._out += self.preempting.placed(workload, decision)
@@ -596,7 +618,7 @@ class Engine:
     def _make_room(
         self, workload: Workload, pending: list[Member], decision: Decision, now: float
     ) -> list[Instruction]:
-        """Look for room for a workload that was parked, and tell why it has none."""
+        """Search for ways to make room for a parked workload, and report why it has none."""
         least = pending[: least_of(workload)]
         self._phase = Activity.PREEMPTION
         budget = self.barrier.budget(workload.namespace, now, None, SEARCH_OPERATIONS)
@@ -613,26 +635,26 @@ class Engine:
             held = self.reserving.parked(workload, decision, text, now)
             moves = self.moving.parked(workload, text, order_of(workload).since, room_helps=decision.room_helps)
             text = " ".join(filter(None, (text, held, moves)))
-            if not preempt:  # otherwise others give way already
+            if not preempt:  # otherwise evictions already make room
                 self.why.failed(workload, text, decision.members, now)
             out = [*self._aside.tell(workload, pending, text), *preempt]
         except Exception:
-            self._out += preempt  # the claim stands, so its victims must go
+            self._out += preempt  # the claim is active, so its victims must be evicted
             raise
         if not why_not and not preempt:
             self._rechecks.remember(workload, pending, decision, text, now)
         return out
 
     def _decide_beside_others(self, workload: Workload, pending: list[Member], now: float) -> tuple[Decision, str]:
-        """Decide with the room that is left for others, or without it once the workload has waited long enough.
+        """Decide while room is reserved for other schedulers, or without it once the workload has waited long enough.
 
         Returns:
-            The decision, and what to say if the workload waits for others only.
+            The decision, and a message if only the reserved room keeps the workload pending.
         """
         decision = self._decide(workload, pending, now)
         if decision.verdict is Verdict.PLACED or not self.world.kept:
             return decision, ""
-        # A gang that is half bound does not wait for others.
+        # A half-bound gang does not wait for other schedulers.
         impatient = half_bound(workload) or self.contested.impatient(workload.id)
         kept = self.attempts.kept
         self.attempts.kept = (*kept, "nothing for pods of other schedulers")
@@ -652,7 +674,8 @@ class Engine:
         apart = not workload.gang and self.extensions.strategy(workload.request.strategy).apart
         siblings = self.arrivals.rows_of_siblings(pending[0].uid) if apart else []
         decision = self.attempts.decide(workload, pending, siblings, layout, improvements, now)
-        # More pods than the gang's size, or lost by one that ran whole: place the size, the rest as room comes.
+        # There may be more pods than the gang's size, or a gang that ran complete has lost pods. Then place only as
+        # many pods as must be placed together; the others follow when there is room.
         least = least_of(workload)
         if decision.verdict is not Verdict.PLACED and len(pending) > least:
             decision = self.attempts.decide(workload, pending[:least], siblings, layout, improvements, now)

@@ -1,4 +1,4 @@
-"""What the engine wants done: the daemon carries these out and feeds the results back."""
+"""Instructions of the engine. The daemon carries them out and reports the results back."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from topo_scheduler.state.workloads import Member
 
 @dataclass(frozen=True, slots=True)
 class PodRef:
-    """Which pod."""
+    """Identifies a pod."""
 
     namespace: str
     name: str
@@ -20,13 +20,16 @@ class PodRef:
 
 
 def reference(member: Member) -> PodRef:
-    """Return which pod a member is."""
+    """Return the reference to the pod of a member."""
     return PodRef(member.namespace, member.name, member.uid)
 
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Write a Binding. ``queued`` seconds when the pod was first seen pending."""
+    """Write a Binding.
+
+    ``queued``: time in seconds when the pod was first seen pending. ``decided``: time in seconds of the decision.
+    """
 
     pod: PodRef
     node: str
@@ -37,14 +40,14 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class DryRunBind:
-    """Write a Binding with `dryRun=All`: whether it would be taken. Its end is told to `Engine.rehearsed`."""
+    """Check with a Binding with `dryRun=All` if a bind would be accepted. `Engine.rehearsed` receives the result."""
 
     bind: Bind
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareVolumes:
-    """Tell the API server which volumes the pod's claims get; its Bind follows when they are bound."""
+    """Write to the API server which volumes the pod's claims get. The Bind of the pod follows when they are bound."""
 
     pod: PodRef
     writes: tuple[VolumeWrite, ...]
@@ -62,7 +65,7 @@ class EmitEvent:
 
 @dataclass(frozen=True, slots=True)
 class MarkUnschedulable:
-    """Set PodScheduled=False, reason Unschedulable. ``since`` seconds when the pod was first seen pending."""
+    """Set PodScheduled=False, reason Unschedulable. ``since``: time in seconds when the pod was first seen pending."""
 
     pod: PodRef
     message: str
@@ -71,7 +74,7 @@ class MarkUnschedulable:
 
 @dataclass(frozen=True, slots=True)
 class MarkGroup:
-    """Set the condition PodGroupScheduled of a PodGroup of Kubernetes. ``version`` of its API."""
+    """Set the condition PodGroupScheduled of a PodGroup of Kubernetes. ``version``: version of its API."""
 
     namespace: str
     name: str
@@ -92,16 +95,16 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Let no more attempts at a bind be made, and find out whether one took effect."""
+    """Stop retries of a bind, and find out whether an attempt took effect."""
 
     bind: Bind
 
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Write no Binding of a pod whose turn has not come; `Engine.bind_recalled` is told whether one waited.
+    """Drop the queued bind of a pod. `Engine.bind_recalled` receives whether one was queued.
 
-    ``gang`` the id of its gang.
+    ``gang``: id of the gang of the pod.
     """
 
     pod: PodRef
@@ -110,7 +113,7 @@ class Recall:
 
 @dataclass(frozen=True, slots=True)
 class MarkComplete:
-    """Set the condition of a pod that says that its gang ran complete."""
+    """Set the condition of a pod which records that its gang ran complete."""
 
     pod: PodRef
 
@@ -125,9 +128,9 @@ class Nominate:
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """Evict a pod so that one of higher priority fits. ``note`` the text of its event once it goes.
+    """Evict a pod so that pods of higher priority fit.
 
-    ``preemptor`` the first pod of those that fit then.
+    ``note``: text of the event on the evicted pod. ``preemptor``: the first of the pods that fit after the eviction.
     """
 
     pod: PodRef
@@ -138,7 +141,7 @@ class Preempt:
 
 @dataclass(frozen=True, slots=True)
 class RecordDecision:
-    """A decision was made: log it, count it."""
+    """Log and count a decision, which took ``seconds``."""
 
     decision: Decision
     seconds: float
@@ -146,14 +149,14 @@ class RecordDecision:
 
 @dataclass(frozen=True, slots=True)
 class LogWarning:
-    """Something in the cluster can't be used as it is: log it, name the object."""
+    """Log a warning, for example that an object in the cluster can't be used. The message names the object."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class CountFailure:
-    """Something failed for one workload or object and was set aside: count it by ``phase`` and ``kind``."""
+    """Count a failure of one workload or object that was set aside, by ``phase`` and ``kind``."""
 
     phase: str
     kind: str
@@ -187,16 +190,16 @@ class BindOutcome(StrEnum):
     REJECTED = "rejected"
     UNKNOWN = "unknown"
     WITHDRAWN = "withdrawn"
-    """Not written: what it was decided on had changed meanwhile, which is nobody's fault."""
+    """Not written, because the facts behind the decision changed meanwhile. This is not an error."""
 
 
 class EvictionOutcome(StrEnum):
-    """How an eviction for somebody of higher priority ended."""
+    """How an eviction for a workload of higher priority ended."""
 
     GOING = "going"
-    """It is being deleted, or gone already."""
+    """The victim is being deleted, or is already gone."""
     WITHDRAWN = "withdrawn"
-    """Not asked for: what it should have made room for needs none any more."""
+    """Not requested, because the preempting workload no longer needs the room."""
     UNCONFIRMED = "unconfirmed"
-    """Not asked for: an owner of what it should have made room for is gone, or the API server did not confirm it."""
+    """Not requested: an owner of the preempting workload is gone, or the API server did not confirm it."""
     REFUSED = "refused"

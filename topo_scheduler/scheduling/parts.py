@@ -1,8 +1,8 @@
-"""Work that takes longer than decisions can wait for, done in parts between them.
+"""Time slicing: long searches run in slices between decisions, so that decisions need not wait for them.
 
-It looks at a copy of what pods hold, made when it is begun. Names, labels and the fabric are not copied: it is given up
-when they change, and whoever wants it begins anew. How far it gets at a time is told by the clock of the step, which
-records know; so the same facts, times and readings give the same answers.
+A search uses a copy of the resources that pods hold, taken at its start. Names, labels and the fabric are not copied.
+If they change, the search is dropped and the caller starts it again. The clock of the step limits each slice. Its
+readings are recorded, so a replay with the same facts, times and readings gives the same results.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -12,19 +12,19 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 
 PART_OPERATIONS: Final = 4_000_000
-"""Operations of one part: what no decision should have to wait for."""
+"""Maximum operations of one slice, so that no decision has to wait long for it."""
 T = TypeVar("T")
 More = Callable[[], bool]
-"""Whether there is time for another part."""
+"""Returns whether there is time for another slice."""
 
 
 def always() -> bool:
-    """Return that there is time for another part."""
+    """Return True: there is always time for another slice."""
     return True
 
 
 def whole(steps: Generator[None, None, T]) -> T:
-    """Return what work in parts comes to, done at once."""
+    """Run all slices of a search at once; return its result."""
     while True:
         try:
             next(steps)
@@ -34,7 +34,7 @@ def whole(steps: Generator[None, None, T]) -> T:
 
 
 class Parts(Generic[T]):
-    """One piece of work, as an iterator that yields after each part: what was found in it, or None."""
+    """Runs one search: an iterator that yields after each slice, with a result or None."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -43,27 +43,30 @@ class Parts(Generic[T]):
 
     @property
     def going(self) -> bool:
-        """Whether something is being worked at."""
+        """Whether a search is under way."""
         return self._steps is not None
 
     @property
     def stale(self) -> bool:
-        """Whether it can't go on: nodes have changed since it was begun."""
+        """Whether the search can't go on, because nodes or the fabric have changed since it started."""
         return self._steps is not None and self._facts != self._now()
 
     def begin(self, steps: Iterator[T | None]) -> None:
-        """Work at this from now on."""
+        """Start a search."""
         self._steps, self._facts = steps, self._now()
 
     def drop(self) -> None:
-        """Give up what is being worked at."""
+        """Drop the search that is under way."""
         self._steps = None
 
     def work(self, more: More) -> list[T]:
-        """Do the next part, and others as long as there is time; return what was found.
+        """Run the next slice, and further ones while there is time; return the results.
+
+        Args:
+            more: returns whether there is time for another slice.
 
         Raises:
-            OverBudgetError: one part took too many operations; the work is given up, as with any other exception.
+            OverBudgetError: one slice took too many operations. The search is dropped, as after any other exception.
         """
         found: list[T] = []
         guard = self._world.around.extensions.guard
@@ -76,7 +79,7 @@ class Parts(Generic[T]):
                 self._steps = None
                 break
             except Exception:
-                self._steps = None  # what raised can't go on
+                self._steps = None  # a generator that raised can't go on
                 raise
             if one is not None:
                 found.append(one)

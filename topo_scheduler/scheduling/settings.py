@@ -1,4 +1,4 @@
-"""From the configuration to what the parts of the engine are set to, and what to say of names that mean nothing."""
+"""Derives the settings of the engine's components from the configuration, and warnings about the configuration."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -37,20 +37,23 @@ def policy_of(config: Configuration, extensions: Extensions) -> Policy:
 
 
 def fairness_of(config: Configuration) -> FairnessLimits:
-    """Return from the configuration whose turn it is."""
+    """Return the fairness limits of the queue from the configuration."""
     fairness = config.topology.spec.fairness
     return FairnessLimits(fairness.overdue_after, fairness.decisions_per_second, fairness.decision_burst)
 
 
 def repair_of(config: Configuration) -> RepairSpec:
-    """Return from the configuration whether moves are looked for: also where they are not only told but made."""
+    """Return the settings of the search for moves from the configuration.
+
+    The search is enabled if the scheduler reports moves, and also if recovery carries them out.
+    """
     spec = config.topology.spec
     makes = spec.recovery.enabled and spec.recovery.defragmentation.enabled
     return spec.repair.model_copy(update={"enabled": spec.repair.enabled or makes})
 
 
 class FabricWarnings:
-    """What of the configuration does not fit the fabric that nodes tell of, said once for each configuration."""
+    """Warnings about settings that do not fit the fabric of the node labels, once for each configuration."""
 
     def __init__(self, config: Configuration) -> None:
         self._config = config
@@ -60,11 +63,11 @@ class FabricWarnings:
 
     @property
     def watches(self) -> bool:
-        """Whether anything is configured that a fabric may not fit."""
+        """Whether the configuration has settings that may not fit a fabric."""
         return bool(self._limits or self._config.topology.spec.placement_rules)
 
     def look(self, layout: Layout, nodes: NodeTable) -> list[str]:
-        """Return what to say of a fabric; costs next to nothing where it is the same as before."""
+        """Return new warnings about a fabric. Costs next to nothing if the fabric is unchanged."""
         out: list[str] = []
         if layout.every_level != self._levels:
             self._levels = layout.every_level
@@ -84,25 +87,25 @@ def _limits_of(config: Configuration) -> dict[str, int]:
 
 
 def fabric_problems(config: Configuration, layout: Layout, nodes: NodeTable) -> list[str]:
-    """Return all that does not fit: levels that no node has, and limits per leaf below the leaves there are."""
+    """Return all warnings: unknown levels in placement rules, and limits per leaf below the size of existing leaves."""
     low = low_limits(_limits_of(config), layout.network, nodes)
     return [*unknown_levels(config, layout.every_level), *low.values()]
 
 
 def leaves_above_limits(config: Configuration, layout: Layout, nodes: NodeTable) -> dict[str, int]:
-    """Return for each limit per leaf that is set how many leaves are larger."""
+    """Return for each configured limit per leaf how many leaves exceed it."""
     limits = _limits_of(config)
     sizes = _sizes_of_leaves(limits, layout.network, nodes)
     return {name: int((sizes[name] > limit).sum()) for name, limit in limits.items()}
 
 
 def _sizes_of_leaves(limits: Iterable[str], layout: Layout, nodes: NodeTable) -> dict[str, Int64]:
-    """Return for each limit what it limits, by leaf (int64[leaves]): nodes, or GPUs."""
+    """Return for each limit the size of each leaf (int64[leaves]), in nodes or in GPUs."""
     rows = np.repeat(np.arange(len(layout.paths)), np.diff(layout.offsets))
     gpus = nodes.allocatable[layout.order, GPU]
     weights = {name: gpus if name == "maxGPUsPerLeaf" else None for name in limits}
     sizes = {name: np.bincount(rows, each, len(layout.paths)).astype(np.int64) for name, each in weights.items()}
-    # What has no label for its leaf is no leaf.
+    # Nodes without a label for their leaf share one path, which is not a leaf.
     return {name: np.where(_labelled(layout), each, 0) for name, each in sizes.items()}
 
 
@@ -111,7 +114,7 @@ def _labelled(layout: Layout) -> Bool:
 
 
 def low_limits(limits: Mapping[str, int], layout: Layout, nodes: NodeTable) -> dict[str, str]:
-    """Return by limit per leaf what to say where leaves are larger than it."""
+    """Return a warning for each limit per leaf that some leaves exceed, by name of the limit."""
     out: dict[str, str] = {}
     if not len(layout.paths):
         return out
@@ -130,7 +133,7 @@ def low_limits(limits: Mapping[str, int], layout: Layout, nodes: NodeTable) -> d
 
 
 def unknown_levels(config: Configuration, levels: Sequence[str]) -> list[str]:
-    """Return what to say about placement rules for levels that no node has."""
+    """Return warnings about placement rules for levels that no node has."""
     return [
         f"TopologySchedulerConfig: spec.placementRules: {rule.name}: no node has a label for a level called"
         f" {rule.level}; there are {', '.join(levels)}. "

@@ -1,4 +1,4 @@
-"""What to say of scores that the configuration names and no plugin has."""
+"""Messages about scores that the configuration names but no plugin provides."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def unknown_scores(config: Configuration, extensions: "Extensions") -> list[str]:
-    """Return what to say about weights of scores that no plugin has."""
+    """Return messages about configured scores that no loaded plugin provides."""
     known = {score.name for score in extensions.added_scores}
     told = ", ".join(sorted(known)) or "none"
     return [
@@ -22,7 +22,7 @@ def unknown_scores(config: Configuration, extensions: "Extensions") -> list[str]
 
 
 def _unknown_scoring(config: SmallPods, extensions: "Extensions") -> list[str]:
-    """Return what to say about a score for pods placed alone that no plugin has."""
+    """Return a message if no plugin provides the configured score for pods placed alone; otherwise an empty list."""
     if config.scoring in (None, OFF, *extensions.alone):
         return []
     known = ", ".join((OFF, *sorted(extensions.alone)))
@@ -33,6 +33,6 @@ def _unknown_scoring(config: SmallPods, extensions: "Extensions") -> list[str]:
 
 
 def names_scores(config: Configuration) -> bool:
-    """Whether a score is named, so that only the plugins can tell whether it exists."""
+    """Return whether the configuration names a score. Only the loaded plugins show whether such a score exists."""
     spec = config.topology.spec
     return bool(spec.scoring_weights.plugins) or spec.small_pods.scoring not in (None, OFF)

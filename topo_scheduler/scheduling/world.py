@@ -1,7 +1,7 @@
-"""What is there: nodes, the fabric, and what every bound or assumed pod holds of them.
+"""The state of the cluster: nodes, the fabric, and the resources that every bound or assumed pod holds.
 
-The world also keeps what could help a waiting workload: which rows got freer or otherwise changed since it was last
-asked.
+The world also records changes that could help a pending workload: the rows that gained room or changed otherwise since
+the last call.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ from topo_scheduler.state.typical import kind_of
 
 
 class World:
-    """Nodes, fabric, ledger and outcomes; the only writer of all of them."""
+    """Nodes, fabric, ledger and history of outcomes. Only this class writes them."""
 
     def __init__(self, config: SchedulerConfig, extensions: Extensions | None = None) -> None:
         self.resources = ResourceTable(config.gpu_resources)
@@ -50,7 +50,7 @@ class World:
         if extensions is not None:
             self.around.extensions = extensions
         for key in self.around.extensions.node_labels:
-            self.nodes.label_column(key)  # kept up to date from here on
+            self.nodes.label_column(key)  # updated with each node from here on
         self.claims = GpuClaims(config.scheduler_name, self.nodes, self.resources)
         self._offers = 0
         self.accounts = Accounts(self.nodes)
@@ -59,7 +59,7 @@ class World:
         self.runs = Runs()
         self.promises = Promises()
         self.epoch = 0.0
-        """What makes seconds since the epoch of the times that are passed."""
+        """Seconds to add to a time of the engine to get seconds since the epoch."""
         self.penalties = Penalties()
         self.names_others = False
         """Whether events name objects of other namespaces."""
@@ -67,9 +67,9 @@ class World:
         self._penalised: set[str] = set()
         self.groups = Groups(self.fabric.levels_by_key())
         self.improvements = 0
-        """How many events so far could have made a placement possible."""
+        """Number of events so far that could have made a placement possible."""
         self.kept: dict[int, Amounts] = {}
-        """Room that is left for pods of other schedulers, by row; it is charged to the row as if they ran there."""
+        """Room that is reserved for pods of other schedulers, by row. It is charged to the row as if they ran there."""
         self._kept_arrays: tuple[Int64, Int64] | None = None
         self._improved: set[int] = set()
         self._rules_changed = False
@@ -81,7 +81,7 @@ class World:
         return self.fabric.layout(self.nodes.rows)
 
     def leaf_of(self, node: str) -> Path | None:
-        """Return the path of the leaf a node hangs on."""
+        """Return the path of the leaf of a node; None for an unknown node."""
         row = self.nodes.row_of.get(node)
         if row is None:
             return None
@@ -89,17 +89,20 @@ class World:
         return layout.paths[int(layout.leaf_of_row[row])]
 
     def reader(self, namespace: str) -> str:
-        """Return whose users read what is told to a namespace, as `few_for` wants it: empty where all may be named."""
+        """Return the argument ``reader`` of `few_for` for a message to the users of a namespace.
+
+        It is empty if messages may name objects of all namespaces.
+        """
         return "" if self.names_others else namespace
 
     # ------------------------------------------------------------ nodes
 
     def put_node(self, node: Node, now: float) -> list[str]:
-        """Take over what the API server says of a node; return messages on what could not be read."""
+        """Record a node as the API server reports it; return messages about fields that could not be read."""
         name = node.metadata.name
         known = self.nodes.row_of.get(name)
         if known is not None and self.nodes.uids[known] != node.metadata.uid:
-            # Made again under the same name: another node, whatever it has in common with the last.
+            # The node was recreated under the same name: treat it as a new node.
             self.remove_node(name)
             known = None
         was_ready = known is not None and bool(self.nodes.ready[known])
@@ -123,7 +126,7 @@ class World:
         return problems
 
     def remove_node(self, name: str, uid: str = "") -> None:
-        """Forget a node. With a uid, only if it is still that one."""
+        """Forget a node. If ``uid`` is given, only a node with this uid."""
         row = self.nodes.row_of.get(name)
         if row is None or (uid and self.nodes.uids[row] != uid):
             return
@@ -143,7 +146,7 @@ class World:
         """Charge a pod that is bound.
 
         Returns:
-            Whether this differs from what was believed, and messages on what could not be read.
+            Whether this differs from the previous state, and messages about fields that could not be read.
         """
         uid, node = pod.metadata.uid, pod.spec.node_name
         known = self.ledger.get(uid)
@@ -162,7 +165,7 @@ class World:
         devices = self.claims.devices(pod, charged, known)
         before = known.row if known is not None else -1
         if known is not None and known.assumed and here and (known.amounts, known.devices) != (amounts, devices):
-            self.ledger.release(uid)  # bound by somebody else to the very node, without our annotations
+            self.ledger.release(uid)  # another client bound it to the same node, without our annotations
         daemon = _is_daemon(pod)
         changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, profile=profile, devices=devices)
         occupant = occupant_of(pod)
@@ -179,11 +182,11 @@ class World:
         if changed and daemon:
             self._change_rules()
         if changed and before >= 0:
-            self._improve(before)  # it runs elsewhere than believed, or was resized
+            self._improve(before)  # it runs on another node than assumed, or was resized
         return changed, problems
 
     def _share_of_node(self, node: str, amounts: Amounts) -> float:
-        """Return the largest share that amounts have of what a node offers of a resource."""
+        """Return the largest share of an allocatable resource of a node in the amounts; 0 for an unknown node."""
         row = self.nodes.row_of.get(node)
         if row is None:
             return 0.0
@@ -191,7 +194,7 @@ class World:
         return max((wanted / max(1, int(offered[column])) for column, wanted in amounts if column != PODS), default=0.0)
 
     def hold_place(self, pod: Pod) -> None:
-        """Charge a bound pod that could not be understood with its requests, or where they can't be read a place."""
+        """Charge a bound pod that could not be read with its requests, or with one pod slot if they can't be read."""
         uid, node = pod.metadata.uid, pod.spec.node_name
         known = self.ledger.get(uid)
         if known is not None and known.node == node:
@@ -205,19 +208,19 @@ class World:
         self.ledger.confirm(uid, node, as_amounts(charged), daemon=_is_daemon(pod), devices=devices)
 
     def wanted(self, pod: Pod, amounts: Mapping[int, int]) -> None:
-        """Count a pod that waits or runs among those that are typical of this cluster."""
+        """Count a pending or running pod in the statistics of pods that are typical of this cluster."""
         kind = kind_of(amounts, written_models(pod.metadata.annotations))
         self.around.kinds.put(pod.metadata.uid, kind)
 
     def release(self, uid: str) -> LedgerEntry | None:
-        """Forget a pod that is gone, or no longer to be placed, and give back what it held."""
+        """Forget a pod that is gone or that this scheduler no longer places, and release its resources."""
         self.around.kinds.drop(uid)
         self.claims.forget(uid)
         self.promises.ended(uid)
         return self.take_back(uid)
 
     def take_back(self, uid: str) -> LedgerEntry | None:
-        """Give back what a pod held, which may be pending again."""
+        """Release the resources of a pod. The pod may be pending again."""
         if self.links.drop(uid):
             self.improvements += 1
         entry = self.ledger.release(uid)
@@ -227,9 +230,14 @@ class World:
         return entry
 
     def ended(self, pod: Pod, entry: LedgerEntry | None, cls: PodClass | None, now: float, members: int = 0) -> None:
-        """Record how a pod of ours ended, and how long it ran.
+        """Record how a pod of this scheduler ended, and how long it ran.
 
-        ``cls`` its class, where this process decided on it; ``members`` the size of its gang, where that is known.
+        Args:
+            pod: the pod.
+            entry: its entry of the ledger; None if there was none.
+            cls: its class if this process decided on it; otherwise None.
+            now: time in seconds.
+            members: size of its gang; 0 if unknown.
         """
         ended = ended_of(pod, now + self.epoch if entry is not None else None)
         if ended is not None:
@@ -253,7 +261,7 @@ class World:
             return {}
 
     def fade(self, now: float) -> None:
-        """Bring what time alone changes up to date: overruns, and what nodes refused, which fades."""
+        """Update the state that depends on time alone: overruns of expected durations, and penalties for refusals."""
         self.promises.settle(now)
         if not self.penalties and not self._penalised:
             return
@@ -267,11 +275,11 @@ class World:
                 self._improve(row)
 
     def look_at_fabric(self) -> list[str]:
-        """Bring links up to date; return what is wrong with what labels and links tell of the fabric, each once."""
+        """Update links; return problems of the labels and links that describe the fabric, each problem once."""
         return [*self.fabric.complaints(), *self.look_at_links()]
 
     def look_at_links(self) -> list[str]:
-        """Bring links up to date if anybody tells of them; return what is wrong with what is told, each once."""
+        """Update links if they are in use or node labels declare uplinks; return their problems, each problem once."""
         links = self.links
         changed = links.take_changed()
         if links.in_use or (changed and any(self._tells_uplinks(level) for level in self.fabric.reader.names)):
@@ -284,9 +292,9 @@ class World:
     # ------------------------------------------------------------ nominated pods
 
     def count(self, row: int, amounts: Amounts, profile: Profile | None, change: int) -> None:
-        """Count a pod that is only nominated to a row as if it ran there, or (change -1) no longer.
+        """Count a nominated pod on a row as if it ran there, or remove it again (``change`` -1).
 
-        Nobody is woken by this: it happens for the time of an attempt, and is undone after it.
+        This wakes no workload, because it holds only during an attempt and is undone after it.
         """
         seen = self._neighbours_at == self.around.position
         self.nodes.widen()
@@ -296,10 +304,10 @@ class World:
         if seen:
             self._neighbours_at = self.around.position
 
-    # ------------------------------------------------------------ room that is left for others
+    # ------------------------------------------------------------ room reserved for other schedulers
 
     def keep(self, row: int, amounts: Amounts) -> None:
-        """Charge room that is left for others to a row, in place of what was kept there. Nobody is woken by this."""
+        """Reserve room on a row for other schedulers, in place of the previous reservation. This wakes no workload."""
         self.nodes.widen()
         self.nodes.charge(row, self.kept.pop(row, ()), sign=-1)
         if amounts:
@@ -309,7 +317,7 @@ class World:
 
     @contextmanager
     def nothing_kept(self) -> Iterator[None]:
-        """Give back all that is left for others, for the time of an attempt."""
+        """Release all room reserved for other schedulers within the context, for the time of an attempt."""
         if not self.kept:
             yield
             return
@@ -321,7 +329,7 @@ class World:
             self.nodes.charge_all(rows, amounts)
 
     def held(self) -> Int64:
-        """Return what pods hold of each node (int64[rows, resources]), without what is left for others."""
+        """Return what pods hold of each node (int64[rows, resources]), without room reserved for other schedulers."""
         if not self.kept:
             return self.nodes.requested
         rows, amounts = self._kept()
@@ -330,7 +338,10 @@ class World:
         return held
 
     def overdrawn(self, row: int, amounts: Amounts | None = None) -> list[str]:
-        """Return the resources of which pods ask more than the node has; of ``amounts``, where given."""
+        """Return the resources of which pods request more than the node has.
+
+        If ``amounts`` is given, check only its resources. Room reserved for other schedulers does not count.
+        """
         return self.nodes.overdrawn(row, amounts, excluded=self.kept.get(row, ()))
 
     def _kept(self) -> tuple[Int64, Int64]:
@@ -345,7 +356,7 @@ class World:
         return self._kept_arrays
 
     def improve(self, node: str) -> None:
-        """Note that a node may be of use to others by now."""
+        """Record that a node may now help other workloads."""
         row = self.nodes.row_of.get(node)
         if row is not None:
             self._improve(row)
@@ -353,7 +364,13 @@ class World:
     # ------------------------------------------------------------ spares
 
     def keep_spares(self, kept: Iterable[int], given_back: Iterable[int], *, rules: bool) -> None:
-        """Keep rows free for recovery, and others no longer. ``rules``: whether size rules may differ now."""
+        """Keep rows free for recovery, and release others.
+
+        Args:
+            kept: rows to keep free.
+            given_back: rows to release.
+            rules: whether size rules may differ now.
+        """
         for row in sorted(kept):
             self.nodes.keep_spare(row, True)
         for row in sorted(given_back):
@@ -365,7 +382,7 @@ class World:
     # ------------------------------------------------------------ improvements
 
     def take_neighbours(self) -> tuple[bool, bool]:
-        """Return whether pods came or went since the last call, and whether one of them keeps others away."""
+        """Return whether pods came or went since the last call, and whether one may have required anti-affinity."""
         before, self._neighbours_at = self._neighbours_at, self.around.position
         fresh = self.residents.since(before[0])
         if fresh is None or before[1] != self._neighbours_at[1]:
@@ -373,20 +390,20 @@ class World:
         return before != self._neighbours_at, any(profile.repels for _, profile, _ in fresh)
 
     def improve_all(self) -> None:
-        """Note that anything may have become possible (the configuration changed)."""
+        """Record that any placement may have become possible, because the configuration changed."""
         self._rules_changed = True
         for row in self.nodes.row_of.values():
             self._improve(row)
 
     def take_improved(self) -> tuple[Sequence[int], bool]:
-        """Return the rows that got freer or changed since the last call, and whether size rules may differ now."""
+        """Return the rows that gained room or changed since the last call, and whether size rules may differ now."""
         rows, changed = sorted(self._improved), self._rules_changed
         self._improved.clear()
         self._rules_changed = False
         return rows, changed
 
     def _change_rules(self) -> None:
-        # Less room may help: a rule that asked for fewer leaves than can be had may ask for more.
+        # Less room may help, too: a size rule that required too few leaves may now allow more.
         self.improvements += 1
         self._rules_changed = True
 
