@@ -285,7 +285,7 @@ class Term:
             )
 
     async def _reread(self, until: float) -> None:
-        """Read pods again whose owners changed, in slices. The deadline ends this if a tenant keeps editing."""
+        """Reread pods whose owners changed, in slices. The deadline ends this if a tenant keeps editing."""
         while self.engine.arrivals.rereading and self._clock() < until:
             self.engine.reread(self._clock(), time.perf_counter)
             await asyncio.sleep(0)

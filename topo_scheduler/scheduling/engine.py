@@ -300,11 +300,11 @@ class Engine:
         self.world.groups.remember(api)
 
     def owner_changed(self, uid: str, now: float) -> None:
-        """Read the pending pods of an owner that appeared or changed again, in the next steps."""
+        """Reread the pending pods of an owner that appeared or changed, in the next steps."""
         self.arrivals.owner_changed(uid)
 
     def reread(self, now: float, clock: Callable[[], float]) -> None:
-        """Read pods whose owners changed again, for a few milliseconds, as each step does."""
+        """Reread pods whose owners changed, for a few milliseconds, as each step does."""
         self.arrivals.reread(now, clock)
 
     def bind_finished(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
