@@ -22,10 +22,15 @@ def waits(d: Driver, gpus: int, bother: Callable[[], None]) -> list[float]:
     return found
 
 
+def pretended() -> list[Pod]:
+    """Pods of a tenant for a scheduler that does not exist: one on each of two nodes, and one that needs a node."""
+    pods = [make_pod(f"t{i}", scheduler="no", node=f"n{i}", namespace="hostile", phase="Running") for i in range(2)]
+    return [*pods, make_pod("w", gpus=8, scheduler="no", namespace="hostile")]
+
+
 def test_a_pod_for_a_scheduler_that_does_not_exist() -> None:
     d = Driver([make_node(f"n{i}", "s/l", gpus=8) for i in range(2)], leaves_room=True)
-    mine = [make_pod(f"t{i}", scheduler="no", node=f"n{i}", namespace="hostile", phase="Running") for i in range(2)]
-    mine.append(make_pod("w", gpus=8, scheduler="no", namespace="hostile"))
+    mine = pretended()
 
     def bother() -> None:
         """The tenant edits them all, so that they seem to be about to be placed."""
@@ -77,8 +82,7 @@ def test_a_namespace_is_believed_again_once_a_pod_of_it_was_placed() -> None:
 def test_small_pods_that_are_placed_prove_nothing_of_a_large_one_that_is_not() -> None:
     nodes = [*(make_node(f"n{i}", "s/l", gpus=8) for i in range(2)), make_node("elsewhere", "s/l", gpus=0)]
     d = Driver(nodes, leaves_room=True)
-    mine = [make_pod(f"t{i}", scheduler="no", node=f"n{i}", namespace="hostile", phase="Running") for i in range(2)]
-    mine.append(make_pod("w", gpus=8, scheduler="no", namespace="hostile"))
+    mine = pretended()
 
     def bother() -> None:
         """Another scheduler, which does exist, places a small pod of the tenant now and then."""
@@ -122,8 +126,7 @@ def test_a_pod_that_was_placed_once_does_not_prove_for_ever_that_others_are() ->
     nodes = [*(make_node(f"n{i}", "s/l", gpus=8) for i in range(2)), make_node("elsewhere", "s/l", gpus=8)]
     d = Driver(nodes, leaves_room=True)
     d.apply(make_pod("full", gpus=8, node="elsewhere", namespace="other", phase="Running"))
-    mine = [make_pod(f"t{i}", scheduler="no", node=f"n{i}", namespace="hostile", phase="Running") for i in range(2)]
-    mine.append(make_pod("w", gpus=8, scheduler="no", namespace="hostile"))
+    mine = pretended()
 
     def bother() -> None:
         d.apply(*mine)

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.helpers import make_pod
+from tests.scheduling.driver import Driver
 from tests.scheduling.test_preempting import driver, running
 from topo_scheduler.scheduling.instructions import EvictionOutcome
 from topo_scheduler.scheduling.preemption import machine
@@ -30,13 +31,19 @@ def test_searches_in_vain_of_one_namespace_do_not_keep_another_from_searching(mo
     assert len(d.preempted()) == 1
 
 
-def test_namespaces_that_search_in_vain_share_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "PACE", 0.1)
+def full_of_both() -> Driver:
+    """Five full nodes, each with a pod of high priority, so that no pod of 8 GPUs finds victims there."""
     d = driver({"s1/l1": 5})
     for number in range(1, 6):
         running(d, f"high-{number}", f"s1-l1-{number}", gpus=1, priority=1000)
         for low in range(2):
             running(d, f"low-{number}-{low}", f"s1-l1-{number}", gpus=3)
+    return d
+
+
+def test_namespaces_that_search_in_vain_share_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "PACE", 0.1)
+    d = full_of_both()
     names = [f"ns{n}" for n in range(5)]
     d.apply(
         *(make_pod(f"{ns}-{n}", gpus=8, cpu=f"{n + 1}", priority=10, namespace=ns) for n in range(9) for ns in names)
@@ -76,11 +83,7 @@ def test_searches_in_vain_of_the_most_urgent_keep_no_other_of_their_namespace_fr
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(machine, "PACE", 0.1)
-    d = driver({"s1/l1": 5})
-    for number in range(1, 6):
-        running(d, f"high-{number}", f"s1-l1-{number}", gpus=1, priority=1000)
-        for low in range(2):
-            running(d, f"low-{number}-{low}", f"s1-l1-{number}", gpus=3)
+    d = full_of_both()
     # So many namespaces that one may search less often than a workload that searched in vain looks again.
     d.apply(*(make_pod(f"h{n}", gpus=8, cpu=f"{n + 1}", priority=10, namespace=f"hostile{n}") for n in range(12)))
     d.apply(*(make_pod(f"vain{n}", gpus=8, cpu=f"{n + 100}m", priority=10, namespace="victim") for n in range(3)))

@@ -253,15 +253,8 @@ class Preempting:
         except Exception as error:
             # Room that comes free still helps the workload: it is parked, and only this search pauses.
             failed(error)
-            search.exceeded = budget.operations if isinstance(error, OverBudgetError) else 0
-            full_budget = not 0 < search.exceeded < SEARCH_OPERATIONS
-            search.times += full_budget
-            pause = pause_of(search.times) if full_budget else FORGIVEN_SECONDS
-            search.until, search.stamp = now + pause, stamp if full_budget else None
-            if not full_budget:  # with a larger budget it may find victims, though nothing has changed
-                self._again[workload.id] = search.until
+            self._fail(search, workload, error, budget, stamp, now)
             self._rest_after(workload.namespace, candidates, now)
-            search.sentence = explained(error, Activity.PREEMPTION, pause, alike=full_budget)
             name = f"workload {workload.namespace}/{workload.name}"
             return out + failure_of(name, error, Activity.PREEMPTION), search.sentence
         if plan is None:
@@ -274,6 +267,28 @@ class Preempting:
         claimed, displaced = self._claims.make(workload, groups, plan, now)
         self._again.update(dict.fromkeys(displaced, 0.0))
         return out + claimed, ""
+
+    def _fail(
+        self,
+        search: _VainSearches,
+        workload: Workload,
+        error: Exception,
+        budget: OperationBudget,
+        stamp: Hashable,
+        now: float,
+    ) -> None:
+        """Note that a search raised, and when it may be repeated.
+
+        With a lowered budget the next one may find victims though nothing has changed, once the budget is larger.
+        """
+        search.exceeded = budget.operations if isinstance(error, OverBudgetError) else 0
+        lowered = 0 < search.exceeded < SEARCH_OPERATIONS
+        search.times += not lowered
+        pause = FORGIVEN_SECONDS if lowered else pause_of(search.times)
+        search.until, search.stamp = now + pause, None if lowered else stamp
+        if lowered:
+            self._again[workload.id] = search.until
+        search.sentence = explained(error, Activity.PREEMPTION, pause, alike=not lowered)
 
     @property
     def lowest(self) -> int | None:
