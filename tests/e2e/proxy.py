@@ -5,7 +5,6 @@ What it lets through it passes on as it is. It listens without TLS, as it stands
 
 import asyncio
 import json
-import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from yarl import URL
 from topo_scheduler.simulation.apiserver import BreakWatch, Delay, Disconnect, Refuse, Truncate
 from topo_scheduler.simulation.apiserver.errors import APIError
 from topo_scheduler.simulation.apiserver.faults import Fault, Faults
+from topo_scheduler.simulation.apiserver.listening import Listener
 from topo_scheduler.simulation.apiserver.requests import RequestInfo, read_request
 
 from .api import Json
@@ -83,7 +83,7 @@ class FaultProxy:
         self._address: tuple[str, int] = ("127.0.0.1", 0)
         self._server = web.Server(self._handle, access_log=None, handler_cancellation=True)
         self._runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
-        self._site: web.SockSite | None = None
+        self._listener: Listener | None = None
         self._session: aiohttp.ClientSession
 
     async def __aenter__(self) -> "FaultProxy":
@@ -94,7 +94,7 @@ class FaultProxy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._abort()
+        await self.go_away()
         await self._runner.cleanup()
         await self._session.close()
 
@@ -107,18 +107,16 @@ class FaultProxy:
 
     async def go_away(self) -> None:
         """Be down: cut all connections and refuse new ones until `come_back`."""
-        if self._site is not None:
-            await self._site.stop()
-            self._site = None
+        if self._listener is not None:
+            await self._listener.close()
+            self._listener = None
         self._abort()
 
     async def come_back(self) -> None:
         """Serve, on the port of before if there was one."""
-        if self._site is None:
-            listening = socket.create_server(self._address, backlog=1024)
-            self._address = listening.getsockname()[:2]
-            self._site = web.SockSite(self._runner, listening)
-            await self._site.start()
+        if self._listener is None:
+            self._listener = Listener(self._server, self._address)
+            self._address = self._listener.address
 
     def break_watches(self, fault: BreakWatch, resource: str | None = None) -> int:
         """Have a fault strike the watches that are open now, of one resource or of all; return how many."""

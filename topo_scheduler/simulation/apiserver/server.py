@@ -9,7 +9,6 @@ import asyncio
 import json
 import logging
 import math
-import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -22,6 +21,7 @@ from .discovery import UNSTORED, discover
 from .encoding import encode
 from .errors import APIError, bad_request, no_such_path
 from .faults import BreakWatch, Delay, Disconnect, Fault, Faults, Refuse, Truncate
+from .listening import Listener
 from .objects import Json
 from .rbac import ADMIN, ANONYMOUS, Tokens, User, authorize, impersonated
 from .requests import RequestInfo, RequestLog, deadline_seconds, read_request
@@ -65,7 +65,7 @@ class EmbeddedAPIServer:
         self._admin_token = self.tokens.issue(ADMIN)
         self._server: web.Server | None = None
         self._runner: web.ServerRunner | None = None
-        self._site: web.SockSite | None = None
+        self._listener: Listener | None = None
         self._address: tuple[str, int] | None = None
 
     # Life
@@ -76,26 +76,26 @@ class EmbeddedAPIServer:
         self._server = web.Server(self._handle, access_log=None, handler_cancellation=True)
         self._runner = web.ServerRunner(self._server, shutdown_timeout=0.1)
         await self._runner.setup()
-        await self._listen(host, port)
+        self._listen(host, port)
 
     async def stop(self) -> None:
         """Close all connections and stop listening; the store stays unchanged."""
-        self._abort_connections()
+        await self.go_away()
         if self._runner is not None:
             await self._runner.cleanup()
-        self._runner = self._site = self._server = None
+        self._runner = self._server = None
 
     async def go_away(self) -> None:
         """Simulate an outage: close all connections and refuse new ones until ``come_back``."""
-        if self._site is not None:
-            await self._site.stop()
-            self._site = None
+        if self._listener is not None:
+            await self._listener.close()
+            self._listener = None
         self._abort_connections()
 
     async def come_back(self) -> None:
         """End an outage: listen again, on the same port."""
-        if self._site is None and self._address is not None:
-            await self._listen(*self._address)
+        if self._listener is None and self._address is not None:
+            self._listen(*self._address)
 
     async def outage(self, seconds: float) -> None:
         """Simulate an outage of ``seconds``."""
@@ -110,13 +110,11 @@ class EmbeddedAPIServer:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.stop()
 
-    async def _listen(self, host: str, port: int) -> None:
-        if self._runner is None:
+    def _listen(self, host: str, port: int) -> None:
+        if self._server is None:
             raise RuntimeError("the server was not started")
-        listening = socket.create_server((host, port), backlog=1024)
-        self._address = (host, listening.getsockname()[1])
-        self._site = web.SockSite(self._runner, listening)
-        await self._site.start()
+        self._listener = Listener(self._server, (host, port))
+        self._address = self._listener.address
 
     def _abort_connections(self) -> None:
         for connection in self._server.connections if self._server else ():
