@@ -34,6 +34,7 @@ from topo_scheduler.scheduling.moving.machine import Moving
 from topo_scheduler.scheduling.parts import More
 from topo_scheduler.scheduling.placing.levels import next_loosening
 from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.placing.policy import Policy
 from topo_scheduler.scheduling.preemption.machine import SEARCH_OPERATIONS, Preempting
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.scheduling.queueing.rechecks import Rechecks
@@ -45,12 +46,14 @@ from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
 from topo_scheduler.scheduling.reserving.spares import Spares
 from topo_scheduler.scheduling.rules.filters import can_match
+from topo_scheduler.scheduling.rules.neighbours import FilterContext
 from topo_scheduler.scheduling.settings import FabricWarnings, fairness_of, policy_of, repair_of
 from topo_scheduler.scheduling.unknown_scores import unknown_scores
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.classes import drop_classes
 from topo_scheduler.state.decision import Decision, Verdict
 from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
+from topo_scheduler.state.history import History
 from topo_scheduler.state.storage import VolumeWrite
 from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
 
@@ -67,7 +70,13 @@ class Engine:
     """All state of one scheduler, and the only code that changes it."""
 
     def __init__(
-        self, config: Configuration, resolve: Resolve, extensions: Extensions | None = None, epoch: float = 0.0
+        self,
+        config: Configuration,
+        resolve: Resolve,
+        extensions: Extensions | None = None,
+        epoch: float = 0.0,
+        *,
+        make_planner: Callable[[FilterContext, History, Policy], Planner] = Planner,
     ) -> None:
         """Set up an engine without any facts.
 
@@ -76,6 +85,7 @@ class Engine:
             resolve: returns the owners of a pod.
             extensions: the loaded plugins; by default only the built-in one.
             epoch: seconds to add to a time of the engine to get seconds since the epoch.
+            make_planner: makes the planner; simulations pass baselines.
         """
         self.config = config
         self.extensions = extensions or Extensions()
@@ -86,7 +96,7 @@ class Engine:
         self.world.epoch = epoch
         self.workloads = Workloads()
         self.queue = Queue(self.world.accounts, fairness_of(config))
-        self.planner = Planner(self.world.around, self.world.history, policy_of(config, self.extensions))
+        self.planner = make_planner(self.world.around, self.world.history, policy_of(config, self.extensions))
         self.sharing = Sharing(self.world, config.topology.spec)
         self.attempts = Attempts(self.planner, self.sharing)
         self.outcomes = Outcomes(self.world, self.workloads, config.scheduler)

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from topo_scheduler.api.small_pods import FGD, FRAGMENTATION
-from topo_scheduler.scheduling.extensions.gradient import scored
 from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.devices import WHOLE
@@ -29,7 +27,7 @@ def choose_gpus(context: PlanningContext, placements: Sequence[tuple[PodClass, i
             continue
         free = free_by_row.setdefault(row, devices.free[row, : devices.count[row]].copy())
         if cls.share:
-            index = _scored(context, cls, row) if len(placements) == 1 else -1
+            index = context.gpu_of_share(cls, row) if len(placements) == 1 else -1
             indexes = (index,) if index >= 0 else _tightest(free, cls.share)
             free[list(indexes)] -= cls.share
         else:
@@ -39,15 +37,6 @@ def choose_gpus(context: PlanningContext, placements: Sequence[tuple[PodClass, i
             free[list(indexes)] = 0
         chosen.append(indexes)
     return chosen
-
-
-def _scored(context: PlanningContext, cls: PodClass, row: int) -> int:
-    if context.policy.baseline is not None:
-        return context.policy.baseline.choose_share(context, cls, row)
-    if context.policy.alone not in (FRAGMENTATION, FGD):
-        return -1
-    typical = context.small_pods.typical.now(context.policy.typical)
-    return int(scored(context.policy.alone, context.nodes, cls, typical, np.array([row], np.int64))[0, 1])
 
 
 def _tightest(free: Int64, share: int) -> tuple[int, ...]:

@@ -42,15 +42,16 @@ class Planner(PlanningContext):
         Raises:
             PluginError: a plugin failed, so there is no outcome.
         """
-        if self.policy.baseline is not None:
-            outcome = self.policy.baseline.plan(self, query, layout)
-        elif query.traffic is not None:
-            outcome = plan_within_links(self.plan_anywhere, self, query, layout, now)
-        else:
-            outcome = self.plan_anywhere(query, layout, now)
+        outcome = self.choose(query, layout, now)
         if layout.woven and isinstance(outcome, Placement):
             return replace(outcome, leaves=network_leaves_of(layout, query, outcome))
         return outcome
+
+    def choose(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
+        """Find the best placement; its leaves may be those of the merged tree. Otherwise like `plan`."""
+        if query.traffic is not None:
+            return plan_within_links(self.plan_anywhere, self, query, layout, now)
+        return self.plan_anywhere(query, layout, now)
 
     def plan_anywhere(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
         """Find the best placement and ignore links; otherwise like `plan`."""

@@ -10,7 +10,6 @@ from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.config import PlacementRule
 from topo_scheduler.scheduling.extensions.extension import Demand
 from topo_scheduler.scheduling.placing.ask import SizeRuleLimits
-from topo_scheduler.scheduling.placing.baseline import Baseline
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.typical import Popular
 
@@ -60,7 +59,7 @@ class Policy:
 
     ``added``: weights of the scores of plugins, in their order. ``most_scored``: the most nodes whose placements get a
     score, 0 for all. ``alone``: name of the score that places single pods, empty for none. ``typical``: typical pods
-    configured for that score. ``baseline``: replaces the planner, in simulations only.
+    configured for that score.
     """
 
     weights: Int64
@@ -70,4 +69,3 @@ class Policy:
     most_scored: int = 0
     alone: str = ""
     typical: Popular = ()
-    baseline: Baseline | None = None

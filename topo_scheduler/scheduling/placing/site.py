@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from topo_scheduler.api.small_pods import FGD, FRAGMENTATION
+from topo_scheduler.scheduling.extensions.gradient import scored
 from topo_scheduler.scheduling.placing.ask import NO_LIMITS, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.leaf_counts import LeafCounts
 from topo_scheduler.scheduling.placing.link_rule import carried_size_rule
@@ -13,6 +15,7 @@ from topo_scheduler.scheduling.placing.small_pods import SmallPodScores
 from topo_scheduler.scheduling.placing.totals import LeafTotals
 from topo_scheduler.scheduling.placing.views import ClassView, Views
 from topo_scheduler.scheduling.rules.neighbours import FilterContext, settled_links
+from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.fabric import Layout
 from topo_scheduler.state.history import NEUTRAL, History
@@ -116,6 +119,13 @@ class PlanningContext:
         if layout.inner is not None:
             members_by_leaf = np.add.reduceat(members_by_leaf, layout.blocks[:-1])
         return members_by_leaf if query.segment == 1 else members_by_leaf // query.segment
+
+    def gpu_of_share(self, cls: PodClass, row: int) -> int:
+        """Return the GPU by which a node is scored for a GPU share that is placed alone, -1 without such a score."""
+        if self.policy.alone not in (FRAGMENTATION, FGD):
+            return -1
+        typical = self.small_pods.typical.now(self.policy.typical)
+        return int(scored(self.policy.alone, self.nodes, cls, typical, np.array([row], np.int64))[0, 1])
 
     def neutral(self, layout: Layout) -> Int64:
         """Return the history of leaves without recorded outcomes (int64[leaves])."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -30,8 +31,9 @@ from topo_scheduler.api.sharing import GpusByAnnotation
 from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.intake.arrivals import Resolve
+from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.simulation.cases.model import CaseError
-from topo_scheduler.simulation.policies.placing import RULES, BaselineRule, ByScore
+from topo_scheduler.simulation.policies.placing import RULES, BaselinePlanner, BaselineRule
 from topo_scheduler.state.groups import PodGroup
 from topo_scheduler.state.typical import Popular
 
@@ -138,18 +140,17 @@ def configuration_of(policy: SimulatedPolicy, topology: TopologySpec | None, bas
 
 def engine_of(policy: SimulatedPolicy, config: Configuration, resolve: Resolve, epoch: float, seed: int) -> Engine:
     """Return a new engine for a policy."""
-    engine = Engine(config, resolve, epoch=epoch)
-    engine.attempts.explains = False
     rule = _RULES.get(policy.kind)
-    if rule is not None:
-        engine.planner.policy.baseline = ByScore(rule, seed)
+    make_planner = Planner if rule is None else partial(BaselinePlanner, baseline=rule, seed=seed)
+    engine = Engine(config, resolve, epoch=epoch, make_planner=make_planner)
+    engine.attempts.explains = False
     return engine
 
 
 def set_typical_pods(engine: Engine, typical: Popular) -> None:
     """Set the typical pods of the whole workload for a baseline, as its authors do; ``topo`` counts pods itself."""
-    if isinstance(baseline := engine.planner.policy.baseline, ByScore):
-        baseline.typical = typical
+    if isinstance(engine.planner, BaselinePlanner):
+        engine.planner.typical = typical
 
 
 def annotations_without_topology(annotations: Mapping[str, str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ Filters, free resources, queue order and gang semantics come from the scheduling
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 from types import SimpleNamespace
@@ -17,13 +17,16 @@ from topo_scheduler.kernels.fit import fit_rows
 from topo_scheduler.scheduling.extensions.extension import Request, Score
 from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.scheduling.placing.policy import Policy
 from topo_scheduler.scheduling.placing.site import PlanningContext
 from topo_scheduler.scheduling.placing.tied import is_tied
 from topo_scheduler.scheduling.placing.views import ClassView
+from topo_scheduler.scheduling.rules.neighbours import FilterContext
 from topo_scheduler.simulation.policies import scores
 from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.history import History
 from topo_scheduler.state.natural import natural_key
 from topo_scheduler.state.nodes import Int64
 from topo_scheduler.state.typical import Popular, Typical
@@ -72,102 +75,96 @@ RULES: Final = (
 """All baselines that place by a score of nodes."""
 
 
-@dataclass(slots=True)
-class ByScore:
-    """One baseline. Its score may use the ``typical`` pods. Random choices depend on the seed only."""
+class BaselinePlanner(Planner):
+    """The planner of one baseline; demands on topology are ignored. Random choices depend on the seed only."""
 
-    rule: BaselineRule
-    seed: int
-    typical: Popular = ()
-    _draw: Random = field(init=False)
-    _score: Score = field(init=False)
-    _order: Int64 = field(init=False, default_factory=lambda: np.empty(0, np.int64))
-    _order_at: int = field(init=False, default=-1)
+    def __init__(
+        self, around: FilterContext, history: History, policy: Policy, baseline: BaselineRule, seed: int
+    ) -> None:
+        super().__init__(around, history, policy)
+        self.baseline = baseline
+        self.seed = seed
+        self.typical: Popular = ()
+        """Typical pods for the score, if it uses them."""
+        self._draw = Random(f"{baseline.name} {seed}")
+        self._score = Score(baseline.name, nodes=baseline.score)
+        self._order: Int64 = np.empty(0, np.int64)
+        self._order_at = -1
 
-    def __post_init__(self) -> None:
-        self._draw = Random(f"{self.rule.name} {self.seed}")
-        self._score = Score(self.rule.name, nodes=self.rule.score)
-
-    def plan(self, planner: Planner, query: PlacementQuery, layout: Layout) -> Placement | PlacementFailure:
+    def choose(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
         """Return a placement of all members, or a failure."""
         if query.gang and is_tied(query.groups):
-            return planner.plan_within(query, layout, 0.0)
+            return self.plan_within(query, layout, 0.0)
         anywhere = SizeRule(1, max(1, len(layout.paths)), 0, "cluster")
         fits_empty = False
-        for view in planner.views_for(query):
+        for view in self.views_for(query):
             fits_empty = fits_empty or int(view.empty_fit.sum()) >= query.members
-            for rows in self._parts(planner, view, query, layout):
-                placed = self._in_turn(planner, view, query, rows)
+            for rows in self._parts(view, query, layout):
+                placed = self._in_turn(view, query, rows)
                 if placed is not None:
                     leaves = sorted(layout.leaves_of(row for group_rows in placed for row in group_rows))
                     return Placement(placed, leaves, anywhere, ScoreParts(0, 0, 0, 0, 0), int((view.fit > 0).sum()))
         return PlacementFailure("", anywhere if fits_empty else None)
 
-    def choose_share(self, context: PlanningContext, cls: PodClass, row: int) -> int:
+    def gpu_of_share(self, cls: PodClass, row: int) -> int:
         """Return the GPU index for a share on a row; -1 means the GPU with the least free share that fits."""
-        if self.rule.shares is GpuSharing.GRADIENT:
-            request = self._request(context, cls, 1, gang=False)
-            return int(scores.gradient_and_gpu(context.nodes, request, np.array([row], np.int64))[0, 1])
-        if self.rule.shares is GpuSharing.RANDOM:
-            gpus_with_room = np.flatnonzero(
-                context.nodes.devices.free[row, : context.nodes.devices.count[row]] >= cls.share
-            )
+        if self.baseline.shares is GpuSharing.GRADIENT:
+            request = self._request(cls, 1, gang=False)
+            return int(scores.gradient_and_gpu(self.nodes, request, np.array([row], np.int64))[0, 1])
+        if self.baseline.shares is GpuSharing.RANDOM:
+            gpus_with_room = np.flatnonzero(self.nodes.devices.free[row, : self.nodes.devices.count[row]] >= cls.share)
             return int(gpus_with_room[self._draw.randrange(len(gpus_with_room))]) if len(gpus_with_room) else -1
         return -1
 
     # ------------------------------------------------------------ inside
 
-    def _parts(
-        self, planner: Planner, view: ClassView, query: PlacementQuery, layout: Layout
-    ) -> Sequence[Int64 | None]:
+    def _parts(self, view: ClassView, query: PlacementQuery, layout: Layout) -> Sequence[Int64 | None]:
         """Return the sets of rows to try, in order; None stands for all rows."""
-        if not self.rule.rack or not query.gang:
+        if not self.baseline.rack or not query.gang:
             return (None,)
         leaves = zip(layout.offsets[:-1].tolist(), layout.offsets[1:].tolist(), strict=True)
         if len(query.groups) > 1:  # members differ, so only an attempt shows whether they fit into a leaf
             return (*(layout.order[first:last] for first, last in leaves), None)
         # Members are equal, so the capacity check is exact: the first leaf with room is enough.
-        members_per_leaf = planner.leaf_fits(view, query, layout, view.fit)
+        members_per_leaf = self.leaf_fits(view, query, layout, view.fit)
         leaves_with_room = np.flatnonzero(members_per_leaf >= query.members)
         if not len(leaves_with_room):
             return (None,)
         leaf = int(leaves_with_room[0])
         return (layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]],)
 
-    def _in_turn(
-        self, planner: Planner, view: ClassView, query: PlacementQuery, rows: Int64 | None
-    ) -> list[list[int]] | None:
+    def _in_turn(self, view: ClassView, query: PlacementQuery, rows: Int64 | None) -> list[list[int]] | None:
         """Place member by member; return None as soon as a member does not fit."""
         if query.members == 1:
-            row = self._alone(planner, view, query, rows)
+            row = self._alone(view, query, rows)
             return None if row < 0 else [[row]]
-        trial = _Trial(planner, rows)
+        trial = _Trial(self, rows)
         placed: list[list[int]] = []
         for number, (cls, count) in enumerate(query.groups):
-            class_view = view if number == 0 else planner.views.get(cls)
-            request = self._request(planner, cls, count, gang=True)
-            group_rows = trial.place(class_view, count, self._scorer(request), self._choose(planner))
+            class_view = view if number == 0 else self.views.get(cls)
+            request = self._request(cls, count, gang=True)
+            group_rows = trial.place(class_view, count, self._scorer(request), self._chooser())
             if group_rows is None:
                 return None
             placed.append(group_rows)
         return placed
 
-    def _alone(self, context: PlanningContext, view: ClassView, query: PlacementQuery, rows: Int64 | None) -> int:
+    def _alone(self, view: ClassView, query: PlacementQuery, rows: Int64 | None) -> int:
         fit = view.fit if rows is None else _only(view.fit, rows)
-        if self.rule.score is None:
-            return self._choose(context)(fit, None)
-        cached = context.small_pods.scores.get(self._score, view, context.small_pods.typical.now(self.typical))
-        return self._choose(context)(fit, cached.score)
+        if self.baseline.score is None:
+            return self._chooser()(fit, None)
+        cached = self.small_pods.scores.get(self._score, view, self.small_pods.typical.now(self.typical))
+        return self._chooser()(fit, cached.score)
 
     def _scorer(self, request: Request) -> Callable[[Any, Int64], Int64] | None:
-        score = self.rule.score
+        score = self.baseline.score
         return None if score is None else lambda nodes, rows: score(nodes, request, rows)
 
-    def _choose(self, context: PlanningContext) -> Callable[[Int64, Int64 | None], int]:
+    def _chooser(self) -> Callable[[Int64, Int64 | None], int]:
         """Return a function that chooses the best row with room, or -1 if there is none."""
-        order = self._shuffled(context)
+        order = self._shuffled()
 
-        def choose(fit: Int64, score: Int64 | None) -> int:
+        def best_row(fit: Int64, score: Int64 | None) -> int:
             if score is not None:
                 eligible_scores = np.where(fit > 0, score, _NO_SCORE)
                 best = eligible_scores.max(initial=_NO_SCORE)
@@ -178,15 +175,15 @@ class ByScore:
                 return -1
             if len(rows) == 1:
                 return int(rows[0])
-            if score is None or self.rule.ties is Ties.RANDOM:
+            if score is None or self.baseline.ties is Ties.RANDOM:
                 return int(rows[self._draw.randrange(len(rows))])
             return int(rows[np.argmin(order[rows])])
 
-        return choose
+        return best_row
 
-    def _shuffled(self, context: PlanningContext) -> Int64:
+    def _shuffled(self) -> Int64:
         """Return the position of each row in an order shuffled by the seed (int64[rows])."""
-        nodes = context.nodes
+        nodes = self.nodes
         if self._order_at != nodes.facts_changes.position or len(self._order) != nodes.rows:
             self._order_at = nodes.facts_changes.position
             self._order = np.zeros(nodes.rows, np.int64)
@@ -197,8 +194,8 @@ class ByScore:
                 self._order[nodes.row_of[name]] = position
         return self._order
 
-    def _request(self, context: PlanningContext, cls: PodClass, members: int, *, gang: bool) -> Request:
-        typical: Typical = context.small_pods.typical.now(self.typical)
+    def _request(self, cls: PodClass, members: int, *, gang: bool) -> Request:
+        typical: Typical = self.small_pods.typical.now(self.typical)
         return Request(cls, members, gang, "", typical=typical)
 
 
