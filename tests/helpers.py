@@ -34,7 +34,7 @@ from topo_scheduler.api.objects import (
     Taint,
 )
 from topo_scheduler.api.selectors import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement
-from topo_scheduler.state.groups import PodGroup, read_group
+from topo_scheduler.state.pods.pod_groups import PodGroup, read_group
 
 SCHEDULER: Final = "topology-aware-scheduler"
 NVIDIA: Final = "nvidia.com/gpu"

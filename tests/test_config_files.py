@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from topo_scheduler.api.config import ConfigError
-from topo_scheduler.config_files import read_configuration
+from topo_scheduler.runtime.config_files import read_configuration
 
 GOOD = """
 apiVersion: topology.scheduler/v1alpha1

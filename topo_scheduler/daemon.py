@@ -20,39 +20,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from topo_scheduler.api.config import ConfigError, Configuration
-from topo_scheduler.config_files import read_configuration
-from topo_scheduler.handover import SERVED_APIS, Handover
-from topo_scheduler.isolation import Isolated
 from topo_scheduler.kernels.warm import OF_PLUGINS, Warmth, warm
-from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.events import EventRecorder
-from topo_scheduler.kube.fence import UNFENCED, Fence
-from topo_scheduler.kube.lease import LeaderElector, boot_time
-from topo_scheduler.kube.token_review import Access, TokenReviewer
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.fence import UNFENCED, Fence
+from topo_scheduler.kube.leading.lease import LeaderElector, boot_time
+from topo_scheduler.kube.reading.token_review import Access, TokenReviewer
+from topo_scheduler.kube.writing.events import EventRecorder
 from topo_scheduler.observability import health
 from topo_scheduler.observability.certificates import CertificateError, Certificates
 from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot
 from topo_scheduler.observability.outputs import Outputs, open_outputs
 from topo_scheduler.observability.serving import serving as listening
+from topo_scheduler.plugins.isolation import Isolated
+from topo_scheduler.runtime.config_files import read_configuration
+from topo_scheduler.runtime.handover import SERVED_APIS, Handover
 from topo_scheduler.scheduling.settings import leaves_above_limits
 from topo_scheduler.scheduling.surveying import waiting
 from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 from topo_scheduler.scheduling.surveying.link_survey import survey_links
 from topo_scheduler.scheduling.surveying.survey import survey, survey_accelerators
-from topo_scheduler.state.resources import GPU
+from topo_scheduler.state.nodes.resources import GPU
 
 if TYPE_CHECKING:
+    from topo_scheduler.runtime.term import Term
     from topo_scheduler.scheduling.extensions.registry import Extensions
-    from topo_scheduler.term import Term
 
 log = logging.getLogger(__name__)
 
 FLUSH_SECONDS: Final = 5.0
 """Maximum wait at the end of the process for events that are not posted yet."""
 MODULES_OF_A_TERM: Final = (
-    "topo_scheduler.kube.retry_policy",
+    "topo_scheduler.kube.connection.retry_policy",
     "topo_scheduler.recording.listeners",
-    "topo_scheduler.term",
+    "topo_scheduler.runtime.term",
 )
 """Modules imported before this replica contends for the Lease.
 
@@ -191,7 +191,7 @@ class Daemon:
         # Imported late: these modules load the kernels, which must be compiled while health is served.
         for module in MODULES_OF_A_TERM:
             importlib.import_module(module)
-        from topo_scheduler.loading import load_extensions
+        from topo_scheduler.plugins.loading import load_extensions
 
         extensions = load_extensions(self.configuration.scheduler, self.isolated)
         if extensions.added_scores:
@@ -235,7 +235,7 @@ class Daemon:
     async def _lead(self, fence: Fence, handover: Handover | None = None) -> None:
         # Imported late: it loads the kernels, which must be compiled while health is served, in `run`.
         from topo_scheduler.recording.listeners import listeners_for
-        from topo_scheduler.term import Term
+        from topo_scheduler.runtime.term import Term
 
         self.term = Term(
             self.configuration,

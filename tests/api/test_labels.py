@@ -4,7 +4,7 @@ import pytest
 
 from topo_scheduler.api.labels import FAMILIES, LEVELS, NETWORK_FAMILIES
 from topo_scheduler.api.process import FabricSettings as FabricConfig
-from topo_scheduler.state.fabric import LevelReader
+from topo_scheduler.state.topology.fabric import LevelReader
 
 NVIDIA = "network.topology.nvidia.com/"
 TOPOGRAPH = "fabric.topograph.run/tier-"

@@ -15,8 +15,8 @@ import numpy as np
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, pods
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery, Segments
-from topo_scheduler.state.classes import PodClass
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery, Segments
+from topo_scheduler.state.pods.classes import PodClass
 
 from .objects import Json
 

@@ -12,7 +12,7 @@ from topo_scheduler.observability.segment_writer import SegmentLimits, SegmentWr
 from topo_scheduler.observability.segments import segments_of
 from topo_scheduler.recording import checkpoint
 from topo_scheduler.recording.audit import Audit
-from topo_scheduler.recording.ear import CallListener, ObservedEngine
+from topo_scheduler.recording.observed_engine import CallListener, ObservedEngine
 from topo_scheduler.recording.recorder import Recorder
 
 from . import objects

@@ -16,8 +16,8 @@ from tests.recovery.world import World
 from tests.ship.manifests import BASE
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoveryLimits, RecoverySpec
-from topo_scheduler.kube.client import Client
-from topo_scheduler.recovery.handlers import NodeSeen, Watcher
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.recovery.controller.handlers import NodeSeen, Watcher
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
 
 from .objects import Json

@@ -5,13 +5,13 @@ from typing import Final
 
 from tests.e2e.objects import NVIDIA
 from topo_scheduler.api.groups import GroupApi
-from topo_scheduler.kube.decoding import Codec
-from topo_scheduler.kube.resources import NODES, PODS
+from topo_scheduler.kube.connection.resources import NODES, PODS
+from topo_scheduler.kube.reading.decoding import Codec
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import Bind
 from topo_scheduler.simulation.apiserver import Json
-from topo_scheduler.state.groups import Serving
-from topo_scheduler.state.workloads import Stage
+from topo_scheduler.state.pods.pod_groups import Serving
+from topo_scheduler.state.pods.workloads import Stage
 
 from .world import Process, World, owner_of
 

@@ -5,8 +5,8 @@ Nor is a Binding that is wrong by the time it would leave.
 
 import pytest
 
-from topo_scheduler.kube.errors import Fenced
-from topo_scheduler.kube.fence import UNFENCED, Fence
+from topo_scheduler.kube.connection.errors import Fenced
+from topo_scheduler.kube.connection.fence import UNFENCED, Fence
 from topo_scheduler.simulation.apiserver import Refuse
 
 from .running import virtually

@@ -9,8 +9,8 @@ import pytest
 from tests.e2e import objects
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.cli.drain import migrations_for
-from topo_scheduler.kube.decoding import Codec
-from topo_scheduler.kube.resources import PODS
+from topo_scheduler.kube.connection.resources import PODS
+from topo_scheduler.kube.reading.decoding import Codec
 
 from .invariants import settled
 from .running import run

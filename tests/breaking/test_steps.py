@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from topo_scheduler.recovery.machine import Recovery
+from topo_scheduler.recovery.core.machine import Recovery
 from topo_scheduler.scheduling.engine import Engine
 
 from .running import virtually

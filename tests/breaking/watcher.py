@@ -9,9 +9,9 @@ import json
 from typing import Any, Final
 
 from topo_scheduler.api.migrations import GROUP, PLURAL, VERSION
-from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.errors import KubeError, NotFound
-from topo_scheduler.recovery.handlers import Watcher
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.errors import KubeError, NotFound
+from topo_scheduler.recovery.controller.handlers import Watcher
 
 from .wire import WireConnection
 

@@ -12,8 +12,8 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from topo_scheduler.kube.fence import FencedBody
-from topo_scheduler.kube.transport import Connection, Transport
+from topo_scheduler.kube.connection.fence import FencedBody
+from topo_scheduler.kube.connection.transport import Connection, Transport
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Truncate
 from topo_scheduler.simulation.apiserver.call import ServerResponse
 from topo_scheduler.simulation.apiserver.faults import Fault

@@ -13,13 +13,13 @@ import yaml
 from tests.e2e import objects
 from tests.ship.manifests import BASE
 from topo_scheduler import daemon as daemon_module
-from topo_scheduler import term as term_module
 from topo_scheduler.api.config import Configuration, TopologySchedulerConfig, TopologySpec
 from topo_scheduler.api.process import ClientConnection, LeaderElection, SchedulerConfig
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.daemon import Daemon
-from topo_scheduler.kube.client import Client
-from topo_scheduler.recovery import runner
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.recovery.controller import runner
+from topo_scheduler.runtime import term as term_module
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.simulation.apiserver import Json, Store
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions

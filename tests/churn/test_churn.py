@@ -9,7 +9,7 @@ from tests.breaking.running import run as virtually
 from tests.breaking.world import cluster
 from tests.soak.churn import fabric
 from topo_scheduler.simulation.apiserver import Delay, RequestInfo
-from topo_scheduler.state.workloads import Workload
+from topo_scheduler.state.pods.workloads import Workload
 
 from .day import run
 from .watch import PASSED_OVER_SECONDS, Watch

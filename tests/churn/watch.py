@@ -10,12 +10,12 @@ from tests.attacks import hostile
 from tests.breaking.invariants import HALF_SECONDS, believed, no_gpu_twice, true
 from tests.breaking.world import Process, World, owner_of
 from topo_scheduler.api.groups import GroupApi
-from topo_scheduler.kube.decoding import Codec
-from topo_scheduler.kube.resources import NODES, PODS
+from topo_scheduler.kube.connection.resources import NODES, PODS
+from topo_scheduler.kube.reading.decoding import Codec
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import Bind
 from topo_scheduler.simulation.apiserver import Json, StoreEvent
-from topo_scheduler.state.groups import Serving
+from topo_scheduler.state.pods.pod_groups import Serving
 
 PASSED_OVER_SECONDS: Final = 30.0
 """How long a pod of another tenant may be pending though a scheduler that just began would bind it."""

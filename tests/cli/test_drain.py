@@ -9,7 +9,7 @@ import yaml
 
 from tests.cli.conftest import Served, run
 from tests.ship.manifests import BASE
-from topo_scheduler.recovery.disabled import MESSAGE, REASON
+from topo_scheduler.recovery.controller.disabled import MESSAGE, REASON
 from topo_scheduler.simulation.demo import until
 
 _GONE: Final = {"type": "Placed", "status": "False", "reason": "NothingToMove", "message": "the pods are gone already"}

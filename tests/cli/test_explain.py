@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Served, run
 from tests.crds import native_pod_group
 from tests.schemas import follows
-from topo_scheduler.cli.explained import SCHEMA, Explained
+from topo_scheduler.cli.explanation_schema import SCHEMA, Explained
 from topo_scheduler.cli.explanation_text import lines
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.demo import until

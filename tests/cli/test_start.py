@@ -65,7 +65,12 @@ def test_the_first_bind_waits_for_no_module_that_it_does_not_need_and_for_no_col
         process.kill()
     said = dict(line.split(":", 1) for line in output.splitlines() if ": " in line)
     modules, collected = set(said["modules"].split()), set(said["collected"].split())
-    assert "topo_scheduler.term" in modules, errors
+    assert "topo_scheduler.runtime.term" in modules, errors
     assert sorted(modules & NOT_NEEDED) == []
     assert said["enabled"].split() == ["False", "True"], "once all is imported, and once the caches are filled"
-    assert not collected & {"topo_scheduler.daemon", "topo_scheduler.term", "numba", "kubernetes_asyncio.client"}
+    assert not collected & {
+        "topo_scheduler.daemon",
+        "topo_scheduler.runtime.term",
+        "numba",
+        "kubernetes_asyncio.client",
+    }

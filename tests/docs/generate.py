@@ -24,7 +24,7 @@ from topo_scheduler.api.config import TopologySchedulerConfig
 from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.models import Model
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.cli.explained import json_schema
+from topo_scheduler.cli.explanation_schema import json_schema
 from topo_scheduler.cli.main import main as cli
 from topo_scheduler.observability.metrics import Metrics, Snapshot
 from topo_scheduler.simulation.results.model import json_schema as result_schema

@@ -10,8 +10,8 @@ from topo_scheduler.api.annotations import KNOWN, Enforcement, PlacementStrategy
 from topo_scheduler.api.objects import Pod, PodSpec
 from topo_scheduler.api.reasons import NodeReason, Reason
 from topo_scheduler.cli.main import COMMANDS
-from topo_scheduler.state.classes import unsupported
 from topo_scheduler.state.decision import Verdict
+from topo_scheduler.state.pods.classes import unsupported
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -14,10 +14,10 @@ from topo_scheduler.api.process import ClientConnection, LeaderElection, Metrics
 from topo_scheduler.api.recording import Recording
 from topo_scheduler.api.scoring import TopologyConstraints
 from topo_scheduler.api.sharing import GpusByAnnotation
-from topo_scheduler.config_files import read_configuration
 from topo_scheduler.daemon import Daemon
-from topo_scheduler.kube.client import Client
+from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.recording.replay import Report, replay
+from topo_scheduler.runtime.config_files import read_configuration
 
 SHORT_LEASE = LeaderElection(lease_duration=2.0, renew_deadline=1.5, retry_period=0.2)
 NO_ELECTION = LeaderElection(leader_elect=False)

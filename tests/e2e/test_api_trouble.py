@@ -6,9 +6,9 @@ from typing import Any, Literal
 
 import pytest
 
-from topo_scheduler import term
 from topo_scheduler.api.process import LeaderElection
-from topo_scheduler.kube.reflector import Reflector
+from topo_scheduler.kube.reading.reflector import Reflector
+from topo_scheduler.runtime import term
 from topo_scheduler.simulation.apiserver import BreakWatch, Delay, Disconnect, Refuse, Truncate
 
 from . import objects

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from topo_scheduler.kube.binder import Binder, BindRequest, BindStatus
-from topo_scheduler.kube.client import MERGE_PATCH, Client
-from topo_scheduler.kube.fence import UNFENCED, Fence
+from topo_scheduler.kube.connection.client import MERGE_PATCH, Client
+from topo_scheduler.kube.connection.fence import UNFENCED, Fence
+from topo_scheduler.kube.writing.binder import Binder, BindRequest, BindStatus
 
 from . import objects
 from .cluster import Cluster

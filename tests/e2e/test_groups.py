@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.crds import PLUGINS, VOLCANO, native_pod_group, pod_group, pod_group_definition
-from topo_scheduler.kube import groups as directory
+from topo_scheduler.kube.reading import pod_groups as directory
 
 from . import objects
 from .api import Json

@@ -11,7 +11,8 @@ import yaml
 from tests.ship.manifests import BASE
 from topo_scheduler.api.config import Configuration, TopologySchedulerConfig
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery import interference, runner
+from topo_scheduler.recovery.controller import runner
+from topo_scheduler.recovery.detection import interference
 from topo_scheduler.simulation.apiserver.faults import Refuse
 
 from . import objects

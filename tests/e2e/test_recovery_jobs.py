@@ -10,7 +10,8 @@ import pytest
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.recording import AuditLog
 from topo_scheduler.api.spares import SparesSpec
-from topo_scheduler.recovery import finished, runner
+from topo_scheduler.recovery.controller import runner
+from topo_scheduler.recovery.model import retention
 
 from . import objects
 from .api import Json
@@ -180,7 +181,7 @@ async def test_a_migration_that_is_over_is_deleted_and_one_under_way_is_not(
     cluster: Cluster, migrations: None, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With what the manifests grant."""
-    monkeypatch.setattr(finished, "LEAST", 1.0)
+    monkeypatch.setattr(retention, "LEAST", 1.0)
     await start_replica(recovering(keep_finished={"time": 1.0}, limits={"rest": 1.0}))
     await cluster.add_fabric({"s1": [2]})
     await cluster.apply(objects.gang("team", 2))

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.crds import PLUGINS, pod_group, pod_group_definition
-from topo_scheduler.kube import groups, owners
+from topo_scheduler.kube.reading import owners, pod_groups
 
 from . import objects
 from .api import Json
@@ -30,7 +30,7 @@ OWNERS = "topology-scheduler-owners"
 @pytest.fixture(autouse=True)
 def asked_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which APIs are served, and owners that are not watched, are asked for every second."""
-    monkeypatch.setattr(groups, "ASK_SECONDS", 1.0)
+    monkeypatch.setattr(pod_groups, "ASK_SECONDS", 1.0)
     monkeypatch.setattr(owners, "NEEDED_SECONDS", 1.0)
     monkeypatch.setattr(owners, "TICK_SECONDS", 0.5)
 

@@ -12,7 +12,7 @@ from tests.e2e.api import Json
 from tests.e2e.cluster import Cluster, annotation
 from tests.e2e.replica import Replica
 from tests.schemas import follows
-from topo_scheduler.cli.explained import Explained, PendingReport, WayOut
+from topo_scheduler.cli.explanation_schema import Explained, PendingReport, WayOut
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -9,13 +9,13 @@ from tests.kube.virtual import now, virtual_time
 from tests.kube.world import World, world
 from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.executor import EVICTIONS_OF_NAMESPACE
-from topo_scheduler.kube.events import EventRecorder
-from topo_scheduler.kube.owners import OwnerDirectory
-from topo_scheduler.kube.podstatus import RETRY_SECONDS
+from topo_scheduler.kube.reading.owners import OwnerDirectory
+from topo_scheduler.kube.writing.events import EventRecorder
+from topo_scheduler.kube.writing.pod_status import RETRY_SECONDS
 from topo_scheduler.observability.metrics import Metrics, Snapshot
-from topo_scheduler.recovery.instructions import EvictPod
-from topo_scheduler.recovery.runner import IN_FLIGHT_OF_NAMESPACE, RecoveryRunner
+from topo_scheduler.recovery.controller.runner import IN_FLIGHT_OF_NAMESPACE, RecoveryRunner
+from topo_scheduler.recovery.model.instructions import EvictPod
+from topo_scheduler.runtime.executor import EVICTIONS_OF_NAMESPACE
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.simulation.apiserver import Delay
 

@@ -16,12 +16,12 @@ from tests.observability.test_metrics import samples
 from tests.scheduling.driver import Driver
 from topo_scheduler.api.objects import OwnerReference, Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.executor import EVICTIONS_OF_NAMESPACE, Executor, Writers
-from topo_scheduler.kube.evictions import Evictor
-from topo_scheduler.kube.owners import OwnerDirectory
-from topo_scheduler.kube.podstatus import PodStatusWriter
+from topo_scheduler.kube.reading.owners import OwnerDirectory
+from topo_scheduler.kube.writing.evictions import Evictor
+from topo_scheduler.kube.writing.pod_status import PodStatusWriter
 from topo_scheduler.observability.metrics import Metrics, Snapshot
-from topo_scheduler.owner_confirmation import ANSWER_SECONDS, MOST_PODS, OwnerConfirmation
+from topo_scheduler.runtime.executor import EVICTIONS_OF_NAMESPACE, Executor, Writers
+from topo_scheduler.runtime.owner_confirmation import ANSWER_SECONDS, MOST_PODS, OwnerConfirmation
 from topo_scheduler.scheduling.instructions import Preempt
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 from tests.kube.virtual import virtual_time
 from tests.scheduling.driver import Driver, fabric
-from topo_scheduler.executor import ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE, Executor, Writers
-from topo_scheduler.kube.evictions import EvictionResult, EvictionStatus
+from topo_scheduler.kube.writing.evictions import EvictionResult, EvictionStatus
 from topo_scheduler.observability.metrics import Metrics, Snapshot
+from topo_scheduler.runtime.executor import ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE, Executor, Writers
 from topo_scheduler.scheduling.instructions import Evict, PodRef
 
 

@@ -14,7 +14,7 @@ from tests.e2e.api import Json
 CREDENTIAL: Final = "authentication.kubernetes.io/pod-name"
 WRITES: Final = ("create", "update", "patch", "delete")
 UNFENCED: Final = ("leases", "events")
-"""What no lease protects: see `topo_scheduler.kube.fence`."""
+"""What no lease protects: see `topo_scheduler.kube.connection.fence`."""
 BINDING: Final = "create pods/binding"
 NOMINATION: Final = "patch pods/status: nominatedNodeName"
 """A write of a pod's status that nominates a node, told from the other writes of a status."""

@@ -12,14 +12,14 @@ import numpy as np
 from tests.fragmentation.openb import Machine, Want
 from tests.helpers import make_node
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery, SizeRuleLimits
-from topo_scheduler.scheduling.placing.gpu_choice import choose_gpus
+from topo_scheduler.scheduling.placing.context.gpu_choice import choose_gpus
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery, SizeRuleLimits
+from topo_scheduler.scheduling.placing.model.policy import Policy
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.policy import Policy
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.resources import CPU, GPU, GPU_SHARE, MEMORY, PODS, as_amounts
-from topo_scheduler.state.typical import Popular, kind_of, popular
+from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, MEMORY, PODS, as_amounts
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.statistics.typical_pods import Popular, kind_of, popular
 
 WEIGHTS = (400, 300, 200, 100)
 FILL = 1.3

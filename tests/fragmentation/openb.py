@@ -7,7 +7,7 @@ from tests.helpers import MODEL
 from topo_scheduler.api.annotations import GPU_FRACTION, GPU_MODEL
 from topo_scheduler.api.fractions import parse_fraction
 from topo_scheduler.api.quantity import parse_quantity
-from topo_scheduler.simulation.cases.making import GPU
+from topo_scheduler.simulation.cases.object_factory import GPU
 from topo_scheduler.simulation.cases.openb import read_openb_nodes, read_openb_pods
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.e2e.real_input import data
 from tests.fragmentation.experiment import PUBLISHED, Result, arrivals, class_of, run, typical
 from tests.fragmentation.openb import Machine, Want, machines, wants
-from topo_scheduler.state.resources import GPU, GPU_SHARE
+from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE
 
 
 def filled(trace: str, seed: int, scoring: str, *, learned: bool = False) -> Result:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tests.e2e.api import Json
-from topo_scheduler.api.moments import seconds_of
+from topo_scheduler.api.timestamps import seconds_of
 
 from .layout import Gang, leaf_of, spine_of
 from .timeline import PodLife, Timeline

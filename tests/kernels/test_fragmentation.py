@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.kernels.arrays import ints
 from topo_scheduler.kernels.alone import choose_row, quantised
 from topo_scheduler.kernels.fragmentation import fragmentation, stranded
-from topo_scheduler.state.typical import MILLIONTHS, THRESHOLDS
+from topo_scheduler.state.statistics.typical_pods import MILLIONTHS, THRESHOLDS
 
 # A node: free milli-CPU, free thousandths of each GPU, whether it shares them, its model.
 nodes = st.tuples(

@@ -19,7 +19,7 @@ from tests.kernels.test_fragmentation import (
     typicals,
 )
 from topo_scheduler.kernels.small_pods import best_fill, misfit, small_pod_scores, unusable
-from topo_scheduler.state.typical import THRESHOLDS
+from topo_scheduler.state.statistics.typical_pods import THRESHOLDS
 
 tables = st.lists(st.integers(0, 1_000_000), min_size=1001, max_size=1001) | st.just([0] * 1001)
 

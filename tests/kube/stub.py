@@ -9,8 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
-from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.fence import UNFENCED
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.fence import UNFENCED
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from topo_scheduler.api.objects import ObjectMeta, OwnerReference, Pod
-from topo_scheduler.kube.errors import Unreachable
-from topo_scheduler.term import Term
+from topo_scheduler.kube.connection.errors import Unreachable
+from topo_scheduler.runtime.term import Term
 
 from .virtual import virtual_time
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.kube.virtual import virtual_time
 from topo_scheduler.api.annotations import GANG_ID
-from topo_scheduler.bind_queue import HANGING, BindQueue, Work, namespace_of
+from topo_scheduler.runtime.bind_queue import HANGING, BindQueue, Work, namespace_of
 from topo_scheduler.scheduling.instructions import Bind, DryRunBind, PodRef
 
 WORKERS = 48

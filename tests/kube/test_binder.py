@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from topo_scheduler.kube.binder import Binder, BindRequest, BindResult, BindStatus
-from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.fence import Fence
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.fence import Fence
+from topo_scheduler.kube.writing.binder import Binder, BindRequest, BindResult, BindStatus
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Truncate
 from topo_scheduler.simulation.apiserver.faults import Fault
 

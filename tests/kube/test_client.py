@@ -13,9 +13,9 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.kube import client as client_module
-from topo_scheduler.kube.client import Client, Lines, WireTraffic
-from topo_scheduler.kube.errors import (
+from topo_scheduler.kube.connection import client as client_module
+from topo_scheduler.kube.connection.client import Client, Lines, WireTraffic
+from topo_scheduler.kube.connection.errors import (
     ApiError,
     Conflict,
     Forbidden,

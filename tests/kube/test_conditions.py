@@ -7,8 +7,8 @@ import pytest
 
 from tests.helpers import make_pod
 from topo_scheduler.api.objects import PodCondition
-from topo_scheduler.kube.binder import Binder, BindRequest, BindStatus
-from topo_scheduler.kube.conditions import ConditionWriter
+from topo_scheduler.kube.writing.binder import Binder, BindRequest, BindStatus
+from topo_scheduler.kube.writing.conditions import ConditionWriter
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, Refuse
 from topo_scheduler.simulation.apiserver.faults import Fault
 

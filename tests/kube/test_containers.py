@@ -2,11 +2,11 @@
 
 from tests.bounds import check_containers
 from topo_scheduler.api.objects import OwnerReference, PartialObject, Pod
-from topo_scheduler.kube.conditions import ConditionWriter
-from topo_scheduler.kube.events import EventRecorder, ObjectReference
-from topo_scheduler.kube.owners import OwnerDirectory
-from topo_scheduler.kube.resources import DEPLOYMENTS, PODS
-from topo_scheduler.kube.sinks import Deleted
+from topo_scheduler.kube.connection.resources import DEPLOYMENTS, PODS
+from topo_scheduler.kube.reading.owners import OwnerDirectory
+from topo_scheduler.kube.reading.sinks import Deleted
+from topo_scheduler.kube.writing.conditions import ConditionWriter
+from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
 
 from .virtual import now, virtual_time
 from .world import View, eventually, running, world

@@ -3,7 +3,7 @@
 import pytest
 
 from topo_scheduler.api.objects import Status
-from topo_scheduler.kube.errors import (
+from topo_scheduler.kube.connection.errors import (
     MOST_CHARACTERS,
     ApiError,
     Forbidden,
@@ -17,8 +17,8 @@ from topo_scheduler.kube.errors import (
     api_error,
     pause,
 )
-from topo_scheduler.kube.retry_policy import retrying
-from topo_scheduler.kube.retrying import retried
+from topo_scheduler.kube.connection.retry_policy import retrying
+from topo_scheduler.kube.connection.retrying import retried
 
 from .virtual import now, virtual_time
 

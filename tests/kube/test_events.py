@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import pytest
 
-from topo_scheduler.kube import events as module
-from topo_scheduler.kube.errors import Undecodable
-from topo_scheduler.kube.events import EventRecorder, ObjectReference
+from topo_scheduler.kube.connection.errors import Undecodable
+from topo_scheduler.kube.writing import events as module
+from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
 from topo_scheduler.simulation.apiserver import Disconnect, Refuse, RequestInfo
 from topo_scheduler.simulation.apiserver.faults import Fault
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from topo_scheduler.kube.binder import Binder, BindRequest
-from topo_scheduler.kube.evictions import EvictionStatus, Evictor
+from topo_scheduler.kube.writing.binder import Binder, BindRequest
+from topo_scheduler.kube.writing.evictions import EvictionStatus, Evictor
 from topo_scheduler.simulation.apiserver import Disconnect, Refuse
 from topo_scheduler.simulation.apiserver.faults import Fault
 

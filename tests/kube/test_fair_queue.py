@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from topo_scheduler.kube.fair_queue import STALE_ENTRIES, FairQueue
+from topo_scheduler.kube.writing.fair_queue import STALE_ENTRIES, FairQueue
 
 
 def queue(each: int = 2) -> FairQueue[str, str]:

@@ -3,7 +3,7 @@
 import asyncio
 import random
 
-from topo_scheduler.kube.fair_slots import FairSlots
+from topo_scheduler.kube.connection.fair_slots import FairSlots
 
 from .virtual import virtual_time
 

@@ -14,19 +14,19 @@ from aiohttp import web
 import topo_scheduler
 from tests.crds import native_pod_group
 from topo_scheduler.api.migrations import MigrationPod, MigrationSpec, MigrationStatus
-from topo_scheduler.kube.binder import Binder, BindRequest, BindStatus
-from topo_scheduler.kube.client import MERGE_PATCH, Client
-from topo_scheduler.kube.conditions import ConditionWriter
-from topo_scheduler.kube.errors import Fenced, ServerError, Unreachable
-from topo_scheduler.kube.evictions import EvictionStatus, Evictor
-from topo_scheduler.kube.fence import UNFENCED, Fence, FencedBody
-from topo_scheduler.kube.group_conditions import GroupConditionWriter, GroupMark
-from topo_scheduler.kube.lease import LeaderElector
-from topo_scheduler.kube.migrations import MigrationWriter
-from topo_scheduler.kube.podstatus import PodStatusWriter
-from topo_scheduler.kube.volumes import VolumeWriter
+from topo_scheduler.kube.connection.client import MERGE_PATCH, Client
+from topo_scheduler.kube.connection.errors import Fenced, ServerError, Unreachable
+from topo_scheduler.kube.connection.fence import UNFENCED, Fence, FencedBody
+from topo_scheduler.kube.leading.lease import LeaderElector
+from topo_scheduler.kube.writing.binder import Binder, BindRequest, BindStatus
+from topo_scheduler.kube.writing.conditions import ConditionWriter
+from topo_scheduler.kube.writing.evictions import EvictionStatus, Evictor
+from topo_scheduler.kube.writing.group_conditions import GroupConditionWriter, GroupMark
+from topo_scheduler.kube.writing.migrations import MigrationWriter
+from topo_scheduler.kube.writing.pod_status import PodStatusWriter
+from topo_scheduler.kube.writing.volumes import VolumeWriter
 from topo_scheduler.simulation.apiserver import Delay
-from topo_scheduler.state.storage import SelectNode
+from topo_scheduler.state.storage.storage_objects import SelectNode
 
 from .stub import kubeconfig, serving, stubbed
 from .virtual import now, virtual_time
@@ -284,10 +284,15 @@ async def test_a_client_without_a_fence_only_reads() -> None:
 def test_only_what_no_lease_protects_is_unfenced() -> None:
     """Whoever adds to this list says why in ``fence``."""
     root = Path(topo_scheduler.__file__).parent
-    unfenced = {"kube/fence.py", "kube/lease.py", "kube/events.py", "kube/token_review.py"}
+    unfenced = {
+        "kube/connection/fence.py",
+        "kube/leading/lease.py",
+        "kube/writing/events.py",
+        "kube/reading/token_review.py",
+    }
     unfenced |= {"cli/drain.py", "daemon.py"}
     assert _with(r"\bUNFENCED\b", root) == unfenced
-    assert _with(r"session\.(request|post|put|patch|delete)\b", root) == {"kube/client.py"}
+    assert _with(r"session\.(request|post|put|patch|delete)\b", root) == {"kube/connection/client.py"}
 
 
 def _with(pattern: str, root: Path) -> set[str]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.crds import native_pod_group
-from topo_scheduler.kube.group_conditions import GroupConditionWriter, GroupMark
+from topo_scheduler.kube.writing.group_conditions import GroupConditionWriter, GroupMark
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 
 from .virtual import now, virtual_time

@@ -11,10 +11,10 @@ from aiohttp import web
 
 from tests.crds import PLUGINS, VOLCANO, native_pod_group, pod_group, pod_group_definition
 from topo_scheduler.api.groups import GroupApi
-from topo_scheduler.kube.groups import ASK_SECONDS, GroupDirectory, served_groups
+from topo_scheduler.kube.reading.pod_groups import ASK_SECONDS, GroupDirectory, served_groups
 from topo_scheduler.simulation.apiserver import Disconnect, Refuse
 from topo_scheduler.simulation.apiserver.faults import Fault
-from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
+from topo_scheduler.state.pods.pod_groups import GroupKey, PodGroup, Serving
 
 from .stub import status, stubbed
 from .virtual import now, virtual_time

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.lease import RUSH_SECONDS, LeaderElector, boot_time
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.leading.lease import RUSH_SECONDS, LeaderElector, boot_time
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Store, Truncate
 from topo_scheduler.simulation.apiserver.faults import Fault
 

@@ -11,9 +11,11 @@ from tests.helpers import make_pod
 from tests.kube.virtual import now, virtual_time
 from tests.kube.world import world
 from tests.scheduling.driver import Driver, fabric
-from topo_scheduler.bind_queue import BindQueue
-from topo_scheduler.executor import Executor, Writers
-from topo_scheduler.gang_marks import (
+from topo_scheduler.kube.writing.pod_status import PodStatusWriter
+from topo_scheduler.observability.metrics import Metrics, Snapshot
+from topo_scheduler.runtime.bind_queue import BindQueue
+from topo_scheduler.runtime.executor import Executor, Writers
+from topo_scheduler.runtime.gang_marks import (
     DELAY_SECONDS,
     FIRST_PAUSE_SECONDS,
     IN_FLIGHT,
@@ -25,8 +27,6 @@ from topo_scheduler.gang_marks import (
     WAITING_OF_NAMESPACE,
     GangMarks,
 )
-from topo_scheduler.kube.podstatus import PodStatusWriter
-from topo_scheduler.observability.metrics import Metrics, Snapshot
 from topo_scheduler.scheduling.instructions import Bind, MarkComplete, PodRef
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 from topo_scheduler.simulation.apiserver.faults import Fault

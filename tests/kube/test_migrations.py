@@ -24,10 +24,10 @@ from topo_scheduler.api.migrations import (
     Migration,
     MigrationStatus,
 )
-from topo_scheduler.kube import migrations as module
-from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.migrations import BEYOND_CAPS, MigrationWriter, Unreadable, read_migration
-from topo_scheduler.recovery.disabled import malformed
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.writing import migrations as module
+from topo_scheduler.kube.writing.migrations import BEYOND_CAPS, MigrationWriter, Unreadable, read_migration
+from topo_scheduler.recovery.controller.disabled import malformed
 from topo_scheduler.simulation.apiserver import Delay
 
 

@@ -6,11 +6,11 @@ import json
 import pytest
 
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.kube.binder import Binder, BindRequest, BindResult, BindStatus
-from topo_scheduler.kube.conditions import ConditionWriter
-from topo_scheduler.kube.events import EventRecorder, ObjectReference
-from topo_scheduler.kube.lease import LeaderElector
-from topo_scheduler.kube.resources import PODS
+from topo_scheduler.kube.connection.resources import PODS
+from topo_scheduler.kube.leading.lease import LeaderElector
+from topo_scheduler.kube.writing.binder import Binder, BindRequest, BindResult, BindStatus
+from topo_scheduler.kube.writing.conditions import ConditionWriter
+from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
 from topo_scheduler.simulation.apiserver import BreakWatch, Disconnect, Refuse, Truncate
 
 from .virtual import now, virtual_time

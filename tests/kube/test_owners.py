@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from topo_scheduler.api.objects import ObjectMeta, OwnerReference
-from topo_scheduler.kube.discovery import Discovery
-from topo_scheduler.kube.errors import Unreachable
-from topo_scheduler.kube.owner_chains import Chain, Missing
-from topo_scheduler.kube.owner_reader import RIGHTS_SECONDS
-from topo_scheduler.kube.owners import NEEDED_SECONDS, TICK_SECONDS, OwnerDirectory
-from topo_scheduler.kube.resources import CRONJOBS, JOBS
+from topo_scheduler.kube.connection.errors import Unreachable
+from topo_scheduler.kube.connection.resources import CRONJOBS, JOBS
+from topo_scheduler.kube.reading.discovery import Discovery
+from topo_scheduler.kube.reading.owner_chains import Chain, Missing
+from topo_scheduler.kube.reading.owner_reader import RIGHTS_SECONDS
+from topo_scheduler.kube.reading.owners import NEEDED_SECONDS, TICK_SECONDS, OwnerDirectory
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Truncate
 from topo_scheduler.simulation.apiserver.faults import Fault
 
@@ -546,7 +546,7 @@ async def test_a_group_whose_server_hangs_does_not_hold_up_other_groups() -> Non
 
 @virtual_time
 async def test_owners_that_no_pod_needs_are_dropped_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topo_scheduler.kube.owners.MOST_FETCHED", 50)
+    monkeypatch.setattr("topo_scheduler.kube.reading.owners.MOST_FETCHED", 50)
     async with world() as w:
         needed = {f"u{number}" for number in range(10)}
         owners = OwnerDirectory(w.client, needed=needed.__contains__, clock=now)

@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from topo_scheduler.api.objects import ObjectMeta, PartialObject
-from topo_scheduler.kube.decoding import Codec
-from topo_scheduler.kube.discovery import KEPT_SECONDS
-from topo_scheduler.kube.halting import halted, with_spec
-from topo_scheduler.kube.owner_chains import Chain
-from topo_scheduler.kube.owners import NEEDED_SECONDS, TICK_SECONDS, UNANSWERED_MOST_SECONDS, OwnerDirectory
-from topo_scheduler.kube.resources import JOBS, Resource
+from topo_scheduler.kube.connection.resources import JOBS, Resource
+from topo_scheduler.kube.reading.decoding import Codec
+from topo_scheduler.kube.reading.discovery import KEPT_SECONDS
+from topo_scheduler.kube.reading.halting import halted, with_spec
+from topo_scheduler.kube.reading.owner_chains import Chain
+from topo_scheduler.kube.reading.owners import NEEDED_SECONDS, TICK_SECONDS, UNANSWERED_MOST_SECONDS, OwnerDirectory
 from topo_scheduler.simulation.apiserver import BreakWatch, Delay, Refuse
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from topo_scheduler.kube.podstatus import MOST_EXPLAINED, PodStatusWriter
+from topo_scheduler.kube.writing.pod_status import MOST_EXPLAINED, PodStatusWriter
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 
 from .virtual import virtual_time

@@ -6,10 +6,10 @@ import json
 import pytest
 
 from topo_scheduler.api.objects import PartialObject, Pod
-from topo_scheduler.kube import decoding
-from topo_scheduler.kube import reflector as reflector_module
-from topo_scheduler.kube.reflector import Reflector
-from topo_scheduler.kube.resources import DEPLOYMENTS, NODES, PODS
+from topo_scheduler.kube.connection.resources import DEPLOYMENTS, NODES, PODS
+from topo_scheduler.kube.reading import decoding
+from topo_scheduler.kube.reading import reflector as reflector_module
+from topo_scheduler.kube.reading.reflector import Reflector
 from topo_scheduler.simulation.apiserver import BreakWatch, Disconnect, EmbeddedAPIServer, Refuse, Truncate
 
 from .virtual import now, virtual_time

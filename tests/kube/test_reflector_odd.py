@@ -11,10 +11,10 @@ import pytest
 from aiohttp import web
 
 from topo_scheduler.api.objects import Node, Pod
-from topo_scheduler.kube.decoding import LARGE, SLICE, SLICE_BYTES, Codec
-from topo_scheduler.kube.errors import Undecodable
-from topo_scheduler.kube.reflector import Reflector
-from topo_scheduler.kube.resources import CSI_NODES, NODES, PODS
+from topo_scheduler.kube.connection.errors import Undecodable
+from topo_scheduler.kube.connection.resources import CSI_NODES, NODES, PODS
+from topo_scheduler.kube.reading.decoding import LARGE, SLICE, SLICE_BYTES, Codec
+from topo_scheduler.kube.reading.reflector import Reflector
 
 from .stub import stubbed
 from .virtual import now, virtual_time

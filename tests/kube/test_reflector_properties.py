@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.kube.resources import PODS
+from topo_scheduler.kube.connection.resources import PODS
 from topo_scheduler.simulation.apiserver import BreakWatch, Disconnect, Refuse, Truncate
 from topo_scheduler.simulation.apiserver.faults import Fault
 

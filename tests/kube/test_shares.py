@@ -7,13 +7,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.crds import native_pod_group
-from topo_scheduler.kube.conditions import ConditionWriter
-from topo_scheduler.kube.events import EventRecorder, ObjectReference
-from topo_scheduler.kube.group_conditions import GroupConditionWriter, GroupMark
-from topo_scheduler.kube.podstatus import PodStatusWriter
-from topo_scheduler.kube.volumes import VolumeWriter
+from topo_scheduler.kube.writing.conditions import ConditionWriter
+from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
+from topo_scheduler.kube.writing.group_conditions import GroupConditionWriter, GroupMark
+from topo_scheduler.kube.writing.pod_status import PodStatusWriter
+from topo_scheduler.kube.writing.volumes import VolumeWriter
 from topo_scheduler.simulation.apiserver import Delay
-from topo_scheduler.state.storage import SELECTED_NODE, SelectNode
+from topo_scheduler.state.storage.storage_objects import SELECTED_NODE, SelectNode
 
 from .virtual import now, virtual_time
 from .world import World, eventually, running, world

@@ -6,7 +6,7 @@ from topo_scheduler.api.groups import GroupApi, PodGroupObject
 from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta, OwnerReference
 from topo_scheduler.api.selectors import LabelSelector, Requirement
 from topo_scheduler.api.storage import PersistentVolumeClaim, PersistentVolumeClaimSpec
-from topo_scheduler.kube.slimming import (
+from topo_scheduler.kube.reading.slimming import (
     MOST_CHARACTERS,
     MOST_LABEL_CHARACTERS,
     NO_VOLUME,
@@ -14,7 +14,7 @@ from topo_scheduler.kube.slimming import (
     slim_object,
     slim_reference,
 )
-from topo_scheduler.state.groups import read_group
+from topo_scheduler.state.pods.pod_groups import read_group
 
 
 def _characters(metadata: ObjectMeta) -> int:

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from topo_scheduler.kube.reflector import Reflector
-from topo_scheduler.kube.storage import storage_sinks
+from topo_scheduler.kube.reading.reflector import Reflector
+from topo_scheduler.kube.reading.storage import storage_sinks
 from topo_scheduler.simulation.apiserver import Refuse
-from topo_scheduler.state.storage import Storage
+from topo_scheduler.state.storage.storage_objects import Storage
 
 from .virtual import virtual_time
 from .world import World, world

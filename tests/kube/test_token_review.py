@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from tests.kube.stub import status, stubbed
-from topo_scheduler.kube import token_review
-from topo_scheduler.kube.token_review import Access, TokenReviewer
+from topo_scheduler.kube.reading import token_review
+from topo_scheduler.kube.reading.token_review import Access, TokenReviewer
 
 TOKENS = {"prometheus": "system:serviceaccount:monitoring:prometheus", "tenant": "system:serviceaccount:a:default"}
 

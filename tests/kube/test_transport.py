@@ -11,10 +11,10 @@ import certifi
 import pytest
 from aiohttp import web
 
-from topo_scheduler.kube import transport as transport_module
-from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.errors import Misconfigured
-from topo_scheduler.kube.transport import Transport
+from topo_scheduler.kube.connection import transport as transport_module
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.errors import Misconfigured
+from topo_scheduler.kube.connection.transport import Transport
 
 from .stub import kubeconfig, stubbed
 from .virtual import real_time, virtual_time

@@ -1,9 +1,9 @@
 """Writes of volumes: on the state they were decided on, once, and by nobody who leads no more."""
 
-from topo_scheduler.kube.fence import Fence
-from topo_scheduler.kube.volumes import VolumeWriter
+from topo_scheduler.kube.connection.fence import Fence
+from topo_scheduler.kube.writing.volumes import VolumeWriter
 from topo_scheduler.simulation.apiserver import Disconnect, Refuse
-from topo_scheduler.state.storage import ReserveVolume, SelectNode
+from topo_scheduler.state.storage.storage_objects import ReserveVolume, SelectNode
 
 from .virtual import virtual_time
 from .world import Json, World, world

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.decoding import Codec
-from topo_scheduler.kube.fence import UNFENCED
-from topo_scheduler.kube.reflector import Reflector
-from topo_scheduler.kube.resources import PODS, Object, Resource
-from topo_scheduler.kube.sinks import Deleted
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.fence import UNFENCED
+from topo_scheduler.kube.connection.resources import PODS, Object, Resource
+from topo_scheduler.kube.reading.decoding import Codec
+from topo_scheduler.kube.reading.reflector import Reflector
+from topo_scheduler.kube.reading.sinks import Deleted
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
 
 from .virtual import now

@@ -34,7 +34,7 @@ TARGETS: Final[Sequence[Target]] = (
     Target("scheduling/rules", ("scheduling/rules",)),
     Target("scheduling/placing", ("scheduling/placing",)),
     Target("recovery", ("recovery",)),
-    Target("kube/lease", ("kube/lease.py", "kube/fence.py")),
+    Target("kube/lease", ("kube/leading/lease.py", "kube/connection/fence.py")),
     Target("observability", ("observability",)),
     Target("scheduling/explaining", ("scheduling/explaining", "scheduling/surveying")),
     Target(

@@ -12,9 +12,9 @@ from tests.mutation.loaded import SEEN, Loaded, changed, marked, original
 from tests.mutation.score import Mutant, interval, table
 from tests.mutation.targets import PACKAGE, ROOT, TARGETS, TESTS
 from tests.mutation.trial import forked
-from topo_scheduler.kube.lease import boot_time
+from topo_scheduler.kube.leading.lease import boot_time
 
-LEASE = ROOT / "topo_scheduler/kube/lease.py"
+LEASE = ROOT / "topo_scheduler/kube/leading/lease.py"
 
 
 def test_modules_of_all_parts_and_tests_exist() -> None:

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from topo_scheduler.executor import Executor
 from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot, WrittenCounts
+from topo_scheduler.runtime.executor import Executor
 from topo_scheduler.scheduling.instructions import CountFailure, RecordDecision
 from topo_scheduler.state.decision import Decision, Quality, ScoreParts, Verdict
 

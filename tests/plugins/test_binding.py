@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.helpers import make_pod
-from topo_scheduler.bind_plugins import KEEP, BindPlugins, Refusal
-from topo_scheduler.isolation import Isolated
 from topo_scheduler.plugins import Answer, Binding, Plugin, PluginError, PodClass
+from topo_scheduler.plugins.isolation import Isolated
+from topo_scheduler.runtime.bind_plugins import KEEP, BindPlugins, Refusal
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.instructions import Bind, PodRef
 

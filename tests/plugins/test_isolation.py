@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from topo_scheduler.isolation import FIRST_PAUSE, LOG_EVERY, Isolated
+from topo_scheduler.plugins.isolation import FIRST_PAUSE, LOG_EVERY, Isolated
 from topo_scheduler.scheduling.extensions.extension import PluginError
 
 

@@ -9,7 +9,7 @@ from tests.plugins.making import EXAMPLE, dist_info, metadata
 from topo_scheduler.api.config import ConfigError, load_configuration
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.cli.main import main as cli
-from topo_scheduler.loading import load_extensions
+from topo_scheduler.plugins.loading import load_extensions
 
 MODULE = """
 from topo_scheduler.plugins import Plugin, Score, Strategy

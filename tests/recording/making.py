@@ -13,7 +13,7 @@ from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Node
 from topo_scheduler.observability.segment_writer import SegmentLimits, SegmentWriter
 from topo_scheduler.observability.segments import SegmentReader
-from topo_scheduler.recording.ear import CallListener, ObservedEngine
+from topo_scheduler.recording.observed_engine import CallListener, ObservedEngine
 from topo_scheduler.recording.recorder import Recorder
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import Plugin, PluginGuard

@@ -32,7 +32,7 @@ from topo_scheduler.observability.segment_writer import NotWritable, SegmentLimi
 from topo_scheduler.observability.segments import RecordError, SegmentReader, segments_of
 from topo_scheduler.recording import checkpoint
 from topo_scheduler.recording.calls import QUERIES, SIGNATURES, decode_arguments, encode_arguments
-from topo_scheduler.recording.ear import Heard
+from topo_scheduler.recording.observed_engine import Heard
 from topo_scheduler.recording.recorder import Recorder
 from topo_scheduler.recording.replay import replay
 from topo_scheduler.scheduling.engine import Engine
@@ -40,8 +40,8 @@ from topo_scheduler.scheduling.extensions.direct import Direct
 from topo_scheduler.scheduling.extensions.extension import Demand, Filter, Plugin, PluginError, Score
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.understand import Lineage
-from topo_scheduler.state.storage import ReserveVolume, SelectNode
-from topo_scheduler.state.workloads import Stage
+from topo_scheduler.state.pods.workloads import Stage
+from topo_scheduler.state.storage.storage_objects import ReserveVolume, SelectNode
 
 # ---------------------------------------------------------------- what repeats
 

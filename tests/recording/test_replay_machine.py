@@ -11,11 +11,11 @@ from tests.helpers import EPOCH
 from tests.scheduling.test_engine_machine import Cluster
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.observability.segment_writer import SegmentLimits, SegmentWriter
-from topo_scheduler.recording.ear import ObservedEngine
+from topo_scheduler.recording.observed_engine import ObservedEngine
 from topo_scheduler.recording.recorder import Recorder
 from topo_scheduler.recording.replay import replay
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.state.groups import Serving
+from topo_scheduler.state.pods.pod_groups import Serving
 
 BOUNDS = SegmentLimits(1 << 30, 1 << 24, 3600)
 

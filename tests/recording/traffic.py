@@ -9,7 +9,7 @@ from tests.recording.making import HeardDriver
 from tests.scheduling.driver import configured, gang
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.scheduling.instructions import BindOutcome, Instruction, Nominate, Preempt
-from topo_scheduler.state.workloads import Stage
+from topo_scheduler.state.pods.workloads import Stage
 
 CONFIGS = (configured(), configured("{topologyConstraints: {enforcement: preferred, maxNodesPerLeaf: 8}}"))
 SHARING = {"topology.scheduler/gpu-sharing": "true"}

@@ -14,8 +14,8 @@ from tests.bench.milp import Model
 from tests.helpers import EPOCH, controlled_by, make_pod
 from tests.recovery.world import World
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.room import RESTART, find_room
-from topo_scheduler.recovery.seating import find_moving_pod
+from topo_scheduler.recovery.model.seating import find_moving_pod
+from topo_scheduler.recovery.planning.relocation import RESTART, find_room
 
 GPUS = 8
 

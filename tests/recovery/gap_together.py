@@ -17,10 +17,10 @@ from tests.helpers import EPOCH
 from tests.recovery.test_together import GPUS, Cluster, Lost, check, claim_of, planned
 from tests.recovery.world import World, leaf
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.claims import Copies
-from topo_scheduler.recovery.room import RESTART
-from topo_scheduler.recovery.room_for_all import Others, one_by_one
-from topo_scheduler.scheduling.parts import whole
+from topo_scheduler.recovery.planning.joint_relocation import Others, one_by_one
+from topo_scheduler.recovery.planning.relocation import RESTART
+from topo_scheduler.recovery.planning.seat_claims import Copies
+from topo_scheduler.scheduling.time_slicing import whole
 
 
 @dataclass(frozen=True, slots=True)

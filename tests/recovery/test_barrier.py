@@ -7,10 +7,10 @@ import pytest
 
 from tests.recovery.world import World
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery import healing
-from topo_scheduler.recovery.defragmenting import Defragmenting
-from topo_scheduler.recovery.instructions import CountRecoveryFailure, TellMigration, Warn
-from topo_scheduler.recovery.migrations import Migrations
+from topo_scheduler.recovery.core import healing
+from topo_scheduler.recovery.core.migrations import Migrations
+from topo_scheduler.recovery.model.instructions import CountRecoveryFailure, TellMigration, Warn
+from topo_scheduler.recovery.optimisation.defragmentation import Defragmenting
 from topo_scheduler.state.operation_budget import OverBudgetError
 
 LEAVES = {"s1/l1": 4, "s1/l2": 4}

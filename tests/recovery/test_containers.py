@@ -7,7 +7,7 @@ from tests.recovery.world import World
 from tests.scheduling.driver import copies
 from topo_scheduler.api.objects import ContainerState, ContainerStatus, Waiting
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery import troubles as module
+from topo_scheduler.recovery.detection import pod_failures as module
 
 OTHERS = ("recovery._engine", "recovery.lost_gpus.nodes")
 """What belongs to the engine."""

@@ -7,7 +7,7 @@ import pytest
 from tests.recovery.world import Kill, World
 from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.api.recovery import DefragmentationSpec, RecoveryLimits, RecoverySpec
-from topo_scheduler.recovery.instructions import Instruction, WriteStatus
+from topo_scheduler.recovery.model.instructions import Instruction, WriteStatus
 
 ON = RecoverySpec(enabled=True, defragmentation=DefragmentationSpec(enabled=True))
 STAYS = {"movable": "false"}

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.helpers import EPOCH
 from tests.recovery.world import World
 from topo_scheduler.api.migrations import Migration, Phase
-from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.recovery import DefragmentationSpec, RecoveryLimits, RecoverySpec
-from topo_scheduler.recovery.seating import seat_of
+from topo_scheduler.api.timestamps import seconds_of
+from topo_scheduler.recovery.model.seating import seat_of
 
 BUDGET, REST = 3, 900.0
 ON = RecoverySpec(

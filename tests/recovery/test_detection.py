@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from topo_scheduler.api.migrations import Cause
 from topo_scheduler.api.recovery import LinkLabels, RecoverySpec
-from topo_scheduler.recovery.detection import Detection
-from topo_scheduler.recovery.health import NodeHealth, problem_of, read_health
+from topo_scheduler.recovery.detection.failure_detection import Detection
+from topo_scheduler.recovery.detection.node_health import NodeHealth, problem_of, read_health
 
 SPEC = RecoverySpec(enabled=True, debounce=10, quarantine=100)
 

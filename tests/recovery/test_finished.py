@@ -9,9 +9,9 @@ from tests.recovery.world import World
 from topo_scheduler.api.migrations import Migration, MigrationStatus, Phase
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.recovery import FinishedSpec, RecoveryLimits, RecoverySpec
-from topo_scheduler.recovery.finished import AT_ONCE, LEAST, PACE, Finished
-from topo_scheduler.recovery.instructions import DeleteMigration, WriteOutcome
-from topo_scheduler.recovery.tracked import timestamp
+from topo_scheduler.recovery.model.instructions import DeleteMigration, WriteOutcome
+from topo_scheduler.recovery.model.migration_state import timestamp
+from topo_scheduler.recovery.model.retention import AT_ONCE, LEAST, PACE, Finished
 
 HOUR = 3600.0
 

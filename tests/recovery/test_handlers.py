@@ -14,10 +14,17 @@ from aiohttp.test_utils import TestServer
 from tests.crds import serving_migrations
 from tests.e2e.api import Api
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.transport import Connection
-from topo_scheduler.recovery.handlers import Message, MigrationChanged, MigrationGone, NodeGone, NodeSeen, Watcher
-from topo_scheduler.recovery.kopf_session import open_session
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.transport import Connection
+from topo_scheduler.recovery.controller.handlers import (
+    Message,
+    MigrationChanged,
+    MigrationGone,
+    NodeGone,
+    NodeSeen,
+    Watcher,
+)
+from topo_scheduler.recovery.controller.kopf_session import open_session
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Truncate
 
 NODE = {

@@ -9,9 +9,9 @@ import pytest
 from tests.recovery.world import World
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import DefragmentationSpec, ImprovementSpec, RecoverySpec
-from topo_scheduler.recovery.blocks import Blocks
-from topo_scheduler.recovery.defragmenting import Defragmenting
-from topo_scheduler.recovery.improving import Improving
+from topo_scheduler.recovery.optimisation.consolidation import Blocks
+from topo_scheduler.recovery.optimisation.defragmentation import Defragmenting
+from topo_scheduler.recovery.optimisation.improvement import Improving
 
 GANGS = RecoverySpec(enabled=True, defragmentation=DefragmentationSpec(enabled=True))
 BLOCKS = RecoverySpec(enabled=True, defragmentation=DefragmentationSpec(enabled=True, largest_block=True))

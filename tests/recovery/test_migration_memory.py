@@ -5,8 +5,8 @@ import pytest
 from tests.recovery.world import World
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery import migration_memory as module
-from topo_scheduler.recovery.instructions import TellMigration
+from topo_scheduler.recovery.model import migration_memory as module
+from topo_scheduler.recovery.model.instructions import TellMigration
 
 
 def full(monkeypatch: pytest.MonkeyPatch) -> World:

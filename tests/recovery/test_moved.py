@@ -4,8 +4,8 @@ from tests.helpers import EPOCH
 from topo_scheduler.api.migrations import Cause, Migration, MigrationSpec, MigrationStatus, Move, Phase
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.recovery import RecoveryLimits
-from topo_scheduler.recovery.moved import HOUR, LEAST, Moved
-from topo_scheduler.recovery.tracked import timestamp
+from topo_scheduler.recovery.model.migration_state import timestamp
+from topo_scheduler.recovery.model.move_rate_limit import HOUR, LEAST, Moved
 
 REST = 900.0
 LIMITS = RecoveryLimits(rest=REST)

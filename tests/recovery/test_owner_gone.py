@@ -25,11 +25,11 @@ from topo_scheduler.api.migrations import (
     Phase,
 )
 from topo_scheduler.api.objects import ObjectMeta, Pod
-from topo_scheduler.kube.errors import Unreachable
-from topo_scheduler.kube.owners import NEEDED_SECONDS, TICK_SECONDS, OwnerDirectory
-from topo_scheduler.kube.resources import JOBS
-from topo_scheduler.recovery.moved_owners import AGAIN_SECONDS, ANSWER_SECONDS, MovedOwners
-from topo_scheduler.recovery.tracked import changed_status
+from topo_scheduler.kube.connection.errors import Unreachable
+from topo_scheduler.kube.connection.resources import JOBS
+from topo_scheduler.kube.reading.owners import NEEDED_SECONDS, TICK_SECONDS, OwnerDirectory
+from topo_scheduler.recovery.controller.moved_owners import AGAIN_SECONDS, ANSWER_SECONDS, MovedOwners
+from topo_scheduler.recovery.model.migration_state import changed_status
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions

@@ -6,7 +6,7 @@ from tests.helpers import controlled_by, make_pod
 from tests.recovery.world import World
 from topo_scheduler.api.migrations import MigrationPod, MigrationSpec, Phase
 from topo_scheduler.api.recovery import RecoveryLimits, RecoverySpec
-from topo_scheduler.recovery.instructions import TellMigration
+from topo_scheduler.recovery.model.instructions import TellMigration
 
 ON = RecoverySpec(enabled=True)
 FORCED = RecoverySpec(enabled=True, force_delete=True)

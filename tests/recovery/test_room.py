@@ -12,8 +12,8 @@ from tests.helpers import EPOCH
 from tests.recovery.world import Kill, World, copies_of
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.room import RESTART, find_room
-from topo_scheduler.recovery.seating import find_moving_pod, find_seats
+from topo_scheduler.recovery.model.seating import find_moving_pod, find_seats
+from topo_scheduler.recovery.planning.relocation import RESTART, find_room
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 

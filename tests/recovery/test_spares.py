@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.recovery.world import Kill, World, leaf
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.instructions import CreateMigration, EvictPod, Instruction
+from topo_scheduler.recovery.model.instructions import CreateMigration, EvictPod, Instruction
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 ONE = "{spares: {perLeaf: 1}}"

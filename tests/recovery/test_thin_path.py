@@ -5,7 +5,7 @@ import pytest
 from tests.recovery.world import Kill, World
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.instructions import Spent
+from topo_scheduler.recovery.model.instructions import Spent
 from topo_scheduler.scheduling.instructions import BindOutcome
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from tests.helpers import EPOCH
 from tests.recovery.world import World, leaf
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.claims import Copies, RelocationRequest, Shares, _is_there
-from topo_scheduler.recovery.reading import rest_of_gang
-from topo_scheduler.recovery.room import RESTART
-from topo_scheduler.recovery.room_for_all import Others, room_for_all
-from topo_scheduler.recovery.seating import find_moving_pod
-from topo_scheduler.recovery.seats_for_all import EXACT, free_seats
-from topo_scheduler.recovery.together import Together
-from topo_scheduler.scheduling.parts import whole
+from topo_scheduler.recovery.model.seating import find_moving_pod
+from topo_scheduler.recovery.planning.joint_assignment import EXACT, free_seats
+from topo_scheduler.recovery.planning.joint_planning import Together
+from topo_scheduler.recovery.planning.joint_relocation import Others, room_for_all
+from topo_scheduler.recovery.planning.migration_validation import rest_of_gang
+from topo_scheduler.recovery.planning.relocation import RESTART
+from topo_scheduler.recovery.planning.seat_claims import Copies, RelocationRequest, Shares, _is_there
+from topo_scheduler.scheduling.time_slicing import whole
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 GPUS = 8

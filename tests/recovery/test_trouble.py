@@ -8,7 +8,7 @@ import pytest
 from tests.recovery.world import World, copy_of
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.instructions import (
+from topo_scheduler.recovery.model.instructions import (
     CreateMigration,
     EvictPod,
     Instruction,

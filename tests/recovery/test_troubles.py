@@ -12,7 +12,7 @@ from topo_scheduler.api.annotations import GANG_ID
 from topo_scheduler.api.migrations import Cause, Phase
 from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Waiting
 from topo_scheduler.api.recovery import PodFailuresSpec, RecoverySpec
-from topo_scheduler.recovery.troubles import CRASHES, PodTroubles
+from topo_scheduler.recovery.detection.pod_failures import CRASHES, PodTroubles
 
 SPEC = PodFailuresSpec(workloads=3, refusals=5, restarts=3, window=600, namespaces=1)
 NAME = make_pod("p").spec.scheduler_name

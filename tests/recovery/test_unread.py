@@ -3,8 +3,8 @@
 from tests.recovery.world import World
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.kube.migrations import Unreadable
-from topo_scheduler.recovery.disabled import malformed
+from topo_scheduler.kube.writing.migrations import Unreadable
+from topo_scheduler.recovery.controller.disabled import malformed
 
 
 def _restarted() -> World:

@@ -11,8 +11,9 @@ from tests.scheduling.driver import Driver, configured, copies, fabric
 from topo_scheduler.api.migrations import GROUP, KIND, VERSION, Migration, MigrationSpec, MigrationStatus, Phase
 from topo_scheduler.api.objects import Node, NodeCondition, ObjectMeta, Pod
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.health import NodeHealth
-from topo_scheduler.recovery.instructions import (
+from topo_scheduler.recovery.core.machine import Recovery
+from topo_scheduler.recovery.detection.node_health import NodeHealth
+from topo_scheduler.recovery.model.instructions import (
     CountRecoveryFailure,
     CreateMigration,
     DeleteMigration,
@@ -25,9 +26,8 @@ from topo_scheduler.recovery.instructions import (
     WriteOutcome,
     WriteStatus,
 )
-from topo_scheduler.recovery.machine import Recovery
 from topo_scheduler.scheduling.instructions import BindOutcome
-from topo_scheduler.state.resources import GPU
+from topo_scheduler.state.nodes.resources import GPU
 
 
 class Killed(Exception):

@@ -13,7 +13,7 @@ from topo_scheduler.api.objects import Node, Pod, PodCondition
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.sharing import GpusByAnnotation
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.explaining.why import FAULT
+from topo_scheduler.scheduling.explaining.explainer import FAULT
 from topo_scheduler.scheduling.instructions import (
     Bind,
     BindOutcome,
@@ -32,10 +32,10 @@ from topo_scheduler.scheduling.instructions import (
 )
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.state.decision import Decision
-from topo_scheduler.state.groups import PodGroup, Serving
-from topo_scheduler.state.occupants import GRACE
-from topo_scheduler.state.resources import GPU
-from topo_scheduler.state.workloads import Stage
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.pods.pod_groups import PodGroup, Serving
+from topo_scheduler.state.pods.victim_info import GRACE
+from topo_scheduler.state.pods.workloads import Stage
 
 CONFIG = "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\nspec: "
 

@@ -10,12 +10,17 @@ from topo_scheduler.api.annotations import Enforcement, PlacementStrategy
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.objects import Node
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery, SizeRuleLimits
+from topo_scheduler.scheduling.placing.model.placement_query import (
+    Placement,
+    PlacementFailure,
+    PlacementQuery,
+    SizeRuleLimits,
+)
+from topo_scheduler.scheduling.placing.model.policy import Policy
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.policy import Policy
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.resources import CPU, GPU, PODS
+from topo_scheduler.state.nodes.resources import CPU, GPU, PODS
+from topo_scheduler.state.pods.classes import PodClass
 
 WEIGHTS = (400, 300, 200, 100)
 

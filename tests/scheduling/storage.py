@@ -30,7 +30,13 @@ from topo_scheduler.api.storage import (
     VolumeNodeAffinity,
 )
 from topo_scheduler.scheduling.instructions import Instruction, PrepareVolumes
-from topo_scheduler.state.storage import BIND_COMPLETED, SELECTED_NODE, ReserveVolume, Storage, VolumeWrite
+from topo_scheduler.state.storage.storage_objects import (
+    BIND_COMPLETED,
+    SELECTED_NODE,
+    ReserveVolume,
+    Storage,
+    VolumeWrite,
+)
 
 HOST = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"

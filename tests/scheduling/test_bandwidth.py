@@ -14,7 +14,7 @@ from tests.scheduling.driver import Driver, configured
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.placing.within_links import _narrowed
+from topo_scheduler.scheduling.placing.bandwidth.feasible_sets import _narrowed
 
 LEAF = "links: [{level: leaf, capacity: 800Gb}]"
 SPREAD = "topologyConstraints: {maxNodesPerLeaf: 1}"

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, gang, pods
 from topo_scheduler.api.links import Link
-from topo_scheduler.scheduling.placing.ask import GangTraffic, Placement, PlacementFailure, PlacementQuery
+from topo_scheduler.scheduling.placing.model.placement_query import (
+    GangTraffic,
+    Placement,
+    PlacementFailure,
+    PlacementQuery,
+)
 
 SELF = ("default", "self")
 

@@ -20,8 +20,8 @@ from topo_scheduler.api.selectors import (
 from topo_scheduler.scheduling.barrier import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, pause_of
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome, CountFailure, EvictionOutcome
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
-from topo_scheduler.state.selectors import as_int64
-from topo_scheduler.state.workloads import Stage
+from topo_scheduler.state.pods.selectors import as_int64
+from topo_scheduler.state.pods.workloads import Stage
 
 DIGITS = "9" * 5000
 

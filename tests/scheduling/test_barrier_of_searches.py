@@ -22,7 +22,7 @@ from topo_scheduler.scheduling.instructions import CountFailure, Preempt
 from topo_scheduler.scheduling.moving.machine import Moving
 from topo_scheduler.scheduling.preemption import machine
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
-from topo_scheduler.scheduling.queueing.turns import MISS_OPERATIONS, MISSES
+from topo_scheduler.scheduling.queueing.fair_queue import MISS_OPERATIONS, MISSES
 from topo_scheduler.scheduling.reserving.choosing import Choosing
 from topo_scheduler.state.operation_budget import OverBudgetError, charge
 

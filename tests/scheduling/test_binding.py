@@ -9,8 +9,8 @@ from tests.scheduling.driver import Driver, copies, fabric, gang, held, stage
 from topo_scheduler.api.objects import Taint, Toleration
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome
-from topo_scheduler.state.resources import CPU
-from topo_scheduler.state.workloads import Stage
+from topo_scheduler.state.nodes.resources import CPU
+from topo_scheduler.state.pods.workloads import Stage
 
 FAILURES = [BindOutcome.REJECTED, BindOutcome.TAKEN]
 

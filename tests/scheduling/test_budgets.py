@@ -21,7 +21,6 @@ from topo_scheduler.api.selectors import (
 from topo_scheduler.scheduling import barrier as limits
 from topo_scheduler.scheduling.barrier import ATTEMPT_OPERATIONS, LEAST_OPERATIONS, Barrier
 from topo_scheduler.scheduling.instructions import CountFailure
-from topo_scheduler.state import pod_caps
 from topo_scheduler.state.operation_budget import (
     ROWS_PER_OPERATION,
     OperationBudget,
@@ -30,6 +29,7 @@ from topo_scheduler.state.operation_budget import (
     charge_rows,
     limited,
 )
+from topo_scheduler.state.pods import caps
 
 LONG_SECONDS = 60.0
 """What no test here may take: without budgets these run for minutes to for ever."""
@@ -90,7 +90,7 @@ def test_thousands_of_terms_are_stopped_and_the_others_are_placed(monkeypatch: p
     monkeypatch.setattr(limits, "ATTEMPT_OPERATIONS", 200_000)
     # Caps refuse such a pod before any search; the budget holds where they don't.
     for name in ("MOST_TERMS", "MOST_SPREAD_CONSTRAINTS", "MOST_LABELS", "MOST_REQUIREMENTS"):
-        monkeypatch.setattr(pod_caps, name, 10_000)
+        monkeypatch.setattr(caps, name, 10_000)
     d = Driver([make_node(f"n{n}", f"s1/l{n % 8}", labels={f"k{n % 7}": "x"}) for n in range(400)])
     some = [make_pod(f"busy-{n}", gpus=1, node=f"n{n}", scheduler="other", labels={"app": f"a{n}"}) for n in range(200)]
     d.apply(*some)

@@ -24,14 +24,14 @@ from topo_scheduler.api.selectors import (
     WeightedPodAffinityTerm,
 )
 from topo_scheduler.scheduling.intake.outside import OutsidePods
-from topo_scheduler.scheduling.placing import views
-from topo_scheduler.scheduling.queueing import waking
+from topo_scheduler.scheduling.placing.model import class_views
+from topo_scheduler.scheduling.queueing import requeue
 from topo_scheduler.scheduling.surveying.waiting import pending_pods
-from topo_scheduler.state.groups import read_group
-from topo_scheduler.state.pod_caps import MOST_SPREAD_CONSTRAINTS, MOST_TERMS, excess
-from topo_scheduler.state.resources import MOST_OFFERED, MOST_UNOFFERED
-from topo_scheduler.state.trimming import memory_bytes
-from topo_scheduler.state.workloads import MOST_CLASSES, Workload
+from topo_scheduler.state.nodes.resources import MOST_OFFERED, MOST_UNOFFERED
+from topo_scheduler.state.pods.caps import MOST_SPREAD_CONSTRAINTS, MOST_TERMS, excess
+from topo_scheduler.state.pods.pod_groups import read_group
+from topo_scheduler.state.pods.trimming import memory_bytes
+from topo_scheduler.state.pods.workloads import MOST_CLASSES, Workload
 
 
 def asking(name: str, requests: dict[str, Any], **spec: Any) -> Pod:
@@ -251,9 +251,9 @@ def test_a_gang_of_too_many_classes_is_refused_with_count_cap_and_remedy() -> No
 def test_thousands_of_classes_are_looked_at_a_few_at_a_time_and_none_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(waking, "NEW_CLASSES_PER_STEP", 8)
-    monkeypatch.setattr(waking, "POSTPONED_PER_CHECK", 16)
-    monkeypatch.setattr(views, "KEEP", 32)
+    monkeypatch.setattr(requeue, "NEW_CLASSES_PER_STEP", 8)
+    monkeypatch.setattr(requeue, "POSTPONED_PER_CHECK", 16)
+    monkeypatch.setattr(class_views, "KEEP", 32)
     d = Driver([make_node("n1", gpus=8), make_node("n2", gpus=8)])
     d.run(filler := make_pod("filler", gpus=8), make_pod("filler-2", gpus=8))
     hostile = [
@@ -263,18 +263,18 @@ def test_thousands_of_classes_are_looked_at_a_few_at_a_time_and_none_is_forgotte
     d.run(*hostile, last)
     assert not d.where(*hostile, last)
     made: list[int] = []
-    original = views.ClassView.__init__
+    original = class_views.ClassView.__init__
 
     def counted(self: Any, *args: Any) -> None:
         made.append(1)
         original(self, *args)
 
-    monkeypatch.setattr(views.ClassView, "__init__", counted)
+    monkeypatch.setattr(class_views.ClassView, "__init__", counted)
     d.delete(filler)
     d.step()
     assert len(made) <= 8 + 2, "classes of which a view was made in one step"
     for _ in range(40):
-        d.step(waking.POSTPONED_PAUSE_SECONDS)
+        d.step(requeue.POSTPONED_PAUSE_SECONDS)
     d.settle()
     assert placed(d, last)
     assert not d.engine.waking._is_late
@@ -282,9 +282,9 @@ def test_thousands_of_classes_are_looked_at_a_few_at_a_time_and_none_is_forgotte
 
 
 def test_classes_of_one_namespace_do_not_hold_up_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waking, "NEW_CLASSES_PER_STEP", 0)
-    monkeypatch.setattr(waking, "POSTPONED_PER_CHECK", 4)
-    monkeypatch.setattr(views, "KEEP", 4)
+    monkeypatch.setattr(requeue, "NEW_CLASSES_PER_STEP", 0)
+    monkeypatch.setattr(requeue, "POSTPONED_PER_CHECK", 4)
+    monkeypatch.setattr(class_views, "KEEP", 4)
     d = Driver([make_node("n1", gpus=8)])
     d.run(filler := make_pod("filler", gpus=8))
     hostile = [
@@ -295,7 +295,7 @@ def test_classes_of_one_namespace_do_not_hold_up_those_of_another(monkeypatch: p
     d.run(*hostile, victim)
     d.delete(filler)
     d.step()
-    d.step(waking.POSTPONED_PAUSE_SECONDS)
+    d.step(requeue.POSTPONED_PAUSE_SECONDS)
     d.settle()
     assert placed(d, victim), "in the first look, not after 300 others"
 

@@ -8,7 +8,7 @@ from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.annotations import MAX_GPUS
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.state.resources import GPU, GPU_SHARE
+from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE
 
 ONLY_TEAM_A = "{gpusByAnnotation: {namespaces: [team-a, notebook-*]}}"
 CHARGED = "topology.scheduler/charged-gpus"

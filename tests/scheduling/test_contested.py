@@ -6,7 +6,16 @@ from tests.helpers import controlled_by, make_node, make_pod
 from tests.scheduling.driver import Driver, configured, copies, gang
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.binding.contested import AT_ONCE, FRESH, LOST, RECENT, SETTLED, STALE, USED, WAITING
+from topo_scheduler.scheduling.binding.scheduler_contention import (
+    AT_ONCE,
+    FRESH,
+    LOST,
+    RECENT,
+    SETTLED,
+    STALE,
+    USED,
+    WAITING,
+)
 from topo_scheduler.scheduling.instructions import BindOutcome
 
 THEIRS = "default-scheduler"

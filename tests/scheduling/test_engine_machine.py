@@ -47,10 +47,10 @@ from topo_scheduler.scheduling.instructions import (
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.scheduling.queueing.queue import Place
 from topo_scheduler.scheduling.surveying.link_survey import survey_links
-from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
-from topo_scheduler.state.occupants import GRACE
-from topo_scheduler.state.resources import GPU
-from topo_scheduler.state.workloads import Stage
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.pods.pod_groups import GroupKey, PodGroup, Serving
+from topo_scheduler.state.pods.victim_info import GRACE
+from topo_scheduler.state.pods.workloads import Stage
 
 NODES = st.sampled_from(["n1", "n2", "n3", "n4", "n5"])
 PATHS = st.sampled_from(["s1/l1", "s1/l1", "s1/l2", "s2/l1", "s2/", ""])

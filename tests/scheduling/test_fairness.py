@@ -11,7 +11,7 @@ from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import RecordDecision
-from topo_scheduler.scheduling.queueing.turns import MISSES, PLACEMENTS_BY_SHARE, FairnessLimits
+from topo_scheduler.scheduling.queueing.fair_queue import MISSES, PLACEMENTS_BY_SHARE, FairnessLimits
 
 CAPACITY = {"cpu": 4 * 64, "gpus": 4 * 8, "memory": 4 * 512}
 

@@ -13,10 +13,10 @@ from topo_scheduler.api.objects import Node, PodSpec, Taint, Toleration
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.selectors import Affinity, NodeAffinity, NodeSelectorTerm, PreferredTerm
 from topo_scheduler.scheduling.rules.filters import eligible, tolerated
-from topo_scheduler.scheduling.rules.wishes import preferred_nodes
+from topo_scheduler.scheduling.rules.node_preferences import preferred_nodes
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.classes import PodClass, pod_class
-from topo_scheduler.state.resources import GPU, PODS
+from topo_scheduler.state.nodes.resources import GPU, PODS
+from topo_scheduler.state.pods.classes import PodClass, pod_class
 
 AMOUNTS = ((PODS, 1), (GPU, 1))
 
@@ -257,7 +257,7 @@ taints = st.lists(st.sampled_from([TAINT, Taint("x", "", "NoExecute")]), max_siz
 def test_what_is_kept_by_class_is_what_would_be_found_anew(
     steps: list[tuple[str, tuple[dict[str, str], list[Taint], bool] | None]],
 ) -> None:
-    from topo_scheduler.scheduling.placing.views import Views
+    from topo_scheduler.scheduling.placing.model.class_views import Views
 
     classes = [
         of(PodSpec(node_selector={"k": "1"})),

@@ -9,7 +9,7 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome
 from topo_scheduler.scheduling.queueing.queue import Place
 from topo_scheduler.state.decision import Verdict
-from topo_scheduler.state.workloads import Stage
+from topo_scheduler.state.pods.workloads import Stage
 
 
 def named(number: int, size: int, name: str = "g", namespace: str = "default", **kwargs: str) -> Pod:

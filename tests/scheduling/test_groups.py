@@ -10,9 +10,9 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.intake.understand import Lineage, Understood, understand
-from topo_scheduler.state.groups import Disruption, GroupKey, Groups, PodGroup, Serving
-from topo_scheduler.state.resources import ResourceTable
-from topo_scheduler.state.workloads import Workload
+from topo_scheduler.state.nodes.resources import ResourceTable
+from topo_scheduler.state.pods.pod_groups import Disruption, GroupKey, Groups, PodGroup, Serving
+from topo_scheduler.state.pods.workloads import Workload
 
 LEAF = "topology.scheduler/leaf"
 KUEUE = {"kueue.x-k8s.io/pod-group-name": "kq"}

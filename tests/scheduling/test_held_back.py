@@ -8,9 +8,9 @@ from tests.helpers import make_pod, owner
 from tests.scheduling.driver import Driver, fabric, gang, held, stage
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.binding.held_back import FIRST_HELD, LONGEST_HELD
+from topo_scheduler.scheduling.binding.admission_backoff import FIRST_HELD, LONGEST_HELD
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome, DryRunBind, Evict
-from topo_scheduler.state.workloads import Stage
+from topo_scheduler.state.pods.workloads import Stage
 
 WHY = 'admission webhook "w.example.com" denied the request: no'
 

@@ -11,7 +11,7 @@ from tests.helpers import make_pod, timestamp
 from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import MarkComplete
-from topo_scheduler.state.workloads import Member, Workload
+from topo_scheduler.state.pods.workloads import Member, Workload
 
 MEMBERS = 300
 

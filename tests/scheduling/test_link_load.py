@@ -13,7 +13,7 @@ from tests.scheduling.reference import Machine, Path, Reference, Want
 from tests.scheduling.test_planner_reference import clusters, rows_of_leaves, wants
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.links import Link
-from topo_scheduler.scheduling.placing.ask import Placement
+from topo_scheduler.scheduling.placing.model.placement_query import Placement
 
 
 @dataclass(frozen=True)

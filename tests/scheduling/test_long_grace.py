@@ -9,7 +9,7 @@ from tests.scheduling.driver import Driver, fabric
 from tests.scheduling.test_preempting import driver, running, urgent
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.preemption.claims import SLACK_SECONDS
-from topo_scheduler.state.occupants import LONGEST_WAIT_SECONDS, occupant_of
+from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, occupant_of
 
 CENTURIES = 10**9
 

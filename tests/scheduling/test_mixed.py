@@ -15,10 +15,15 @@ from tests.scheduling.reference import Machine, Path, Want
 from tests.scheduling.test_planner_reference import clusters
 from topo_scheduler.api.annotations import Enforcement, PlacementStrategy
 from topo_scheduler.api.labels import UNLABELLED
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery, SizeRuleLimits
-from topo_scheduler.scheduling.placing.validation import check
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.resources import CPU
+from topo_scheduler.scheduling.placing.checks.validation import check
+from topo_scheduler.scheduling.placing.model.placement_query import (
+    Placement,
+    PlacementFailure,
+    PlacementQuery,
+    SizeRuleLimits,
+)
+from topo_scheduler.state.nodes.resources import CPU
+from topo_scheduler.state.pods.classes import PodClass
 
 Groups = Sequence[tuple[PodClass, int]]
 

@@ -14,7 +14,7 @@ from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudge
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.scheduling.moving.plan import MovePlan
-from topo_scheduler.state.workloads import Workload
+from topo_scheduler.state.pods.workloads import Workload
 
 ON = configured("{repair: {enabled: true}, preemption: {enabled: false}, reservation: {enabled: false}}")
 

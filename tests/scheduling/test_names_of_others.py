@@ -5,7 +5,7 @@ import pytest
 from tests.helpers import make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, fabric, gang
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.api.words import few_for
+from topo_scheduler.api.text import few_for
 from topo_scheduler.scheduling.instructions import Preempt
 
 NAMED = "{events: {nameOtherNamespaces: true}}"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.scheduling.placing import packing
-from topo_scheduler.scheduling.placing.packing import Frontier, TooMuch, Vector, VectorBudget
+from topo_scheduler.scheduling.placing.model import packing
+from topo_scheduler.scheduling.placing.model.packing import Frontier, TooMuch, Vector, VectorBudget
 
 counts = st.tuples(*[st.integers(0, 3)] * 3)
 frontiers = st.lists(counts, min_size=1, max_size=6)

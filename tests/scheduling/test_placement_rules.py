@@ -16,7 +16,7 @@ from tests.scheduling.test_neighbours import gang as tied_gang
 from tests.scheduling.test_planner_reference import clusters, wants
 from topo_scheduler.api.config import ConfigError, load_configuration
 from topo_scheduler.scheduling.extensions.extension import Demand
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure
 from topo_scheduler.state.decision import Verdict
 
 # ---------------------------------------------------------------- against every set of leaves

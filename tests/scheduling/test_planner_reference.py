@@ -10,8 +10,8 @@ from tests.scheduling.planning import ask_of, small_of
 from tests.scheduling.reference import Machine, Option, Path, Reference, Want
 from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.labels import UNLABELLED
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure
-from topo_scheduler.state.resources import CPU, GPU
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure
+from topo_scheduler.state.nodes.resources import CPU, GPU
 
 NAMES = ("a", "b", "c")
 

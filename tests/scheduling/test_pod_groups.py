@@ -15,9 +15,9 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.scheduling.instructions import BindOutcome
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
-from topo_scheduler.state.groups import Disruption, Serving
-from topo_scheduler.state.workloads import Stage
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
+from topo_scheduler.state.pods.pod_groups import Disruption, Serving
+from topo_scheduler.state.pods.workloads import Stage
 
 LEAF, SPINE = "topology.scheduler/leaf", "topology.scheduler/spine"
 APIS = list(GroupApi)

@@ -11,7 +11,7 @@ from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudge
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.scheduling.instructions import EvictionOutcome, Nominate, Preempt
-from topo_scheduler.state.groups import Disruption
+from topo_scheduler.state.pods.pod_groups import Disruption
 
 
 def driver(leaves: dict[str, int], config: Configuration | None = None) -> Driver:

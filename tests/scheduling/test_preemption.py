@@ -14,18 +14,18 @@ from tests.scheduling.planning import Small, gang, grid, pods, single
 from topo_scheduler.api.annotations import PlacementRequest
 from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta
 from topo_scheduler.api.selectors import LabelSelector
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption
 from topo_scheduler.scheduling.preemption.shares import ReservationShare, ReservationShares
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidates, Key, candidates_below
-from topo_scheduler.state.budgets import Budgets
-from topo_scheduler.state.constraints import Constraints
-from topo_scheduler.state.groups import Disruption
-from topo_scheduler.state.occupants import Occupant
-from topo_scheduler.state.residents import ANY_ADDRESS, Port
-from topo_scheduler.state.resources import CPU, GPU, PODS
-from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+from topo_scheduler.state.nodes.resources import CPU, GPU, PODS
+from topo_scheduler.state.pods.constraints import Constraints
+from topo_scheduler.state.pods.disruption_budgets import Budgets
+from topo_scheduler.state.pods.pod_groups import Disruption
+from topo_scheduler.state.pods.pod_index import ANY_ADDRESS, Port
+from topo_scheduler.state.pods.victim_info import Occupant
+from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
 
 NOW = 1_000_000.0
 

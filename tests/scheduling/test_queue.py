@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from topo_scheduler.scheduling.queueing.fair_queue import Order
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
-from topo_scheduler.scheduling.queueing.turns import Order
 
 ids = st.sampled_from("abcde")
 

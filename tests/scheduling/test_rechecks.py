@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.helpers import make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, fabric, gang
 from topo_scheduler.scheduling.instructions import Instruction, RecordDecision
-from topo_scheduler.scheduling.queueing.rechecks import Rechecks
+from topo_scheduler.scheduling.queueing.failure_cache import Rechecks
 
 SPEC = "{preemption: {enabled: %s}, reservation: {after: 10s, afterWithoutEstimates: 30s}}"
 

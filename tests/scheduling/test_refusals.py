@@ -6,7 +6,7 @@ from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, fabric, gang
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.binding.refusals import FIRST_CLOSED, HALF_LIFE, LONGEST_CLOSED, Penalties
-from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.pods.classes import PodClass
 
 
 def refuse(d: Driver, pod: Pod, reason: str = "OutOfnvidia.com/gpu") -> str:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.scheduling.planning import Small, gang, grid
-from topo_scheduler.scheduling.placing.ask import PlacementQuery, SizeRuleLimits
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.preemption.regions import Region, regions_for
 from topo_scheduler.state.decision import SizeRule
 

@@ -22,14 +22,14 @@ from topo_scheduler.api.selectors import (
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
-from topo_scheduler.scheduling.rules.neighbours import open_rows
+from topo_scheduler.scheduling.rules.interpod_filters import open_rows
+from topo_scheduler.scheduling.rules.node_preferences import liking
 from topo_scheduler.scheduling.rules.remembered import Remembered
-from topo_scheduler.scheduling.rules.wishes import liking
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.constraints import Constraints, Wishes
-from topo_scheduler.state.nodes import UNKNOWN
-from topo_scheduler.state.residents import CountedTerm, Profile, Residents
-from topo_scheduler.state.selectors import NOTHING, Clause, Selector
+from topo_scheduler.state.nodes.node_table import UNKNOWN
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.constraints import Constraints, Wishes
+from topo_scheduler.state.pods.pod_index import CountedTerm, Profile, Residents
+from topo_scheduler.state.pods.selectors import NOTHING, Clause, Selector
 
 HOST = "kubernetes.io/hostname"
 CALLS_PER_OPERATION = 3

@@ -15,7 +15,7 @@ from tests.scheduling.reference import Machine, Path, Reference, Rule, Want
 from tests.scheduling.test_planner_reference import clusters, wants
 from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure
 
 
 def test_in_their_own_leaf_first() -> None:

@@ -13,9 +13,9 @@ from tests.scheduling.stream import Run, Stream
 from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Terminated
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.reserving.holds import Reservation
-from topo_scheduler.scheduling.reserving.words import _only_held
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.resources import GPU
+from topo_scheduler.scheduling.reserving.reservation_messages import _only_held
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.pods.classes import PodClass
 
 OFF = "{reservation: {enabled: false}}"
 

@@ -13,7 +13,7 @@ from tests.scheduling.test_segments import rank_of
 from topo_scheduler.api.config import load_configuration
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.explaining.ways import RemedyKind
+from topo_scheduler.scheduling.explaining.remedies import RemedyKind
 from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 from topo_scheduler.scheduling.surveying.link_survey import survey_links
 from topo_scheduler.scheduling.surveying.survey import survey_accelerators

@@ -12,10 +12,15 @@ from tests.scheduling.planning import WEIGHTS, Small, ask_of
 from tests.scheduling.reference import Machine, Option, Path, Reference, Rule, Want
 from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.labels import UNLABELLED
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery, Segments
 from topo_scheduler.scheduling.placing.levels import Wish, plan_by_levels
-from topo_scheduler.state.crossing import crossed
-from topo_scheduler.state.resources import GPU
+from topo_scheduler.scheduling.placing.model.placement_query import (
+    Placement,
+    PlacementFailure,
+    PlacementQuery,
+    Segments,
+)
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.topology.topology_merge import crossed
 
 LEVEL = "accelerator-domain"
 NAMES = ("a", "b", "c")

@@ -24,9 +24,9 @@ from tests.scheduling.test_segments_mixed import in_parts
 from tests.scheduling.test_tied import possible
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, Segments
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.crossing import crossed
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, Segments
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.topology.topology_merge import crossed
 
 Make = Callable[..., list[Pod]]
 IN_DOMAINS = {"segment_size": "3", "segment_level": LEVEL}

@@ -19,9 +19,9 @@ from tests.scheduling.test_planner_reference import clusters
 from tests.scheduling.test_segments import leaf_by_rank, rank_of
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.objects import ContainerPort, Pod
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery, Segments
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.resources import CPU
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery, Segments
+from topo_scheduler.state.nodes.resources import CPU
+from topo_scheduler.state.pods.classes import PodClass
 
 LWS = "leaderworkerset.sigs.k8s.io/"
 

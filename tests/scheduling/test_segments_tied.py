@@ -14,8 +14,8 @@ from tests.scheduling.test_neighbours import HOST, away, gang, near, spec, web
 from tests.scheduling.test_tied import TIES, possible, racks, spread
 from topo_scheduler.api.objects import Pod, PodSpec
 from topo_scheduler.scheduling.instructions import RecordDecision
-from topo_scheduler.scheduling.placing.tied_segments import Steps
-from topo_scheduler.scheduling.placing.tied_zones import Zones, ZoneShare
+from topo_scheduler.scheduling.placing.constrained.segment_assignments import Steps
+from topo_scheduler.scheduling.placing.constrained.zone_counts import Zones, ZoneShare
 
 
 def in_segments(members: int, size: int, of: PodSpec, **annotations: str) -> list[Pod]:

@@ -14,7 +14,7 @@ from tests.scheduling.test_segments import leaf_by_rank
 from tests.scheduling.test_segments_mixed import launched, leader_worker_set
 from tests.scheduling.test_why import explained, held
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.explaining.ways import RemedyKind, Way
+from topo_scheduler.scheduling.explaining.remedies import RemedyKind, Way
 
 
 def reason(d: Driver, pods: list[Pod]) -> str:

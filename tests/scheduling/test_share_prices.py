@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topo_scheduler.scheduling.placing.share_prices import MOST_SIZES, cutting_prices, share_worth
-from topo_scheduler.state.typical import MILLIONTHS, PodKind, in_millionths
+from topo_scheduler.scheduling.placing.small_pods.share_prices import MOST_SIZES, cutting_prices, share_worth
+from topo_scheduler.state.statistics.typical_pods import MILLIONTHS, PodKind, in_millionths
 
 demands = st.dictionaries(st.sampled_from([130, 190, 230, 320, 350, 470, 500, 650, 810, 999]), st.integers(1, 50))
 

@@ -14,12 +14,12 @@ from tests.scheduling.planning import single as one_pod
 from tests.scheduling.test_preemption import Held, Scene, asks, helds, scene
 from tests.scheduling.test_reserving import held, lasting, running, single
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
-from topo_scheduler.state.constraints import Constraints
-from topo_scheduler.state.groups import Disruption
-from topo_scheduler.state.residents import ANY_ADDRESS, Port
-from topo_scheduler.state.resources import GPU
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.pods.constraints import Constraints
+from topo_scheduler.state.pods.pod_groups import Disruption
+from topo_scheduler.state.pods.pod_index import ANY_ADDRESS, Port
 
 
 def driver(leaves: dict[str, int]) -> Driver:

@@ -9,8 +9,8 @@ from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from topo_scheduler.scheduling.instructions import BindOutcome
 from topo_scheduler.scheduling.queueing.quotas import _cap, _Meter
-from topo_scheduler.state.classes import NO_LIMIT, PodClass
-from topo_scheduler.state.resources import GPU
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.pods.classes import NO_LIMIT, PodClass
 
 
 def team(size: int, namespace: str = "a", name: str = "g", gpus: int = 8, start: int = 0) -> list[Pod]:

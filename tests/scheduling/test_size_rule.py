@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, gang, grid, single
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
 
 
 def limited(nodes: int = 4, leaves: int = 4, spines: int = 2) -> Small:

@@ -10,15 +10,15 @@ from tests.scheduling.driver import Driver, configured, fabric, gang, held
 from topo_scheduler.api.config import ConfigError
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.scheduling.placing import small_pods
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery, SizeRuleLimits
-from topo_scheduler.scheduling.placing.gpu_choice import choose_gpus
+from topo_scheduler.scheduling.placing.context.gpu_choice import choose_gpus
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery, SizeRuleLimits
+from topo_scheduler.scheduling.placing.model.policy import Policy
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.policy import Policy
+from topo_scheduler.scheduling.placing.small_pods import scores
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.resources import CPU, GPU, GPU_SHARE, PODS, as_amounts
-from topo_scheduler.state.typical import PodKind, kind_of
+from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, PODS, as_amounts
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.statistics.typical_pods import PodKind, kind_of
 
 SHARING = {"topology.scheduler/gpu-sharing": "true"}
 INDEX = "topology.scheduler/gpu-index"
@@ -145,9 +145,9 @@ def test_kept_scores_place_as_fresh_ones_do(told: list[tuple[str, int, int]]) ->
 
 
 def test_kept_scores_place_as_fresh_ones_do_while_typical_pods_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small_pods, "AT_LEAST", 1)
-    monkeypatch.setattr(small_pods, "MOVED", 0)
-    monkeypatch.setattr(small_pods, "AGAIN_AFTER", 1_000_000)  # counted again whenever a pod came or went
+    monkeypatch.setattr(scores, "AT_LEAST", 1)
+    monkeypatch.setattr(scores, "MOVED", 0)
+    monkeypatch.setattr(scores, "AGAIN_AFTER", 1_000_000)  # counted again whenever a pod came or went
 
     @settings(deadline=None, max_examples=60)
     @given(steps)
@@ -160,7 +160,7 @@ def test_kept_scores_place_as_fresh_ones_do_while_typical_pods_change(monkeypatc
 
 
 def test_few_kept_classes_are_as_good_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(small_pods, "KEEP", 1)
+    monkeypatch.setattr(scores, "KEEP", 1)
     cluster = Cluster(((PodKind(1000, 1), 1_000_000),))
     assert sum(cluster.place(CLASSES[number % 5]) for number in range(20)) > 5
 

@@ -6,7 +6,7 @@ from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver
 from tests.scheduling.planning import Small, gang, grid
 from tests.scheduling.test_levels import asking
-from topo_scheduler.state.resources import GPU
+from topo_scheduler.state.nodes.resources import GPU
 
 
 def half_full() -> Driver:

@@ -9,9 +9,9 @@ from tests.scheduling.planning import Small, gang, grid, pods, single
 from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.links import Link
 from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.resources import GPU, PODS
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
+from topo_scheduler.state.nodes.resources import GPU, PODS
+from topo_scheduler.state.pods.classes import PodClass
 
 CONSOLIDATED, DISTRIBUTED, BALANCED = (
     PlacementStrategy.CONSOLIDATED,

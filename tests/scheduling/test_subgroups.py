@@ -9,7 +9,7 @@ from tests.helpers import in_group, make_group, make_pod
 from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.state.groups import PodGroup
+from topo_scheduler.state.pods.pod_groups import PodGroup
 
 PARTITION = "volcano.sh/partition-id"
 HARD = {"mode": "hard", "highestTierAllowed": 1}

@@ -20,8 +20,8 @@ from topo_scheduler.api.selectors import (
     PodAffinityTerm,
     TopologySpreadConstraint,
 )
-from topo_scheduler.scheduling.placing.seating import SORTED_FIRST, Seating
-from topo_scheduler.state.nodes import Int64
+from topo_scheduler.scheduling.placing.constrained.sequential_assignment import SORTED_FIRST, Seating
+from topo_scheduler.state.nodes.node_table import Int64
 
 LAUNCHER = LabelSelector({"role": "launcher"})
 

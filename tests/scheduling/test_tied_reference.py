@@ -21,7 +21,7 @@ from tests.scheduling.test_segments_tied import ranked
 from tests.scheduling.test_tied import LAUNCHER, spread
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.scoring import ScoringWeights
-from topo_scheduler.scheduling.placing.tied_zones import ZoneShare, flow_of
+from topo_scheduler.scheduling.placing.constrained.zone_counts import ZoneShare, flow_of
 
 PREFERRED = configured("{topologyConstraints: {enforcement: preferred}}")
 LEAVES = ("s1/l1", "s1/l2", "s2/l3")

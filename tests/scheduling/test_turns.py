@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from topo_scheduler.scheduling.queueing.queue import Queue
-from topo_scheduler.scheduling.queueing.turns import (
+from topo_scheduler.scheduling.queueing.fair_queue import (
     KEPT_NAMESPACES,
     MISS_OPERATIONS,
     MISSES,
@@ -18,6 +17,7 @@ from topo_scheduler.scheduling.queueing.turns import (
     Order,
     Turns,
 )
+from topo_scheduler.scheduling.queueing.queue import Queue
 
 NEVER = FairnessLimits(overdue_after=1e12)
 

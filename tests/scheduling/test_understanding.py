@@ -28,7 +28,7 @@ from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import Affinity
 from topo_scheduler.scheduling.intake.understand import Lineage, Understood, understand
-from topo_scheduler.state.resources import GPU, ResourceTable
+from topo_scheduler.state.nodes.resources import GPU, ResourceTable
 
 
 def table() -> ResourceTable:

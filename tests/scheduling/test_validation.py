@@ -10,9 +10,15 @@ from tests.helpers import make_node
 from tests.scheduling.planning import Small, gang, grid, pods
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.links import Link
-from topo_scheduler.scheduling.placing.ask import GangTraffic, Placement, PlacementQuery, Segments, SizeRuleLimits
-from topo_scheduler.scheduling.placing.validation import _overdrawn, _overdrawn_few, check
-from topo_scheduler.state.resources import GPU
+from topo_scheduler.scheduling.placing.checks.validation import _overdrawn, _overdrawn_few, check
+from topo_scheduler.scheduling.placing.model.placement_query import (
+    GangTraffic,
+    Placement,
+    PlacementQuery,
+    Segments,
+    SizeRuleLimits,
+)
+from topo_scheduler.state.nodes.resources import GPU
 
 
 def found(small: Small, ask: PlacementQuery) -> Placement:

@@ -9,13 +9,13 @@ from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, fabric
 from tests.scheduling.planning import Small, gang, grid, pods
 from topo_scheduler.scheduling.attempts import Attempts
-from topo_scheduler.scheduling.placing import views as views_module
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure
-from topo_scheduler.scheduling.placing.totals import LeafTotals
-from topo_scheduler.scheduling.placing.views import Views, capped
+from topo_scheduler.scheduling.placing.model import class_views as views_module
+from topo_scheduler.scheduling.placing.model.class_views import Views, capped
+from topo_scheduler.scheduling.placing.model.leaf_totals import LeafTotals
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.nodes import UNKNOWN
-from topo_scheduler.state.resources import CPU, GPU
+from topo_scheduler.state.nodes.node_table import UNKNOWN
+from topo_scheduler.state.nodes.resources import CPU, GPU
 
 steps = st.lists(
     st.tuples(

@@ -8,8 +8,8 @@ from tests.scheduling.storage import DELAYED, LOCAL, StorageDriver, claim, using
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.binding.volume_binding import UNANSWERED
 from topo_scheduler.scheduling.instructions import BindOutcome
-from topo_scheduler.state.storage import SELECTED_NODE, is_bound
-from topo_scheduler.state.workloads import Stage
+from topo_scheduler.state.pods.workloads import Stage
+from topo_scheduler.state.storage.storage_objects import SELECTED_NODE, is_bound
 
 NODES = ("n1", "n2", "n3")
 

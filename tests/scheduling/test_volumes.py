@@ -17,8 +17,8 @@ from topo_scheduler.api.storage import (
 )
 from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
-from topo_scheduler.state.migration import GCE, MIGRATED
-from topo_scheduler.state.storage import SELECTED_NODE
+from topo_scheduler.state.storage.csi_translation import GCE, MIGRATED
+from topo_scheduler.state.storage.storage_objects import SELECTED_NODE
 
 
 def bound(d: StorageDriver, name: str, **more: object) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.scheduling.driver import Driver, fabric, gang
 from topo_scheduler.scheduling.instructions import EmitEvent
-from topo_scheduler.scheduling.queueing.setting_aside import (
+from topo_scheduler.scheduling.queueing.unschedulable import (
     MAX_REPORT_DELAY_SECONDS,
     MAX_REPORT_PAUSE_SECONDS,
     REPORT_DELAY_SECONDS,

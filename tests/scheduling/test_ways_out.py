@@ -19,8 +19,8 @@ from topo_scheduler.api.objects import ContainerPort, Node, Pod, Taint, Tolerati
 from topo_scheduler.api.selectors import Affinity
 from topo_scheduler.scheduling.explaining import ending_by_trial
 from topo_scheduler.scheduling.explaining.combined import MAX_COMBINATIONS
-from topo_scheduler.scheduling.explaining.ways import EndingPods, RemedyCost, RemedyKind, Way
-from topo_scheduler.scheduling.explaining.ways_text import say
+from topo_scheduler.scheduling.explaining.remedies import EndingPods, RemedyCost, RemedyKind, Way
+from topo_scheduler.scheduling.explaining.remedy_text import say
 
 AWAY = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 

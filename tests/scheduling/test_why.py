@@ -6,15 +6,15 @@ from tests.helpers import EPOCH, make_node, make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, fabric, gang
 from topo_scheduler.api.objects import Pod, Taint
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.explaining import why
-from topo_scheduler.scheduling.explaining.ways import RemedyKind
-from topo_scheduler.scheduling.explaining.ways_text import NOTE_BYTES, say
-from topo_scheduler.scheduling.explaining.why import (
+from topo_scheduler.scheduling.explaining import explainer
+from topo_scheduler.scheduling.explaining.explainer import (
     MAX_EXPLAINED_WORKLOADS,
     MIN_INTERVAL_SECONDS,
     REFRESH_SECONDS,
     Explanation,
 )
+from topo_scheduler.scheduling.explaining.remedies import RemedyKind
+from topo_scheduler.scheduling.explaining.remedy_text import NOTE_BYTES, say
 from topo_scheduler.scheduling.instructions import EmitEvent, LogWarning, MarkUnschedulable
 
 
@@ -449,7 +449,7 @@ def test_a_fault_stops_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
 
     d = Driver(fabric({"s/a": 2}))
     waiting(d)
-    monkeypatch.setattr(why, "ways_out", broken)
+    monkeypatch.setattr(explainer, "ways_out", broken)
     said = d.engine.explain(d.now, lambda: 0.0, 1.0)
     (fault,) = [one.message.partition(": ")[2] for one in said if isinstance(one, LogWarning)]
     text = "internal fault while its waiting was explained, please report it: IndexError: no such row at test_why.py:"

@@ -27,7 +27,7 @@ from topo_scheduler.api.selectors import (
     TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 )
-from topo_scheduler.scheduling.rules.wishes import images_there
+from topo_scheduler.scheduling.rules.node_preferences import images_there
 
 GB = 1024**3
 

@@ -9,7 +9,7 @@ from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.api.annotations import GANG_COMPLETE
 from topo_scheduler.api.objects import Pod, PodCondition
 from topo_scheduler.scheduling.instructions import BindOutcome, Evict, EvictionOutcome, Preempt
-from topo_scheduler.state.workloads import Stage
+from topo_scheduler.state.pods.workloads import Stage
 
 NODES = [node.metadata.name for node in fabric({"s1/l1": 3, "s1/l2": 3})]
 IDS = ["a", "b", "c", "a (leaving)", "(leaving) default/a"]

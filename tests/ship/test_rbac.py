@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from topo_scheduler.api.groups import PLURAL, GroupApi
 from topo_scheduler.api.process import LeaderElection
-from topo_scheduler.kube.resources import OWNER_KINDS
+from topo_scheduler.kube.connection.resources import OWNER_KINDS
 
 from .manifests import BASE, MANIFESTS, Object, one, read, resources
 

@@ -8,8 +8,8 @@ from typing import Final
 from topo_scheduler.api.fractions import WHOLE
 from topo_scheduler.api.objects import Node
 from topo_scheduler.simulation.cases.amounts import arrival_milli
-from topo_scheduler.simulation.cases.making import shape
 from topo_scheduler.simulation.cases.model import ClusterCase
+from topo_scheduler.simulation.cases.object_factory import shape
 from topo_scheduler.simulation.cases.reading import read_cluster, read_workload
 
 GPUS: Final = 8

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.helpers import make_node
-from topo_scheduler.state.accounts import WHOLE, Accounts
-from topo_scheduler.state.ledger import Ledger
-from topo_scheduler.state.nodes import NodeLabels, NodeTable
-from topo_scheduler.state.residents import Residents
-from topo_scheduler.state.resources import CPU, GPU, MEMORY, PODS, Amounts, ResourceTable
+from topo_scheduler.state.ledger.ledger import Ledger
+from topo_scheduler.state.ledger.namespace_usage import WHOLE, Accounts
+from topo_scheduler.state.nodes.node_table import NodeLabels, NodeTable
+from topo_scheduler.state.nodes.resources import CPU, GPU, MEMORY, PODS, Amounts, ResourceTable
+from topo_scheduler.state.pods.pod_index import Residents
 
 uids = st.sampled_from([f"{namespace}-{number}" for namespace in "xyz" for number in range(3)])
 names = st.sampled_from(["a", "b", "c"])

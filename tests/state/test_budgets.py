@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta
 from topo_scheduler.api.selectors import LabelSelector, Requirement
-from topo_scheduler.state.budgets import MOST_TRIED, Budgets
-from topo_scheduler.state.residents import Profile, Residents
-from topo_scheduler.state.selectors import Selector, compile_selector
+from topo_scheduler.state.pods.disruption_budgets import MOST_TRIED, Budgets
+from topo_scheduler.state.pods.pod_index import Profile, Residents
+from topo_scheduler.state.pods.selectors import Selector, compile_selector
 
 residents = Residents()
 DB = residents.profile("prod", {"app": "db"})

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.state.changes import ChangeLog
+from topo_scheduler.state.nodes.change_log import ChangeLog
 
 events = st.lists(
     st.one_of(st.integers(0, 9), st.just("restart"), st.tuples(st.just("read"), st.integers(0, 2))), max_size=80

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.state.charges import charges_of
+from topo_scheduler.state.nodes.charges import charges_of
 
 Amounts = tuple[tuple[int, int], ...]
 amounts: st.SearchStrategy[Amounts] = st.lists(st.tuples(st.integers(0, 5), st.integers(1, 9)), max_size=4).map(tuple)

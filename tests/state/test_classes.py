@@ -6,8 +6,8 @@ import pytest
 from tests.helpers import make_pod, requires, term, where
 from topo_scheduler.api.objects import Pod, PodSpec, Toleration
 from topo_scheduler.api.reasons import NodeReason
-from topo_scheduler.state.classes import NO_LIMIT, Cap, PodClass, pod_class, unsupported
-from topo_scheduler.state.resources import CPU, GPU, PODS
+from topo_scheduler.state.nodes.resources import CPU, GPU, PODS
+from topo_scheduler.state.pods.classes import NO_LIMIT, Cap, PodClass, pod_class, unsupported
 
 AMOUNTS = ((CPU, 1000), (PODS, 1), (GPU, 8))
 

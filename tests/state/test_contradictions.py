@@ -4,7 +4,7 @@ from tests.helpers import make_node
 from tests.scheduling.driver import Driver, gang
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.process import FabricSettings as FabricConfig
-from topo_scheduler.state.fabric import Fabric
+from topo_scheduler.state.topology.fabric import Fabric
 
 OURS, THEIRS = PREFIX + "leaf", "fabric.topograph.run/tier-0"
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.state.devices import WHOLE, Devices, Holding
+from topo_scheduler.state.nodes.gpu_shares import WHOLE, Devices, Holding
 
 GPUS = 4
 

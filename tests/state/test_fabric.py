@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from topo_scheduler.api.labels import PREFIX, UNLABELLED
 from topo_scheduler.api.process import FabricSettings as FabricConfig
-from topo_scheduler.state import fabric as fabric_module
-from topo_scheduler.state.fabric import Fabric, Layout, Path
-from topo_scheduler.state.natural import natural_key
+from topo_scheduler.state.topology import fabric as fabric_module
+from topo_scheduler.state.topology.fabric import Fabric, Layout, Path
+from topo_scheduler.state.topology.natural_sort import natural_key
 
 Labels = dict[str, str]
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.state.history import HALF_LIFE, NEUTRAL, History
+from topo_scheduler.state.statistics.placement_outcomes import HALF_LIFE, NEUTRAL, History
 
 LEAF, OTHER = ("spine-1", "leaf-1"), ("spine-2", "leaf-1")
 outcomes = st.lists(st.tuples(st.floats(0, 600), st.booleans()), max_size=30)

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topo_scheduler.api.objects import ContainerImage
-from topo_scheduler.state.images import Images
+from topo_scheduler.state.nodes.images import Images
 
 IMAGES = st.lists(
     st.builds(ContainerImage, st.lists(st.sampled_from(["a", "b", "<none>:<none>"]), max_size=3), st.integers(1, 9)),

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from tests.helpers import make_node
-from topo_scheduler.state.ledger import Ledger
-from topo_scheduler.state.nodes import NodeLabels, NodeTable
-from topo_scheduler.state.resources import CPU, GPU, PODS, Amounts, ResourceTable
+from topo_scheduler.state.ledger.ledger import Ledger
+from topo_scheduler.state.nodes.node_table import NodeLabels, NodeTable
+from topo_scheduler.state.nodes.resources import CPU, GPU, PODS, Amounts, ResourceTable
 
 uids = st.sampled_from([f"pod-{number}" for number in range(6)])
 names = st.sampled_from(["a", "b", "c"])

@@ -13,7 +13,7 @@ from topo_scheduler.api.objects import Node
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.scheduling.surveying.link_survey import survey_links
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.links import reservation_of
+from topo_scheduler.state.topology.links import reservation_of
 
 LEAF = "topology.scheduler/leaf-uplink-bandwidth"
 

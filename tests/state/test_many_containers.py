@@ -5,8 +5,8 @@ from types import FrameType
 
 from tests.helpers import make_pod
 from topo_scheduler.api.objects import Container, Pod, ResourceRequirements
-from topo_scheduler.state.requests import pod_amounts
-from topo_scheduler.state.resources import ResourceTable
+from topo_scheduler.state.nodes.resources import ResourceTable
+from topo_scheduler.state.pods.requests import pod_amounts
 
 
 def started_by(containers: int, names: int) -> Pod:

@@ -9,8 +9,8 @@ from tests.helpers import MODEL, NVIDIA, make_node
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import Taint
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.state.nodes import FEW_TAINT_SETS, UNKNOWN, NodeLabels, NodeTable
-from topo_scheduler.state.resources import CPU, GPU, MEMORY, PODS, ResourceTable
+from topo_scheduler.state.nodes.node_table import FEW_TAINT_SETS, UNKNOWN, NodeLabels, NodeTable
+from topo_scheduler.state.nodes.resources import CPU, GPU, MEMORY, PODS, ResourceTable
 
 DEFAULTS = SchedulerConfig()
 

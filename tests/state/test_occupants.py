@@ -7,8 +7,8 @@ import pytest
 from tests.helpers import EPOCH, make_pod, timestamp
 from topo_scheduler.api.objects import Pod, PodCondition
 from topo_scheduler.scheduling.intake.understand import waits_since
-from topo_scheduler.state.occupants import occupant_of
-from topo_scheduler.state.runs import ended_of
+from topo_scheduler.state.pods.victim_info import occupant_of
+from topo_scheduler.state.statistics.run_times import ended_of
 
 
 def bound(deadline: int | None = None, expected: str = "") -> Pod:

@@ -1,6 +1,6 @@
 """Namespaces whose pods overrun what they say are not believed, until that is forgotten."""
 
-from topo_scheduler.state.promises import HALF_LIFE_SECONDS, MOST_NAMESPACES, Promises, weight_of
+from topo_scheduler.state.statistics.duration_claims import HALF_LIFE_SECONDS, MOST_NAMESPACES, Promises, weight_of
 
 
 def overrun(promises: Promises, namespace: str, count: int, now: float) -> float:

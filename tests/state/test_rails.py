@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.process import FabricSettings as FabricConfig
 from topo_scheduler.api.process import Rails
-from topo_scheduler.state.fabric import Fabric
-from topo_scheduler.state.rails import unit_name
+from topo_scheduler.state.topology.fabric import Fabric
+from topo_scheduler.state.topology.rails import unit_name
 
 
 def rails(*leaves: str, **told: str) -> dict[str, str]:

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.state import residents as module
-from topo_scheduler.state.residents import CountedTerm, Disk, PodVolumeClaim, Port, Profile, Residents
-from topo_scheduler.state.selectors import EVERYTHING, NOTHING, Clause, Selector
+from topo_scheduler.state.pods import pod_index as module
+from topo_scheduler.state.pods.pod_index import CountedTerm, Disk, PodVolumeClaim, Port, Profile, Residents
+from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Clause, Selector
 
 ROWS = 6
 LABELS = st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["a", "b"]))

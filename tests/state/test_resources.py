@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.helpers import NVIDIA, make_pod
 from topo_scheduler.api.objects import Container, Pod, PodSpec, Quantity, ResourceRequirements
 from topo_scheduler.api.quantity import QuantityError
-from topo_scheduler.state.requests import pod_amounts
-from topo_scheduler.state.resources import CPU, GPU, MEMORY, PODS, ResourceTable, as_amounts
+from topo_scheduler.state.nodes.resources import CPU, GPU, MEMORY, PODS, ResourceTable, as_amounts
+from topo_scheduler.state.pods.requests import pod_amounts
 
 MI = 2**20
 GI = 2**30

@@ -4,7 +4,7 @@ import pytest
 
 from tests.helpers import controlled_by, make_pod, timestamp
 from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Terminated
-from topo_scheduler.state.runs import (
+from topo_scheduler.state.statistics.run_times import (
     KEEP,
     OF_A_CLASS,
     CompletedRun,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.state.test_fabric import hung
 from topo_scheduler.api.labels import ACCELERATOR_LEVELS, UNLABELLED
 from topo_scheduler.api.process import FabricSettings as FabricConfig
-from topo_scheduler.state.crossing import crossed, depth_in, leaves_in
-from topo_scheduler.state.fabric import Fabric, Layout, Path
+from topo_scheduler.state.topology.fabric import Fabric, Layout, Path
+from topo_scheduler.state.topology.topology_merge import crossed, depth_in, leaves_in
 
 DOMAIN, SUB = ACCELERATOR_LEVELS
 TOPOGRAPH = "accelerator.topograph.run/"

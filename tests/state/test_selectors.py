@@ -3,7 +3,7 @@
 import pytest
 
 from topo_scheduler.api.selectors import LabelSelector, Requirement
-from topo_scheduler.state.selectors import EVERYTHING, NOTHING, SelectorError, as_int64, compile_selector
+from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, SelectorError, as_int64, compile_selector
 
 LABELS = {"app": "web", "tier": ""}
 

@@ -16,7 +16,7 @@ from topo_scheduler.api.storage import (
     PersistentVolumeClaimSpec,
     PersistentVolumeSpec,
 )
-from topo_scheduler.state.storage import (
+from topo_scheduler.state.storage.storage_objects import (
     SELECTED_NODE,
     ReserveVolume,
     SelectNode,

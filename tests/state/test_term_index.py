@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.state.test_residents import LABELS, NAMESPACES, SELECTORS
-from topo_scheduler.scheduling.rules.neighbours import FilterContext
-from topo_scheduler.state import residents as residents_module
-from topo_scheduler.state import term_index
-from topo_scheduler.state.nodes import NodeLabels, NodeTable
+from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
+from topo_scheduler.state.nodes.node_table import NodeLabels, NodeTable
+from topo_scheduler.state.nodes.resources import ResourceTable
 from topo_scheduler.state.operation_budget import OperationBudget, limited
-from topo_scheduler.state.residents import CountedTerm, Profile, Residents
-from topo_scheduler.state.resources import ResourceTable
-from topo_scheduler.state.selectors import EVERYTHING, NOTHING, Clause, Selector
+from topo_scheduler.state.pods import pod_index as residents_module
+from topo_scheduler.state.pods import term_index
+from topo_scheduler.state.pods.pod_index import CountedTerm, Profile, Residents
+from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Clause, Selector
 
 TERMS = st.builds(
     CountedTerm,

@@ -11,7 +11,7 @@ from topo_scheduler.api import groups
 from topo_scheduler.api.annotations import GANG_COMPLETE
 from topo_scheduler.api.objects import Container, ContainerStatus, Pod, PodCondition, Volume
 from topo_scheduler.api.selectors import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
-from topo_scheduler.state.trimming import memory_bytes, trimmed
+from topo_scheduler.state.pods.trimming import memory_bytes, trimmed
 
 LONG = "x" * 260_000
 

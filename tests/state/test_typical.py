@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.state.resources import CPU, GPU, GPU_SHARE, MEMORY
-from topo_scheduler.state.typical import (
+from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, MEMORY
+from topo_scheduler.state.statistics.typical_pods import (
     MILLIONTHS,
     MOST_KINDS,
     PodKind,

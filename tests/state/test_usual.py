@@ -1,6 +1,6 @@
 """The gangs a cluster usually sees."""
 
-from topo_scheduler.state.usual import KEEP, UsualGangs
+from topo_scheduler.state.statistics.gang_sizes import KEEP, UsualGangs
 
 GPU = 4
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topo_scheduler.api.annotations import PlacementRequest, PlacementStrategy
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.workloads import MOST_LOST, Member, Stage, Workload, Workloads
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.workloads import MOST_LOST, Member, Stage, Workload, Workloads
 
 
 def member(uid: str, *, priority: int = 0, created: float = 0, index: int | None = None, problem: str = "") -> Member:

@@ -16,7 +16,7 @@ from topo_scheduler.api.durations import parse_duration
 from topo_scheduler.api.fractions import parse_fraction
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
-from topo_scheduler.api.words import did_you_mean, quoted
+from topo_scheduler.api.text import did_you_mean, quoted
 
 GPU_COUNT: Final = PREFIX + "gpu-count"
 GPU_FRACTION: Final = PREFIX + "gpu-fraction"

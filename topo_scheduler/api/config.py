@@ -27,8 +27,8 @@ from topo_scheduler.api.scoring import ScoringWeights, SharedSpec, TopologyConst
 from topo_scheduler.api.sharing import DomainAccess, Fairness, GpusByAnnotation, Quota
 from topo_scheduler.api.small_pods import SmallPods
 from topo_scheduler.api.spares import SparesSpec
+from topo_scheduler.api.text import did_you_mean, few_of
 from topo_scheduler.api.waiting import RepairSpec, ReservationSpec
-from topo_scheduler.api.words import did_you_mean, few_of
 
 CONFIG_MAP: Final = "topology-scheduler-config"
 

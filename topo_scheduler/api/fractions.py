@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from topo_scheduler.api.words import quoted
+from topo_scheduler.api.text import quoted
 
 WHOLE: Final = 1000
 _INDEXES: Final = re.compile(r"[0-9]{1,4}(,[0-9]{1,4})*")

@@ -91,7 +91,7 @@ MOST_SPEC_BYTES: Final = 32_768
 
 
 class PodGroupObject(Base):
-    """A PodGroup of any API, undecoded: the meaning of its fields differs between APIs, see ``state.groups``."""
+    """A PodGroup of any API, undecoded: the meaning of its fields differs by API, see ``state.pods.pod_groups``."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies defaults

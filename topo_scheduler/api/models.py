@@ -15,7 +15,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from topo_scheduler.api.durations import parse_duration, written_duration
-from topo_scheduler.api.words import did_you_mean
+from topo_scheduler.api.text import did_you_mean
 
 _MOST: Final = 86_400
 """A day, in seconds."""

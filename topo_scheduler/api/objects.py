@@ -244,7 +244,7 @@ class Pod(Base):
     spec: PodSpec = field(default_factory=PodSpec)
     status: PodStatus = field(default_factory=PodStatus)
     excess: str = field(default="", name="topology.scheduler/excess")
-    """Why the pod is refused for its size, if `state.trimming` dropped its large parts. No API server sends it."""
+    """Why the pod is refused for its size, if `state.pods.trimming` dropped its large parts. No API server sends it."""
 
     @property
     def key(self) -> str:

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from topo_scheduler.api.models import Model, Seconds
 from topo_scheduler.api.quantity import QuantityError, parse_exact
-from topo_scheduler.api.words import did_you_mean
+from topo_scheduler.api.text import did_you_mean
 
 GPUS: Final = "gpus"
 """Name of GPUs of any vendor in a quota, including GPUs requested by annotation."""

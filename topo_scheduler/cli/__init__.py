@@ -1,1 +1,4 @@
-"""The command line: one module for each command, imported only when the command is called."""
+"""The command line: one module for each command, imported only when the command is called.
+
+Imported by: `__main__`.
+"""

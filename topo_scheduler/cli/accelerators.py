@@ -4,7 +4,7 @@ from typing import Any
 
 from rich.table import Table
 
-from topo_scheduler.api.words import few_of
+from topo_scheduler.api.text import few_of
 from topo_scheduler.scheduling.surveying.survey import SurveyedDomain, survey_accelerators
 from topo_scheduler.scheduling.world import World
 

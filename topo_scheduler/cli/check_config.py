@@ -27,7 +27,7 @@ def command(file: Path, live: bool, kubeconfig: str | None, context: str | None)
     no node has a label for, and nodes whose labels do not tell their place.
     """
     from topo_scheduler.api.config import ConfigError
-    from topo_scheduler.config_files import read_configuration
+    from topo_scheduler.runtime.config_files import read_configuration
 
     try:
         configuration = read_configuration(file)
@@ -47,10 +47,10 @@ def command(file: Path, live: bool, kubeconfig: str | None, context: str | None)
 
 async def _about_fabric(configuration: "Configuration", kubeconfig: str | None, context: str | None) -> list[str]:
     """Return messages on parts of the configuration that don't match the nodes of the cluster."""
-    from topo_scheduler.api.words import lacking_labels
+    from topo_scheduler.api.text import lacking_labels
     from topo_scheduler.cli.snapshot import Listed, build_world, connected
-    from topo_scheduler.kube.listing import list_all
-    from topo_scheduler.kube.resources import NODES
+    from topo_scheduler.kube.connection.resources import NODES
+    from topo_scheduler.kube.reading.listing import list_all
     from topo_scheduler.scheduling.settings import fabric_problems
 
     async with connected(kubeconfig, context) as client:
@@ -68,6 +68,6 @@ def _about_plugins(configuration: "Configuration") -> list[str]:
 
     if not configuration.scheduler.plugins and not names_scores(configuration):
         return []
-    from topo_scheduler.loading import load_extensions
+    from topo_scheduler.plugins.loading import load_extensions
 
     return unknown_scores(configuration, load_extensions(configuration.scheduler, remedy="Install it here, too"))

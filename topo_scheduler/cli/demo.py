@@ -113,7 +113,7 @@ def _stop_event() -> asyncio.Event:
 def _configuration(path: Path | None, kubeconfig: Path) -> "Configuration":
     """Return the configuration of the examples, for this cluster and any free port."""
     from topo_scheduler.cli.run import with_flags
-    from topo_scheduler.config_files import read_configuration
+    from topo_scheduler.runtime.config_files import read_configuration
 
     flags = {"kubeconfig": str(kubeconfig), "bind_address": "127.0.0.1", "metrics_port": 0}
     return with_flags(read_configuration(path), flags)
@@ -123,7 +123,7 @@ def _configuration(path: Path | None, kubeconfig: Path) -> "Configuration":
 async def _scheduling(configuration: "Configuration", stop: asyncio.Event) -> AsyncIterator[asyncio.Event]:
     """Run the scheduler while the context lasts; yield the event that is set while it leads."""
     from topo_scheduler.daemon import Daemon
-    from topo_scheduler.kube.client import Client
+    from topo_scheduler.kube.connection.client import Client
 
     connection = configuration.scheduler.client_connection
     client = await Client.connect(connection.kubeconfig, None, pool_size=connection.max_binds_in_flight + 48)

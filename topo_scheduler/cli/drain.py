@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from topo_scheduler.api.words import few_of
+from topo_scheduler.api.text import few_of
 from topo_scheduler.cli.common import (
     USAGE,
     CommandFailure,
@@ -27,7 +27,7 @@ from topo_scheduler.cli.run import Duration
 if TYPE_CHECKING:
     from topo_scheduler.api.objects import Pod
     from topo_scheduler.cli.live_config import LiveConfiguration
-    from topo_scheduler.kube.client import Client
+    from topo_scheduler.kube.connection.client import Client
     from topo_scheduler.scheduling.world import World
 
 TIMEOUT_SECONDS: Final = 10.0
@@ -264,11 +264,11 @@ async def _write(
         CommandFailure: the definition of Migrations is not installed, or one could not be created.
     """
     from topo_scheduler.api.migrations import DEFINITION, Migration, MigrationPod, MigrationSpec
-    from topo_scheduler.kube.client import MERGE_PATCH
-    from topo_scheduler.kube.errors import NotFound
-    from topo_scheduler.kube.fence import UNFENCED
-    from topo_scheduler.kube.migrations import MigrationWrite, MigrationWriter
-    from topo_scheduler.kube.resources import NODES
+    from topo_scheduler.kube.connection.client import MERGE_PATCH
+    from topo_scheduler.kube.connection.errors import NotFound
+    from topo_scheduler.kube.connection.fence import UNFENCED
+    from topo_scheduler.kube.connection.resources import NODES
+    from topo_scheduler.kube.writing.migrations import MigrationWrite, MigrationWriter
 
     client = client.fenced(UNFENCED)
     writer = MigrationWriter(client)

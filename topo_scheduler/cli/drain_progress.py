@@ -12,11 +12,11 @@ from topo_scheduler.api.base import Base
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.api.process import LeaderElection
 from topo_scheduler.cli.common import CommandFailure, say
-from topo_scheduler.kube.client import Client, decode
-from topo_scheduler.kube.errors import ApiError, NotFound, Unreachable
-from topo_scheduler.kube.migrations import MIGRATIONS
-from topo_scheduler.kube.resources import segment
-from topo_scheduler.recovery.disabled import REASON
+from topo_scheduler.kube.connection.client import Client, decode
+from topo_scheduler.kube.connection.errors import ApiError, NotFound, Unreachable
+from topo_scheduler.kube.connection.resources import segment
+from topo_scheduler.kube.writing.migrations import MIGRATIONS
+from topo_scheduler.recovery.controller.disabled import REASON
 
 if TYPE_CHECKING:
     from rich.table import Table

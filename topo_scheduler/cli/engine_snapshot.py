@@ -7,20 +7,20 @@ from typing import Final
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.cli.snapshot import Listed
-from topo_scheduler.isolation import Isolated
-from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.errors import Forbidden
-from topo_scheduler.kube.groups import served_groups
-from topo_scheduler.kube.listing import list_all
-from topo_scheduler.kube.owner_chains import Missing
-from topo_scheduler.kube.owners import OwnerDirectory
-from topo_scheduler.kube.resources import NAMESPACES
-from topo_scheduler.kube.storage import storage_sinks
-from topo_scheduler.loading import load_extensions
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.errors import Forbidden
+from topo_scheduler.kube.connection.resources import NAMESPACES
+from topo_scheduler.kube.reading.listing import list_all
+from topo_scheduler.kube.reading.owner_chains import Missing
+from topo_scheduler.kube.reading.owners import OwnerDirectory
+from topo_scheduler.kube.reading.pod_groups import served_groups
+from topo_scheduler.kube.reading.storage import storage_sinks
+from topo_scheduler.plugins.isolation import Isolated
+from topo_scheduler.plugins.loading import load_extensions
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.intake.understand import Lineage
-from topo_scheduler.state.groups import Serving, read_group
-from topo_scheduler.state.storage import Storage
+from topo_scheduler.state.pods.pod_groups import Serving, read_group
+from topo_scheduler.state.storage.storage_objects import Storage
 
 _INSTALL: Final = (
     "Plugins decide here as they do in the scheduler: install it here too, or name a configuration without it by"

@@ -70,8 +70,8 @@ async def _explain(
     output: str,
 ) -> None:
     from topo_scheduler.cli import explanation, explanation_text
-    from topo_scheduler.cli.finding import parse_target
     from topo_scheduler.cli.live_config import live_configuration
+    from topo_scheduler.cli.name_resolution import parse_target
     from topo_scheduler.cli.snapshot import connected
 
     async with connected(kubeconfig, context) as client:

@@ -23,16 +23,16 @@ from topo_scheduler.api.base import Base
 from topo_scheduler.api.fractions import written_indexes
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.api.words import few_of
+from topo_scheduler.api.text import few_of
 from topo_scheduler.cli.common import CommandFailure
-from topo_scheduler.cli.explained import SCHEMA
-from topo_scheduler.cli.finding import NamedObject, find_pod, state_of
+from topo_scheduler.cli.explanation_schema import SCHEMA
+from topo_scheduler.cli.name_resolution import NamedObject, find_pod, state_of
+from topo_scheduler.cli.pending_report import rule_json, why_json
 from topo_scheduler.cli.snapshot import list_cluster
-from topo_scheduler.cli.why_json import rule_json, why_json
-from topo_scheduler.kube.client import Client, decode
-from topo_scheduler.kube.errors import Forbidden
-from topo_scheduler.kube.listing import TIMEOUT_SECONDS, list_all
-from topo_scheduler.kube.resources import PODS, segment
+from topo_scheduler.kube.connection.client import Client, decode
+from topo_scheduler.kube.connection.errors import Forbidden
+from topo_scheduler.kube.connection.resources import PODS, segment
+from topo_scheduler.kube.reading.listing import TIMEOUT_SECONDS, list_all
 
 if TYPE_CHECKING:
     from topo_scheduler.api.config import Configuration
@@ -165,8 +165,8 @@ async def _planned_decision(client: Client, configuration: "Configuration", pod:
 
     engine = await build_engine(client, listed, configuration)
     from topo_scheduler.scheduling.instructions import EmitEvent, RecordDecision
-    from topo_scheduler.scheduling.queueing.setting_aside import REPORT_DELAY_SECONDS
-    from topo_scheduler.scheduling.queueing.turns import FairnessLimits
+    from topo_scheduler.scheduling.queueing.fair_queue import FairnessLimits
+    from topo_scheduler.scheduling.queueing.unschedulable import REPORT_DELAY_SECONDS
     from topo_scheduler.state.decision import Verdict
 
     uid = pod.metadata.uid

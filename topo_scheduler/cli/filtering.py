@@ -21,14 +21,14 @@ from topo_scheduler.api.storage import (
     StorageClass,
     VolumeAttachment,
 )
-from topo_scheduler.kube.decoding import without_nulls
+from topo_scheduler.kube.reading.decoding import without_nulls
 from topo_scheduler.scheduling.rules.feasible import Nominated, reasons
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.classes import pod_class
-from topo_scheduler.state.constraints import constraints_of, profile_of
-from topo_scheduler.state.requests import pod_amounts
-from topo_scheduler.state.resources import as_amounts
-from topo_scheduler.state.selectors import SelectorError
+from topo_scheduler.state.nodes.resources import as_amounts
+from topo_scheduler.state.pods.classes import pod_class
+from topo_scheduler.state.pods.constraints import constraints_of, profile_of
+from topo_scheduler.state.pods.requests import pod_amounts
+from topo_scheduler.state.pods.selectors import SelectorError
 
 T = TypeVar("T", bound="msgspec.Struct")
 

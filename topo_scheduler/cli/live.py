@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.cli.common import CommandFailure
-from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.listing import TIMEOUT_SECONDS
-from topo_scheduler.kube.reflector import Reflector
-from topo_scheduler.kube.resources import NODES, PODS
-from topo_scheduler.kube.sinks import Calls, Deleted
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.resources import NODES, PODS
+from topo_scheduler.kube.reading.listing import TIMEOUT_SECONDS
+from topo_scheduler.kube.reading.reflector import Reflector
+from topo_scheduler.kube.reading.sinks import Calls, Deleted
 from topo_scheduler.scheduling.world import World
 
 FIRST_LIST_SECONDS = 30.0

@@ -13,9 +13,9 @@ import msgspec
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.cli.common import USAGE, CommandFailure, say
-from topo_scheduler.kube.client import Client, decode
-from topo_scheduler.kube.errors import ApiError, NotFound
-from topo_scheduler.kube.resources import segment
+from topo_scheduler.kube.connection.client import Client, decode
+from topo_scheduler.kube.connection.errors import ApiError, NotFound
+from topo_scheduler.kube.connection.resources import segment
 
 if TYPE_CHECKING:
     from topo_scheduler.api.config import Configuration
@@ -137,7 +137,7 @@ async def _read(
     client: Client, config_path: Path | None, config_map: str | None, mounted: _Mounted | None
 ) -> LiveConfiguration:
     from topo_scheduler.api.config import Configuration
-    from topo_scheduler.config_files import read_configuration
+    from topo_scheduler.runtime.config_files import read_configuration
 
     if config_path is not None:
         return LiveConfiguration(read_configuration(config_path), str(config_path))

@@ -8,11 +8,11 @@ from rich.segment import Segment
 from rich.text import Text
 from rich.tree import Tree
 
-from topo_scheduler.api.words import lacking_labels
+from topo_scheduler.api.text import lacking_labels
 from topo_scheduler.cli.common import visible
 from topo_scheduler.cli.views import DomainView, NodeView, Tenant
 from topo_scheduler.scheduling.surveying.link_survey import LinkState
-from topo_scheduler.state.wiring import readable
+from topo_scheduler.state.topology.wiring import readable
 
 PIPE_WIDTH: Final = 200
 """Columns of output that does not go to a terminal."""

@@ -111,9 +111,9 @@ def command(config_path: Path | None, **flags: Any) -> None:
         # Imports leave little garbage, compilation much. The daemon enables collections after all imports.
         gc.disable()
     from topo_scheduler.api.config import ConfigError
-    from topo_scheduler.config_files import read_configuration
-    from topo_scheduler.kube.errors import Misconfigured
+    from topo_scheduler.kube.connection.errors import Misconfigured
     from topo_scheduler.observability import logs
+    from topo_scheduler.runtime.config_files import read_configuration
 
     try:
         configuration = with_flags(read_configuration(config_path), flags)

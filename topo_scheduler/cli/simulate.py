@@ -164,7 +164,7 @@ class _Options:
 
 def _tasks(options: _Options, cluster: "str | ClusterCase") -> "list[Task]":
     from topo_scheduler.api.config import ConfigError
-    from topo_scheduler.config_files import read_configuration
+    from topo_scheduler.runtime.config_files import read_configuration
     from topo_scheduler.simulation.cases.what_if import changes_of
     from topo_scheduler.simulation.policies.names import read_policies, seeds_of
     from topo_scheduler.simulation.slowdown import Assumed

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.cli.common import USAGE, CommandFailure
-from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.errors import ApiError, KubeError, Misconfigured
-from topo_scheduler.kube.listing import list_all
-from topo_scheduler.kube.resources import NODES, PODS
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.errors import ApiError, KubeError, Misconfigured
+from topo_scheduler.kube.connection.resources import NODES, PODS
+from topo_scheduler.kube.reading.listing import list_all
 
 if TYPE_CHECKING:
     from topo_scheduler.api.config import Configuration

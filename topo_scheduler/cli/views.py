@@ -8,9 +8,9 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.surveying.link_survey import LinkState, survey_links
 from topo_scheduler.scheduling.surveying.survey import SurveyedDomain, survey
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.fabric import Path
-from topo_scheduler.state.nodes import UNKNOWN
-from topo_scheduler.state.resources import GPU
+from topo_scheduler.state.nodes.node_table import UNKNOWN
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.topology.fabric import Path
 
 
 @dataclass(frozen=True, slots=True)

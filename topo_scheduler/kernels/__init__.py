@@ -5,6 +5,8 @@ call with a wrong dtype or a strided array fails at once, instead of a compilati
 ``NUMBA_DISABLE_JIT=1`` the same functions run as plain Python, which serves as the test oracle.
 
 The import of this package chooses the folder for compiled code. That must happen before the import of Numba.
+
+Imported by: `cli`, `daemon`, `runtime`, `scheduling`, `simulation`.
 """
 
 from topo_scheduler.kernels.cache import CacheState, prepare

@@ -1,1 +1,4 @@
-"""What happened: heard at the engine, recorded, replayed, and written down for auditors."""
+"""The calls of an engine and its decisions: observed, recorded, replayed, and written as an audit log.
+
+Imported by: `cli`, `daemon`, `runtime`, `simulation`.
+"""

@@ -16,7 +16,7 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.observability.audit_file import AuditFile
 from topo_scheduler.recording.calls import plain
-from topo_scheduler.recording.ear import Heard
+from topo_scheduler.recording.observed_engine import Heard
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import (
     Bind,

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from pydantic import BaseModel
 
-from topo_scheduler.kube.resources import (
+from topo_scheduler.kube.connection.resources import (
     ATTACHMENTS,
     CLAIMS,
     CSI_CAPACITIES,
@@ -23,9 +23,9 @@ from topo_scheduler.kube.resources import (
     VOLUMES,
     Resource,
 )
-from topo_scheduler.kube.sinks import Deleted
+from topo_scheduler.kube.reading.sinks import Deleted
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.state.storage import ReserveVolume, SelectNode, VolumeWrite
+from topo_scheduler.state.storage.storage_objects import ReserveVolume, SelectNode, VolumeWrite
 
 QUERIES: Final = frozenset(("next_due", "explain", "may_evict", "goes_first"))
 """Methods of an engine that change no state. They are not recorded."""

@@ -19,8 +19,8 @@ import topo_scheduler
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.arrivals import Resolve
-from topo_scheduler.scheduling.placing import views
-from topo_scheduler.state import residents
+from topo_scheduler.scheduling.placing.model import class_views
+from topo_scheduler.state.pods import pod_index
 
 _OURS: Final = ("topo_scheduler.api.", "topo_scheduler.state.", "topo_scheduler.scheduling.")
 _OTHERS: Final = frozenset(
@@ -55,7 +55,7 @@ _OTHERS: Final = frozenset(
         ("weakref", "WeakValueDictionary"),
     )
 )
-_COUNTERS: Final[tuple[Any, ...]] = (views, residents)
+_COUNTERS: Final[tuple[Any, ...]] = (class_views, pod_index)
 """Modules with a ``_numbers`` counter, which must continue above the numbers in use."""
 _EXTENSIONS: Final = "extensions"
 _RESOLVE: Final = "resolve"

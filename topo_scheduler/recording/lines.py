@@ -7,7 +7,7 @@ import msgspec
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Job
 from topo_scheduler.recording.calls import decoder_of, encoder
-from topo_scheduler.recording.stand_ins import PluginNote
+from topo_scheduler.recording.plugin_replay import PluginNote
 from topo_scheduler.scheduling.intake.understand import Lineage
 
 FORMAT: Final = "topo-scheduler record"

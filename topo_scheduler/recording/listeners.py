@@ -2,7 +2,7 @@
 
 from topo_scheduler.observability.outputs import Outputs
 from topo_scheduler.recording.audit import Audit
-from topo_scheduler.recording.ear import CallListener
+from topo_scheduler.recording.observed_engine import CallListener
 from topo_scheduler.recording.recorder import Recorder
 
 

@@ -12,9 +12,9 @@ from topo_scheduler import __version__
 from topo_scheduler.observability.segment_writer import SegmentWriter
 from topo_scheduler.recording import checkpoint
 from topo_scheduler.recording.calls import encode_arguments, encoder
-from topo_scheduler.recording.ear import Heard, ObservedEngine
 from topo_scheduler.recording.lines import CHECKPOINT, CONTINUED, TERM, Header, RecordLine, encode_lineage
-from topo_scheduler.recording.stand_ins import encode_answer, notes_of
+from topo_scheduler.recording.observed_engine import Heard, ObservedEngine
+from topo_scheduler.recording.plugin_replay import encode_answer, notes_of
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.intake.understand import Lineage
 

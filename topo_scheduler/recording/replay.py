@@ -10,15 +10,15 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.kube.storage import StorageSink, storage_sinks
+from topo_scheduler.kube.reading.storage import StorageSink, storage_sinks
 from topo_scheduler.observability.segments import RecordError, read_checkpoint
 from topo_scheduler.recording import checkpoint
 from topo_scheduler.recording.calls import SIGNATURES, STORAGE_CALLS, call, decode_arguments
 from topo_scheduler.recording.difference import first_difference
 from topo_scheduler.recording.lines import CHECKPOINT, TERM, Header, RecordLine, decode_lineage
+from topo_scheduler.recording.plugin_replay import decode_answer, extensions_of
 from topo_scheduler.recording.reading import Segment, damaged, read_segments
 from topo_scheduler.recording.recorder import encode_out
-from topo_scheduler.recording.stand_ins import decode_answer, extensions_of
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import RecordDecision

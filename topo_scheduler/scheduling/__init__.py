@@ -11,4 +11,6 @@
 - `preemption`, `reserving`, `moving`: make room for workloads that do not fit;
 - `explaining`, `surveying`: report on workloads and on the fabric;
 - `extensions`: the interface of plugins, and the built-in plugin.
+
+Imported by: `cli`, `daemon`, `plugins`, `recording`, `recovery`, `runtime`, `simulation`.
 """

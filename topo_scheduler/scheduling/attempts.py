@@ -7,32 +7,37 @@ import msgspec
 import numpy as np
 
 from topo_scheduler.scheduling.explaining.explain import domain_reasons, node_reasons, sentence
-from topo_scheduler.scheduling.explaining.why_there import why_there
+from topo_scheduler.scheduling.explaining.placement_reason import why_there
 from topo_scheduler.scheduling.extensions.extension import Demand
 from topo_scheduler.scheduling.intake.ranks import give_ranks
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery, SizeRuleLimits
-from topo_scheduler.scheduling.placing.bandwidth import traffic_of
-from topo_scheduler.scheduling.placing.gpu_choice import choose_gpus
-from topo_scheduler.scheduling.placing.in_seats import place_in_seats
+from topo_scheduler.scheduling.placing.checks.bandwidth_limits import traffic_of
+from topo_scheduler.scheduling.placing.checks.validation import check
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
+from topo_scheduler.scheduling.placing.context.gpu_choice import choose_gpus
 from topo_scheduler.scheduling.placing.levels import as_loosened, plan_by_levels, required_level, wish_of
+from topo_scheduler.scheduling.placing.model.placement_query import (
+    Placement,
+    PlacementFailure,
+    PlacementQuery,
+    SizeRuleLimits,
+)
+from topo_scheduler.scheduling.placing.model.second_tree import seen_fabric
+from topo_scheduler.scheduling.placing.model.segments import segments_of
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.quality import quality_of
-from topo_scheduler.scheduling.placing.second_tree import seen_fabric
-from topo_scheduler.scheduling.placing.segments import segments_of
-from topo_scheduler.scheduling.placing.tied import is_tied
-from topo_scheduler.scheduling.placing.validation import check
+from topo_scheduler.scheduling.placing.reserved_placement import place_in_seats
 from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.reserving.spares import Spares
-from topo_scheduler.scheduling.rules.neighbours import Position, looks_around
+from topo_scheduler.scheduling.rules.interpod_filters import Position, looks_around
 from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.crossing import crossed, leaves_in
 from topo_scheduler.state.decision import Decision, Seat, Verdict
-from topo_scheduler.state.fabric import Layout, Path
-from topo_scheduler.state.storage import VolumeChoice
-from topo_scheduler.state.workloads import Member, Stage, Workload
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.workloads import Member, Stage, Workload
+from topo_scheduler.state.storage.storage_objects import VolumeChoice
+from topo_scheduler.state.topology.fabric import Layout, Path
+from topo_scheduler.state.topology.topology_merge import crossed, leaves_in
 
 Stamp = tuple[int, tuple[Position, ...]]
 """When a failure was found: the count of improvements so far, and positions of the filter context.

@@ -14,7 +14,7 @@ from pathlib import PurePath
 from typing import Final
 
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.api.words import clipped
+from topo_scheduler.api.text import clipped
 from topo_scheduler.scheduling.instructions import CountFailure, Instruction, LogWarning
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited

@@ -14,9 +14,9 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import DisruptionBudget, Node, PartialObject, Pod
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, Barrier, failure_of, guard, limited
-from topo_scheduler.scheduling.binding.contested import Contested
 from topo_scheduler.scheduling.binding.outcomes import Outcomes
-from topo_scheduler.scheduling.explaining.why import Explainer
+from topo_scheduler.scheduling.binding.scheduler_contention import Contested
+from topo_scheduler.scheduling.explaining.explainer import Explainer
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.instructions import (
@@ -31,31 +31,31 @@ from topo_scheduler.scheduling.intake.arrivals import Arrivals, Resolve
 from topo_scheduler.scheduling.intake.pending import Told
 from topo_scheduler.scheduling.intake.unread import Unread
 from topo_scheduler.scheduling.moving.machine import Moving
-from topo_scheduler.scheduling.parts import More
 from topo_scheduler.scheduling.placing.levels import next_loosening
+from topo_scheduler.scheduling.placing.model.policy import Policy
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.policy import Policy
 from topo_scheduler.scheduling.preemption.machine import SEARCH_OPERATIONS, Preempting
+from topo_scheduler.scheduling.queueing.failure_cache import Rechecks
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
-from topo_scheduler.scheduling.queueing.rechecks import Rechecks
-from topo_scheduler.scheduling.queueing.setting_aside import SettingAside
+from topo_scheduler.scheduling.queueing.queue_keys import half_bound, has_begun, lacking, least_of, order_of
+from topo_scheduler.scheduling.queueing.requeue import Waking
 from topo_scheduler.scheduling.queueing.sharing import Sharing
-from topo_scheduler.scheduling.queueing.standing import half_bound, has_begun, lacking, least_of, order_of
-from topo_scheduler.scheduling.queueing.waking import Waking
+from topo_scheduler.scheduling.queueing.unschedulable import SettingAside
 from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
 from topo_scheduler.scheduling.reserving.spares import Spares
 from topo_scheduler.scheduling.rules.filters import can_match
-from topo_scheduler.scheduling.rules.neighbours import FilterContext
+from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.scheduling.settings import FabricWarnings, fairness_of, policy_of, repair_of
+from topo_scheduler.scheduling.time_slicing import More
 from topo_scheduler.scheduling.unknown_scores import unknown_scores
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.classes import drop_classes
 from topo_scheduler.state.decision import Decision, Verdict
-from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
-from topo_scheduler.state.history import History
-from topo_scheduler.state.storage import VolumeWrite
-from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+from topo_scheduler.state.pods.classes import drop_classes
+from topo_scheduler.state.pods.pod_groups import GroupKey, PodGroup, Serving
+from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
+from topo_scheduler.state.statistics.placement_outcomes import History
+from topo_scheduler.state.storage.storage_objects import VolumeWrite
 
 MOST_LARGE_BYTES: Final = 32 * 2**20
 """Total memory of large pods, deleted ones included, above which the engine drops all caches.

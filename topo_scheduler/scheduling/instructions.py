@@ -6,8 +6,8 @@ from enum import StrEnum
 
 from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.state.decision import Decision
-from topo_scheduler.state.storage import VolumeWrite
-from topo_scheduler.state.workloads import Member
+from topo_scheduler.state.pods.workloads import Member
+from topo_scheduler.state.storage.storage_objects import VolumeWrite
 
 
 @dataclass(frozen=True, slots=True)

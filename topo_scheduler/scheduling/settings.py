@@ -9,14 +9,14 @@ from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.waiting import RepairSpec
 from topo_scheduler.scheduling.extensions.registry import Extensions
-from topo_scheduler.scheduling.placing.ask import SizeRuleLimits
-from topo_scheduler.scheduling.placing.policy import Policy, configured_rules
-from topo_scheduler.scheduling.placing.small_pods import configured_kinds, scoring_of
-from topo_scheduler.scheduling.queueing.turns import FairnessLimits
+from topo_scheduler.scheduling.placing.model.placement_query import SizeRuleLimits
+from topo_scheduler.scheduling.placing.model.policy import Policy, configured_rules
+from topo_scheduler.scheduling.placing.small_pods.scores import configured_kinds, scoring_of
+from topo_scheduler.scheduling.queueing.fair_queue import FairnessLimits
 from topo_scheduler.scheduling.rules.filters import Bool
-from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.nodes import Int64, NodeTable
-from topo_scheduler.state.resources import GPU
+from topo_scheduler.state.nodes.node_table import Int64, NodeTable
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.topology.fabric import Layout
 
 
 def policy_of(config: Configuration, extensions: Extensions) -> Policy:

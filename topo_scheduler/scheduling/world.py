@@ -18,22 +18,22 @@ from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS, Penalti
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.claims import GpuClaims
 from topo_scheduler.scheduling.rules.domains import NamedDomains
-from topo_scheduler.scheduling.rules.neighbours import FilterContext
-from topo_scheduler.state.accounts import Accounts
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.constraints import profile_of
-from topo_scheduler.state.fabric import Fabric, Layout, Path
-from topo_scheduler.state.groups import Groups
-from topo_scheduler.state.history import History
-from topo_scheduler.state.ledger import Ledger, LedgerEntry
-from topo_scheduler.state.links import Links
-from topo_scheduler.state.nodes import UNKNOWN, Int64, NodeLabels, NodeTable
-from topo_scheduler.state.occupants import occupant_of
-from topo_scheduler.state.promises import Promises, weight_of
-from topo_scheduler.state.residents import Profile, Residents
-from topo_scheduler.state.resources import GPU, PODS, Amounts, ResourceTable, as_amounts
-from topo_scheduler.state.runs import Runs, ended_of, likeness_of, recorded_size, run_of
-from topo_scheduler.state.typical import kind_of
+from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
+from topo_scheduler.state.ledger.ledger import Ledger, LedgerEntry
+from topo_scheduler.state.ledger.namespace_usage import Accounts
+from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64, NodeLabels, NodeTable
+from topo_scheduler.state.nodes.resources import GPU, PODS, Amounts, ResourceTable, as_amounts
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.constraints import profile_of
+from topo_scheduler.state.pods.pod_groups import Groups
+from topo_scheduler.state.pods.pod_index import Profile, Residents
+from topo_scheduler.state.pods.victim_info import occupant_of
+from topo_scheduler.state.statistics.duration_claims import Promises, weight_of
+from topo_scheduler.state.statistics.placement_outcomes import History
+from topo_scheduler.state.statistics.run_times import Runs, ended_of, likeness_of, recorded_size, run_of
+from topo_scheduler.state.statistics.typical_pods import kind_of
+from topo_scheduler.state.topology.fabric import Fabric, Layout, Path
+from topo_scheduler.state.topology.links import Links
 
 
 class World:

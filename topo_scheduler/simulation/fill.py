@@ -15,9 +15,9 @@ from topo_scheduler.scheduling.intake.understand import understand
 from topo_scheduler.simulation.cases.model import Arrival, WorkloadCase
 from topo_scheduler.simulation.cases.transforms import fill
 from topo_scheduler.simulation.virtual.objects import Owners
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.resources import ResourceTable
-from topo_scheduler.state.typical import PodKind, Popular, kind_of, popular
+from topo_scheduler.state.nodes.resources import ResourceTable
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.statistics.typical_pods import PodKind, Popular, kind_of, popular
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from topo_scheduler.simulation.reconcile_loop import Tending
+
 from .apiserver import APIError, DeleteOptions, Key, ObjectVersion, Store, StoreEvent
 from .apiserver.objects import (
     Json,
@@ -31,7 +33,6 @@ from .apiserver.objects import (
 )
 from .controllers.nodes import tainted
 from .fit import Amounts, Refusal, add, refusal, requests_of
-from .tending import Tending
 
 _log = logging.getLogger(__name__)
 RUN_SECONDS: Final = "simulation.topology.scheduler/run-seconds"

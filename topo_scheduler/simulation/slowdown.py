@@ -23,10 +23,10 @@ from topo_scheduler.api.objects import Node
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.quantity import MAX_BANDWIDTH_MBITS
 from topo_scheduler.simulation.virtual.history import BEFORE, RunHistory, Stay
-from topo_scheduler.state.fabric import Fabric
-from topo_scheduler.state.nodes import UNKNOWN, NodeLabels, NodeTable
-from topo_scheduler.state.resources import ResourceTable
-from topo_scheduler.state.wiring import Wiring, capacities, wire
+from topo_scheduler.state.nodes.node_table import UNKNOWN, NodeLabels, NodeTable
+from topo_scheduler.state.nodes.resources import ResourceTable
+from topo_scheduler.state.topology.fabric import Fabric
+from topo_scheduler.state.topology.wiring import Wiring, capacities, wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from enum import StrEnum
 
 import msgspec
 
-from topo_scheduler.state.fabric import Path
-from topo_scheduler.state.storage import VolumeChoice
+from topo_scheduler.state.storage.storage_objects import VolumeChoice
+from topo_scheduler.state.topology.fabric import Path
 
 
 class Verdict(StrEnum):

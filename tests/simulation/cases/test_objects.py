@@ -10,7 +10,7 @@ import yaml
 from tests.recording.making import HeardDriver, record
 from tests.scheduling.driver import fabric, gang
 from topo_scheduler.api.objects import Job, PartialObject
-from topo_scheduler.kube.client import Client
+from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Store
 from topo_scheduler.simulation.apiserver.pods import bind
 from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_milli

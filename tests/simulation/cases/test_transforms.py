@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from topo_scheduler.api.objects import Job, Pod, Quantity
 from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_milli, pod_milli
-from topo_scheduler.simulation.cases.making import TracedJob, make_arrival, make_pod, shape
 from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCase, WorkloadCase
+from topo_scheduler.simulation.cases.object_factory import TracedJob, make_arrival, make_pod, shape
 from topo_scheduler.simulation.cases.reading import check_sizes, read_cluster, read_workload
 from topo_scheduler.simulation.cases.transforms import (
     enlarge,

@@ -1,1 +1,4 @@
-"""From a decision to bound pods: binds in flight, refusals, and other schedulers that bind pods."""
+"""From a decision to bound pods: binds in flight, refusals, half-bound gangs, and other schedulers.
+
+Imported by: `recovery`, `scheduling`.
+"""

@@ -21,9 +21,9 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import EmitEvent, Evict, Instruction, MarkComplete, Recall, reference
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
-from topo_scheduler.scheduling.queueing.standing import half_bound
+from topo_scheduler.scheduling.queueing.queue_keys import half_bound
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
 
 ROLL_BACK_AFTER_SECONDS: Final = 5.0
 """Seconds for which a gang may stay half bound without another member being bound."""

@@ -34,10 +34,10 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
-from topo_scheduler.api.words import quoted
-from topo_scheduler.scheduling.binding.crowding import closed_to, crowded_out
+from topo_scheduler.api.text import quoted
+from topo_scheduler.scheduling.binding.admission_backoff import STOPPED, HeldBack, kind_of
+from topo_scheduler.scheduling.binding.bind_recheck import closed_to, crowded_out
 from topo_scheduler.scheduling.binding.half_gangs import ROLL_BACK_AFTER_SECONDS, HalfGangs
-from topo_scheduler.scheduling.binding.held_back import STOPPED, HeldBack, kind_of
 from topo_scheduler.scheduling.binding.unsettled import Unsettled
 from topo_scheduler.scheduling.binding.volume_binding import VolumeBinding
 from topo_scheduler.scheduling.instructions import (
@@ -51,10 +51,10 @@ from topo_scheduler.scheduling.instructions import (
     reference,
 )
 from topo_scheduler.scheduling.pauses import doubled
-from topo_scheduler.scheduling.placing.bandwidth import bandwidth_of
+from topo_scheduler.scheduling.placing.checks.bandwidth_limits import bandwidth_of
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
-from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads, size_of
+from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads, size_of
 
 
 @dataclass(frozen=True, slots=True)

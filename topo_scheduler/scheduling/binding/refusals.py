@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from topo_scheduler.state.classes import PodClass
+from topo_scheduler.state.pods.classes import PodClass
 
 KUBELET_REFUSALS: Final = ("OutOf", "UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity")
 """Prefixes of the ``status.reason`` of a pod that its kubelet refused."""

@@ -16,11 +16,11 @@ from typing import Final
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import Bind, EmitEvent, Instruction, PrepareVolumes
-from topo_scheduler.scheduling.rules.neighbours import FilterContext
+from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.scheduling.rules.volume_choice import unfit, writes_for
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.decision import Seat
-from topo_scheduler.state.storage import (
+from topo_scheduler.state.storage.storage_objects import (
     SELECTED_NODE,
     ClaimKey,
     ReserveVolume,

@@ -1,1 +1,4 @@
-"""Why not, and what would help."""
+"""Reasons why a workload is pending, and the cheapest changes that would help.
+
+Imported by: `cli`, `scheduling`.
+"""

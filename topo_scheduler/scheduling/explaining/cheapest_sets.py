@@ -14,15 +14,15 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.scheduling.explaining.freeing import Board
+from topo_scheduler.scheduling.explaining.remedies import Scene
 from topo_scheduler.scheduling.explaining.running import Running
-from topo_scheduler.scheduling.explaining.ways import Scene
-from topo_scheduler.scheduling.placing.segments import in_one_piece
+from topo_scheduler.scheduling.placing.model.segments import in_one_piece
 from topo_scheduler.scheduling.preemption.regions import Region, regions_for
-from topo_scheduler.scheduling.rules.neighbours import looks_around
+from topo_scheduler.scheduling.rules.interpod_filters import looks_around
 from topo_scheduler.state.decision import SizeRule
-from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.operation_budget import charge
-from topo_scheduler.state.resources import GPU
 
 Cost = tuple[int, ...]
 """Compared part by part."""

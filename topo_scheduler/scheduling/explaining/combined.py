@@ -16,9 +16,8 @@ import numpy as np
 
 from topo_scheduler.scheduling.explaining.ending import PODS_PER_PART, place_without
 from topo_scheduler.scheduling.explaining.pods_that_end import pods_that_end
-from topo_scheduler.scheduling.explaining.running import Running
-from topo_scheduler.scheduling.explaining.ways import RemedyCost, RemedyKind, Scene, Way
-from topo_scheduler.scheduling.explaining.ways_out import (
+from topo_scheduler.scheduling.explaining.remedies import RemedyCost, RemedyKind, Scene, Way
+from topo_scheduler.scheduling.explaining.remedy_search import (
     fewer_demands,
     fewer_members,
     level_offers,
@@ -27,8 +26,9 @@ from topo_scheduler.scheduling.explaining.ways_out import (
     single_ways,
     without,
 )
+from topo_scheduler.scheduling.explaining.running import Running
 from topo_scheduler.scheduling.rules.demands import demands_of
-from topo_scheduler.state.workloads import Member, Workload
+from topo_scheduler.state.pods.workloads import Member, Workload
 
 MAX_COMBINATIONS: Final = 3
 """Combinations that are reported, the cheapest of those found."""

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
-from topo_scheduler.scheduling.placing.ask import PlacementQuery
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
+from topo_scheduler.scheduling.placing.model.segments import in_one_piece
+from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.segments import in_one_piece
-from topo_scheduler.scheduling.placing.size_rule import leaf_fits
 from topo_scheduler.scheduling.rules.feasible import rejections
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
-from topo_scheduler.state.fabric import Layout, Path
-from topo_scheduler.state.nodes import Int64
-from topo_scheduler.state.resources import GPU
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.topology.fabric import Layout, Path
 
 
 @dataclass(frozen=True, slots=True)

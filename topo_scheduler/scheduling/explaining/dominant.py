@@ -7,17 +7,17 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.words import few_of, plural
-from topo_scheduler.scheduling.placing.ask import PlacementQuery
+from topo_scheduler.api.text import few_of, plural
+from topo_scheduler.scheduling.placing.model.class_views import ClassView
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
+from topo_scheduler.scheduling.placing.model.size_rule import in_words, leaf_fits, named_at
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.size_rule import in_words, leaf_fits, named_at
-from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.rules.feasible import rejections
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.decision import SizeRule
-from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.nodes import UNKNOWN, Int64
-from topo_scheduler.state.resources import GPU
+from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.topology.fabric import Layout
 
 BLOCK: Final = "but the largest free block"
 """Part of the reason where the cluster has enough free GPUs, but no single domain has."""

@@ -3,8 +3,8 @@
 from collections.abc import Generator, Sequence
 from typing import Final
 
+from topo_scheduler.scheduling.explaining.remedies import EndingPods, RemedyCost, RemedyKind, Scene, Way
 from topo_scheduler.scheduling.explaining.running import Running, Unit
-from topo_scheduler.scheduling.explaining.ways import EndingPods, RemedyCost, RemedyKind, Scene, Way
 from topo_scheduler.state.decision import Decision
 
 PODS_PER_PART: Final = 250

@@ -16,9 +16,9 @@ import numpy as np
 
 from topo_scheduler.scheduling.explaining.cheapest_sets import GangRegion, places_for
 from topo_scheduler.scheduling.explaining.ending import fits_without, offer_to_end, place_without, wait_for
+from topo_scheduler.scheduling.explaining.remedies import Scene
 from topo_scheduler.scheduling.explaining.running import Running
-from topo_scheduler.scheduling.explaining.ways import Scene
-from topo_scheduler.scheduling.rules.neighbours import looks_around
+from topo_scheduler.scheduling.rules.interpod_filters import looks_around
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.operation_budget import charge
 

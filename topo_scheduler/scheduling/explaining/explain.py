@@ -5,21 +5,21 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
-from topo_scheduler.api.words import plural
+from topo_scheduler.api.text import plural
 from topo_scheduler.scheduling.explaining.dominant import BLOCK, shortage
 from topo_scheduler.scheduling.explaining.segment_shortage import segment_shortage
-from topo_scheduler.scheduling.placing.ask import PlacementFailure, PlacementQuery
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied, most_held
+from topo_scheduler.scheduling.placing.model.class_views import ClassView
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementFailure, PlacementQuery
+from topo_scheduler.scheduling.placing.model.second_tree import convert_query
+from topo_scheduler.scheduling.placing.model.segments import in_one_piece, seen_by
+from topo_scheduler.scheduling.placing.model.size_rule import in_words, leaf_fits
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.second_tree import convert_query
-from topo_scheduler.scheduling.placing.segments import in_one_piece, seen_by
-from topo_scheduler.scheduling.placing.size_rule import in_words, leaf_fits
-from topo_scheduler.scheduling.placing.tied import is_tied, most_held
-from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.rules.feasible import rejections
-from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.decision import SizeRule
-from topo_scheduler.state.fabric import Layout, Path
-from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.topology.fabric import Layout, Path
+from topo_scheduler.state.topology.topology_merge import crossed
 
 MAX_DOMAINS: Final = 16
 """Domains with a reason in the result, those closest to enough room first."""

@@ -19,14 +19,14 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.scheduling.explaining.running import Running
-from topo_scheduler.scheduling.placing.ask import PlacementQuery
+from topo_scheduler.scheduling.placing.model.class_views import ClassView
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.preemption.regions import Bool, Region, regions_for
 from topo_scheduler.state.decision import SizeRule
-from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.nodes import Int64
-from topo_scheduler.state.resources import GPU
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.topology.fabric import Layout
 
 EXHAUSTIVE_UNITS: Final = 8
 """Units of a domain up to which the search tries every set of them."""

@@ -8,9 +8,9 @@ import numpy as np
 from topo_scheduler.scheduling.explaining.ending import fits_without, offer_to_end, wait_for
 from topo_scheduler.scheduling.explaining.ending_by_trial import by_trial
 from topo_scheduler.scheduling.explaining.freeing import Board
+from topo_scheduler.scheduling.explaining.remedies import Scene
 from topo_scheduler.scheduling.explaining.running import Running
-from topo_scheduler.scheduling.explaining.ways import Scene
-from topo_scheduler.scheduling.rules.neighbours import looks_around
+from topo_scheduler.scheduling.rules.interpod_filters import looks_around
 from topo_scheduler.state.decision import SizeRule
 
 MAX_VERIFIED_SETS: Final = 6

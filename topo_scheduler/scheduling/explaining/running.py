@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidate
-from topo_scheduler.state.ledger import LedgerEntry
-from topo_scheduler.state.nodes import Int64
-from topo_scheduler.state.resources import GPU
-from topo_scheduler.state.workloads import Workloads
+from topo_scheduler.state.ledger.ledger import LedgerEntry
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.pods.workloads import Workloads
 
 PODS_PER_PART: Final = 400
 """Pods that one part of the work covers, between two pauses."""

@@ -7,18 +7,18 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.words import few_of, plural
+from topo_scheduler.api.text import few_of, plural
 from topo_scheduler.scheduling.explaining.dominant import names_of
-from topo_scheduler.scheduling.placing import packing
-from topo_scheduler.scheduling.placing.ask import PlacementQuery
-from topo_scheduler.scheduling.placing.kinds import SegmentShapes, kinds_of
-from topo_scheduler.scheduling.placing.mixed import variants
-from topo_scheduler.scheduling.placing.packing import Frontier, LeafRoom, TooMuch, VectorBudget
+from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import variants
+from topo_scheduler.scheduling.placing.heterogeneous.segment_packing import SegmentPacker
+from topo_scheduler.scheduling.placing.model import packing
+from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, TooMuch, VectorBudget
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
+from topo_scheduler.scheduling.placing.model.segment_shapes import SegmentShapes, kinds_of
+from topo_scheduler.scheduling.placing.model.size_rule import in_words, leaf_fits, named_at
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.segment_packing import SegmentPacker
-from topo_scheduler.scheduling.placing.size_rule import in_words, leaf_fits, named_at
 from topo_scheduler.state.decision import SizeRule
-from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.topology.fabric import Layout
 
 MAX_NAMED_LEAVES: Final = 8
 """Leaves that the reason names at most."""

@@ -8,17 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from topo_scheduler.scheduling.attempts import Attempts
-from topo_scheduler.scheduling.placing.ask import PlacementQuery
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.reserving.spares import Spares
-from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.decision import Decision, Verdict
-from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.residents import Profile
-from topo_scheduler.state.resources import Amounts
-from topo_scheduler.state.workloads import Member, Workload
+from topo_scheduler.state.nodes.resources import Amounts
+from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.workloads import Member, Workload
+from topo_scheduler.state.topology.fabric import Layout
+from topo_scheduler.state.topology.topology_merge import crossed
 
 
 class WhatIf(Trial):

@@ -1,1 +1,4 @@
-"""Extension points, and the built-in plugin, which is written the way plugins of users are."""
+"""Extension points, and the built-in plugin, which is written the way plugins of users are.
+
+Imported by: `daemon`, `plugins`, `recording`, `recovery`, `runtime`, `scheduling`, `simulation`.
+"""

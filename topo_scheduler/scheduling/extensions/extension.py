@@ -16,10 +16,10 @@ import numpy.typing as npt
 from topo_scheduler.api.annotations import KNOWN
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import Taint
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.fabric import Path
-from topo_scheduler.state.nodes import Int64
-from topo_scheduler.state.typical import Typical
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.statistics.typical_pods import Typical
+from topo_scheduler.state.topology.fabric import Path
 
 Bool = npt.NDArray[np.bool_]
 T = TypeVar("T")

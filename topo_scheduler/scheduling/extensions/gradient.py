@@ -11,10 +11,10 @@ import numpy as np
 
 from topo_scheduler.api.small_pods import FGD, FRAGMENTATION
 from topo_scheduler.scheduling.extensions.extension import WHOLE, Nodes, Request, Score
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.nodes import Int64
-from topo_scheduler.state.resources import CPU, GPU
-from topo_scheduler.state.typical import THRESHOLDS, Typical
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.resources import CPU, GPU
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.statistics.typical_pods import THRESHOLDS, Typical
 
 HUNDREDTHS: Final = WHOLE // 100
 """Converts the published score, which is in hundredths, to thousandths."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 
 from topo_scheduler.scheduling.extensions.extension import Bool, LeafSeats, Leaves, Nodes, Plugin
-from topo_scheduler.state.nodes import UNKNOWN, Int64
+from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 
 if TYPE_CHECKING:
     from topo_scheduler.api.objects import Taint

@@ -37,8 +37,8 @@ from topo_scheduler.scheduling.extensions.readonly import ReadOnlyNodes, read_on
 from topo_scheduler.scheduling.extensions.scores import SCORES
 from topo_scheduler.scheduling.extensions.strategies import STRATEGIES
 from topo_scheduler.scheduling.rules.filters import FILTERS
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.pods.classes import PodClass
 
 T = TypeVar("T")
 A = TypeVar("A", bound=np.generic)

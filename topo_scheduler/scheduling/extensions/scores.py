@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from topo_scheduler.scheduling.extensions.extension import Leaves, Request, Score
-from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.nodes.node_table import Int64
 
 
 def alignment(leaves: Leaves, request: Request) -> Int64:

@@ -12,7 +12,7 @@ import numpy as np
 
 from topo_scheduler.api.annotations import PlacementStrategy as Name
 from topo_scheduler.scheduling.extensions.extension import LeafSeats, Prefers, Strategy
-from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.nodes.node_table import Int64
 
 
 @cache

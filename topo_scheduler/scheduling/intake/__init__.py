@@ -1,1 +1,4 @@
-"""From the API server's pods to workloads: which pods belong together, and what each of them requests."""
+"""From the API server's pods to workloads: which pods belong together, and what each of them requests.
+
+Imported by: `cli`, `recording`, `runtime`, `scheduling`, `simulation`.
+"""

@@ -27,15 +27,15 @@ from topo_scheduler.scheduling.intake.pending import PendingPods, Siblings, Told
 from topo_scheduler.scheduling.intake.rereading import Rereading
 from topo_scheduler.scheduling.intake.understand import Lineage, Understood, seconds, understand, waits_since
 from topo_scheduler.scheduling.intake.unread import Unread
-from topo_scheduler.scheduling.placing.second_tree import seen_fabric
+from topo_scheduler.scheduling.placing.model.second_tree import seen_fabric
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.constraints import profile_of
 from topo_scheduler.state.decision import Decision
-from topo_scheduler.state.groups import GroupKey, PodGroup, Serving
-from topo_scheduler.state.ledger import LedgerEntry
-from topo_scheduler.state.trimming import trimmed
-from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads, size_of
+from topo_scheduler.state.ledger.ledger import LedgerEntry
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.constraints import profile_of
+from topo_scheduler.state.pods.pod_groups import GroupKey, PodGroup, Serving
+from topo_scheduler.state.pods.trimming import trimmed
+from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads, size_of
 
 Resolve = Callable[[Pod], Lineage | None]
 """Returns a pod's owners, or None until all of them are known."""

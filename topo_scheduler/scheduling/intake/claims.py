@@ -11,10 +11,10 @@ from topo_scheduler.api.annotations import CHARGED_FRACTION, CHARGED_GPUS, GPU_I
 from topo_scheduler.api.fractions import written_indexes, written_share
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.sharing import matches
-from topo_scheduler.state.ledger import LedgerEntry
-from topo_scheduler.state.nodes import NodeTable
-from topo_scheduler.state.requests import pod_amounts
-from topo_scheduler.state.resources import GPU, GPU_SHARE, KnownResources, NoColumnError, ResourceTable
+from topo_scheduler.state.ledger.ledger import LedgerEntry
+from topo_scheduler.state.nodes.node_table import NodeTable
+from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, KnownResources, NoColumnError, ResourceTable
+from topo_scheduler.state.pods.requests import pod_amounts
 
 _BY_ANNOTATION = (GPU, GPU_SHARE)
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from topo_scheduler.api.annotations import GPU_COUNT, GPU_FRACTION
-from topo_scheduler.api.words import few_of
-from topo_scheduler.state.resources import Amounts, ResourceTable
+from topo_scheduler.api.text import few_of
+from topo_scheduler.state.nodes.resources import Amounts, ResourceTable
 
 _PERMISSION = "ask an administrator to add the namespace to gpusByAnnotation.namespaces of the TopologySchedulerConfig"
 

@@ -34,8 +34,8 @@ from topo_scheduler.api.groups import (
 )
 from topo_scheduler.api.objects import Job, OwnerReference, Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.api.words import quoted
-from topo_scheduler.state.groups import GroupKey, Groups, PodGroup, Serving
+from topo_scheduler.api.text import quoted
+from topo_scheduler.state.pods.pod_groups import GroupKey, Groups, PodGroup, Serving
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _BELOW_JOBSET: Final = ("Pod", "Job")

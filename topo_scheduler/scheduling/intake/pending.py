@@ -9,7 +9,7 @@ from typing import Final
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import PendingPodsSettings as Limits
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.state.trimming import memory_bytes
+from topo_scheduler.state.pods.trimming import memory_bytes
 
 _NUMBER: Final = re.compile(r"\d+")
 

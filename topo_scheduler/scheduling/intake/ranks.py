@@ -24,7 +24,7 @@ from topo_scheduler.api.groups import (
     VOLCANO_TASK,
 )
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.state.workloads import Member, Stage, Workload
+from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 
 Series = tuple[int, str]
 _NOWHERE: Final[Series] = (0, "")

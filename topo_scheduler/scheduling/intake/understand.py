@@ -14,27 +14,27 @@ from topo_scheduler.api.annotations import (
     read_annotations,
     unknown_annotations,
 )
-from topo_scheduler.api.moments import seconds_of
 from topo_scheduler.api.objects import Job, Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.sharing import matches
-from topo_scheduler.api.words import clipped
+from topo_scheduler.api.text import clipped
+from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.gpu_annotations import devices_of, not_permitted, reserved_only
 from topo_scheduler.scheduling.intake.groups import find_group
 from topo_scheduler.scheduling.intake.ranks import place_in_series
-from topo_scheduler.scheduling.placing.segments import segment_of
-from topo_scheduler.state.classes import PodClass, pod_class, unsupported
-from topo_scheduler.state.constraints import constraints_of, wishes_of
-from topo_scheduler.state.groups import Groups
-from topo_scheduler.state.occupants import deadline_of, expected_run, limit
-from topo_scheduler.state.pod_caps import excess
-from topo_scheduler.state.requests import pod_amounts
-from topo_scheduler.state.resources import GPU, GPU_SHARE, ResourceTable, as_amounts
-from topo_scheduler.state.runs import run_of
-from topo_scheduler.state.selectors import SelectorError
-from topo_scheduler.state.workloads import Member, Workload
+from topo_scheduler.scheduling.placing.model.segments import segment_of
+from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, ResourceTable, as_amounts
+from topo_scheduler.state.pods.caps import excess
+from topo_scheduler.state.pods.classes import PodClass, pod_class, unsupported
+from topo_scheduler.state.pods.constraints import constraints_of, wishes_of
+from topo_scheduler.state.pods.pod_groups import Groups
+from topo_scheduler.state.pods.requests import pod_amounts
+from topo_scheduler.state.pods.selectors import SelectorError
+from topo_scheduler.state.pods.victim_info import deadline_of, expected_run, limit
+from topo_scheduler.state.pods.workloads import Member, Workload
+from topo_scheduler.state.statistics.run_times import run_of
 
 _BUILT_IN: Final = Extensions()
 MOST_PROBLEM_CHARACTERS: Final = 2_000

@@ -1,1 +1,4 @@
-"""The fewest pods whose move makes room for a workload."""
+"""The fewest pods whose move makes room for a workload.
+
+Imported by: `recovery`, `scheduling`.
+"""

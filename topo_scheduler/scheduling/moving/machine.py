@@ -12,26 +12,26 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
+from topo_scheduler.api.text import few_for, few_of
 from topo_scheduler.api.waiting import RepairSpec
-from topo_scheduler.api.words import few_for, few_of
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Backoff
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.moving.plan import MovePlan, plan_moves, unbroken
-from topo_scheduler.scheduling.parts import More, Parts, always, whole
-from topo_scheduler.scheduling.placing.ask import PlacementQuery
 from topo_scheduler.scheduling.placing.levels import wish_of
-from topo_scheduler.scheduling.placing.segments import has_segments
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
+from topo_scheduler.scheduling.placing.model.segments import has_segments
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.preemption.victims import PART, Candidate, Candidates, collecting
-from topo_scheduler.scheduling.queueing.standing import least_of
+from topo_scheduler.scheduling.queueing.queue_keys import least_of
+from topo_scheduler.scheduling.time_slicing import More, Parts, always, whole
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.budgets import DisruptionLimit
-from topo_scheduler.state.crossing import crossed
-from topo_scheduler.state.occupants import Occupant
-from topo_scheduler.state.residents import Profile
-from topo_scheduler.state.resources import Amounts
-from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads
+from topo_scheduler.state.nodes.resources import Amounts
+from topo_scheduler.state.pods.disruption_budgets import DisruptionLimit
+from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.victim_info import Occupant
+from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
+from topo_scheduler.state.topology.topology_merge import crossed
 
 MIN_PAUSE_SECONDS: Final = 10.0
 """Seconds between two searches at least."""

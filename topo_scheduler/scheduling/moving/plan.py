@@ -19,19 +19,19 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.clearing import Clearing
 from topo_scheduler.scheduling.preemption.reprieve import by_trial
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, SHUT, WHOLE, Candidate, Candidates, VictimGang
-from topo_scheduler.scheduling.rules.neighbours import looks_around
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.nodes import Int64
-from topo_scheduler.state.occupants import Occupant
-from topo_scheduler.state.residents import Profile
-from topo_scheduler.state.resources import GPU
+from topo_scheduler.scheduling.rules.interpod_filters import looks_around
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.victim_info import Occupant
+from topo_scheduler.state.topology.fabric import Layout
 
 EXHAUSTIVE_CANDIDATES: Final = 10
 """Candidates up to which the search tries every set of them."""

@@ -1,1 +1,4 @@
-"""Placement of workloads: the size rule, scores, choice of nodes, and validation before a placement is assumed."""
+"""Placement of workloads: the size rule, scores, choice of nodes, and validation before a placement is assumed.
+
+Imported by: `recording`, `recovery`, `scheduling`, `simulation`.
+"""

@@ -11,18 +11,18 @@ from typing import Final
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.durations import format_duration
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
-from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.second_tree import (
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
+from topo_scheduler.scheduling.placing.model.second_tree import (
     convert_outcome,
     convert_query,
     layout_with_levels,
     layout_without_cut,
     seen_fabric,
 )
-from topo_scheduler.state.crossing import crossed
-from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.workloads import Member, Workload
+from topo_scheduler.scheduling.placing.planner import Planner
+from topo_scheduler.state.pods.workloads import Member, Workload
+from topo_scheduler.state.topology.fabric import Layout
+from topo_scheduler.state.topology.topology_merge import crossed
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,14 @@ segment. Then the planner uses narrower queries that keep each segment together 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from topo_scheduler.scheduling.placing.ask import NO_SEGMENTS, Placement, PlacementFailure, PlacementQuery, SpreadLimits
-from topo_scheduler.state.fabric import Layout
+from topo_scheduler.scheduling.placing.model.placement_query import (
+    NO_SEGMENTS,
+    Placement,
+    PlacementFailure,
+    PlacementQuery,
+    SpreadLimits,
+)
+from topo_scheduler.state.topology.fabric import Layout
 
 
 def breaks_bounds(query: PlacementQuery, layout: Layout, placement: Placement) -> bool:

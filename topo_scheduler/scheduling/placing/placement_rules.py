@@ -12,14 +12,21 @@ from dataclasses import replace
 import numpy as np
 
 from topo_scheduler.scheduling.extensions.extension import Demand, Gang
-from topo_scheduler.scheduling.placing import mixed, tied
-from topo_scheduler.scheduling.placing.ask import ANYWHERE, Placement, PlacementFailure, PlacementQuery, SpreadLimits
-from topo_scheduler.scheduling.placing.second_tree import convert_outcome, convert_query, layout_with_levels
-from topo_scheduler.scheduling.placing.segments import seen_by
-from topo_scheduler.scheduling.placing.site import PlanningContext
-from topo_scheduler.state.crossing import depth_in
+from topo_scheduler.scheduling.placing.constrained import constrained_gang
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.heterogeneous import heterogeneous_gang
+from topo_scheduler.scheduling.placing.model.placement_query import (
+    ANYWHERE,
+    Placement,
+    PlacementFailure,
+    PlacementQuery,
+    SpreadLimits,
+)
+from topo_scheduler.scheduling.placing.model.second_tree import convert_outcome, convert_query, layout_with_levels
+from topo_scheduler.scheduling.placing.model.segments import seen_by
 from topo_scheduler.state.decision import SizeRule
-from topo_scheduler.state.fabric import Layout
+from topo_scheduler.state.topology.fabric import Layout
+from topo_scheduler.state.topology.topology_merge import depth_in
 
 Plan = Callable[[PlacementQuery, Layout, float], Placement | PlacementFailure]
 """Finds the best placement within the bounds of a query."""
@@ -145,13 +152,13 @@ def _needed(context: PlanningContext, query: PlacementQuery, layout: Layout) -> 
     """Return the nodes and leaves that a gang needs by the size rule alone; without a rule, one node per pod."""
     layout = seen_by(query, layout)
     query = replace(query, within=min(query.within, layout.depth))
-    if tied.is_tied(query.groups):
-        rule = tied.rule_of(context, query, layout)
+    if constrained_gang.is_tied(query.groups):
+        rule = constrained_gang.rule_of(context, query, layout)
     elif query.segments.parts:
-        rule = mixed.rule_of(context, query, layout)
+        rule = heterogeneous_gang.rule_of(context, query, layout)
     else:
         rule, _ = context.rule(context.views_for(query), query, layout)
     nodes, leaves = (rule.nodes, rule.leaves) if rule is not None else (query.total, len(layout.paths))
-    if len(query.groups) > 1 and not tied.is_tied(query.groups):
-        nodes = mixed.fewest_nodes(context, query, layout)
+    if len(query.groups) > 1 and not constrained_gang.is_tied(query.groups):
+        nodes = heterogeneous_gang.fewest_nodes(context, query, layout)
     return nodes, leaves

@@ -8,24 +8,30 @@ from dataclasses import replace
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.alone import gpu_share_error, plan_alone
-from topo_scheduler.scheduling.placing.ask import NO_SEGMENTS, Placement, PlacementFailure, PlacementQuery, SpreadLimits
-from topo_scheduler.scheduling.placing.bandwidth import plan_within_links
-from topo_scheduler.scheduling.placing.choice import best_window
-from topo_scheduler.scheduling.placing.mixed import plan_mixed
-from topo_scheduler.scheduling.placing.one_domain import in_one_domain
+from topo_scheduler.scheduling.placing.checks.bandwidth_limits import plan_within_links
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied, plan_tied
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import plan_mixed
+from topo_scheduler.scheduling.placing.heterogeneous.segment_replacement import plan_uneven_segment_repair
+from topo_scheduler.scheduling.placing.model.placement_query import (
+    NO_SEGMENTS,
+    Placement,
+    PlacementFailure,
+    PlacementQuery,
+    SpreadLimits,
+)
+from topo_scheduler.scheduling.placing.model.second_tree import network_leaves_of
+from topo_scheduler.scheduling.placing.model.segments import in_one_piece, segment_error
+from topo_scheduler.scheduling.placing.model.size_rule import make_rule, too_large, too_large_within
 from topo_scheduler.scheduling.placing.outer_segments import breaks_bounds, narrower_asks, rule_outside
-from topo_scheduler.scheduling.placing.parts_repair import plan_uneven_segment_repair
 from topo_scheduler.scheduling.placing.placement_rules import plan_with_rules
-from topo_scheduler.scheduling.placing.repair import plan_repair
-from topo_scheduler.scheduling.placing.seats import seat
-from topo_scheduler.scheduling.placing.second_tree import network_leaves_of
-from topo_scheduler.scheduling.placing.segment_repair import plan_segment_repair
-from topo_scheduler.scheduling.placing.segments import in_one_piece, segment_error
-from topo_scheduler.scheduling.placing.site import PlanningContext
-from topo_scheduler.scheduling.placing.size_rule import make_rule, too_large, too_large_within
-from topo_scheduler.scheduling.placing.tied import is_tied, plan_tied
-from topo_scheduler.state.fabric import Layout
+from topo_scheduler.scheduling.placing.single_pod import gpu_share_error, plan_alone
+from topo_scheduler.scheduling.placing.uniform.leaf_choice import best_window
+from topo_scheduler.scheduling.placing.uniform.node_assignment import seat
+from topo_scheduler.scheduling.placing.uniform.one_domain import in_one_domain
+from topo_scheduler.scheduling.placing.uniform.replacement import plan_repair
+from topo_scheduler.scheduling.placing.uniform.segment_replacement import plan_segment_repair
+from topo_scheduler.state.topology.fabric import Layout
 
 
 class Planner(PlanningContext):

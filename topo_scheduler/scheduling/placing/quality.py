@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from topo_scheduler.state.decision import Quality
-from topo_scheduler.state.fabric import Layout, Path
+from topo_scheduler.state.topology.fabric import Layout, Path
 
 
 def quality_of(layout: Layout, rows: Sequence[int]) -> Quality:

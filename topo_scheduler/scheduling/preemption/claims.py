@@ -20,8 +20,8 @@ from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.occupants import LONGEST_WAIT_SECONDS, Occupant
-from topo_scheduler.state.workloads import Member, Workload, Workloads
+from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, Occupant
+from topo_scheduler.state.pods.workloads import Member, Workload, Workloads
 
 SLACK_SECONDS: Final = 30.0
 """Seconds beyond their grace period after which victims count as stuck."""

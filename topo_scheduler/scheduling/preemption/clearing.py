@@ -7,16 +7,16 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import PlacementQuery
+from topo_scheduler.scheduling.placing.model.class_views import ClassView
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.views import ClassView
 from topo_scheduler.scheduling.preemption.regions import Bool, Region, regions_for
 from topo_scheduler.scheduling.preemption.shares import ReservationShares
 from topo_scheduler.scheduling.preemption.spreading import FOREVER, spread_cheapest
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, OPEN, SHUT, Candidates, Key
-from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.operation_budget import charge_rows
+from topo_scheduler.state.topology.fabric import Layout
 
 EXACT: Final = 10
 """Maximum number of candidates on a node for which every set of them is tried."""

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.objects import DisruptionBudget, Pod
-from topo_scheduler.api.words import few_for
+from topo_scheduler.api.text import few_for
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import FORGIVEN_SECONDS, Activity, explained, failure_of, pause_of
 from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
@@ -33,11 +33,11 @@ from topo_scheduler.scheduling.preemption.victims import Candidates, candidates_
 from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.budgets import Budgets
-from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
-from topo_scheduler.state.workloads import Member, Workload, Workloads
+from topo_scheduler.state.pods.disruption_budgets import Budgets
+from topo_scheduler.state.pods.workloads import Member, Workload, Workloads
+from topo_scheduler.state.topology.topology_merge import crossed
 
 LOOK_AGAIN: Final = 1.0
 """Seconds after which workloads that found no victims search again if something changed, doubled each time."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.constraints import profile_of
-from topo_scheduler.state.requests import pod_amounts
-from topo_scheduler.state.residents import Profile
-from topo_scheduler.state.resources import PODS, Amounts, as_amounts
+from topo_scheduler.state.nodes.resources import PODS, Amounts, as_amounts
+from topo_scheduler.state.pods.constraints import profile_of
+from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.requests import pod_amounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,15 +24,15 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.clearing import Clearing, VictimSet
 from topo_scheduler.scheduling.preemption.reprieve import by_trial
 from topo_scheduler.scheduling.preemption.shares import ReservationShare, ReservationShares
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, Key
-from topo_scheduler.scheduling.rules.neighbours import looks_around
-from topo_scheduler.state.fabric import Layout
+from topo_scheduler.scheduling.rules.interpod_filters import looks_around
+from topo_scheduler.state.topology.fabric import Layout
 
 TRIES: Final = 16
 """Maximum number of options of one level that are tried on the copy before the next level is opened."""

@@ -7,11 +7,11 @@ import numpy as np
 import numpy.typing as npt
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.placing.ask import PlacementQuery, SizeRuleLimits
-from topo_scheduler.scheduling.placing.segments import seen_by
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery, SizeRuleLimits
+from topo_scheduler.scheduling.placing.model.segments import seen_by
 from topo_scheduler.state.decision import SizeRule
-from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.topology.fabric import Layout
 
 Bool = npt.NDArray[np.bool_]
 

@@ -6,14 +6,14 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import PlacementQuery
-from topo_scheduler.scheduling.placing.tied import is_tied
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.preemption.clearing import VictimSet
 from topo_scheduler.scheduling.preemption.regions import regions_for
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, OPEN, Candidates
-from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.topology.fabric import Layout
 
 MOST_TRIALS: Final = 200
 """Maximum number of calls to the planner for one level of priority."""

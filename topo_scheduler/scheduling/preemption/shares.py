@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.scheduling.preemption.victims import Candidate
-from topo_scheduler.state.nodes import Int64
-from topo_scheduler.state.resources import Amounts
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.resources import Amounts
 
 MOST_ALONE: Final = 4
 """Maximum number of reservations of one node that are checked one by one. Any others are only checked together."""

@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import SizeRuleLimits
+from topo_scheduler.scheduling.placing.model.placement_query import SizeRuleLimits
 from topo_scheduler.scheduling.preemption.regions import Region
-from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.operation_budget import charge_bytes, charge_rows
 
 FOREVER: Final = 1 << 62

@@ -7,17 +7,17 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.shares import ReservationShares
 from topo_scheduler.scheduling.preemption.victims import Candidate
-from topo_scheduler.state.changes import ChangeLog
-from topo_scheduler.state.charges import charges_of
-from topo_scheduler.state.crossing import crossed
 from topo_scheduler.state.decision import SizeRule
-from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.links import GangKey, Links
-from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.nodes.change_log import ChangeLog
+from topo_scheduler.state.nodes.charges import charges_of
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.topology.fabric import Layout
+from topo_scheduler.state.topology.links import GangKey, Links
+from topo_scheduler.state.topology.topology_merge import crossed
 
 PART: Final = 1024
 """Pods that leave or return in one step."""

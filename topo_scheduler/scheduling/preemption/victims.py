@@ -7,17 +7,17 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.parts import whole
 from topo_scheduler.scheduling.rules.filters import Bool
+from topo_scheduler.scheduling.time_slicing import whole
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.budgets import Budgets, DisruptionLimit
-from topo_scheduler.state.charges import charges_of
-from topo_scheduler.state.groups import Disruption
-from topo_scheduler.state.nodes import Int64
-from topo_scheduler.state.occupants import LONGEST_WAIT_SECONDS, Occupant
-from topo_scheduler.state.residents import Profile
-from topo_scheduler.state.resources import GPU, Amounts, amount_in
-from topo_scheduler.state.workloads import Stage, Workload, Workloads
+from topo_scheduler.state.nodes.charges import charges_of
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.resources import GPU, Amounts, amount_in
+from topo_scheduler.state.pods.disruption_budgets import Budgets, DisruptionLimit
+from topo_scheduler.state.pods.pod_groups import Disruption
+from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, Occupant
+from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
 
 MOST_SECONDS: Final = 2**30
 """Maximum GPU-seconds that count for one pod, so that their sums fit in 64 bits."""

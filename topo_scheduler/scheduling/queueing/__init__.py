@@ -1,1 +1,4 @@
-"""Whose turn it is: the queue, fair shares and quotas, and what wakes those that wait."""
+"""The queue: order, fair shares, quotas, and the events after which pending workloads are tried again.
+
+Imported by: `cli`, `recovery`, `scheduling`, `simulation`.
+"""

@@ -8,7 +8,7 @@ of its pods do not exist yet, and the engine tries it again when more appear. No
 import heapq
 from enum import StrEnum
 
-from topo_scheduler.scheduling.queueing.turns import FairnessLimits, HeldShares, Order, Turns
+from topo_scheduler.scheduling.queueing.fair_queue import FairnessLimits, HeldShares, Order, Turns
 
 
 class Place(StrEnum):

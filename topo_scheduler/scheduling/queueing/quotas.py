@@ -15,12 +15,12 @@ from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.sharing import GPUS, Quota, matches
 from topo_scheduler.scheduling.rules.domains import NamedDomains
 from topo_scheduler.scheduling.rules.filters import Bool
-from topo_scheduler.state.accounts import Accounts
-from topo_scheduler.state.classes import NO_LIMIT, Cap, PodClass
-from topo_scheduler.state.devices import WHOLE
-from topo_scheduler.state.ledger import Ledger
-from topo_scheduler.state.nodes import NodeTable
-from topo_scheduler.state.resources import CPU, GPU, GPU_SHARE, MEMORY, Amounts, ResourceTable
+from topo_scheduler.state.ledger.ledger import Ledger
+from topo_scheduler.state.ledger.namespace_usage import Accounts
+from topo_scheduler.state.nodes.gpu_shares import WHOLE
+from topo_scheduler.state.nodes.node_table import NodeTable
+from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, MEMORY, Amounts, ResourceTable
+from topo_scheduler.state.pods.classes import NO_LIMIT, Cap, PodClass
 
 Group = tuple[PodClass, int]
 """A class and its number of pods."""

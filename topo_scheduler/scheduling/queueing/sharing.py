@@ -6,12 +6,12 @@ from dataclasses import replace
 from topo_scheduler.api.config import TopologySpec
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.sharing import DomainAccess, matches
-from topo_scheduler.scheduling.placing.tied import is_tied
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
 from topo_scheduler.scheduling.queueing.quotas import Group, Quotas
 from topo_scheduler.scheduling.rules.domains import NamedDomains
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.classes import Cap, PodClass
-from topo_scheduler.state.workloads import Member
+from topo_scheduler.state.pods.classes import Cap, PodClass
+from topo_scheduler.state.pods.workloads import Member
 
 
 class Sharing:

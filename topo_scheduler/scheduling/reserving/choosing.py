@@ -15,14 +15,14 @@ from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.preemption.machine import Preempting
-from topo_scheduler.scheduling.queueing.standing import lacking, least_of
+from topo_scheduler.scheduling.queueing.queue_keys import lacking, least_of
 from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
 from topo_scheduler.scheduling.reserving.outlook import Endings, reservation_of
 from topo_scheduler.scheduling.reserving.plan import CountingPlanner, plan_reservation
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.crossing import crossed
-from topo_scheduler.state.resources import GPU
-from topo_scheduler.state.workloads import Member, Stage, Workload
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.pods.workloads import Member, Stage, Workload
+from topo_scheduler.state.topology.topology_merge import crossed
 
 MOST_STALE: Final = 3
 """Maximum number of plans for one answer, if the results are no longer possible."""

@@ -11,10 +11,10 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.ledger import LedgerEntry
-from topo_scheduler.state.resources import GPU
-from topo_scheduler.state.runs import SHARE, RunKey, likeness_of
-from topo_scheduler.state.workloads import Member, Stage, Workload, Workloads, size_of
+from topo_scheduler.state.ledger.ledger import LedgerEntry
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads, size_of
+from topo_scheduler.state.statistics.run_times import SHARE, RunKey, likeness_of
 
 LATE: Final = 60.0
 """Minimum seconds that a pod which runs longer than expected is expected to continue."""

@@ -11,10 +11,10 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
-from topo_scheduler.scheduling.queueing.standing import needed_now
+from topo_scheduler.scheduling.queueing.queue_keys import needed_now
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.resources import GPU, Amounts
-from topo_scheduler.state.workloads import Stage, Workload
+from topo_scheduler.state.nodes.resources import GPU, Amounts
+from topo_scheduler.state.pods.workloads import Stage, Workload
 
 
 @dataclass(slots=True)

@@ -29,22 +29,22 @@ from typing import Final
 from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Backoff
-from topo_scheduler.scheduling.parts import More, Parts, always
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.placing.levels import next_loosening, wish_of
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
-from topo_scheduler.scheduling.queueing.standing import least_of, order_of
-from topo_scheduler.scheduling.queueing.turns import Order
+from topo_scheduler.scheduling.queueing.fair_queue import Order
+from topo_scheduler.scheduling.queueing.queue_keys import least_of, order_of
 from topo_scheduler.scheduling.reserving.choosing import Choosing, waits
 from topo_scheduler.scheduling.reserving.ends import LATE, Ends, Lasting
 from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
 from topo_scheduler.scheduling.reserving.outlook import Endings
-from topo_scheduler.scheduling.reserving.words import holds_what, kept_off
+from topo_scheduler.scheduling.reserving.reservation_messages import holds_what, kept_off
+from topo_scheduler.scheduling.time_slicing import More, Parts, always
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
-from topo_scheduler.state.resources import Amounts
-from topo_scheduler.state.workloads import Stage, Workload, Workloads
+from topo_scheduler.state.nodes.resources import Amounts
+from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
 
 PACE: Final = 2e-3
 """Seconds to the next check, for each pod that the last one examined."""

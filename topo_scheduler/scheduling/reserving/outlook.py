@@ -5,15 +5,15 @@ from collections.abc import Container, Generator, Sequence
 from math import inf
 from typing import Final
 
-from topo_scheduler.api.words import few_of
+from topo_scheduler.api.text import few_of
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidate
 from topo_scheduler.scheduling.reserving.ends import Ends
 from topo_scheduler.scheduling.reserving.holds import Reservation
 from topo_scheduler.scheduling.reserving.plan import Ending, Prospect
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.occupants import GRACE, Occupant
-from topo_scheduler.state.resources import Amounts
-from topo_scheduler.state.workloads import Member, Workload, Workloads
+from topo_scheduler.state.nodes.resources import Amounts
+from topo_scheduler.state.pods.victim_info import GRACE, Occupant
+from topo_scheduler.state.pods.workloads import Member, Workload, Workloads
 
 PART: Final = 512
 """Pods that are processed in one part."""

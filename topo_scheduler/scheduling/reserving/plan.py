@@ -19,15 +19,15 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementQuery
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.tied import is_tied
 from topo_scheduler.scheduling.preemption.regions import regions_for
 from topo_scheduler.scheduling.preemption.trial import DepartingPods, Trial, leaving_in_order
 from topo_scheduler.scheduling.preemption.victims import Candidate
-from topo_scheduler.scheduling.rules.neighbours import looks_around
-from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.resources import GPU, amount_in
+from topo_scheduler.scheduling.rules.interpod_filters import looks_around
+from topo_scheduler.state.nodes.resources import GPU, amount_in
+from topo_scheduler.state.topology.fabric import Layout
 
 MOST_TRIALS: Final = 64
 """Maximum number of calls to the planner for one plan; lower for a gang that is placed member by member."""

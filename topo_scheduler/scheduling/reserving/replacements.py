@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
-from topo_scheduler.state.resources import GPU, PODS, Amounts, amount_in
-from topo_scheduler.state.workloads import Member, Workload
+from topo_scheduler.state.nodes.resources import GPU, PODS, Amounts, amount_in
+from topo_scheduler.state.pods.workloads import Member, Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,4 @@
-"""Where a pod may go: the filters of Kubernetes, and what a pod would like of its node."""
+"""Feasible nodes of a pod: the filters of Kubernetes, and a pod's preferences for nodes.
+
+Imported by: `cli`, `recovery`, `scheduling`, `simulation`.
+"""

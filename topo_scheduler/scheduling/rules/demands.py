@@ -11,9 +11,9 @@ import numpy as np
 from topo_scheduler.api.objects import Taint, Toleration
 from topo_scheduler.api.selectors import NodeAffinity
 from topo_scheduler.scheduling.rules.filters import tolerated
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.nodes import AWAY, NodeTable
-from topo_scheduler.state.workloads import Member, Workload
+from topo_scheduler.state.nodes.node_table import AWAY, NodeTable
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.workloads import Member, Workload
 
 MOST_TAINTS: Final = 8
 """The most taints to examine, those of most nodes first."""

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from topo_scheduler.scheduling.rules.filters import Bool
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.fabric import Fabric
-from topo_scheduler.state.nodes import Int64, NodeTable
+from topo_scheduler.state.nodes.node_table import Int64, NodeTable
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.topology.fabric import Fabric
 
 
 class NamedDomains:

@@ -11,7 +11,7 @@ import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason, insufficient
 from topo_scheduler.scheduling.rules.filters import FILTERS, Bool
-from topo_scheduler.scheduling.rules.neighbours import (
+from topo_scheduler.scheduling.rules.interpod_filters import (
     NEIGHBOUR_FILTERS,
     ON_NODE,
     AssumedPods,
@@ -22,10 +22,10 @@ from topo_scheduler.scheduling.rules.neighbours import (
 )
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.scheduling.rules.volumes import LASTING, uses_volumes, volume_rejections
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.nodes import Int64
-from topo_scheduler.state.residents import Profile
-from topo_scheduler.state.resources import GPU, GPU_SHARE, Amounts
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, Amounts
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.pod_index import Profile
 
 OURS: Final = frozenset(
     {

@@ -17,10 +17,10 @@ from topo_scheduler.api.objects import Taint, Toleration
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
 from topo_scheduler.scheduling.extensions.extension import Filter, Nodes
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.nodes import UNKNOWN, Int64
+from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 from topo_scheduler.state.operation_budget import charge, charge_rows
-from topo_scheduler.state.selectors import SelectorError, as_int64, check_requirement
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.selectors import SelectorError, as_int64, check_requirement
 
 Bool = npt.NDArray[np.bool_]
 UNSCHEDULABLE_TAINT: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")

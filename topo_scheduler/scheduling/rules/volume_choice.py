@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim
-from topo_scheduler.scheduling.rules.neighbours import FilterContext
+from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError, within_limits
 from topo_scheduler.scheduling.rules.volume_reach import reaches, reaches_bound
 from topo_scheduler.scheduling.rules.volumes import (
@@ -19,10 +19,10 @@ from topo_scheduler.scheduling.rules.volumes import (
     claims_of,
     options_for,
 )
-from topo_scheduler.state.constraints import Constraints
-from topo_scheduler.state.nodes import Int64
-from topo_scheduler.state.residents import Profile
-from topo_scheduler.state.storage import (
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.pods.constraints import Constraints
+from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.storage.storage_objects import (
     READ_WRITE_ONCE_POD,
     SELECTED_NODE,
     ClaimKey,

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from topo_scheduler.scheduling.rules.filters import Bool
-from topo_scheduler.scheduling.rules.neighbours import AssumedPods, FilterContext
-from topo_scheduler.state.constraints import Constraints
-from topo_scheduler.state.migration import PROVISIONERS, handle_of, inline_handle
-from topo_scheduler.state.nodes import Int64
-from topo_scheduler.state.residents import Disk, PodVolumeClaim, Profile
-from topo_scheduler.state.storage import Storage, class_of_claim
+from topo_scheduler.scheduling.rules.interpod_filters import AssumedPods, FilterContext
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.pods.constraints import Constraints
+from topo_scheduler.state.pods.pod_index import Disk, PodVolumeClaim, Profile
+from topo_scheduler.state.storage.csi_translation import PROVISIONERS, handle_of, inline_handle
+from topo_scheduler.state.storage.storage_objects import Storage, class_of_claim
 
 
 class ClaimError(ValueError):

@@ -5,10 +5,10 @@ import numpy as np
 from topo_scheduler.api.selectors import NodeSelectorTerm
 from topo_scheduler.api.storage import PersistentVolume
 from topo_scheduler.scheduling.rules.filters import Bool, can_match, fields_well_formed, term_matches
-from topo_scheduler.scheduling.rules.neighbours import FilterContext
+from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
-from topo_scheduler.state.migration import MIGRATED, plugin_of, translated_terms
-from topo_scheduler.state.nodes import Int64
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.storage.csi_translation import MIGRATED, plugin_of, translated_terms
 
 
 def reached_rows(context: FilterContext, volume: PersistentVolume) -> Int64 | None:

@@ -1,6 +1,6 @@
 """Filters for claims and volumes, like the plugins of kube-scheduler 1.36 that the docstrings name.
 
-The in-tree volumes named in `topo_scheduler.state.migration` are translated to CSI.
+The in-tree volumes named in `topo_scheduler.state.storage.csi_translation` are translated to CSI.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,22 +13,17 @@ from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
 from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologyTerm
 from topo_scheduler.scheduling.rules.filters import Bool, term_matches
-from topo_scheduler.scheduling.rules.neighbours import AssumedPods, FilterContext
+from topo_scheduler.scheduling.rules.interpod_filters import AssumedPods, FilterContext
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError, within_limits
 from topo_scheduler.scheduling.rules.volume_reach import reached_rows, reaches_bound
-from topo_scheduler.state.classes import PodClass
-from topo_scheduler.state.constraints import Constraints
-from topo_scheduler.state.migration import (
-    BETA_REGION,
-    BETA_ZONE,
-    REGION,
-    ZONE,
-)
-from topo_scheduler.state.nodes import UNKNOWN, Int64
+from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 from topo_scheduler.state.operation_budget import charge, charge_rows
-from topo_scheduler.state.residents import PodVolumeClaim
-from topo_scheduler.state.selectors import EVERYTHING, SelectorError, compile_selector
-from topo_scheduler.state.storage import (
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.constraints import Constraints
+from topo_scheduler.state.pods.pod_index import PodVolumeClaim
+from topo_scheduler.state.pods.selectors import EVERYTHING, SelectorError, compile_selector
+from topo_scheduler.state.storage.csi_translation import BETA_REGION, BETA_ZONE, REGION, ZONE
+from topo_scheduler.state.storage.storage_objects import (
     READ_WRITE_ONCE_POD,
     WAIT_FOR_FIRST_CONSUMER,
     ClaimKey,

@@ -1,1 +1,4 @@
-"""The fabric as people and metrics see it."""
+"""The fabric for commands and metrics: domains, links, fragmentation, pending pods.
+
+Imported by: `cli`, `daemon`.
+"""

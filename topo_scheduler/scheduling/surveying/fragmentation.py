@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.accelerators import Accelerators
-from topo_scheduler.state.fabric import Layout, Path
-from topo_scheduler.state.nodes import UNKNOWN, Int64
-from topo_scheduler.state.resources import CPU, GPU, MEMORY, PODS
+from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
+from topo_scheduler.state.nodes.resources import CPU, GPU, MEMORY, PODS
+from topo_scheduler.state.topology.accelerators import Accelerators
+from topo_scheduler.state.topology.fabric import Layout, Path
 
 
 @dataclass(frozen=True, slots=True)

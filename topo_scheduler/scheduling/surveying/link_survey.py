@@ -7,8 +7,8 @@ import numpy as np
 
 from topo_scheduler.api.links import NODE
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.fabric import Path
-from topo_scheduler.state.nodes import UNKNOWN
+from topo_scheduler.state.nodes.node_table import UNKNOWN
+from topo_scheduler.state.topology.fabric import Path
 
 
 @dataclass(frozen=True, slots=True)

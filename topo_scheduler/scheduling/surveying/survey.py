@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.fabric import Layout, Path
-from topo_scheduler.state.nodes import Int64
-from topo_scheduler.state.resources import GPU
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.topology.fabric import Layout, Path
 
 
 @dataclass(frozen=True, slots=True)

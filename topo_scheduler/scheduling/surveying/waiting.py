@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from topo_scheduler.scheduling.queueing.queue import Place
-from topo_scheduler.state.accounts import WHOLE
-from topo_scheduler.state.workloads import Stage
+from topo_scheduler.state.ledger.namespace_usage import WHOLE
+from topo_scheduler.state.pods.workloads import Stage
 
 if TYPE_CHECKING:  # with it come the kernels
     from topo_scheduler.scheduling.engine import Engine

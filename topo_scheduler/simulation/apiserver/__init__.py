@@ -6,6 +6,8 @@
 Unknown fields are kept instead of dropped. Objects are validated only where a scheduler could notice. Server-side apply
 merges without field ownership. Custom resources are not validated against their schema and are served at once. There
 are no webhooks, no quotas, no aggregation and no TLS. Tokens do not expire. Protobuf is supported for a few kinds only.
+
+Imported by: `cli`, `simulation`.
 """
 
 from .deletion import DeleteOptions

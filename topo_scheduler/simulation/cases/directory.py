@@ -13,7 +13,7 @@ from topo_scheduler.api.labels import GPU_RESOURCES
 from topo_scheduler.api.objects import Container, DisruptionBudget, Job, Node, OwnerReference, PartialObject, Pod
 from topo_scheduler.api.process import API_VERSION
 from topo_scheduler.api.quantity import QuantityError
-from topo_scheduler.kube.resources import (
+from topo_scheduler.kube.connection.resources import (
     ATTACHMENTS,
     CLAIMS,
     CSI_CAPACITIES,
@@ -25,8 +25,8 @@ from topo_scheduler.kube.resources import (
 )
 from topo_scheduler.simulation.cases.documents import Document, convert
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase
-from topo_scheduler.state.groups import PodGroup, read_group
-from topo_scheduler.state.resources import ResourceTable
+from topo_scheduler.state.nodes.resources import ResourceTable
+from topo_scheduler.state.pods.pod_groups import PodGroup, read_group
 
 STORAGE_KINDS: Final[Mapping[str, Resource[Any]]] = {
     kind.kind: kind for kind in (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES, CSI_DRIVERS, CSI_CAPACITIES, ATTACHMENTS)

@@ -13,7 +13,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Final
 
-from topo_scheduler.simulation.cases.making import MIN_SECONDS, TracedJob
+from topo_scheduler.simulation.cases.object_factory import MIN_SECONDS, TracedJob
 from topo_scheduler.simulation.cases.tables import quoted, read_text, wrong
 
 FIELDS: Final = 7

@@ -15,13 +15,8 @@ from math import exp, log, sqrt
 from typing import Final
 
 from topo_scheduler.api.objects import Node
-from topo_scheduler.simulation.cases.making import (
-    Host,
-    TracedJob,
-    make_node,
-    take_host,
-)
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase
+from topo_scheduler.simulation.cases.object_factory import Host, TracedJob, make_node, take_host
 from topo_scheduler.simulation.cases.options import Options, duration, number, whole_number
 from topo_scheduler.simulation.cases.tables import quoted
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from topo_scheduler.api.objects import Node
-from topo_scheduler.simulation.cases.making import Host, make_node
 from topo_scheduler.simulation.cases.model import ClusterCase
+from topo_scheduler.simulation.cases.object_factory import Host, make_node
 from topo_scheduler.simulation.cases.tables import Row, quoted, read_rows
 
 COLUMNS: Final = ("ip", "DSW", "PSW", "ASW")

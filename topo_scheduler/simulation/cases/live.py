@@ -11,17 +11,17 @@ import msgspec
 from topo_scheduler.api.base import Base
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Job, ObjectMeta, PartialObject, Pod
-from topo_scheduler.kube.client import Client
-from topo_scheduler.kube.errors import ApiError, Forbidden, KubeError, Misconfigured, NotFound
-from topo_scheduler.kube.groups import served_groups
-from topo_scheduler.kube.listing import list_all
-from topo_scheduler.kube.resources import BUDGETS, NAMESPACES, NODES, OWNER_KINDS, PODS, Object, Resource
-from topo_scheduler.kube.storage import storage_sinks
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.errors import ApiError, Forbidden, KubeError, Misconfigured, NotFound
+from topo_scheduler.kube.connection.resources import BUDGETS, NAMESPACES, NODES, OWNER_KINDS, PODS, Object, Resource
+from topo_scheduler.kube.reading.listing import list_all
+from topo_scheduler.kube.reading.pod_groups import served_groups
+from topo_scheduler.kube.reading.storage import storage_sinks
 from topo_scheduler.simulation.cases.directory import known_owners
 from topo_scheduler.simulation.cases.documents import Document
 from topo_scheduler.simulation.cases.model import LIVE, Arrival, CaseError, ClusterCase
-from topo_scheduler.state.groups import PodGroup, read_group
-from topo_scheduler.state.storage import Storage
+from topo_scheduler.state.pods.pod_groups import PodGroup, read_group
+from topo_scheduler.state.storage.storage_objects import Storage
 
 T = TypeVar("T", bound=Object)
 log = logging.getLogger(__name__)

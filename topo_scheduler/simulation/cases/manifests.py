@@ -28,7 +28,7 @@ from topo_scheduler.simulation.cases.directory import (
 from topo_scheduler.simulation.cases.documents import Document, convert
 from topo_scheduler.simulation.cases.expanding import JOBSET, TABLES, Expander
 from topo_scheduler.simulation.cases.model import Arrival, WorkloadCase
-from topo_scheduler.state.groups import PodGroup
+from topo_scheduler.state.pods.pod_groups import PodGroup
 
 ARRIVES: Final = "simulate.topology.scheduler/arrives"
 """How long after the start a workload arrives: ``90s``, ``1h30m``, or ``0``."""

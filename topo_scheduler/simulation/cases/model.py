@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from topo_scheduler.api.config import TopologySpec
 from topo_scheduler.api.objects import DisruptionBudget, Job, Node, PartialObject, Pod
-from topo_scheduler.state.groups import PodGroup
+from topo_scheduler.state.pods.pod_groups import PodGroup
 
 LIVE: Final = "live"
 """The name on the command line of a live cluster, and of its pending pods as a workload."""
@@ -25,8 +25,8 @@ class ClusterCase:
 
     ``pods`` are the pods that run there already. ``owners`` are the controllers of any pods of the case, by uid.
     ``topology`` describes the levels and links; None means the configuration of the policy applies.
-    ``storage`` maps the plural of each kind that `kube.storage` watches to its objects. ``priority_classes`` are JSON
-    objects, for manifests that name one.
+    ``storage`` maps the plural of each kind that `kube.reading.storage` watches to its objects.
+    ``priority_classes`` are JSON objects, for manifests that name one.
     """
 
     name: str

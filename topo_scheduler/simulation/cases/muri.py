@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from topo_scheduler.simulation.cases.making import MIN_SECONDS, TracedJob
+from topo_scheduler.simulation.cases.object_factory import MIN_SECONDS, TracedJob
 from topo_scheduler.simulation.cases.tables import quoted, read_rows
 
 COLUMNS: Final = ("job_id", "num_gpu", "submit_time", "duration")

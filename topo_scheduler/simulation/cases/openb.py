@@ -16,8 +16,8 @@ from topo_scheduler.api.fractions import WHOLE
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import Node, Quantity
 from topo_scheduler.api.quantity import MAX_VALUE
-from topo_scheduler.simulation.cases.making import GPU, LEVELS, Host, is_share, make_node, make_pod, seconds_of
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase, WorkloadCase
+from topo_scheduler.simulation.cases.object_factory import GPU, LEVELS, Host, is_share, make_node, make_pod, seconds_of
 from topo_scheduler.simulation.cases.tables import Row, read_rows
 
 NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")

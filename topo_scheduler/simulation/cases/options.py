@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from topo_scheduler.api.durations import DurationError, parse_duration
-from topo_scheduler.api.words import did_you_mean, few_of
+from topo_scheduler.api.text import did_you_mean, few_of
 from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.cases.tables import quoted
 

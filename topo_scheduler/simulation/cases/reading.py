@@ -17,13 +17,13 @@ from topo_scheduler.simulation.cases import gavel, generated, lingjun, muri, ope
 from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_milli, node_milli, pod_milli
 from topo_scheduler.simulation.cases.directory import read_objects
 from topo_scheduler.simulation.cases.documents import SUFFIXES, Document, read_documents, read_folder
-from topo_scheduler.simulation.cases.making import TracedJob, make_arrival, take_host
 from topo_scheduler.simulation.cases.model import LIVE, Arrival, CaseError, ClusterCase, WorkloadCase
+from topo_scheduler.simulation.cases.object_factory import TracedJob, make_arrival, take_host
 from topo_scheduler.simulation.cases.options import Options, number, one_of, split_generator, split_path, whole_number
 from topo_scheduler.simulation.cases.recorded import is_record, read_record
 from topo_scheduler.simulation.cases.tables import header_of, quoted, read_text, wrong
 from topo_scheduler.simulation.cases.transforms import enlarge, first_arrivals, limit_gpus, repeat, with_load
-from topo_scheduler.state.resources import ResourceTable
+from topo_scheduler.state.nodes.resources import ResourceTable
 
 _MAX_OPTION: Final = 1_000_000
 LONGEST_SECONDS: Final = 1000 * 365 * 86_400

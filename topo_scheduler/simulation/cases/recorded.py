@@ -20,10 +20,10 @@ from topo_scheduler.recording.calls import decode_arguments
 from topo_scheduler.recording.lines import TERM, Header, RecordedOwner, RecordLine, decode_lineage
 from topo_scheduler.recording.reading import read_segments
 from topo_scheduler.simulation.cases.directory import gang_of, known_owners
-from topo_scheduler.simulation.cases.making import seconds_of
 from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCase, WorkloadCase
+from topo_scheduler.simulation.cases.object_factory import seconds_of
 from topo_scheduler.simulation.cases.tables import wrong
-from topo_scheduler.state.groups import PodGroup
+from topo_scheduler.state.pods.pod_groups import PodGroup
 
 _REPLAYED_CALLS: Final = frozenset(
     (

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from topo_scheduler.api.words import clipped, did_you_mean
+from topo_scheduler.api.text import clipped, did_you_mean
 from topo_scheduler.simulation.cases.model import CaseError
 
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,15}(?:\.0*)?", re.ASCII)

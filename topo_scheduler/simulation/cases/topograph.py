@@ -22,8 +22,8 @@ from typing import Any, Final
 import yaml
 
 from topo_scheduler.simulation.cases.documents import Document, composed
-from topo_scheduler.simulation.cases.making import Host, make_node
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase
+from topo_scheduler.simulation.cases.object_factory import Host, make_node
 from topo_scheduler.simulation.cases.tables import quoted, wrong
 
 TIER: Final = "fabric.topograph.run/tier-"

@@ -16,8 +16,8 @@ from topo_scheduler.api.labels import GPU_RESOURCES
 from topo_scheduler.api.objects import Job, ObjectMeta, OwnerReference, PartialObject, Pod
 from topo_scheduler.api.quantity import parse_exact
 from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_milli, node_milli, pod_milli
-from topo_scheduler.simulation.cases.making import make_job, shape
 from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCase, WorkloadCase
+from topo_scheduler.simulation.cases.object_factory import make_job, shape
 
 _MILLI: Final = 1000
 

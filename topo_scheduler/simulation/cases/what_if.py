@@ -17,8 +17,8 @@ from topo_scheduler.api.labels import GPU_RESOURCES, network_families
 from topo_scheduler.api.objects import Node, ObjectMeta
 from topo_scheduler.api.process import FabricSettings
 from topo_scheduler.simulation.cases.documents import SUFFIXES, read_documents, read_folder
-from topo_scheduler.simulation.cases.making import HOSTNAME
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase, WorkloadCase
+from topo_scheduler.simulation.cases.object_factory import HOSTNAME
 from topo_scheduler.simulation.cases.options import names
 from topo_scheduler.simulation.cases.tables import quoted
 from topo_scheduler.simulation.cases.transforms import merge_workloads

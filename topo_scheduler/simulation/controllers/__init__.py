@@ -4,6 +4,8 @@
 
     async with controllers(server.store):
         ...
+
+Imported by: `simulation`.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Final
 from topo_scheduler.simulation.apiserver import APIError, Key, ObjectVersion, Store, StoreEvent
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.apiserver.objects import Json, controller_of
-from topo_scheduler.simulation.tending import Tending
+from topo_scheduler.simulation.reconcile_loop import Tending
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 1.0

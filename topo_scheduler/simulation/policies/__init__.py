@@ -1,1 +1,4 @@
-"""The compared policies: this scheduler, and baselines that share its queue, filters and resource accounting."""
+"""The compared policies: this scheduler, and baselines that share its queue, filters and resource accounting.
+
+Imported by: `cli`, `simulation`.
+"""

@@ -34,8 +34,8 @@ from topo_scheduler.scheduling.intake.arrivals import Resolve
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.policies.placing import RULES, BaselinePlanner, BaselineRule
-from topo_scheduler.state.groups import PodGroup
-from topo_scheduler.state.typical import Popular
+from topo_scheduler.state.pods.pod_groups import PodGroup
+from topo_scheduler.state.statistics.typical_pods import Popular
 
 TOPO: Final = "topo"
 BLIND_GANG: Final = "blind-gang"

@@ -15,21 +15,21 @@ import numpy as np
 
 from topo_scheduler.kernels.fit import fit_rows
 from topo_scheduler.scheduling.extensions.extension import Request, Score
-from topo_scheduler.scheduling.placing.ask import Placement, PlacementFailure, PlacementQuery
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.model.class_views import ClassView
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
+from topo_scheduler.scheduling.placing.model.policy import Policy
 from topo_scheduler.scheduling.placing.planner import Planner
-from topo_scheduler.scheduling.placing.policy import Policy
-from topo_scheduler.scheduling.placing.site import PlanningContext
-from topo_scheduler.scheduling.placing.tied import is_tied
-from topo_scheduler.scheduling.placing.views import ClassView
-from topo_scheduler.scheduling.rules.neighbours import FilterContext
+from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.simulation.policies import scores
-from topo_scheduler.state.classes import PodClass
 from topo_scheduler.state.decision import ScoreParts, SizeRule
-from topo_scheduler.state.fabric import Layout
-from topo_scheduler.state.history import History
-from topo_scheduler.state.natural import natural_key
-from topo_scheduler.state.nodes import Int64
-from topo_scheduler.state.typical import Popular, Typical
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.statistics.placement_outcomes import History
+from topo_scheduler.state.statistics.typical_pods import Popular, Typical
+from topo_scheduler.state.topology.fabric import Layout
+from topo_scheduler.state.topology.natural_sort import natural_key
 
 _NO_SCORE: Final = -(1 << 62)
 

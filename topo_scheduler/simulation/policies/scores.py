@@ -11,9 +11,9 @@ import numpy as np
 
 from topo_scheduler.scheduling.extensions.extension import Bool, Request
 from topo_scheduler.scheduling.extensions.gradient import published_kernels
-from topo_scheduler.state.nodes import Int64
-from topo_scheduler.state.resources import CPU, GPU, MEMORY
-from topo_scheduler.state.typical import THRESHOLDS
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.resources import CPU, GPU, MEMORY
+from topo_scheduler.state.statistics.typical_pods import THRESHOLDS
 
 WHOLE_GPU: Final = 1000
 BEST_SCORE: Final = 100

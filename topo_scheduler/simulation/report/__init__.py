@@ -1,1 +1,4 @@
-"""``report.html``: the charts of a simulation, in one file made from a result and its placements."""
+"""``report.html``: the charts of a simulation, in one file made from a result and its placements.
+
+Imported by: `simulation.results`.
+"""

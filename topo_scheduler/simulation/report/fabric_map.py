@@ -12,7 +12,7 @@ import numpy as np
 
 from topo_scheduler.api.fractions import WHOLE
 from topo_scheduler.simulation.virtual.history import RunHistory, Stay
-from topo_scheduler.state.natural import natural_key
+from topo_scheduler.state.topology.natural_sort import natural_key
 
 FRAMES: Final = 401
 MAX_ROWS: Final = 120_000

@@ -1,1 +1,4 @@
-"""Results of runs: figures, comparison tables, and files."""
+"""Results of runs: figures, comparison tables, and files.
+
+Imported by: `cli`, `simulation`.
+"""

@@ -9,7 +9,7 @@ from topo_scheduler.scheduling.intake.pending import worded
 from topo_scheduler.simulation.results.model import Assumptions, Slowdown, Span, Wait
 from topo_scheduler.simulation.slowdown import Assumed, Slow
 from topo_scheduler.simulation.virtual.history import BEFORE, RunHistory, WorkloadOutcome
-from topo_scheduler.state.fabric import Path
+from topo_scheduler.state.topology.fabric import Path
 
 ALL: Final = "all"
 MAX_REASONS: Final = 10

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-from topo_scheduler.state.fabric import Path
+from topo_scheduler.state.topology.fabric import Path
 
 BEFORE: Final = -1
 """Job index of pods that ran before the first arrival."""

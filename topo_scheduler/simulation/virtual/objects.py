@@ -8,7 +8,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from topo_scheduler.api.objects import Job, PartialObject, Pod, PodStatus
-from topo_scheduler.kube.times import micro_time
+from topo_scheduler.kube.connection.times import micro_time
 from topo_scheduler.scheduling.instructions import Bind
 from topo_scheduler.scheduling.intake.understand import Lineage
 

@@ -19,7 +19,7 @@ from topo_scheduler.api.fractions import written_indexes
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.kube.storage import storage_sinks
+from topo_scheduler.kube.reading.storage import storage_sinks
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import (
     Bind,
@@ -34,7 +34,7 @@ from topo_scheduler.scheduling.instructions import (
     PrepareVolumes,
     RecordDecision,
 )
-from topo_scheduler.scheduling.queueing.standing import least_of
+from topo_scheduler.scheduling.queueing.queue_keys import least_of
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase
 from topo_scheduler.simulation.virtual.history import BEFORE, RunHistory, Stay, WorkloadOutcome
 from topo_scheduler.simulation.virtual.objects import (
@@ -46,10 +46,10 @@ from topo_scheduler.simulation.virtual.objects import (
     terminating_pod,
 )
 from topo_scheduler.state.decision import Verdict
-from topo_scheduler.state.fabric import Fabric
-from topo_scheduler.state.groups import PodGroup, Serving
-from topo_scheduler.state.resources import GPU, GPU_SHARE
-from topo_scheduler.state.workloads import Stage
+from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE
+from topo_scheduler.state.pods.pod_groups import PodGroup, Serving
+from topo_scheduler.state.pods.workloads import Stage
+from topo_scheduler.state.topology.fabric import Fabric
 
 IDLE_TIMEOUT_SECONDS: Final = 86_400.0
 """Virtual seconds without any change after which the run ends; pending workloads then count as never started."""

@@ -1,0 +1,66 @@
+"""Each package says what lives there and who imports it; what it says is what the code does."""
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2] / "topo_scheduler"
+PACKAGES = {
+    path.parent.relative_to(ROOT.parent).as_posix().replace("/", "."): path for path in ROOT.rglob("__init__.py")
+}
+SAYS = re.compile(r"^Imported by: (.+?)\.$", re.MULTILINE | re.DOTALL)
+
+
+def _package_of(module: str) -> str:
+    return module if module in PACKAGES else module.rpartition(".")[0]
+
+
+def _imported(path: Path, module: str) -> set[str]:
+    """Return the packages of this project that a file imports."""
+    found: set[str] = set()
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) + "." if node.level else ""
+            source = (above + (node.module or "")).rstrip(".")
+            found.update(
+                f"{source}.{alias.name}" if f"{source}.{alias.name}" in PACKAGES else source for alias in node.names
+            )
+    return {_package_of(name) for name in found if name.split(".")[0] == ROOT.name}
+
+
+def _importers() -> dict[str, set[str]]:
+    importers: dict[str, set[str]] = defaultdict(set)
+    for path in ROOT.rglob("*.py"):
+        module = path.relative_to(ROOT.parent).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
+        package = module if path.name == "__init__.py" else _package_of(module)
+        for imported in _imported(path, module) - {package}:
+            parts = imported.split(".")
+            for depth in range(1, len(parts) + 1):  # who imports a part imports the whole
+                importers[".".join(parts[:depth])].add(module if package == ROOT.name else package)
+    return importers
+
+
+IMPORTERS = _importers()
+
+
+@pytest.mark.parametrize("package", sorted(set(PACKAGES) - {ROOT.name}))
+def test_a_package_names_its_importers(package: str) -> None:
+    """Every importer is below a name of the list, and every name of the list stands for an importer."""
+    docstring = ast.get_docstring(ast.parse(PACKAGES[package].read_text())) or ""
+    says = SAYS.search(docstring)
+    assert says, f"{package}: the docstring lacks a line `Imported by: ...`"
+    named = {f"{ROOT.name}.{name}" for name in re.findall(r"`([\w.]+)`", says[1])}
+    actual = {name for name in IMPORTERS[package] if not f"{name}.".startswith(f"{package}.")}
+
+    def below(name: str, above: str) -> bool:
+        return f"{name}.".startswith(f"{above}.")
+
+    missing = {name for name in actual if not any(below(name, above) for above in named)}
+    stale = {above for above in named if not any(below(name, above) for name in actual)}
+    assert not missing and not stale, f"{package}: not in its list {sorted(missing)}; no importer below {sorted(stale)}"

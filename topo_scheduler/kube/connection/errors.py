@@ -1,0 +1,175 @@
+"""Errors of requests to the API server, and which of them are temporary.
+
+::
+
+    KubeError
+    ├── Misconfigured        kubeconfig or service account cannot be used
+    ├── Unreachable          no answer: refused, reset, timed out
+    ├── Fenced               not sent: this process may not write any more
+    ├── Withdrawn            not sent: the write is no longer correct
+    ├── Undecodable          an answer that is not the expected JSON
+    ├── TooLarge             an answer of more bytes than the caller accepts
+    └── ApiError             an answer that refuses the request
+        ├── Unauthorized     401
+        ├── Forbidden        403
+        ├── NotFound         404
+        ├── Conflict         409
+        ├── Gone             410, also as an ERROR event of a watch
+        ├── TooManyRequests  429
+        └── ServerError      5xx
+
+Only errors that some caller catches have their own class; the original error is always the cause. The message of an
+answer may come from a webhook and be megabytes long: the first `MOST_CHARACTERS` are kept.
+"""
+
+import random
+from collections.abc import Mapping
+from typing import Any, Final
+
+from topo_scheduler.api.objects import Status
+from topo_scheduler.api.printable import LONGEST_CHARACTERS
+from topo_scheduler.api.text import clipped
+
+MOST_CHARACTERS: Final = LONGEST_CHARACTERS
+"""Characters kept of an answer's message."""
+
+
+class KubeError(Exception):
+    """Any failure between this process and the API server."""
+
+
+class Misconfigured(KubeError):
+    """The kubeconfig or the service account cannot be used; waiting does not help."""
+
+
+class Unreachable(KubeError):
+    """No answer came. ``sent`` is False only if the request certainly never left."""
+
+    def __init__(self, message: str, *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class Fenced(KubeError):
+    """Nothing was sent: the lease of this process has ended, or is about to."""
+
+
+class Withdrawn(KubeError):
+    """Nothing was sent: the write is no longer correct, and the message gives the reason."""
+
+
+class Undecodable(KubeError):
+    """The answer is truncated, is not JSON, or is not of the expected type."""
+
+
+class TooLarge(KubeError):
+    """An answer has more bytes than the caller accepts; the client did not read the rest."""
+
+
+class ApiError(KubeError):
+    """The API server answered and refused the request."""
+
+    def __init__(
+        self,
+        status: int,
+        reason: str = "",
+        message: str = "",
+        retry_after: float | None = None,
+        *,
+        request: str = "",
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(status, reason, message)
+        self.status = status
+        self.reason = reason
+        self.message = message
+        self.retry_after = retry_after
+        self.request = request
+        self.details = details or {}
+
+    def __str__(self) -> str:
+        answer = f"{self.status} {self.reason}".rstrip()
+        return ": ".join(part for part in (self.request, answer, self.message) if part)
+
+
+class Unauthorized(ApiError):
+    """401: the server does not, or no longer, accept the credentials."""
+
+
+class Forbidden(ApiError):
+    """403: RBAC or admission refuses."""
+
+
+class NotFound(ApiError):
+    """404: no such object, or no such kind."""
+
+
+class Conflict(ApiError):
+    """409: the object exists, has changed, or is not the intended one."""
+
+
+class Gone(ApiError):
+    """410: the resourceVersion or the continue token is too old."""
+
+
+class TooManyRequests(ApiError):
+    """429: the server is busy, or a disruption budget is exhausted."""
+
+
+class ServerError(ApiError):
+    """5xx: the server failed; it is unknown whether it wrote anything."""
+
+
+_CLASSES: dict[int, type[ApiError]] = {
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    410: Gone,
+    429: TooManyRequests,
+}
+
+
+def api_error(status: Status, *, request: str = "", retry_after: float | None = None) -> ApiError:
+    """Return the error for a ``Status``, which is the body of an answer or the object of an ERROR event."""
+    kind = _CLASSES.get(status.code) or (ServerError if status.code >= 500 else ApiError)
+    if retry_after is None and status.details:
+        seconds = status.details.get("retryAfterSeconds")
+        retry_after = float(seconds) if isinstance(seconds, (int, float)) and seconds > 0 else None
+    message = clipped(status.message, MOST_CHARACTERS)
+    return kind(status.code, clipped(status.reason, 128), message, retry_after, request=request, details=status.details)
+
+
+# ---------------------------------------------------------------- retries
+
+
+def passes(error: BaseException) -> bool:
+    """Return whether the same request may succeed a little later."""
+    return isinstance(error, (TooManyRequests, ServerError, Unreachable, Unauthorized))
+
+
+def lacks_rights(error: BaseException) -> bool:
+    """Return whether RBAC, not admission, refused.
+
+    A server that has just started refuses until it has loaded its roles.
+    """
+    return isinstance(error, Forbidden) and 'User "' in error.message and " cannot " in error.message
+
+
+def namespace_terminating(error: BaseException) -> bool:
+    """Return whether nothing can be created in a namespace because it is being deleted."""
+    causes = error.details.get("causes") if isinstance(error, Forbidden) else None
+    return isinstance(causes, list) and any(
+        isinstance(cause, Mapping) and cause.get("reason") == "NamespaceTerminating" for cause in causes
+    )
+
+
+def pause(attempt: int, error: BaseException | None, first: float, longest: float) -> float:
+    """Return the seconds to wait after failure number ``attempt``.
+
+    The delay is random within a window that doubles from ``first`` to ``longest`` (full jitter). It is added to the
+    delay that the server requested.
+    """
+    asked = error.retry_after if isinstance(error, ApiError) else None
+    window = min(longest, first * 2 ** min(attempt - 1, 32))
+    return (asked or 0.0) + random.uniform(0.0, window)

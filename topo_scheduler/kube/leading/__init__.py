@@ -1,0 +1,4 @@
+"""Leader election by a Lease.
+
+Imported by: `daemon`.
+"""

@@ -1,0 +1,412 @@
+"""Leader election with fail-stop, by a Lease of coordination.k8s.io.
+
+A lease is not a fence: only the leader itself can stop its own requests after it has lost the lease. The guarantee
+here is therefore that a leader stops in time. Its right to lead ends, by its own clock, ``hold_seconds`` after it
+*sent* the last successful renewal. At that moment ``fence``, which every write checks right before its bytes leave,
+refuses, and the elector cancels the body.
+
+Other candidates count the lease duration from when they *saw* that renewal, which is later. ``hold_seconds`` is
+shorter than the lease duration by more than the clocks can drift apart. It is shorter by another ``flight_seconds``,
+in which the last write may still travel to the API server. The API server abandons that write at its deadline (see
+``fence``). When a candidate has observed a lease until it expired, every write of the last leader is therefore done,
+or will never be done. ``quiet_seconds()`` covers the remaining cases: it returns the seconds until this is true.
+
+The elector never compares the clocks of two machines. Another candidate's lease has expired when this process has
+seen no change of the record for the lease duration. Our own clock also counts the time for which the machine was
+suspended, where the system can report it.
+"""
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from topo_scheduler.kube.connection.client import Client, decode
+from topo_scheduler.kube.connection.errors import Conflict, KubeError, NotFound, Undecodable, passes
+from topo_scheduler.kube.connection.fence import CLOCK_DRIFT, FLIGHT_SECONDS, UNFENCED, Fence
+from topo_scheduler.kube.connection.resources import segment
+from topo_scheduler.kube.connection.retrying import retried
+from topo_scheduler.kube.connection.times import micro_time
+
+logger = logging.getLogger(__name__)
+
+FLIGHT_SHARE = 0.2
+"""Share of the lease duration for which writes may travel to the API server, up to ``FLIGHT_SECONDS``."""
+
+LOOK_SECONDS = 1.0
+"""Longest pause between two reads of the Lease by a standby, in seconds; it bounds the delay of a failover."""
+
+RUSH_SECONDS = 0.2
+"""Standbys try to take an expired lease at random moments within this many seconds, to avoid collisions."""
+
+RELEASED_SECONDS = 1
+"""Lease duration, in seconds, that a leader writes when it releases the lease, as client-go does.
+
+An empty holder with another duration was written by hand: the leader may not have noticed yet.
+"""
+
+LONGEST_SECONDS = 3600.0
+"""Cap, in seconds, on the lease duration that another candidate wrote."""
+
+RELEASE_SECONDS = 5.0
+"""Seconds allowed for a release; a lease that is not released in time expires by itself."""
+
+LAST_MOMENT = 0.05
+"""Seconds before the end at which renewals stop and the elector cancels the body."""
+
+NEVER = float("-inf")
+
+
+class Lease(msgspec.Struct):
+    """A Lease as the server has it; one without a resourceVersion does not exist.
+
+    All fields are kept as received, since a PUT must not lose what other clients wrote.
+    """
+
+    metadata: dict[str, Any] = {}
+    spec: dict[str, Any] = {}
+
+    @property
+    def holder(self) -> str:
+        """The identity of the holder; empty if there is none."""
+        return self.spec.get("holderIdentity") or ""
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """Its annotations."""
+        return self.metadata.get("annotations") or {}
+
+    @property
+    def version(self) -> str:
+        """Its resourceVersion."""
+        return self.metadata.get("resourceVersion") or ""
+
+
+_lease = msgspec.json.Decoder(Lease)
+_encode = msgspec.json.Encoder().encode
+
+
+def boot_time() -> float:
+    """Return the seconds of a monotonic clock that also counts machine suspension, where the system has one."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+class LeaderElector:
+    """Contends for one Lease. ``identity`` must be unique to this process, not only to this pod."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        name: str,
+        identity: str,
+        *,
+        lease_duration: float = 15.0,
+        renew_deadline: float = 10.0,
+        retry_period: float = 2.0,
+        clock: Callable[[], float] = boot_time,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        if not lease_duration > renew_deadline > retry_period * 1.2 > 0:
+            raise ValueError("leader election needs leaseDuration > renewDeadline > 1.2 x retryPeriod > 0")
+        self.identity = identity
+        self.leader = ""
+        """The leader as last seen; empty if there is none."""
+        self.transitions = 0
+        self.found_none = False
+        """Whether there was no Lease when it was taken: this is the first leader, or the Lease was deleted."""
+        flight_seconds = min(FLIGHT_SECONDS, lease_duration * FLIGHT_SHARE)
+        self.hold_seconds = min(renew_deadline, (lease_duration - flight_seconds) * (1 - CLOCK_DRIFT))
+        self.fence = Fence(
+            self.left,
+            reserve=min(retry_period, self.hold_seconds / 4),
+            flight_seconds=flight_seconds,
+            clock=clock,
+        )
+        """Checks this lease before each write."""
+        self._client = client.fenced(UNFENCED)  # the Lease protects other writes, and itself by its resourceVersion
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases"
+        self._path = f"{self._collection}/{segment(name)}"
+        self._names = {"name": name, "namespace": namespace}
+        self._duration = lease_duration
+        self._retry_period = retry_period
+        self._request_seconds = renew_deadline / 3
+        self._clock = clock
+        self._wall = wall
+        self._until = NEVER
+        self._ended = NEVER  # when our last right to lead ended, at the latest
+        self._quiet_at = NEVER
+        self._current: Lease | None = None  # as our last write left it; None if the server's state is unknown
+        self._notes: dict[str, str] = {}  # annotations that each renewal writes
+        self._observed: Lease | None = None  # another candidate's lease …
+        self._observed_at = NEVER  # … and since when it has not changed
+
+    def left(self) -> float:
+        """Seconds for which this process may still act as the leader; 0 or less if it may not."""
+        return self._until - self._clock()
+
+    def holds(self) -> bool:
+        """Return whether this process may act as the leader at this moment."""
+        return self.left() > 0
+
+    def note(self, name: str, text: str) -> None:
+        """Write an annotation on the Lease with each renewal, so that the next leader finds it."""
+        self._notes[name] = text
+
+    def noted(self, name: str) -> str:
+        """Return an annotation of the Lease that we hold, as an earlier leader may have left it; empty for none."""
+        text = self._current.annotations.get(name, "") if self._current is not None else ""
+        return text if isinstance(text, str) else ""
+
+    def quiet_seconds(self) -> float:
+        """Return the seconds until no write of an earlier leader can take effect any more; 0 or less if none can now.
+
+        The result is also 0 or less if the earlier leader released the lease, or this process observed it until it
+        expired. If this process was the leader, the time ends ``flight_seconds`` after its last right to lead. If
+        there was no Lease, the time is one lease duration. Such a Lease may have been deleted under a leader, which
+        notices only at its next renewal.
+        """
+        return self._quiet_at - self._clock()
+
+    async def run(self, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run ``body`` while leading, again each time the lease is won; return when it returns.
+
+        On loss of the lease, the elector cancels the body and contends again once the body has ended. If the body
+        ends by itself, or ``run`` is cancelled, the elector renews the lease until the body has ended. Then it
+        releases the lease.
+        """
+        while True:
+            await self._acquire()
+            logger.info("leading as %s, transition %d", self.identity, self.transitions)
+            if await self._lead(body):
+                return
+            logger.warning("not leading any more, %s is; contending again", self.leader or "nobody known")
+
+    # ------------------------------------------------------------ leading
+
+    async def _lead(self, body: Callable[[], Coroutine[Any, Any, None]]) -> bool:
+        """Return whether the body ended by itself; False if the lease was lost."""
+        work = asyncio.create_task(body(), name="leader")
+        keeper = asyncio.create_task(self._keep(), name="lease")
+        interrupted = await _wait(work, keeper)
+        ended = work.done()
+        work.cancel()
+        interrupted |= await _wait(work)
+        interrupted |= await self._settle()
+        held, self._until = self.holds(), NEVER
+        keeper.cancel()
+        interrupted |= await _wait(keeper)
+        if held:
+            await self._release()
+        for task in (keeper, work):
+            if not task.cancelled():
+                task.result()
+        if interrupted:
+            raise asyncio.CancelledError
+        return ended
+
+    async def _settle(self) -> bool:
+        """Hold the lease until no write of ours can take effect any more; return whether we were cancelled meanwhile.
+
+        If cancelled, the elector does not release the lease: other candidates wait until it expires.
+        """
+        try:
+            await asyncio.sleep(max(0.0, min(self.fence.unsettled_seconds(), self.left())))
+        except asyncio.CancelledError:
+            self._until = NEVER
+            return True
+        return False
+
+    async def _keep(self) -> None:
+        """Renew in time; return when the lease is lost, or may be."""
+        while (began := self._clock()) < self._until - LAST_MOMENT:
+            try:
+                if not await self._renew():
+                    self._until = NEVER
+                    return
+            except KubeError as error:
+                logger.warning("lease not renewed, %.1f s left: %s", self._until - self._clock(), error)
+            pause = began + self._retry_period - self._clock()
+            await asyncio.sleep(max(LAST_MOMENT, min(pause, self._until - LAST_MOMENT - self._clock())))
+        self._until = NEVER
+        logger.warning("lease not renewed within %g s", self.hold_seconds)
+
+    async def _renew(self) -> bool:
+        """Return False if another candidate leads.
+
+        Raises:
+            KubeError: it is unknown who holds the lease.
+        """
+        for _ in range(3):
+            # A conflict can result from our own last renewal, whose answer was lost: read the Lease, then repeat.
+            current = self._current or await self._read()
+            if current.holder != self.identity and current.version:
+                self.leader = current.holder
+                return False
+            try:
+                await self._hold(current)
+                return True
+            except (Conflict, NotFound) as error:
+                logger.debug("lease changed meanwhile: %s", error)
+        raise Undecodable(f"the lease {self._path} changes faster than it can be renewed")
+
+    async def _release(self) -> None:
+        """Release the lease at once. No write may be in progress any more."""
+        try:
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await retried(self._give_up, seconds=RELEASE_SECONDS, passing=_passes)
+            logger.info("lease released")
+        except (KubeError, TimeoutError) as error:
+            logger.warning("lease not released, it expires in %g s: %s", self._duration, error or "no answer")
+
+    async def _give_up(self) -> None:
+        current = self._current or await self._read()
+        if current.holder == self.identity:
+            await self._write(current, {"holderIdentity": "", "leaseDurationSeconds": RELEASED_SECONDS})
+            self.leader = ""
+
+    # ------------------------------------------------------------ contending
+
+    async def _acquire(self) -> None:
+        self._current = None
+        complaint = ""
+        claimed = False
+        while True:
+            try:
+                current = await self._read()
+                if self._is_free(current):
+                    if current.holder != self.identity or not claimed:
+                        self._look_back(current)
+                    claimed = True
+                    await self._hold(current)
+                    if self.holds():
+                        self._observed = None
+                        return
+            except Conflict:
+                logger.debug("another candidate was faster")
+            except KubeError as error:
+                if str(error) != complaint:
+                    complaint = str(error)
+                    logger.warning("cannot contend for the lease: %s", error)
+            await asyncio.sleep(self._pause())
+
+    def _look_back(self, current: Lease) -> None:
+        """Compute until when writes of an earlier leader may take effect, for a lease that we are about to take."""
+        now = self._clock()
+        self.found_none = not current.version
+        self._quiet_at = self._ended + self.fence.flight_seconds
+        if self.found_none:
+            self._quiet_at = max(self._quiet_at, now + self._duration)
+
+    def _pause(self) -> float:
+        """Return the seconds until the next read of the lease: often, and right at its expiry."""
+        pause = min(LOOK_SECONDS, self._retry_period) * random.uniform(0.5, 1.0)
+        runs_out = self._runs_out() - self._clock()
+        return runs_out + random.uniform(0.0, RUSH_SECONDS) if 0 < runs_out < pause else pause
+
+    def _runs_out(self) -> float:
+        """Return when another candidate's lease expires, by our clock; in the past where there is none."""
+        if self._observed is None:
+            return NEVER
+        written = float(self._observed.spec.get("leaseDurationSeconds") or 0)
+        return self._observed_at + max(self._duration, min(written, LONGEST_SECONDS))
+
+    def _may_be_held(self, current: Lease) -> bool:
+        """Return whether another candidate may hold the lease.
+
+        It may if the lease names it, or if the name was removed without a release.
+        """
+        if current.holder:
+            return current.holder != self.identity
+        return bool(current.version) and current.spec.get("leaseDurationSeconds") != RELEASED_SECONDS
+
+    def _is_free(self, current: Lease) -> bool:
+        """Return whether the lease can be taken: it is free, ours, or another's that we observed until it expired."""
+        now = self._clock()
+        if self._may_be_held(current):
+            # By version, not by renewTime: the holder's clock may stand still.
+            if self._observed is None or self._observed.version != current.version:
+                self._observed, self._observed_at = current, now
+                self.leader = current.holder
+                if not current.holder:
+                    logger.warning("the lease names no holder, but was not released: waiting until it runs out")
+        elif current.version:
+            self._observed = None  # released by its holder
+        # A deleted lease proves nothing: its holder may not have noticed yet.
+        return now >= self._runs_out()
+
+    # ------------------------------------------------------------ the record
+
+    async def _read(self) -> Lease:
+        try:
+            answer = await self._client.request("GET", self._path, timeout=self._patience())
+        except NotFound:
+            return Lease(metadata=dict(self._names))
+        return decode(_lease, answer)
+
+    async def _hold(self, current: Lease) -> None:
+        """Claim or renew the lease.
+
+        It is ours from the moment the request was sent, so that no other clock measures a longer tenure.
+        """
+        spec: dict[str, Any] = {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": math.ceil(self._duration),
+        }
+        if current.holder != self.identity:
+            spec["acquireTime"] = micro_time(self._wall())
+            spec["leaseTransitions"] = (current.spec.get("leaseTransitions") or 0) + bool(current.version)
+        sent = self._clock()
+        written = await self._write(current, spec)
+        self._until = self._ended = sent + self.hold_seconds
+        self.leader = self.identity
+        self.transitions = written.spec.get("leaseTransitions") or 0
+
+    async def _write(self, current: Lease, spec: dict[str, Any]) -> Lease:
+        """Compare and set; raises ``Conflict`` or ``NotFound`` if the lease no longer equals ``current``."""
+        self._current = None
+        metadata = {key: value for key, value in current.metadata.items() if key != "managedFields"}
+        if self._notes:
+            metadata["annotations"] = {**current.annotations, **self._notes}
+        lease = {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": metadata,
+            "spec": {**current.spec, **spec, "renewTime": micro_time(self._wall())},
+        }
+        method, path = ("PUT", self._path) if current.version else ("POST", self._collection)
+        answer = await self._client.request(method, path, body=_encode(lease), timeout=self._patience())
+        self._current = decode(_lease, answer)
+        return self._current
+
+    def _patience(self) -> float:
+        """Return the seconds for one request: while leading, not beyond the time left to lead."""
+        left = self._until - self._clock()
+        return min(self._request_seconds, left) if left > 0 else self._request_seconds
+
+
+async def _wait(*tasks: asyncio.Task[None]) -> bool:
+    """Wait until one task has ended; return whether we were cancelled meanwhile.
+
+    With several tasks, a cancellation ends the wait. A single task is already cancelled, so the elector waits for
+    its end in any case. No task may be running when the lease is released.
+    """
+    interrupted = False
+    while not any(task.done() for task in tasks):
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            interrupted = True
+            if len(tasks) > 1:
+                break
+    return interrupted
+
+
+def _passes(error: BaseException) -> bool:
+    return passes(error) or isinstance(error, (Conflict, Undecodable))

@@ -1,0 +1,97 @@
+"""Ask the API server which kinds it serves and which version it is."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from weakref import WeakValueDictionary
+
+from topo_scheduler.api.objects import PartialObject
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.resources import Resource, group_version_path
+from topo_scheduler.kube.connection.served import served_kinds, served_versions
+
+logger = logging.getLogger(__name__)
+
+KEPT_SECONDS = 600.0
+"""How long, in seconds, the cached kinds of a group are valid."""
+
+MISSING_SECONDS = 60.0
+"""Seconds after which discovery requests a missing kind again: its CRD may have been created."""
+
+LIST_SECONDS = 10.0
+"""How long, in seconds, the list of served groups and versions is valid for a group or version that it lacks."""
+
+CORE = "v1"
+"""The only version of the core group, which has no name."""
+
+
+class Discovery:
+    """Finds the resource of a kind, metadata only, and caches the result.
+
+    One request lists all groups and versions, so groups and versions that pods invent cost no request each.
+    """
+
+    def __init__(self, client: Client, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._clock = clock
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._versions: frozenset[str] = frozenset()
+        self._listed = float("-inf")
+        self._groups: dict[str, tuple[float, dict[str, Resource[PartialObject]]]] = {}
+
+    async def find(self, api_version: str, kind: str) -> Resource[PartialObject] | None:
+        """Return the resource, or None if no version of its group serves that kind.
+
+        References outlive versions: an object created with one version can be read with another version that is
+        still served.
+
+        Raises:
+            ValueError: ``api_version`` is not a valid apiVersion.
+            KubeError: the request failed.
+        """
+        group_version_path(api_version)
+        served = api_version == CORE or await self._is_served(api_version)
+        if served and (found := await self._find(api_version, kind)) is not None:
+            return found
+        group = api_version.rpartition("/")[0]
+        others = sorted(one for one in self._versions - {api_version} if one.rpartition("/")[0] == group)
+        for other in others:
+            if (found := await self._find(other, kind)) is not None:
+                return found
+        return None
+
+    async def _find(self, api_version: str, kind: str) -> Resource[PartialObject] | None:
+        # One lock per group and version: a group whose server hangs must not delay the others.
+        async with self._locks.setdefault(api_version, asyncio.Lock()):
+            learnt, kinds = self._groups.get(api_version, (float("-inf"), {}))
+            age = self._clock() - learnt
+            if age > KEPT_SECONDS or (kind not in kinds and age > MISSING_SECONDS):
+                kinds = await self._ask(api_version)
+                self._groups[api_version] = (self._clock(), kinds)
+        return kinds.get(kind)
+
+    def forget(self, api_version: str) -> None:
+        """Drop the cached kinds of a group and version, because one of them is no longer served."""
+        self._groups.pop(api_version, None)
+        self._versions -= {api_version}
+        self._listed = float("-inf")
+
+    async def _is_served(self, api_version: str) -> bool:
+        async with self._locks.setdefault("", asyncio.Lock()):
+            if api_version not in self._versions and self._clock() - self._listed >= LIST_SECONDS:
+                groups = await served_versions(self._client)
+                self._versions = frozenset(f"{group}/{version}" for group in groups for version in groups[group])
+                self._listed = self._clock()
+                self._groups = {name: kinds for name, kinds in self._groups.items() if name in {*self._versions, CORE}}
+        return api_version in self._versions
+
+    async def _ask(self, api_version: str) -> dict[str, Resource[PartialObject]]:
+        group, slash, version = api_version.rpartition("/")
+        return {
+            served.kind: Resource(
+                group if slash else "", version, served.name, served.kind, PartialObject, served.namespaced, True
+            )
+            for served in await served_kinds(self._client, api_version)
+            if "/" not in served.name and "get" in served.verbs
+        }

@@ -1,0 +1,136 @@
+"""Read one owner of any kind from the API server.
+
+"Does not exist" is an answer only if the server gave it. It is one of: 404 for the object, another uid under the
+name, a kind that is not served, or 403, which is also logged. Every other failure is no answer and raises, for
+example 503 of an aggregated API.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from topo_scheduler.api.objects import OwnerReference
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.errors import Forbidden, NotFound, Undecodable, lacks_rights, passes
+from topo_scheduler.kube.connection.resources import Object, Resource
+from topo_scheduler.kube.connection.retrying import retried
+from topo_scheduler.kube.reading.decoding import Codec
+from topo_scheduler.kube.reading.discovery import Discovery
+from topo_scheduler.kube.reading.halting import halted, with_spec
+from topo_scheduler.kube.reading.owner_chains import Absent, ChainLink, described, group_kind, owner_of
+
+logger = logging.getLogger(__name__)
+
+RIGHTS_SECONDS = 10.0
+"""Seconds of retries after the first refusal by RBAC of a kind: a server that has just started has no roles yet."""
+
+TIMEOUT_SECONDS = 10.0
+ATTEMPTS = 4
+
+MOST_REPORTED = 1_024
+"""Most kinds for which the reader logs the missing permission."""
+
+
+class OwnerReader:
+    """Reads owners by one GET each. ``kinds`` are known without discovery."""
+
+    def __init__(
+        self, client: Client, kinds: Sequence[Resource[Any]], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._client = client
+        self._discovery = Discovery(client, clock=clock)
+        self._kinds = {(kind.group, kind.kind): kind for kind in kinds}
+        self._codecs: dict[Resource[Any], Codec[Any]] = {}
+        self._reported: set[str] = set()
+
+    def knows(self, reference: OwnerReference) -> bool:
+        """Return whether a reference points to one of the kinds that are known without discovery."""
+        return group_kind(reference) in self._kinds
+
+    async def read(
+        self, namespace: str, reference: OwnerReference, *, attempts: int = ATTEMPTS, halts: bool = False
+    ) -> ChainLink | Absent:
+        """Return the owner that a reference from this namespace leads to, or why there is none.
+
+        With ``halts`` the reader also checks whether the owner is scaled to 0 or suspended.
+
+        Raises:
+            KubeError: no answer after ``attempts`` attempts.
+        """
+        resource: Resource[Any] | None = self._kinds.get(group_kind(reference))
+        try:
+            resource = resource or await self._discovery.find(reference.api_version, reference.kind)
+            if resource is None:
+                return _unserved(reference)
+            if halts:
+                resource = with_spec(resource) or resource
+            if resource.namespaced and not namespace:
+                return Absent(f"{described(reference)} is in a namespace, its dependent is not")
+            return await self._allowed(resource, namespace, reference, attempts)
+        except NotFound as error:
+            return await self._not_found(reference, error)
+        except Forbidden as error:
+            return self._forbidden(reference, resource, error)
+        except ValueError as error:  # the reference does not name anything
+            return Absent(f"{described(reference)}: {error}")
+
+    async def _not_found(self, reference: OwnerReference, error: NotFound) -> Absent:
+        """Distinguish a missing object from a kind that is no longer served: only the former's 404 names the object."""
+        if not error.details.get("name") and not self.knows(reference):
+            self._discovery.forget(reference.api_version)
+            if await self._discovery.find(reference.api_version, reference.kind) is None:
+                return _unserved(reference)
+        return Absent(f"{described(reference)} does not exist", gone=True)
+
+    async def _allowed(
+        self, resource: Resource[Any], namespace: str, reference: OwnerReference, attempts: int
+    ) -> ChainLink | Absent:
+        """Get the owner; retries the first refusal by RBAC of a kind for a while before accepting it."""
+        return await retried(
+            lambda: self._get(resource, namespace, reference, attempts),
+            seconds=RIGHTS_SECONDS,
+            longest=2.0,
+            passing=lambda error: lacks_rights(error) and resource.described not in self._reported,
+        )
+
+    async def _get(
+        self, resource: Resource[Any], namespace: str, reference: OwnerReference, attempts: int
+    ) -> ChainLink | Absent:
+        path = resource.path(namespace, reference.name)
+        codec = self._codecs.setdefault(resource, Codec(resource))
+
+        async def get() -> Object:
+            accept = resource.accept(listing=False)
+            found: Object = codec.one(await self._client.request("GET", path, accept=accept, timeout=TIMEOUT_SECONDS))
+            return found
+
+        try:
+            found = await retried(get, attempts=attempts, longest=5.0, passing=_passes)
+        except Undecodable as error:
+            if not isinstance(error.__cause__, msgspec.ValidationError):
+                raise
+            logger.error("%s in namespace %s is left out: %s", described(reference), namespace, error)
+            return Absent(f"{described(reference)} does not decode: {error}")
+        if found.metadata.uid != reference.uid:
+            return Absent(f"{described(reference)} was deleted, and another of this name was created", gone=True)
+        return replace(owner_of(resource, found), halted=halted(resource, found))
+
+    def _forbidden(self, reference: OwnerReference, resource: Resource[Any] | None, error: Forbidden) -> Absent:
+        what = resource.described if resource else reference.api_version
+        reason = f"{described(reference)} cannot be read: grant the verb get on {what} ({error.message})"
+        if what not in self._reported and len(self._reported) < MOST_REPORTED:
+            self._reported.add(what)
+            logger.warning("%s; its annotations are not seen", reason)
+        return Absent(reason, forbidden=True)
+
+
+def _unserved(reference: OwnerReference) -> Absent:
+    return Absent(f"{described(reference)}: {reference.api_version} has no such kind", unserved=True)
+
+
+def _passes(error: BaseException) -> bool:
+    return passes(error) or isinstance(error, Undecodable)

@@ -1,0 +1,145 @@
+"""Check whether the bearer of a token may read a path that is not a resource, such as ``/metrics``.
+
+The API server answers both questions. A TokenReview returns the token's user, and a SubjectAccessReview returns
+whether that user may read the path. The reviewer caches answers for a while and bounds concurrent reviews. Clients
+with made-up tokens therefore cost the API server almost nothing.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.errors import KubeError, Undecodable
+from topo_scheduler.kube.connection.fence import UNFENCED
+
+log = logging.getLogger(__name__)
+
+TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"
+ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+ALLOWED_SECONDS: Final = 60.0
+"""How long, in seconds, an approval is cached: a revoked token keeps working this long."""
+REFUSED_SECONDS: Final = 10.0
+"""How long, in seconds, a refusal is cached: a granted role takes effect after this time."""
+REMEMBERED_TOKENS: Final = 256
+"""Cached answers; the oldest are dropped first."""
+REVIEWS_IN_FLIGHT: Final = 4
+"""Concurrent reviews; further tokens get `Access.UNKNOWN` at once."""
+TIMEOUT_SECONDS: Final = 5.0
+"""Timeout of one review, in seconds."""
+
+
+T = TypeVar("T")
+
+
+class Access(Enum):
+    """The API server's answer about a token."""
+
+    ALLOWED = "allowed"
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
+    UNKNOWN = "unknown"
+    """No answer came, or too many reviews are in flight: the caller may retry."""
+
+
+class _User(msgspec.Struct):
+    username: str = ""
+    uid: str = ""
+    groups: list[str] = []
+    extra: dict[str, list[str]] = {}
+
+
+class _TokenStatus(msgspec.Struct):
+    authenticated: bool = False
+    user: _User = msgspec.field(default_factory=_User)
+
+
+class _AccessStatus(msgspec.Struct):
+    allowed: bool = False
+    denied: bool = False
+
+
+class _TokenReview(msgspec.Struct):
+    status: _TokenStatus
+
+
+class _AccessReview(msgspec.Struct):
+    status: _AccessStatus
+
+
+class TokenReviewer:
+    """Asks the API server about tokens.
+
+    Args:
+        client: of the API server; both replicas ask, so no lease is needed.
+        path: the path to check for read access.
+        clock: seconds.
+    """
+
+    def __init__(self, client: Client, path: str = "/metrics", clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client.fenced(UNFENCED)
+        self._path = path
+        self._clock = clock
+        self._known: OrderedDict[bytes, tuple[Access, float]] = OrderedDict()
+        self._in_flight = 0
+        self._complained = False
+
+    async def access(self, token: str) -> Access:
+        """Return whether the bearer of a token may read the path."""
+        # The token itself is not kept in memory.
+        key = hashlib.sha256(token.encode()).digest()
+        known = self._known.get(key)
+        if known is not None and known[1] > self._clock():
+            return known[0]
+        if self._in_flight >= REVIEWS_IN_FLIGHT:
+            return Access.UNKNOWN
+        self._in_flight += 1
+        try:
+            async with asyncio.timeout(2 * TIMEOUT_SECONDS):
+                found = await self._review(token)
+        except (KubeError, TimeoutError) as error:
+            if not self._complained:
+                log.warning("requests for %s are refused, as their tokens could not be reviewed: %s", self._path, error)
+            self._complained = True
+            return Access.UNKNOWN
+        finally:
+            self._in_flight -= 1
+        self._complained = False
+        seconds = ALLOWED_SECONDS if found is Access.ALLOWED else REFUSED_SECONDS
+        self._known[key] = found, self._clock() + seconds
+        self._known.move_to_end(key)
+        while len(self._known) > REMEMBERED_TOKENS:
+            self._known.popitem(last=False)
+        return found
+
+    async def _review(self, token: str) -> Access:
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+        review = await self._post(TOKEN_REVIEWS, body, _TokenReview)
+        user = review.status.user
+        if not review.status.authenticated or not user.username:
+            return Access.UNAUTHENTICATED
+        spec = {
+            "user": user.username,
+            "uid": user.uid,
+            "groups": user.groups,
+            "extra": user.extra,
+            "nonResourceAttributes": {"path": self._path, "verb": "get"},
+        }
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        answer = await self._post(ACCESS_REVIEWS, body, _AccessReview)
+        return Access.ALLOWED if answer.status.allowed and not answer.status.denied else Access.FORBIDDEN
+
+    async def _post(self, path: str, body: dict[str, Any], kind: type[T]) -> T:
+        answer = await self._client.request("POST", path, body=msgspec.json.encode(body), timeout=TIMEOUT_SECONDS)
+        try:
+            return msgspec.json.decode(answer, type=kind)
+        except msgspec.MsgspecError as error:
+            raise Undecodable(f"POST {path}: {error}") from error

@@ -1,0 +1,271 @@
+"""Write placements: POST pods/<name>/binding with bounded concurrency, and report how each one ended.
+
+A Binding carries the pod's uid, so it can never hit a later pod of the same name. The server refuses a second
+Binding, so repeating one is harmless. The binder can therefore resolve every doubt (no answer after sending, a 5xx,
+a 409) by reading the pod. It then retries until the deadline.
+
+Guarantees: ``BOUND`` and ``TAKEN`` are facts read from the server. ``REJECTED``, ``GONE`` and ``UNBOUND`` mean that
+nothing was written and nothing will be. If neither is certain at the deadline, the outcome is ``UNKNOWN``. The
+caller must then keep the placement's resources until the watch settles it.
+"""
+
+import asyncio
+import enum
+import itertools
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from topo_scheduler.api.base import Base
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.kube.connection.client import Client, decode
+from topo_scheduler.kube.connection.errors import (
+    ApiError,
+    Conflict,
+    Fenced,
+    KubeError,
+    NotFound,
+    ServerError,
+    Unreachable,
+    Withdrawn,
+    passes,
+    pause,
+)
+from topo_scheduler.kube.connection.resources import PODS
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+"""Bounds of the random backoff before a repeated bind, in seconds."""
+NOT_SETTLED = "not settled within"
+"""Start of the message when a bind is abandoned at its deadline."""
+FLIGHT_SECONDS = 3.0
+"""Longest time that a write travels to the API server, in seconds, in addition to the deadline that it carries."""
+NO_DRY_RUN = "does not support dry run"
+"""The API server's message about a webhook with side effects."""
+
+
+class BindStatus(enum.Enum):
+    """How a bind ended."""
+
+    BOUND = "bound"
+    """The pod is on the node, with these annotations."""
+    REJECTED = "rejected"
+    """The server refuses and would refuse again: admission, RBAC, a scheduling gate."""
+    TAKEN = "taken"
+    """Another scheduler placed this pod, or the name now belongs to another pod."""
+    GONE = "gone"
+    """The pod does not exist any more, or is being deleted."""
+    WITHDRAWN = "withdrawn"
+    """Nothing was written, because the pod must no longer go to this node."""
+    UNBOUND = "unbound"
+    """Nothing was written, for a temporary reason: no longer the leader, server busy or unreachable."""
+    UNKNOWN = "unknown"
+    """The deadline passed before it was certain whether the bind was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class BindRequest:
+    """A placement. The same write merges the annotations and labels into the pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BindResult:
+    """The outcome, the server's message, and the latency in seconds."""
+
+    outcome: BindStatus
+    message: str = ""
+    latency: float = 0.0
+
+
+class _Metadata(Base):
+    name: str
+    namespace: str
+    uid: str
+    annotations: Mapping[str, str]
+    labels: Mapping[str, str]
+
+
+class _Target(Base, omit_defaults=False):
+    name: str
+    kind: str = "Node"
+    api_version: str = "v1"
+
+
+class _Binding(Base, omit_defaults=False):
+    metadata: _Metadata
+    target: _Target
+    kind: str = "Binding"
+    api_version: str = "v1"
+
+
+_encode = msgspec.json.Encoder().encode
+_pod = msgspec.json.Decoder(Pod)
+
+
+class Binder:
+    """Binds pods."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        concurrency: int = 48,
+        timeout: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.timeout = timeout
+        self._client = client
+        self._slots = asyncio.Semaphore(concurrency)
+        self._clock = clock
+        self._pending = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def in_flight(self) -> int:
+        """Binds that were requested and have not ended."""
+        return self._pending
+
+    async def drain(self) -> None:
+        """Return when no bind is in flight; each ends within its timeout once it has a slot."""
+        await self._idle.wait()
+
+    async def bind(
+        self, request: BindRequest, *, dry_run: bool = False, recheck: Callable[[], str] | None = None
+    ) -> BindResult:
+        """Bind a pod; never raises for server failures. The timeout starts when a slot is free.
+
+        The binder calls ``recheck`` right before the bytes of each attempt leave. It returns why the pod must no
+        longer go to this node, or an empty string. If an earlier attempt may have been written, that attempt may
+        still take effect.
+
+        With ``dry_run`` nothing is written. ``BOUND`` then means that the bind would be written. ``UNBOUND`` can
+        also mean that a webhook does not support dry runs, so the outcome is unknown.
+        """
+        self._pending += 1
+        self._idle.clear()
+        try:
+            async with self._slots:
+                began = self._clock()
+                outcome, message = await self._settle(request, dry_run, began + self.timeout, recheck)
+                return BindResult(outcome, message, self._clock() - began)
+        finally:
+            self._pending -= 1
+            if not self._pending:
+                self._idle.set()
+
+    async def is_answered(self, request: BindRequest) -> bool:
+        """Return whether the API server answers and reports that the pod still has no node."""
+        try:
+            answer = await self._client.request("GET", PODS.path(request.namespace, request.name), timeout=self.timeout)
+        except KubeError:
+            return False
+        pod = decode(_pod, answer)
+        return pod.metadata.uid == request.uid and not pod.spec.node_name
+
+    async def withdraw(self, request: BindRequest) -> BindResult:
+        """Return the outcome of a bind that ended in doubt and must not be repeated: `UNBOUND` if nothing was written.
+
+        Waits until no attempt can take effect any more, then for an answer without a time limit.
+        """
+        await asyncio.sleep(self.timeout * 0.4 + FLIGHT_SECONDS)
+        path = PODS.path(request.namespace, request.name)
+        for attempt in itertools.count(1):
+            try:
+                pod = decode(_pod, await self._client.request("GET", path, timeout=self.timeout))
+                return BindResult(*(self._became(pod, request) or (BindStatus.UNBOUND, "it was withdrawn")))
+            except NotFound as error:
+                return BindResult(BindStatus.GONE, error.message)
+            except KubeError as error:
+                await asyncio.sleep(pause(attempt, error, FIRST_PAUSE, LONGEST_PAUSE))
+        raise AssertionError("unreachable: the loop above has no end of its own")
+
+    async def _settle(
+        self, request: BindRequest, dry_run: bool, end: float, recheck: Callable[[], str] | None
+    ) -> tuple[BindStatus, str]:
+        path = PODS.path(request.namespace, request.name, "binding")
+        query = {"dryRun": "All"} if dry_run else None
+        body = _body(request)
+        doubt = False  # whether a sent request may or may not have been written
+        for attempt in itertools.count(1):
+            try:
+                await self._client.request(
+                    "POST", path, body=body, query=query, timeout=self._share(end), recheck=recheck
+                )
+                return BindStatus.BOUND, ""
+            except Fenced as failure:
+                return _unsettled(doubt), str(failure)
+            except Withdrawn as failure:
+                return BindStatus.UNKNOWN if doubt else BindStatus.WITHDRAWN, str(failure)
+            except KubeError as failure:
+                error = failure
+            if isinstance(error, NotFound):
+                return BindStatus.GONE, error.message
+            unanswered = isinstance(error, Unreachable) and error.sent
+            doubt = doubt or (not dry_run and (unanswered or isinstance(error, ServerError)))
+            if unanswered or isinstance(error, Conflict):
+                found = await self._look(request, end)
+                if found is not None:
+                    return found
+            elif dry_run and isinstance(error, ApiError) and NO_DRY_RUN in error.message:
+                return BindStatus.UNBOUND, error.message
+            elif isinstance(error, ApiError) and not passes(error):
+                return BindStatus.UNKNOWN if doubt else BindStatus.REJECTED, error.message
+            seconds = pause(attempt, error, FIRST_PAUSE, LONGEST_PAUSE)
+            if self._clock() + seconds >= end:
+                return _unsettled(doubt), f"{NOT_SETTLED} {self.timeout:g} s: {error}"
+            logger.debug("%s; attempt %d in %.2f s", error, attempt + 1, seconds)
+            await asyncio.sleep(seconds)
+        raise AssertionError("unreachable: the loop above has no end of its own")
+
+    async def _look(self, request: BindRequest, end: float) -> tuple[BindStatus, str] | None:
+        """Return the pod's bind status; None if it can still be bound, or cannot be read."""
+        path = PODS.path(request.namespace, request.name)
+        try:
+            pod = decode(_pod, await self._client.request("GET", path, timeout=self._share(end)))
+        except NotFound as error:
+            return BindStatus.GONE, error.message
+        except KubeError as error:
+            logger.debug("%s; whether the pod is bound stays open", error)
+            return None
+        return self._became(pod, request)
+
+    def _became(self, pod: Pod, request: BindRequest) -> tuple[BindStatus, str] | None:
+        if pod.metadata.uid != request.uid:
+            return BindStatus.TAKEN, "the name belongs to another pod now"
+        if pod.spec.node_name:
+            # The same node with other annotations means that another scheduler or an earlier leader bound the pod.
+            published = pod.metadata.annotations
+            ours = all(published.get(key) == value for key, value in request.annotations.items())
+            if pod.spec.node_name == request.node and ours:
+                return BindStatus.BOUND, ""
+            return BindStatus.TAKEN, f"already assigned to node {pod.spec.node_name}"
+        if pod.metadata.deletion_timestamp:
+            return BindStatus.GONE, "the pod is being deleted"
+        if pod.spec.scheduling_gates:
+            return BindStatus.REJECTED, "the pod has scheduling gates"
+        return None
+
+    def _share(self, end: float) -> float:
+        """Return a part of the remaining seconds, so that one lost packet does not consume all of them."""
+        return max(0.1, min(end - self._clock(), self.timeout * 0.4))
+
+
+def _unsettled(doubt: bool) -> BindStatus:
+    return BindStatus.UNKNOWN if doubt else BindStatus.UNBOUND
+
+
+def _body(request: BindRequest) -> bytes:
+    metadata = _Metadata(request.name, request.namespace, request.uid, request.annotations, request.labels)
+    return _encode(_Binding(metadata, _Target(request.node)))

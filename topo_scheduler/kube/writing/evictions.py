@@ -1,0 +1,129 @@
+"""Remove pods by the Eviction API, which respects disruption budgets.
+
+An eviction carries the pod's uid, so it cannot hit a later pod of the same name. Repeating one is harmless: evicting
+a pod that is already terminating has no effect.
+"""
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.kube.connection.client import Client, decode
+from topo_scheduler.kube.connection.errors import (
+    ApiError,
+    Conflict,
+    KubeError,
+    NotFound,
+    TooManyRequests,
+    Withdrawn,
+    passes,
+)
+from topo_scheduler.kube.connection.resources import PODS
+from topo_scheduler.kube.connection.retrying import retried
+
+RETRY_SECONDS = 30.0
+TIMEOUT_SECONDS = 10.0
+
+_encode = msgspec.json.Encoder().encode
+_pod = msgspec.json.Decoder(Pod)
+
+
+class EvictionStatus(enum.Enum):
+    """How an eviction ended."""
+
+    EVICTED = "evicted"
+    """The pod is being deleted."""
+    BLOCKED = "blocked"
+    """A disruption budget does not allow it now."""
+    GONE = "gone"
+    """The pod no longer exists."""
+    WITHDRAWN = "withdrawn"
+    """Not sent: the caller no longer wants the eviction."""
+    FAILED = "failed"
+    """Refused, or not answered in time; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionResult:
+    """The outcome, and the server's message."""
+
+    outcome: EvictionStatus
+    message: str = ""
+
+
+class Evictor:
+    """Evicts pods; never raises for server failures."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def evict(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        *,
+        grace: int | None = None,
+        dry_run: bool = False,
+        recheck: Callable[[], str] | None = None,
+    ) -> EvictionResult:
+        """Evict the pod with this uid, with ``grace`` seconds instead of its own grace period if given.
+
+        Retries for half a minute if the server is busy or unreachable. A disruption budget causes no retry, since
+        the caller may prefer another pod. The evictor calls ``recheck`` right before the bytes of each attempt
+        leave. It returns why the pod must stay after all, or an empty string.
+        """
+        path = PODS.path(namespace, name, "eviction")
+        options: dict[str, Any] = {"preconditions": {"uid": uid}}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        if dry_run:
+            options["dryRun"] = ["All"]
+        body = _encode(
+            {
+                "apiVersion": "policy/v1",
+                "kind": "Eviction",
+                "metadata": {"name": name, "namespace": namespace},
+                "deleteOptions": options,
+            }
+        )
+
+        async def send() -> None:
+            try:
+                await self._client.request("POST", path, body=body, timeout=TIMEOUT_SECONDS, recheck=recheck)
+            except Conflict:
+                if await self._is_another(namespace, name, uid):
+                    raise NotFound(404, "NotFound", "the name belongs to another pod now") from None
+                raise
+
+        try:
+            await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes)
+        except NotFound as error:
+            return EvictionResult(EvictionStatus.GONE, error.message)
+        except TooManyRequests as error:
+            blocked = _is_budget(error)
+            return EvictionResult(EvictionStatus.BLOCKED if blocked else EvictionStatus.FAILED, error.message)
+        except Withdrawn as error:
+            return EvictionResult(EvictionStatus.WITHDRAWN, str(error))
+        except KubeError as error:
+            return EvictionResult(EvictionStatus.FAILED, error.message if isinstance(error, ApiError) else str(error))
+        return EvictionResult(EvictionStatus.EVICTED)
+
+    async def _is_another(self, namespace: str, name: str, uid: str) -> bool:
+        answer = await self._client.request("GET", PODS.path(namespace, name), timeout=TIMEOUT_SECONDS)
+        return decode(_pod, answer).metadata.uid != uid
+
+
+def _is_budget(error: ApiError) -> bool:
+    causes = error.details.get("causes") or []
+    return any(isinstance(cause, dict) and cause.get("reason") == "DisruptionBudget" for cause in causes)
+
+
+def _passes(error: BaseException) -> bool:
+    if isinstance(error, TooManyRequests):
+        return not _is_budget(error)
+    return passes(error) or isinstance(error, Conflict)

@@ -1,0 +1,105 @@
+"""A lane for low-priority writes: binds go first, but the delay is bounded.
+
+Reporting to users costs the API server as much as a bind does. During a burst of binds the lane pauses until its
+oldest item has waited for ``patience`` seconds. From then on it runs at its own bounded concurrency. Each namespace
+gets only a part of that concurrency, because its webhooks may not answer.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic, NoReturn
+
+from topo_scheduler.kube.writing.fair_queue import FairQueue, K, T
+
+POLL_SECONDS = 0.05
+"""Interval, in seconds, at which a paused lane checks whether it may continue."""
+
+CONCURRENCY: Final = 16
+OF_NAMESPACE: Final = 6
+"""Concurrent writes of one kind, in all and per namespace."""
+
+
+class Lane(Generic[K, T]):
+    """Processes an owner's queue. The queue stays with the owner, which may reorder, merge or drop items."""
+
+    def __init__(
+        self,
+        *,
+        queue: FairQueue[K, T],
+        do: Callable[[T], Awaitable[None]],
+        busy: Callable[[], bool],
+        concurrency: int = CONCURRENCY,
+        patience: float,
+        settle: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """``do`` must not raise.
+
+        The lane does not take items younger than ``settle`` seconds, since the owner may replace them.
+        """
+        self._queue = queue
+        self._do = do
+        self._busy = busy
+        self._slots = asyncio.Semaphore(concurrency)
+        self._patience = patience
+        self._settle = settle
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._doing = 0
+        self._flushing = 0
+
+    def wake(self) -> None:
+        """Notify the lane that the queue has changed."""
+        self._wake.set()
+
+    async def run(self) -> NoReturn:
+        """Work until cancelled; that also cancels items in progress, so call ``flush`` first."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._slots.acquire()
+                await self._turn()
+                self._doing += 1
+                group.create_task(self._one(*self._queue.take()))
+        raise AssertionError("a lane ends by being cancelled")
+
+    async def flush(self, timeout: float) -> bool:
+        """Stop waiting for binds; return whether all items were done within ``timeout`` seconds."""
+        if not self._doing and self._queue.oldest() is None:
+            return True
+        self._flushing += 1
+        self._settled.clear()
+        self._wake.set()
+        try:
+            async with asyncio.timeout(timeout):
+                await self._settled.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._flushing -= 1
+        return True
+
+    async def _turn(self) -> None:
+        while True:
+            self._wake.clear()
+            since = self._queue.oldest()
+            if since is None:
+                if not self._doing:
+                    self._settled.set()
+                await self._wake.wait()
+            elif not self._flushing and self._clock() - since < self._settle:
+                await asyncio.sleep(min(POLL_SECONDS, self._settle))
+            elif self._flushing or not self._busy() or self._clock() - since >= self._patience:
+                return
+            else:
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def _one(self, key: K, item: T) -> None:
+        try:
+            await self._do(item)
+        finally:
+            self._queue.done(key)
+            self._doing -= 1
+            self._slots.release()
+            self._wake.set()  # items of the same key or namespace may be available now

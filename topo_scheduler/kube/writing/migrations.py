@@ -1,0 +1,311 @@
+"""Read and write Migrations. Writes return server failures in their result; reads raise ``KubeError``.
+
+A write replaces the status as a whole, and only if the object still has the resourceVersion that was read. Of two
+concurrent writers, one gets a conflict.
+
+Tenants write Migrations, as large as etcd accepts where the definition has no caps yet. So pages have a cap in
+bytes, and objects are decoded one at a time. Of an object beyond the caps only the identity is returned.
+"""
+
+import enum
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from topo_scheduler.api.base import Base
+from topo_scheduler.api.migrations import (
+    GROUP,
+    KIND,
+    MOST_AVOIDED,
+    MOST_NAME_CHARACTERS,
+    MOST_OWNERS,
+    MOST_PODS,
+    MOST_TEXT_CHARACTERS,
+    MOST_UID_CHARACTERS,
+    PLURAL,
+    VERSION,
+    Migration,
+    MigrationSpec,
+    MigrationStatus,
+    Phase,
+)
+from topo_scheduler.api.objects import ListMeta, ObjectMeta, PartialObject
+from topo_scheduler.kube.connection.client import JSON, Client, decode
+from topo_scheduler.kube.connection.errors import Conflict, Forbidden, KubeError, NotFound, TooLarge
+from topo_scheduler.kube.connection.fair_slots import FairSlots
+from topo_scheduler.kube.connection.resources import Resource
+from topo_scheduler.kube.connection.retrying import retried
+
+logger = logging.getLogger(__name__)
+
+MIGRATIONS: Final = Resource(GROUP, VERSION, PLURAL, KIND, Migration)
+IDENTITIES: Final = Resource(GROUP, VERSION, PLURAL, KIND, PartialObject, metadata_only=True)
+TIMEOUT_SECONDS: Final = 10.0
+RETRY_SECONDS: Final = 20.0
+PAGE: Final = 500
+PAGE_BYTES: Final = 8 * 1024 * 1024
+"""Most bytes of a page; if a page has more, the reader requests fewer objects. etcd takes 1.5 MiB an object."""
+
+WRITES_AT_ONCE: Final = 8
+"""Concurrent writes. The answer to each is the whole object."""
+WRITES_OF_NAMESPACE: Final = 4
+"""Concurrent writes of one namespace, whose webhooks may not answer."""
+BEYOND_CAPS: Final = "BeyondCaps"
+
+_encode = msgspec.json.Encoder().encode
+_migration = msgspec.json.Decoder(Migration)
+
+
+class _MigrationPage(msgspec.Struct):
+    items: list[msgspec.Raw] | None
+    metadata: ListMeta
+
+
+class _PhaseOnly(Base):
+    phase: Any = ""
+
+
+class _Head(Base):
+    """The identity of a Migration, and its phase."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    status: _PhaseOnly | None = None
+
+
+class _Identity(Base):
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+
+    @property
+    def status(self) -> None:
+        """Not read."""
+
+
+_page = msgspec.json.Decoder(_MigrationPage)
+_head = msgspec.json.Decoder(_Head)
+_identity = msgspec.json.Decoder(_Identity)
+_BROKEN: Final = (msgspec.DecodeError, RecursionError)
+"""Errors that decoders raise; RecursionError for input nested too deeply."""
+
+
+class MigrationWrite(enum.Enum):
+    """How a write ended."""
+
+    WRITTEN = "written"
+    STALE = "stale"
+    """The object was changed or deleted, or already exists."""
+    GONE = "gone"
+    """The object does not exist any more."""
+    FORBIDDEN = "forbidden"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """The outcome, the server's message, and the resulting object if the server returned it."""
+
+    outcome: MigrationWrite
+    message: str = ""
+    migration: Migration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A Migration that does not decode or exceeds the caps; only its identity is kept.
+
+    ``phase`` is the one in its status, ``message`` names the wrong field, and ``reason`` is for machines.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    phase: str
+    message: str
+    reason: str = "Malformed"
+
+
+class MigrationWriter:
+    """Creates Migrations, replaces their status, and deletes them."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._slots = FairSlots(WRITES_AT_ONCE, WRITES_OF_NAMESPACE)
+
+    async def each(self) -> AsyncIterator[Migration | Unreadable]:
+        """Yield all Migrations, one decoded at a time; those that don't decode, or are too large, are logged.
+
+        Raises:
+            NotFound: the kind does not exist.
+            KubeError: no answer, or another refusal.
+        """
+        async for raw in self._pages(MIGRATIONS.accept(listing=True)):
+            yield read_migration(raw)
+
+    async def identities(self) -> AsyncIterator[ObjectMeta]:
+        """Yield the metadata of all Migrations, without their content.
+
+        Raises the same errors as `each`.
+        """
+        async for raw in self._pages(IDENTITIES.accept(listing=True)):
+            try:
+                yield _identity.decode(raw).metadata
+            except _BROKEN as error:
+                logger.warning("a Migration is left out: its metadata can't be read: %s", error)
+
+    async def read(self, namespace: str, name: str) -> Migration | Unreadable:
+        """Return one Migration.
+
+        Raises:
+            NotFound: there is no such Migration.
+            KubeError: no answer, or another refusal.
+        """
+        return read_migration(await self._send("GET", MIGRATIONS.path(namespace, name), most_bytes=PAGE_BYTES))
+
+    async def _pages(self, accept: str) -> AsyncIterator[msgspec.Raw]:
+        limit, token = PAGE, ""
+        while True:
+            query = {"limit": str(limit), **({"continue": token} if token else {})}
+            try:
+                answer = await self._send("GET", MIGRATIONS.collection(), None, query, accept, PAGE_BYTES)
+            except TooLarge:
+                if limit == 1:
+                    raise
+                limit = max(1, limit // 4)
+                continue
+            page = decode(_page, answer)
+            for raw in page.items or ():
+                yield raw
+            token = page.metadata.continue_
+            if not token:
+                return
+
+    async def create(self, namespace: str, name: str, spec: MigrationSpec) -> WriteResult:
+        """Create a Migration."""
+        body = {
+            "apiVersion": f"{GROUP}/{VERSION}",
+            "kind": KIND,
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": msgspec.structs.replace(spec, cause=spec.cause[:MOST_TEXT_CHARACTERS]),
+        }
+        return await self._write(namespace, "POST", MIGRATIONS.collection(namespace), _encode(body))
+
+    async def replace_status(
+        self, namespace: str, name: str, uid: str, version: str, status: MigrationStatus
+    ) -> WriteResult:
+        """Replace the status of the Migration with this uid, if it still has this resourceVersion."""
+        metadata = {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": version}
+        body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
+        return await self._write(namespace, "PUT", MIGRATIONS.path(namespace, name, "status"), _encode(body))
+
+    async def delete(self, namespace: str, name: str, uid: str, version: str) -> WriteResult:
+        """Delete the Migration with this uid, if it still has this resourceVersion."""
+        options = {"preconditions": {"uid": uid, "resourceVersion": version}}
+        try:
+            await self._send("DELETE", MIGRATIONS.path(namespace, name), _encode(options))
+        except (Conflict, NotFound) as error:
+            return WriteResult(MigrationWrite.STALE, str(error))
+        except Forbidden as error:
+            return WriteResult(MigrationWrite.FORBIDDEN, error.message)
+        except KubeError as error:
+            return WriteResult(MigrationWrite.FAILED, str(error))
+        return WriteResult(MigrationWrite.WRITTEN)
+
+    async def _write(self, namespace: str, method: str, path: str, body: bytes) -> WriteResult:
+        try:
+            async with self._slots.slot(namespace):
+                found = read_migration(await self._send(method, path, body))
+            return WriteResult(MigrationWrite.WRITTEN, migration=found if isinstance(found, Migration) else None)
+        except Conflict as error:
+            return WriteResult(MigrationWrite.STALE, str(error))
+        except NotFound as error:
+            # A create fails like this if the kind or its namespace is gone.
+            gone = (
+                MigrationWrite.GONE if error.details.get("name") else MigrationWrite.STALE
+            )  # else the kind is not served
+            return WriteResult(MigrationWrite.FAILED if method == "POST" else gone, str(error))
+        except Forbidden as error:
+            return WriteResult(MigrationWrite.FORBIDDEN, error.message)
+        except KubeError as error:
+            return WriteResult(MigrationWrite.FAILED, str(error))
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        query: dict[str, str] | None = None,
+        accept: str = JSON,
+        most_bytes: int | None = None,
+    ) -> bytes:
+        async def send() -> bytes:
+            return await self._client.request(
+                method,
+                path,
+                body=body,
+                query=query,
+                accept=accept,
+                timeout=TIMEOUT_SECONDS,
+                most_bytes=most_bytes,
+            )
+
+        return await retried(send, seconds=RETRY_SECONDS, longest=5.0)
+
+
+def read_migration(raw: bytes | msgspec.Raw) -> Migration | Unreadable:
+    """Return a Migration; or its identity if it does not decode or exceeds the caps, which is logged."""
+    try:
+        migration = _migration.decode(raw)
+    except _BROKEN as error:
+        found = _unreadable(raw, str(error))
+    else:
+        why = beyond_caps(migration)
+        if not why:
+            # Nothing here reads them, and a tenant can make them as large as the rest.
+            migration.metadata.annotations, migration.metadata.labels = {}, {}
+            migration.metadata.owner_references = []
+            return migration
+        meta = migration.metadata
+        found = Unreadable(
+            meta.namespace, meta.name, meta.uid, meta.resource_version, migration.status.phase, why, BEYOND_CAPS
+        )
+    level = logging.DEBUG if found.phase == Phase.FAILED else logging.WARNING  # its status reports the failure already
+    logger.log(level, "Migration %s/%s can't be read: %s", found.namespace, found.name, found.message)
+    return found
+
+
+def beyond_caps(migration: Migration) -> str:
+    """Return which field of a Migration exceeds its cap, and what to do; empty if none does."""
+    spec, status = migration.spec, migration.status
+    entries, characters = ("entries", "name fewer, in several Migrations"), ("characters", "shorten it")
+    for field, count, most, (what, remedy) in (
+        ("spec.pods", len(spec.pods), MOST_PODS, entries),
+        ("spec.avoid", len(spec.avoid), MOST_AVOIDED, entries),
+        ("status.moves", len(status.moves), MOST_PODS, entries),
+        ("status.others", len(status.others), MOST_PODS, entries),
+        ("status.owners", len(status.owners), MOST_OWNERS, entries),
+        ("spec.pods[].name", max((len(pod.name) for pod in spec.pods), default=0), MOST_NAME_CHARACTERS, characters),
+        ("spec.pods[].uid", max((len(pod.uid) for pod in spec.pods), default=0), MOST_UID_CHARACTERS, characters),
+        ("spec.avoid[]", max(map(len, spec.avoid), default=0), MOST_TEXT_CHARACTERS, characters),
+        ("spec.cause", len(spec.cause), MOST_TEXT_CHARACTERS, characters),
+        ("spec.reason", len(spec.reason), MOST_TEXT_CHARACTERS, characters),
+        ("spec.since", len(spec.since), MOST_TEXT_CHARACTERS, characters),
+        ("spec.makesRoomFor", len(spec.makes_room_for), MOST_TEXT_CHARACTERS, characters),
+    ):
+        if count > most:
+            return f"{field} has {count:,} {what}, of {most:,} at most; {remedy}"
+    return ""
+
+
+def _unreadable(raw: bytes | msgspec.Raw, message: str) -> Unreadable:
+    """Return the known fields of a Migration that does not decode; no name if its metadata does not decode either."""
+    for decoder in (_head, _identity):
+        try:
+            head = decoder.decode(raw)
+        except _BROKEN:
+            continue
+        meta, phase = head.metadata, head.status.phase if head.status is not None else ""
+        return Unreadable(meta.namespace, meta.name, meta.uid, meta.resource_version, str(phase or ""), message)
+    return Unreadable("", "", "", "", "", message)

@@ -1,0 +1,138 @@
+"""Write the volume of a claim: on the volume, or as the node for which the provisioner creates one.
+
+Each write carries the resourceVersion that the decision used, so it can never undo another client's change. The
+server refuses it instead, and the scheduler decides again. Repeating a write is harmless: an object that already has
+the value counts as written.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from topo_scheduler.api.objects import PartialObject
+from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim
+from topo_scheduler.kube.connection.client import MERGE_PATCH, Client, decode
+from topo_scheduler.kube.connection.errors import ApiError, Conflict, Forbidden, KubeError, Unreachable, lacks_rights
+from topo_scheduler.kube.connection.errors import passes as _passes
+from topo_scheduler.kube.connection.fair_slots import FairSlots
+from topo_scheduler.kube.connection.resources import CLAIMS, VOLUMES
+from topo_scheduler.kube.connection.retrying import retried
+from topo_scheduler.state.storage.storage_objects import (
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    ReserveVolume,
+    SelectNode,
+    VolumeWrite,
+)
+
+logger = logging.getLogger(__name__)
+
+CONCURRENCY = 16
+OF_NAMESPACE = 6
+"""Pods whose volumes are written concurrently, in all and per namespace, as webhooks may not answer."""
+RETRY_SECONDS = 20.0
+"""How long, in seconds, writes are retried while the server is busy or unreachable."""
+TIMEOUT_SECONDS = 10.0
+
+_encode = msgspec.json.Encoder().encode
+_any = msgspec.json.Decoder(PartialObject)
+_volume = msgspec.json.Decoder(PersistentVolume)
+_claim = msgspec.json.Decoder(PersistentVolumeClaim)
+
+
+@dataclass(slots=True)
+class VolumeWriteResult:
+    """Completed writes with the new resourceVersion; and why the other writes failed."""
+
+    done: list[tuple[VolumeWrite, str]] = field(default_factory=list)
+    problem: str = ""
+
+
+class VolumeWriter:
+    """Writes volumes and claims; never raises for server failures."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._slots = FairSlots(CONCURRENCY, OF_NAMESPACE)
+
+    async def write(self, writes: Sequence[VolumeWrite]) -> VolumeWriteResult:
+        """Write in order, up to the first that fails."""
+        result = VolumeWriteResult()
+        namespace = writes[0].claim[0] if writes else ""
+        async with self._slots.slot(namespace):
+            for write in writes:
+                try:
+                    result.done.append((write, await self._settle(write)))
+                except KubeError as error:
+                    result.problem = _describe(write, error)
+                    break
+        return result
+
+    async def _settle(self, write: VolumeWrite) -> str:
+        """Write once; return the resulting resourceVersion."""
+
+        async def send() -> str:
+            try:
+                return await self._patch(write)
+            except Conflict:
+                found = await self._look(write)
+                if found is None:
+                    raise
+                return found
+
+        return await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes)
+
+    async def _patch(self, write: VolumeWrite) -> str:
+        path, body = _request(write)
+        answer = await self._client.request(
+            "PATCH", path, body=_encode(body), content_type=MERGE_PATCH, timeout=TIMEOUT_SECONDS
+        )
+        return decode(_any, answer).metadata.resource_version
+
+    async def _look(self, write: VolumeWrite) -> str | None:
+        """Return the object's resourceVersion if it already has the value to write: an earlier attempt wrote it."""
+        path, _ = _request(write)
+        answer = await self._client.request("GET", path, timeout=TIMEOUT_SECONDS)
+        if isinstance(write, ReserveVolume):
+            volume = decode(_volume, answer)
+            reference = volume.spec.claim_ref
+            same = reference is not None and reference.uid == write.claim_uid
+            return volume.metadata.resource_version if same else None
+        claim = decode(_claim, answer)
+        same = claim.metadata.uid == write.uid and claim.metadata.annotations.get(SELECTED_NODE) == write.node
+        return claim.metadata.resource_version if same else None
+
+
+def _request(write: VolumeWrite) -> tuple[str, dict[str, Any]]:
+    """Return the path and the merge patch of a write."""
+    if isinstance(write, SelectNode):
+        metadata = {"uid": write.uid, "resourceVersion": write.version, "annotations": {SELECTED_NODE: write.node}}
+        return CLAIMS.path(*write.claim), {"metadata": metadata}
+    namespace, name = write.claim
+    reference = {
+        "apiVersion": CLAIMS.api_version,
+        "kind": CLAIMS.kind,
+        "namespace": namespace,
+        "name": name,
+        "uid": write.claim_uid,
+        "resourceVersion": write.claim_version,
+    }
+    metadata = {"uid": write.uid, "resourceVersion": write.version}
+    marks = {"annotations": {BOUND_BY_CONTROLLER: "yes"}} if write.marked else {}
+    return VOLUMES.path("", write.volume), {"metadata": {**metadata, **marks}, "spec": {"claimRef": reference}}
+
+
+def _describe(write: VolumeWrite, error: KubeError) -> str:
+    what = f'pv "{write.volume}"' if isinstance(write, ReserveVolume) else f'persistentvolumeclaim "{write.claim[1]}"'
+    said = error.message if isinstance(error, ApiError) else str(error)
+    if isinstance(error, Forbidden) and lacks_rights(error):
+        kind = VOLUMES if isinstance(write, ReserveVolume) else CLAIMS
+        return f"{what} can't be written: {said} (grant patch on {kind.described})"
+    if isinstance(error, Conflict):
+        return f"{what} changed meanwhile: {said}"
+    if isinstance(error, Unreachable):
+        return f"{what} was not written in time: {said}"
+    return f"{what} can't be written: {said}"

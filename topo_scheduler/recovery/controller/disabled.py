@@ -1,0 +1,47 @@
+"""Answers to Migrations while recovery is off: their status says that no pod moves, and why."""
+
+from typing import Final
+
+from topo_scheduler.api.migrations import Migration, Phase
+from topo_scheduler.kube.writing.migrations import Unreadable
+from topo_scheduler.recovery.model.instructions import TellMigration, WriteStatus
+from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, Condition, changed_status, write
+
+REASON: Final = "RecoveryDisabled"
+MESSAGE: Final = (
+    "recovery is off in the scheduler's configuration: no pod is moved; set recovery.enabled to true in"
+    " TopologySchedulerConfig, or delete this Migration"
+)
+
+Answer = tuple[WriteStatus, TellMigration]
+"""The status to write, and its event."""
+
+
+def without_recovery(migration: Migration, wall: float) -> Answer | None:
+    """Return the answer that recovery is off; None if the status already says so, or the Migration has ended.
+
+    The phase stays: with recovery on, the Migration continues from there. ``wall`` is in seconds since the epoch.
+    """
+    phase = migration.phase
+    if phase is not None and phase.over:
+        return None
+    condition = Condition(NEXT_CONDITION[phase], status=False, reason=REASON, message=MESSAGE)
+    status = changed_status(migration, wall, message=MESSAGE if phase is None else None, conditions=[condition])
+    if status is None:
+        return None
+    write_status = write(migration, status)
+    return write_status, TellMigration(
+        write_status.namespace, write_status.name, write_status.uid, True, REASON, MESSAGE
+    )
+
+
+def malformed(unreadable: Unreadable, wall: float) -> Answer:
+    """Return the answer that a Migration can't be read, or is too large. ``wall`` is in seconds since the epoch."""
+    text = f"the object can't be read: {unreadable.message}; delete it and create a valid one"
+    condition = Condition("Reserved", status=False, reason=unreadable.reason, message=text)
+    status = changed_status(Migration(), wall, phase=Phase.FAILED, message=text, conditions=[condition])
+    assert status is not None
+    write_status = WriteStatus(unreadable.namespace, unreadable.name, unreadable.uid, unreadable.version, status)
+    return write_status, TellMigration(
+        unreadable.namespace, unreadable.name, unreadable.uid, True, "MigrationFailed", text
+    )

@@ -1,0 +1,55 @@
+"""Checks, right before an eviction, whether the pod may still be moved: not if its workload was deleted meanwhile."""
+
+from collections.abc import Callable
+
+from topo_scheduler.recovery.controller.moved_owners import MovedOwners
+from topo_scheduler.recovery.core.machine import Recovery
+from topo_scheduler.recovery.model.migration_state import Tracked
+
+
+class EvictionGuard:
+    """Ends Migrations whose pods have lost their topmost owner. ``machine`` returns the current `Recovery`, or None."""
+
+    def __init__(self, moved_owners: MovedOwners, machine: Callable[[], Recovery | None]) -> None:
+        self._moved_owners = moved_owners
+        self._machine = machine
+
+    def end_ownerless(self) -> None:
+        """End the Migrations for which an owner of their pods was deleted."""
+        machine = self._machine()
+        for key, reason in self._moved_owners.gone() if machine is not None else ():
+            assert machine is not None
+            machine.owner_gone(key, reason)
+
+    def record_owners(self) -> None:
+        """Record the topmost owners that were read since the last call."""
+        machine = self._machine()
+        for key, owners in self._moved_owners.take_read() if machine is not None else ():
+            assert machine is not None
+            machine.owners_read(key, owners)
+
+    async def why_not_evict(self, key: str) -> str:
+        """Return why no pod is evicted for a Migration: an owner of the pods, or of those that need the room, is gone.
+
+        If the API server does not confirm an owner, pods are moved off failed nodes anyway.
+        """
+        tracked = self._tracked(key)
+        if tracked is None:
+            return self.why_over(key)
+        beneficiary = tracked.migration.spec.makes_room_for
+        answered = [await self._moved_owners.confirm(migration) for migration in (key, beneficiary) if migration]
+        self.end_ownerless()
+        if reason := self.why_over(key) or (self.why_over(beneficiary) if beneficiary else ""):
+            return reason
+        if all(answered) or tracked.migration.cause.of_node:
+            return ""
+        return "the API server does not answer whether the owners of what is moved exist"
+
+    def why_over(self, key: str) -> str:
+        """Return why no pod is evicted for a Migration any more, or an empty string."""
+        tracked = self._tracked(key)
+        return f"Migration {key} is over" if tracked is None else tracked.owner_gone
+
+    def _tracked(self, key: str) -> Tracked | None:
+        machine = self._machine()
+        return machine.migrations.ground.tracked.get(key) if machine is not None else None

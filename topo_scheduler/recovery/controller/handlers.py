@@ -1,0 +1,246 @@
+"""kopf in a thread with its own event loop: it watches nodes and Migrations.
+
+Its handlers translate and post; they decide nothing and write nothing. All are handlers of raw events, which leave no
+finalizers and no annotations. A node without a relevant change is not posted. Of Migrations, kopf receives only the
+metadata (see `kopf_session`). kopf cancels all tasks of its loop when it ends, so it gets a loop of its own.
+"""
+
+import asyncio
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from topo_scheduler.api.labels import PREFIX
+from topo_scheduler.api.migrations import GROUP, PLURAL, VERSION
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.kube.connection.transport import Connection
+from topo_scheduler.recovery.controller.kopf_session import open_session
+from topo_scheduler.recovery.detection.node_health import NodeHealth, read_health
+
+if TYPE_CHECKING:
+    import kopf
+
+log = logging.getLogger(__name__)
+
+STOP_SECONDS: Final = 10.0
+"""Longest wait for the thread to end."""
+CLOSE_SECONDS: Final = 0.1
+"""Seconds that the loop goes on after kopf has ended, to close connections that kopf was just opening."""
+LOGIN_SECONDS: Final = 2.0
+"""Seconds between attempts to get credentials."""
+SILENCE_SECONDS: Final = 70.0
+"""Seconds without a byte after which a watch is reopened."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    """A node appeared or changed."""
+
+    health: NodeHealth
+
+
+@dataclass(frozen=True, slots=True)
+class NodeGone:
+    """A node was deleted."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationChanged:
+    """A Migration appeared or changed. `migration_reader` reads its content, with limits."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationGone:
+    """A Migration was deleted."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+Message = NodeSeen | NodeGone | MigrationChanged | MigrationGone
+
+
+class _Pauses:
+    """Seconds between attempts while the API server is away: the attempts never end."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((0.2, 0.5, 1.0, 2.0), itertools.repeat(5.0))
+
+
+class Watcher:
+    """The thread. It can be started and stopped once.
+
+    Args:
+        spec: decides what is read of nodes.
+        gpu_resources: names of GPU resources.
+        connect: awaited in the loop of the caller for server and credentials.
+        wake: called in the loop of the caller when there are messages.
+    """
+
+    def __init__(
+        self,
+        spec: RecoverySpec,
+        gpu_resources: tuple[str, ...],
+        connect: Callable[[], Awaitable[Connection]],
+        wake: Callable[[], None],
+    ) -> None:
+        self._spec = spec
+        self._gpu_resources = gpu_resources
+        self._connect = connect
+        self._wake = wake
+        self._messages: deque[Message] = deque()
+        self._last_posted: dict[str, NodeHealth] = {}
+        self._stop = threading.Event()
+        self._stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._failure = ""
+        self._session: tuple[Connection, kopf.AiohttpSession] | None = None
+        self.heard = time.monotonic()
+        """When the last event arrived, in seconds of the monotonic clock."""
+
+    def start(self) -> None:
+        """Start the thread; must be called in the event loop to wake."""
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._work, name="kopf", daemon=True)
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """Stop the thread, and wait for its end."""
+        self._stopping = True
+        self._stop.set()
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, STOP_SECONDS)
+            if self._thread.is_alive():
+                log.error("the thread of kopf did not end within %g s", STOP_SECONDS)
+
+    def wrong(self) -> str:
+        """Return the problem of the thread; empty while it lives, or if it was stopped."""
+        if self._thread is None or self._thread.is_alive() or self._stopping:
+            return ""
+        return f"the thread that watches nodes and Migrations has ended: {self._failure or 'reason unknown'}"
+
+    def take(self) -> list[Message]:
+        """Return the messages since the last call."""
+        messages = []
+        while self._messages:
+            messages.append(self._messages.popleft())
+        return messages
+
+    # ------------------------------------------------------------ in the thread
+
+    def _work(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._failure = f"{type(error).__name__}: {error}"
+            log.exception("the thread that watches nodes and Migrations has failed")
+        finally:
+            self._call(self._wake)
+
+    async def _serve(self) -> None:
+        import kopf  # not above: only a leader with recovery pays its time and memory
+        from kopf._cogs.structs.references import Insights  # kopf has no public name for it
+
+        logging.getLogger("kopf").setLevel(logging.WARNING)
+        logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # it warns about signals
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry, backoff=LOGIN_SECONDS)(self._login)
+        kopf.on.event("", "v1", "nodes", registry=registry)(self._node)
+        kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(self._migration)
+        insights = Insights()
+        serving = asyncio.ensure_future(
+            kopf.operator(
+                registry=registry,
+                settings=_settings(kopf),
+                insights=insights,
+                clusterwide=True,
+                standalone=True,
+                stop_flag=self._stop,
+            )
+        )
+        ready = asyncio.ensure_future(insights.ready_resources.wait())
+        await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+        # kopf only warns, and would never watch Migrations whose definition appears a moment later.
+        if not serving.done() and all(resource.plural != PLURAL for resource in insights.watched_resources):
+            self._failure = f"{PLURAL}.{GROUP} was not defined when it was looked for"
+            self._stop.set()
+        try:
+            await serving
+        finally:
+            # Always: kopf waits for this flag in a thread. As long as it does, the event loop can't close, and nothing
+            # notices that this thread has ended.
+            self._stop.set()
+        await asyncio.sleep(CLOSE_SECONDS)
+
+    async def _login(self, **_: Any) -> "kopf.AiohttpSession":
+        assert self._loop is not None
+
+        async def connect() -> Connection:
+            return await self._connect()
+
+        connecting: Future[Connection] = asyncio.run_coroutine_threadsafe(connect(), self._loop)
+        connection = await asyncio.wrap_future(connecting)
+        if self._session is None or self._session[0] != connection:
+            self._session = connection, open_session(connection)
+        return self._session[1]  # the same object again after a refusal: kopf does not accept it twice
+
+    async def _node(self, event: Mapping[str, Any], **_: Any) -> None:
+        health = read_health(event["object"], self._spec, self._gpu_resources)
+        if event.get("type") == "DELETED":
+            self._last_posted.pop(health.name, None)
+            self._post(NodeGone(health.name, health.uid))
+        elif self._last_posted.get(health.name) != health:
+            self._last_posted[health.name] = health
+            self._post(NodeSeen(health))
+
+    async def _migration(self, event: Mapping[str, Any], **_: Any) -> None:
+        meta = event["object"].get("metadata") or {}
+        namespace, name, uid = (str(meta.get(field) or "") for field in ("namespace", "name", "uid"))
+        if event.get("type") == "DELETED":
+            self._post(MigrationGone(namespace, name, uid))
+        else:
+            self._post(MigrationChanged(namespace, name, uid, str(meta.get("resourceVersion") or "")))
+
+    def _post(self, message: Message) -> None:
+        self.heard = time.monotonic()
+        self._messages.append(message)
+        self._call(self._wake)
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            log.debug("the event loop of the daemon is closed")
+
+
+def _settings(kopf: Any) -> Any:
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.scanning.disabled = True
+    # An operator without handlers that need kopf's finalizer removes it from objects where another operator added it.
+    settings.persistence.finalizer = f"{PREFIX}finalizer"
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP)
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
+    settings.watching.inactivity_timeout = SILENCE_SECONDS
+    settings.watching.chunk_size = 500
+    settings.queueing.idle_timeout = 0.5
+    settings.networking.error_backoffs = _Pauses()
+    settings.process.ultimate_exiting_timeout = None
+    return settings

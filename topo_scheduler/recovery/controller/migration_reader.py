@@ -1,0 +1,80 @@
+"""Reads the Migrations that changed: kopf receives only their metadata, not what a tenant wrote into them."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from topo_scheduler.api.migrations import Migration
+from topo_scheduler.kube.connection.errors import KubeError, NotFound
+from topo_scheduler.kube.writing.migrations import MigrationWriter, Unreadable
+
+log = logging.getLogger(__name__)
+
+AT_ONCE: Final = 4
+"""Migrations that are read at once: each may have 1.5 MiB."""
+AGAIN_SECONDS: Final = 5.0
+"""Seconds after which a failed read is retried."""
+
+
+class MigrationReader:
+    """Migrations to read, by namespace and name; each once, however often it changed meanwhile.
+
+    Args:
+        writer: reads from the API server.
+        start: starts a task that ends by itself, as part of the term.
+        handle: called with each Migration that was read, unless it was deleted meanwhile.
+    """
+
+    def __init__(
+        self,
+        writer: MigrationWriter,
+        start: Callable[[Coroutine[Any, Any, None], str], None],
+        handle: Callable[[Migration | Unreadable], None],
+    ) -> None:
+        self._writer = writer
+        self._start = start
+        self._handle = handle
+        self._slots = asyncio.Semaphore(AT_ONCE)
+        self._changed: dict[tuple[str, str], tuple[str, str]] = {}
+        """Uid and version of the latest change."""
+        self._reading: set[tuple[str, str]] = set()
+
+    def __len__(self) -> int:
+        return len(self._changed)
+
+    def changed(self, namespace: str, name: str, uid: str, version: str) -> None:
+        """Read a Migration that appeared or changed."""
+        key = namespace, name
+        self._changed[key] = uid, version
+        if key not in self._reading:
+            self._reading.add(key)
+            self._start(self._read(key), f"read migration {name}")
+
+    def gone(self, namespace: str, name: str) -> None:
+        """Cancel the read of a Migration that was deleted."""
+        self._changed.pop((namespace, name), None)
+
+    def clear(self) -> None:
+        """Cancel all reads."""
+        self._changed.clear()
+
+    async def _read(self, key: tuple[str, str]) -> None:
+        try:
+            while (latest := self._changed.get(key)) is not None:
+                try:
+                    async with self._slots:
+                        migration = await self._writer.read(*key)
+                        # Handled while the slot is held, so that at most `AT_ONCE` exist at a time.
+                        if self._changed.get(key) == latest:
+                            del self._changed[key]
+                            self._handle(migration)
+                        del migration
+                except NotFound:
+                    if self._changed.get(key) == latest:
+                        del self._changed[key]
+                except KubeError as error:
+                    log.warning("Migration %s/%s is not carried on, as it can't be read: %s", *key, error)
+                    await asyncio.sleep(AGAIN_SECONDS)
+        finally:
+            self._reading.discard(key)

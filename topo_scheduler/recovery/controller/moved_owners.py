@@ -1,0 +1,207 @@
+"""Owners of the pods that Migrations move: once the workload itself is deleted, its pods are not moved any more.
+
+Only the topmost owner counts: a JobSet that restarts deletes and recreates its Jobs, and the new pods take the held
+seats. It is read once for each controller of a Migration's pods, and followed from then on. Pods that are gone no
+longer lead to it, so it is also in the status, from which a later leader continues.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from topo_scheduler.api.migrations import MOST_OWNERS, Migration, MigrationOwner
+from topo_scheduler.api.objects import ObjectMeta, OwnerReference, Pod
+from topo_scheduler.kube.connection.errors import KubeError
+from topo_scheduler.kube.reading.owner_chains import Chain, ChainLink
+from topo_scheduler.kube.reading.owners import OwnerDirectory
+from topo_scheduler.scheduling.instructions import PodRef
+
+log = logging.getLogger(__name__)
+
+ANSWER_SECONDS: Final = 5.0
+"""Longest wait for answers about owners before an eviction."""
+CONFIRMED_SECONDS: Final = 1.0
+"""Age up to which such an answer is valid."""
+AGAIN_SECONDS: Final = 5.0
+"""Seconds after which a failed read of an owner is retried."""
+Read = Callable[[PodRef], Awaitable[Pod | None]]
+Find = Callable[[], Awaitable[ObjectMeta | None]]
+"""Returns the object right below a topmost owner; None if there is none any more."""
+Start = Callable[[Coroutine[Any, Any, None], str], None]
+
+
+@dataclass(slots=True)
+class _MovedOwner:
+    uid: str
+    tops: dict[str, ObjectMeta | None] = field(default_factory=dict)
+    """The object below each topmost owner, by the controller for which it was read; None if absent or not read yet."""
+    reading: set[asyncio.Event] = field(default_factory=set)
+    unread: set[str] = field(default_factory=set)
+    """Names, as in ``tops``, for which the API server did not answer the last attempt to read the object."""
+
+    def room(self) -> bool:
+        """Return whether another owner can be followed."""
+        return len(self.tops) < MOST_OWNERS
+
+    def owners(self) -> dict[str, OwnerReference]:
+        """Return the known topmost owners, by uid."""
+        references = (below.controller for below in self.tops.values() if below is not None)
+        return {reference.uid: reference for reference in references if reference is not None}
+
+    def follows(self, uid: str) -> bool:
+        """Return whether an owner is a known topmost owner."""
+        return uid in self.owners()
+
+
+class MovedOwners:
+    """The topmost owners of the pods of all unfinished Migrations.
+
+    Args:
+        owners: known owners.
+        read: returns a pod, None if it is gone; raises ``KubeError``.
+        start: starts a task that ends by itself.
+        changed: called after an owner was read.
+    """
+
+    def __init__(self, owners: OwnerDirectory, read: Read, start: Start, changed: Callable[[], None]) -> None:
+        self._owners = owners
+        self._read = read
+        self._start = start
+        self._changed = changed
+        self._followed: dict[str, _MovedOwner] = {}
+        self._uids: frozenset[str] = frozenset()
+        self._read_since: dict[str, None] = {}
+        """Migrations of which an owner was read since the last `take_read`."""
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def follow(self, migrations: Iterable[Migration]) -> None:
+        """Follow the owners of these Migrations, and no others."""
+        by_key = {migration.key: migration for migration in migrations}
+        for key, moved_owner in list(self._followed.items()):
+            if key not in by_key or by_key[key].metadata.uid != moved_owner.uid:
+                del self._followed[key]
+                self._note()
+        for key, migration in by_key.items():
+            moved_owner = self._followed.setdefault(key, _MovedOwner(migration.metadata.uid))
+            for owner in migration.status.owners:
+                if owner.uid not in moved_owner.tops and moved_owner.room() and not moved_owner.follows(owner.uid):
+                    self._follow(key, owner.uid, partial(self._recorded, migration.metadata, owner))
+            for controller, pod in _one_of_each(migration):
+                if controller not in moved_owner.tops and moved_owner.room():
+                    self._follow(key, controller, partial(self._of_pod, pod))
+            # Other owners are not read any more: the Migration has been planned since.
+            moved_owner.unread &= moved_owner.tops.keys()
+
+    def needs(self, uid: str) -> bool:
+        """Return whether an owner is the topmost one of a Migration's pods."""
+        return uid in self._uids
+
+    def gone(self) -> Iterator[tuple[str, str]]:
+        """Yield the Migrations with a deleted owner, or one in deletion, and the reason."""
+        for key, moved_owner in self._followed.items():
+            for below in moved_owner.tops.values():
+                chain = self._owners.resolve(below) if below is not None else None
+                if isinstance(chain, Chain) and chain.deleted:
+                    yield key, chain.deleted
+                    break
+
+    def take_read(self) -> list[tuple[str, list[MigrationOwner]]]:
+        """Return the Migrations of which owners were read since the last call, with all their known owners."""
+        read, self._read_since = self._read_since, {}
+        return [(key, _recordable(moved_owner)) for key in read if (moved_owner := self._followed.get(key)) is not None]
+
+    async def confirm(self, key: str) -> bool:
+        """Read the owners of a Migration's pods again; return whether the API server answered for all of them.
+
+        Returns False also while an owner could not be read for the first time, as the API server did not answer.
+        """
+        moved_owner = self._followed.get(key)
+        if moved_owner is None:
+            return True
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                for read in list(moved_owner.reading):
+                    await read.wait()
+        except TimeoutError:
+            return False
+        if moved_owner.unread:
+            return False
+        tops = [below for below in moved_owner.tops.values() if below is not None]
+        asking = [self._owners.confirm(below, age=CONFIRMED_SECONDS, within=ANSWER_SECONDS) for below in tops]
+        return None not in await asyncio.gather(*asking)
+
+    def _follow(self, key: str, name: str, find: Find) -> None:
+        moved_owner, read = self._followed[key], asyncio.Event()
+        moved_owner.tops[name] = None
+        moved_owner.reading.add(read)
+        self._start(self._find(key, moved_owner, name, find, read), f"owner of {name} in Migration {key}")
+
+    async def _find(self, key: str, moved_owner: _MovedOwner, name: str, find: Find, read: asyncio.Event) -> None:
+        """Read the object below a topmost owner, and follow it."""
+        try:
+            below = await find()
+            moved_owner.unread.discard(name)
+            if below is not None:
+                moved_owner.tops[name] = below
+                self._read_since[key] = None
+                self._note()
+                self._changed()
+        except KubeError as error:
+            log.warning("an owner of the pods of Migration %s is not known yet: %s", key, error)
+            moved_owner.unread.add(name)
+            read.set()
+            await asyncio.sleep(AGAIN_SECONDS)
+            moved_owner.tops.pop(name, None)  # read again with the next step
+            self._changed()
+        finally:
+            read.set()
+            moved_owner.reading.discard(read)
+
+    async def _of_pod(self, pod: PodRef) -> ObjectMeta | None:
+        """Read a pod and its owners; return the object right below the topmost owner."""
+        pod_object = await self._read(pod)
+        if pod_object is None or pod_object.metadata.controller is None:
+            return None
+        return _below_topmost(pod_object.metadata, await self._owners.complete(pod_object.metadata))
+
+    async def _recorded(self, migration: ObjectMeta, owner: MigrationOwner) -> ObjectMeta:
+        """Read an owner that an earlier leader recorded."""
+        reference = OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid, controller=True)
+        below = ObjectMeta(name=migration.name, namespace=migration.namespace, owner_references=[reference])
+        await self._owners.complete(below)
+        return below
+
+    def _note(self) -> None:
+        self._uids = frozenset(uid for moved_owner in self._followed.values() for uid in moved_owner.owners())
+
+
+def _recordable(moved_owner: _MovedOwner) -> list[MigrationOwner]:
+    read = moved_owner.owners().values()
+    owners = [MigrationOwner(owner.api_version, owner.kind, owner.name, owner.uid) for owner in read]
+    return [owner for owner in owners if owner.fits]
+
+
+def _one_of_each(migration: Migration) -> list[tuple[str, PodRef]]:
+    """Return one pod of each controller; before the Migration is planned, all pods that it names by uid."""
+    namespace, status = migration.metadata.namespace, migration.status
+    if not status.moves:
+        return [(pod.uid, PodRef(namespace, pod.name, pod.uid)) for pod in migration.spec.pods if pod.uid]
+    by_controller = {f"{move.workload} {move.controller}": move for move in reversed(status.moves)}
+    return [(name, PodRef(namespace, move.pod, move.uid)) for name, move in by_controller.items()]
+
+
+def _below_topmost(pod: ObjectMeta, chain: Chain) -> ObjectMeta:
+    """Return the object right below the topmost owner that is known or was deleted: the pod, or an owner."""
+    below = [pod, *(_metadata(owner) for owner in chain.owners)]
+    # If the last owner names another one that is not in the chain, that one was deleted, or can't be read.
+    return below[-1] if below[-1].controller is not None and chain.deleted else below[-2] if len(below) > 1 else pod
+
+
+def _metadata(owner: ChainLink) -> ObjectMeta:
+    references = [] if owner.controller is None else [owner.controller]
+    return ObjectMeta(name=owner.name, namespace=owner.namespace, uid=owner.uid, owner_references=references)

@@ -1,0 +1,531 @@
+"""Executes the instructions of recovery, in the event loop of the daemon, and returns the results to recovery.
+
+While recovery is on, kopf runs in an additional thread. If the definition of Migrations is not installed, the daemon
+schedules on, logs that, and checks again from time to time.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from topo_scheduler.api.migrations import DEFINITION, GROUP, KIND, VERSION, Migration, Phase
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.printable import printable
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.kube.connection.client import Client, decode
+from topo_scheduler.kube.connection.errors import KubeError, NotFound
+from topo_scheduler.kube.connection.fair_slots import FairSlots
+from topo_scheduler.kube.connection.resources import PODS
+from topo_scheduler.kube.connection.retrying import retried
+from topo_scheduler.kube.connection.waiting import set_or_due
+from topo_scheduler.kube.reading.owners import OwnerDirectory
+from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
+from topo_scheduler.kube.writing.evictions import EvictionStatus, Evictor
+from topo_scheduler.kube.writing.migrations import MigrationWrite, MigrationWriter, Unreadable
+from topo_scheduler.kube.writing.pod_status import PodStatusWriter
+from topo_scheduler.observability.metrics import Metrics
+from topo_scheduler.recovery.controller.disabled import Answer, malformed, without_recovery
+from topo_scheduler.recovery.controller.eviction_guard import EvictionGuard
+from topo_scheduler.recovery.controller.handlers import MigrationChanged, MigrationGone, NodeGone, NodeSeen, Watcher
+from topo_scheduler.recovery.controller.migration_reader import MigrationReader
+from topo_scheduler.recovery.controller.moved_owners import MovedOwners
+from topo_scheduler.recovery.core.machine import Recovery
+from topo_scheduler.recovery.detection.pod_failures import PodTroubles
+from topo_scheduler.recovery.model.instructions import (
+    CountRecoveryFailure,
+    CreateMigration,
+    DeleteMigration,
+    EvictPod,
+    Instruction,
+    LearnPods,
+    Spent,
+    TellMigration,
+    Warn,
+    WriteOutcome,
+    WriteStatus,
+)
+from topo_scheduler.scheduling.barrier import Activity, kind_of
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import PodRef
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN: Final = 30.0
+"""Seconds after which the runner checks again whether Migrations are defined."""
+ANSWER_SECONDS: Final = 5.0
+"""Seconds between lists of Migrations while recovery is off, to report that in their status."""
+LIST_SECONDS: Final = 5.0
+"""Longest wait for the first list of Migrations, before scheduling begins without the seats that they hold."""
+MOST_DEATHS: Final = 5
+"""Restarts of the thread within `DEATHS_WITHIN` seconds, before it stays dead."""
+DEATHS_WITHIN: Final = 600.0
+READ_SECONDS: Final = 10.0
+READ_AGAIN: Final = 5.0
+"""Seconds after which a failed read of a pod is retried."""
+LONGEST_REASON_CHARACTERS: Final = 512
+IN_FLIGHT: Final = 16
+IN_FLIGHT_OF_NAMESPACE: Final = 6
+"""Evictions and pod reads in flight, in all and per namespace, as webhooks may hang."""
+_OUTCOMES: Final = {
+    MigrationWrite.WRITTEN: WriteOutcome.WRITTEN,
+    MigrationWrite.STALE: WriteOutcome.STALE,
+    MigrationWrite.GONE: WriteOutcome.GONE,
+    MigrationWrite.FORBIDDEN: WriteOutcome.FORBIDDEN,
+    MigrationWrite.FAILED: WriteOutcome.FAILED,
+}
+_pod = msgspec.json.Decoder(Pod)
+
+
+class RecoveryRunner:
+    """Recovery in one term of leadership.
+
+    Args:
+        client: connection to the API server.
+        engine: provides the state, and holds the seats.
+        spec: the configuration.
+        gpu_resources: names of GPU resources.
+        events: records events.
+        metrics: metrics to update.
+        owners: knows the controllers of pods.
+        clock: returns seconds, as the engine uses them.
+        epoch: offset of these to seconds since the epoch.
+        start: starts a task that ends by itself, as part of the term.
+        changed: called after the state of the engine changed.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        engine: Engine,
+        spec: RecoverySpec,
+        *,
+        gpu_resources: Sequence[str],
+        events: EventRecorder,
+        metrics: Metrics,
+        owners: OwnerDirectory,
+        clock: Callable[[], float],
+        epoch: float,
+        start: Callable[[Coroutine[Any, Any, None], str], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._engine = engine
+        self._spec = spec
+        self._gpu_resources = tuple(gpu_resources)
+        self._events = events
+        self._metrics = metrics
+        self._owners = owners
+        self._clock = clock
+        self._epoch = epoch
+        self._start = start
+        self._changed = changed
+        self._writer = MigrationWriter(client)
+        self._reader = MigrationReader(self._writer, start, self._read_migration)
+        self._answered: dict[tuple[str, str], tuple[str, str]] = {}
+        """Uid and version of the Migrations whose status already reports that recovery is off."""
+        self._evictor = Evictor(client)
+        self._statuses = PodStatusWriter(client)
+        self._slots = FairSlots(IN_FLIGHT, IN_FLIGHT_OF_NAMESPACE)
+        self._troubles = PodTroubles(
+            engine.config.scheduler.scheduler_name, spec.pod_failures, epoch, engine.workloads.decided
+        )
+        self._wake = asyncio.Event()
+        self._moved_owners = MovedOwners(owners, self._read, start, self._wake.set)
+        self._guard = EvictionGuard(self._moved_owners, lambda: self._machine)
+        self._reconfigured = asyncio.Event()
+        self._watcher: Watcher | None = None
+        self._machine: Recovery | None = None
+        self._last_warning = ""
+        self._deaths: list[float] = []
+        self._dead = ""
+
+    # ------------------------------------------------------------ calls of the term
+
+    async def prepare(self) -> None:
+        """Read all Migrations before the first decision, so that no workload takes the seats that they hold."""
+        if not self._spec.enabled:
+            return
+        try:
+            async with asyncio.timeout(LIST_SECONDS):
+                await self._begin()
+        except TimeoutError:
+            log.warning("scheduling without having read Migrations: seats they hold may be taken")
+
+    async def run(self) -> NoReturn:
+        """Watch and heal whenever recovery is enabled, until cancelled."""
+        while True:
+            self._reconfigured.clear()
+            if not self._spec.enabled:
+                await self._answer_without_recovery()
+            elif self._machine is None and not await self._begin():
+                await self._pause(LOOK_AGAIN)
+            elif self._dead:
+                await self._reconfigured.wait()
+            else:
+                await self._serve()
+
+    def pods_applied(self, pods: Sequence[Pod]) -> None:
+        """Handle pods that appeared or changed."""
+        for pod in pods if self._spec.enabled else ():
+            try:
+                self._troubles.applied((pod,), self._clock())
+            except Exception:  # the engine decides whether the pod is valid
+                log.exception("pod %s can't be watched for failures", pod.key)
+
+    def pods_deleted(self, uids: Iterable[str]) -> None:
+        """Handle pods that are gone."""
+        self._troubles.deleted(uids)
+
+    def owner_changed(self, uid: str) -> None:
+        """Handle an owner that changed, or was deleted."""
+        if self.needs_owner(uid):
+            self._wake.set()
+
+    def needs_owner(self, uid: str) -> bool:
+        """Return whether a Migration moves pods below an owner."""
+        return self._moved_owners.needs(uid)
+
+    def facts_changed(self) -> None:
+        """Handle a change of pods or nodes."""
+        if self._machine is not None:
+            self._wake.set()
+
+    def configure(self, spec: RecoverySpec) -> None:
+        """Apply a changed configuration."""
+        if spec != self._spec:
+            self._spec = spec
+            self._reconfigured.set()
+            self._wake.set()
+
+    def wrong(self) -> str:
+        """Return the problem of the watching thread, or an empty string."""
+        return self._dead or (self._watcher.wrong() if self._watcher is not None else "")
+
+    @property
+    def under_way(self) -> int:
+        """Number of Migrations that are not over."""
+        return len(self._machine.migrations) if self._machine is not None else 0
+
+    # ------------------------------------------------------------ life cycle
+
+    async def _begin(self) -> bool:
+        """Read all Migrations; return whether their definition is installed."""
+        self._troubles.configure(self._spec.pod_failures)
+        machine = Recovery(self._engine, self._spec, self._epoch, self._troubles, self._clock)
+        try:
+            await self._read_all(machine)
+        except NotFound:
+            self._warn_once(
+                f"recovery is off: the definition {DEFINITION} is not installed; pods are scheduled all the same"
+            )
+            return False
+        except KubeError as error:
+            self._warn_once(f"recovery is off, as Migrations can't be listed: {error}")
+            return False
+        self._last_warning = ""
+        self._machine = machine
+        # The kernels of the search for relocations are compiled now, so that a failure does not wait for them.
+        self._engine.preempting.wanted = not self._engine.preempting.ready
+        self._changed()
+        self._step()
+        log.info("recovery is on", extra={"migrations": len(machine.migrations), "dryRun": self._spec.dry_run})
+        return True
+
+    async def _read_all(self, machine: Recovery) -> set[str]:
+        """Give each Migration to the machine, one after the other; return their namespaces and names."""
+        keys: set[str] = set()
+        async for migration in self._writer.each():
+            if isinstance(migration, Unreadable):
+                self._unreadable(migration)
+            else:
+                keys.add(migration.key)
+                machine.migration_seen(migration, self._clock())
+        return keys
+
+    async def _answer_without_recovery(self) -> None:
+        """While recovery is off, write to each Migration that no pod moves; until the configuration changes."""
+        while not self._reconfigured.is_set():
+            pause = ANSWER_SECONDS
+            try:
+                await self._answer_each()
+            except NotFound:
+                pause = LOOK_AGAIN
+            except KubeError as error:
+                self._warn_once(f"Migrations can't be listed, so that none reports that recovery is off: {error}")
+            await self._pause(pause)
+        self._reader.clear()
+        self._answered.clear()
+
+    async def _answer_each(self) -> None:
+        """Answer the Migrations that have changed since their last answer.
+
+        Only their identities are listed, and a few at a time are read: the runner keeps nothing that tenants write.
+        """
+        listed: dict[tuple[str, str], tuple[str, str]] = {}
+        async for meta in self._writer.identities():
+            key, state = (meta.namespace, meta.name), (meta.uid, meta.resource_version)
+            listed[key] = state
+            if self._answered.get(key) != state:
+                self._reader.changed(*key, *state)
+        self._answered = {key: state for key, state in self._answered.items() if listed.get(key) == state}
+
+    def _answer_one(self, migration: Migration | Unreadable) -> None:
+        wall = self._epoch + self._clock()
+        if isinstance(migration, Unreadable):
+            key, state = (migration.namespace, migration.name), (migration.uid, migration.version)
+            answer = malformed(migration, wall) if migration.phase != Phase.FAILED else None
+        else:
+            meta = migration.metadata
+            key, state = (meta.namespace, meta.name), (meta.uid, meta.resource_version)
+            answer = without_recovery(migration, wall)
+        if answer is None:
+            self._answered[key] = state
+        else:
+            self._answer(answer)
+
+    def _unreadable(self, unreadable: Unreadable) -> None:
+        """Write to an invalid Migration what is wrong with it; the machine forgets an earlier version of it."""
+        if self._machine is not None:
+            self._machine.migration_gone(unreadable.namespace, unreadable.name, "")
+        if unreadable.name and unreadable.phase != Phase.FAILED:
+            self._answer(malformed(unreadable, self._epoch + self._clock()))
+
+    def _answer(self, answer: Answer) -> None:
+        for instruction in answer:
+            self._carry_out(instruction)
+
+    async def _serve(self) -> None:
+        """Watch until the configuration changes."""
+        assert self._machine is not None
+        self._machine.configure(self._spec, self._clock())
+        self._watcher = Watcher(self._spec, self._gpu_resources, self._client.connection, self._wake.set)
+        self._watcher.start()
+        try:
+            while not self._reconfigured.is_set() and not self._watcher.wrong():
+                self._wake.clear()
+                self._handle_messages()
+                self._step()
+                await set_or_due(self._wake, self._machine.next_due(), self._clock)
+        finally:
+            watcher, self._watcher = self._watcher, None
+            wrong = watcher.wrong()
+            await watcher.stop()
+            self._reader.clear()
+        if wrong:
+            await self._restart(wrong)
+        elif not self._spec.enabled:
+            self._machine.release_all()
+            self._machine = None
+            self._changed()
+            log.info("recovery is off")
+
+    async def _restart(self, wrong: str) -> None:
+        """Restart after the end of the thread: a few times, then it stays dead and `/livez` fails.
+
+        kopf ends for good when its watch is refused. A server that has just started and has not read its roles refuses
+        it, as does a server after the definition of Migrations was deleted.
+        """
+        now = self._clock()
+        self._deaths = [*(at for at in self._deaths if now - at < DEATHS_WITHIN), now]
+        if len(self._deaths) > MOST_DEATHS:
+            self._dead = wrong
+            log.error("%s, for the %d. time: not restarting it", wrong, len(self._deaths))
+            return
+        log.warning("%s; restarting it", wrong)
+        await self._pause(min(10.0, 2.0 ** len(self._deaths)))
+        machine = self._machine
+        try:
+            keys = await self._read_all(machine) if machine is not None else set()
+        except NotFound:
+            keys = set()
+            self._machine = None
+        except KubeError as error:
+            log.warning("Migrations can't be listed: %s", error)
+            return
+        if machine is not None:
+            machine.relisted(keys, self._clock())
+            self._changed()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._reconfigured.wait()
+        except TimeoutError:
+            pass
+
+    def _warn_once(self, text: str) -> None:
+        if text != self._last_warning:
+            self._last_warning = text
+            log.warning(text)
+
+    def _handle_messages(self) -> None:
+        machine, now = self._machine, self._clock()
+        assert machine is not None and self._watcher is not None
+        for message in self._watcher.take():
+            try:
+                match message:
+                    case NodeSeen(health):
+                        machine.node_seen(health, now)
+                    case NodeGone(name, uid):
+                        machine.node_gone(name, uid, now)
+                    case MigrationChanged(namespace, name, uid, version):
+                        if not machine.migrations.knows(f"{namespace}/{name}", uid, version):
+                            self._reader.changed(namespace, name, uid, version)
+                    case MigrationGone(namespace, name, uid):
+                        self._reader.gone(namespace, name)
+                        machine.migration_gone(namespace, name, uid)
+            except Exception as error:
+                log.exception("recovery skips an event that raised: %s", type(message).__name__)
+                self._carry_out(CountRecoveryFailure(kind_of(error)))
+
+    def _read_migration(self, migration: Migration | Unreadable) -> None:
+        """Handle a Migration that was read after a change."""
+        if self._machine is None:
+            if not self._spec.enabled:
+                self._answer_one(migration)
+            return
+        if isinstance(migration, Unreadable):
+            self._unreadable(migration)
+        else:
+            self._machine.migration_seen(migration, self._clock())
+        self._wake.set()
+
+    def _step(self) -> None:
+        if self._machine is None:
+            return
+        self._guard.end_ownerless()
+        self._guard.record_owners()
+        out = self._machine.step(self._clock())
+        self._moved_owners.follow(self._machine.under_way())
+        for instruction in out:
+            self._carry_out(instruction)
+        if out:
+            self._changed()  # seats may have been held or released
+
+    # ------------------------------------------------------------ instructions
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case CreateMigration():
+                self._start(self._create(instruction), f"create migration {instruction.name}")
+            case WriteStatus():
+                self._start(self._write(instruction), f"migration {instruction.name}")
+            case DeleteMigration():
+                self._start(self._delete(instruction), f"delete migration {instruction.name}")
+            case EvictPod(_, pod):
+                self._start(self._evict(instruction), f"move {pod.uid}")
+            case LearnPods(pods):
+                self._start(self._learn(pods), "read pods")
+            case TellMigration(namespace, name, uid, warning, reason, message):
+                regarding = ObjectReference(f"{GROUP}/{VERSION}", KIND, namespace, name, uid)
+                self._events.record(regarding, "Warning" if warning else "Normal", reason, message, "Migrating")
+                log.info("Migration %s/%s: %s: %s", namespace, name, reason, message)
+            case Spent(phase, seconds, cause, outcome):
+                if phase == "total":
+                    self._metrics.recovery.labels(cause, outcome).observe(seconds)
+                else:
+                    self._metrics.recovery_phase.labels(phase).observe(seconds)
+            case Warn(message):
+                log.warning(message)
+            case CountRecoveryFailure(kind):
+                self._metrics.set_aside.labels(Activity.RECOVERY.value, kind).inc()
+
+    async def _create(self, create: CreateMigration) -> None:
+        result = await self._writer.create(create.namespace, create.name, create.spec)
+        if self._machine is not None:
+            outcome = _OUTCOMES[result.outcome]
+            self._machine.created(
+                create.namespace, create.name, outcome, result.message, result.migration, self._clock()
+            )
+            self._wake.set()
+
+    async def _write(self, write: WriteStatus) -> None:
+        result = await self._writer.replace_status(write.namespace, write.name, write.uid, write.version, write.status)
+        if self._machine is not None:
+            outcome = _OUTCOMES[result.outcome]
+            self._machine.written(write.namespace, write.name, outcome, result.message, result.migration, self._clock())
+            self._wake.set()
+
+    async def _delete(self, delete: DeleteMigration) -> None:
+        result = await self._writer.delete(delete.namespace, delete.name, delete.uid, delete.version)
+        if self._machine is not None:
+            outcome = _OUTCOMES[result.outcome]
+            self._machine.deleted(delete.namespace, delete.name, outcome, result.message, self._clock())
+            self._wake.set()
+
+    async def _evict(self, evict: EvictPod) -> None:
+        pod = evict.pod
+        if reason := await self._guard.why_not_evict(evict.migration):
+            self._evicted(evict, goes=False, reason="OwnerNotConfirmed", message=reason)
+            return
+        async with self._slots.slot(pod.namespace):
+            recheck = partial(self._guard.why_over, evict.migration)
+            grace = 0 if evict.force else None
+            result = await self._evictor.evict(pod.namespace, pod.name, pod.uid, grace=grace, recheck=recheck)
+        self._metrics.recovery_evictions.labels(result.outcome.value).inc()
+        goes = result.outcome in (EvictionStatus.EVICTED, EvictionStatus.GONE)
+        level = logging.INFO if goes else logging.WARNING
+        log.log(level, "moving %s/%s: %s %s", pod.namespace, pod.name, result.outcome.value, result.message)
+        self._evicted(evict, goes=goes, reason=_why_not(result.outcome, result.message), message=result.message)
+        if evict.force and result.outcome is EvictionStatus.EVICTED:
+            # Last, because a webhook on statuses may hang, and must not delay the Migration.
+            await self._statuses.mark_failed(pod.namespace, pod.name, pod.uid)
+
+    def _evicted(self, evict: EvictPod, *, goes: bool, reason: str, message: str) -> None:
+        if self._machine is not None:
+            self._machine.evicted(
+                evict.migration, evict.pod.uid, goes=goes, reason=reason, message=message, now=self._clock()
+            )
+            self._wake.set()
+
+    async def _learn(self, pods: Sequence[PodRef]) -> None:
+        known_pods = [
+            known_pod
+            for known_pod in await asyncio.gather(*map(self._read_pod_with_owners, pods))
+            if known_pod is not None
+        ]
+        self._engine.pods_told(known_pods, self._clock())
+        if self._machine is not None:
+            self._machine.learned([pod.uid for pod in pods])
+            self._wake.set()
+
+    async def _read_pod_with_owners(self, pod: PodRef) -> Pod | None:
+        """Return a pod after reading its owners; None if it is gone."""
+        while True:
+            try:
+                async with self._slots.slot(pod.namespace):
+                    pod_object = await self._read(pod)
+                if pod_object is not None:
+                    await self._owners.complete(pod_object.metadata)
+                return pod_object
+            except KubeError as error:
+                log.warning("pod %s/%s can't be moved, as it can't be read: %s", pod.namespace, pod.name, error)
+                if self._machine is not None:
+                    self._machine.unread(pod, printable(str(error), LONGEST_REASON_CHARACTERS), self._clock())
+                    self._wake.set()
+            await asyncio.sleep(READ_AGAIN)
+
+    async def _read(self, pod: PodRef) -> Pod | None:
+        path = PODS.path(pod.namespace, pod.name)
+        try:
+            answer = await retried(
+                lambda: self._client.request("GET", path, timeout=READ_SECONDS), seconds=READ_SECONDS, longest=2.0
+            )
+        except NotFound:
+            return None
+        pod_object = decode(_pod, answer)
+        return pod_object if pod_object.metadata.uid == pod.uid else None
+
+
+def _why_not(outcome: EvictionStatus, message: str) -> str:
+    if outcome is EvictionStatus.WITHDRAWN:
+        return "OwnerNotConfirmed"
+    if outcome is EvictionStatus.BLOCKED:
+        return "DisruptionBudget"
+    if outcome is EvictionStatus.FAILED:
+        return "Forbidden" if "cannot create resource" in message else "EvictionFailed"
+    return ""

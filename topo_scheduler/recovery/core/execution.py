@@ -1,0 +1,235 @@
+"""Executes Migrations with held seats: evicts pods, and waits until replacements run in the seats."""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from topo_scheduler.api.migrations import Migration, Move, Phase
+from topo_scheduler.api.timestamps import seconds_of
+from topo_scheduler.recovery.model.instructions import EvictPod
+from topo_scheduler.recovery.model.migration_context import MigrationContext
+from topo_scheduler.recovery.model.migration_state import Condition, Eviction, Tracked, with_targets
+from topo_scheduler.recovery.model.seating import seat_of
+from topo_scheduler.recovery.planning.spares import how_it_ended, why_no_seats
+from topo_scheduler.recovery.planning.voluntary_checks import reason_useless_now
+from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.state.pods.workloads import Member, Stage
+
+
+class Execution:
+    """The phases Evicting and Placing."""
+
+    def __init__(self, ground: MigrationContext) -> None:
+        self._ground = ground
+
+    # ------------------------------------------------------------ evicting
+
+    def evict(self, tracked: Tracked, now: float) -> None:
+        """Have the pods evicted, until all of them are gone."""
+        migration = tracked.migration
+        if migration.cause.by_choice and self._cut_short(tracked, now):
+            return
+        moves = self._unexpired(tracked, now)
+        if moves is None:
+            return
+        self._ground.keep(migration, moves)
+        present = [move for move in moves if self._ground.still_present(move)]
+        if tracked.beside is None and len(present) == len(moves):
+            tracked.beside = self._members(moves)
+        if not present:
+            gone = Condition("Evicted", status=True, reason="Gone", message=f"{len(moves)} pods are gone")
+            self._ground.write(tracked, now, Phase.PLACING, None, gone)
+            return
+        blockers: list[tuple[str, str]] = []
+        for move in present:
+            entry = self._ground.engine.world.ledger.get(move.uid)
+            occupant = entry.occupant if entry is not None else None
+            going, force = occupant is not None and occupant.terminating, self._may_force(move, now)
+            eviction = tracked.evictions.setdefault(move.uid, Eviction())
+            if eviction.reason:
+                blockers.append((eviction.reason, f"pod {move.pod} can't be evicted: {eviction.message}"))
+            elif going:
+                blockers.append(self._awaits(move, force=force))
+            # An eviction that is in progress is repeated at once if it may be forced since.
+            due = now >= eviction.until or (force and not eviction.forced and not eviction.reason)
+            if not eviction.in_flight and due and (force or not going):
+                eviction.in_flight, eviction.forced = True, force
+                pod = PodRef(migration.metadata.namespace, move.pod, move.uid)
+                self._ground.out.append(EvictPod(migration.key, pod, force))
+        if blockers:
+            # Blockers that need action, of the kubelet or a person, come before those that only take time.
+            blockers.sort(key=lambda blocker: blocker[0] == "Terminating")
+            self._ground.write(tracked, now, None, None, Condition("Evicted", False, *blockers[0]))
+
+    def _cut_short(self, tracked: Tracked, now: float) -> bool:
+        """End a voluntary move that is useless or lost a seat; pods that are not being evicted stay."""
+        migration, engine = tracked.migration, self._ground.engine
+        reason = reason_useless_now(self._ground, tracked, now)
+        if not reason:
+            return False
+        going: list[Move] = []
+        for move in migration.status.moves:
+            entry, eviction = engine.world.ledger.get(move.uid), tracked.evictions.get(move.uid, Eviction())
+            if eviction.in_flight:
+                return True  # its answer decides
+            accepted = eviction.until > now and not eviction.reason
+            if entry is None or accepted or (entry.occupant is not None and entry.occupant.terminating):
+                going.append(move)
+        if not going:
+            self._ground.end(tracked, Phase.CANCELLED, *reason, now)
+        elif len(going) < len(migration.status.moves):
+            stays = len(migration.status.moves) - len(going)
+            text = f"{reason[1]}: {stays} pods stay where they are"
+            self._ground.keep_only(migration, going)
+            self._ground.write(
+                tracked, now, None, going, Condition("Evicted", status=False, reason=reason[0], message=text)
+            )
+        else:
+            return False
+        return True
+
+    def _awaits(self, move: Move, *, force: bool) -> tuple[str, str]:
+        dead = self._dead(move.from_)
+        if not dead or force or self._ground.spec.force_delete:
+            return "Terminating", f"pod {move.pod} is terminating"
+        return (
+            "KubeletDead",
+            f"pod {move.pod} terminates on node {move.from_}, whose kubelet does not answer. It waits for the kubelet,"
+            " for the taint node.kubernetes.io/out-of-service on the node, for the node to be deleted, or for"
+            " recovery.forceDelete",
+        )
+
+    def _may_force(self, move: Move, now: float) -> bool:
+        health = self._ground.detection.health(move.from_)
+        out_of_service = health is not None and health.out_of_service
+        # The kubelet of a flapping node may still run the pod. So the node must be dead for a while, or marked as such.
+        forced = self._ground.spec.force_delete and self._ground.detection.failed_for_debounce(move.from_, now)
+        return self._dead(move.from_) and (out_of_service or forced)
+
+    def _dead(self, node: str) -> bool:
+        if self._ground.detection.health(node) is None:
+            # The node is not known yet, unless the watch of the engine does not know it either.
+            return node not in self._ground.engine.world.nodes.row_of
+        problem = self._ground.detection.problem(node)
+        return problem is not None and problem.cause.dead
+
+    def _unexpired(self, tracked: Tracked, now: float) -> list[Move] | None:
+        """Return the moves with the seats that they still have; None if a change of these is written first."""
+        migration, moves = tracked.migration, tracked.migration.status.moves
+        if migration.shrinks:
+            return moves
+        row_of = self._ground.engine.world.nodes.row_of
+        kept = with_targets(moves, {move.uid: move.to for move in moves if move.to in row_of})
+        reason = "SeatLost"
+        if self._ground.since(tracked, Phase.RESERVING, now) > self._ground.spec.seats_expire:
+            kept, reason = with_targets(moves, {}), "Expired"
+        if kept == moves:
+            return moves
+        self._ground.release(migration.key)
+        text = "seats are held no longer; replacements are placed as any other pod is"
+        self._ground.write(tracked, now, None, kept, Condition("Reserved", status=False, reason=reason, message=text))
+        return None
+
+    # ------------------------------------------------------------ placing
+
+    def place(self, tracked: Tracked, now: float) -> None:
+        """Keep the seats until replacements are bound."""
+        migration, key = tracked.migration, tracked.migration.key
+        if migration.shrinks:
+            policy, count = migration.status.policy, len(migration.status.moves)
+            reason = "Lent" if migration.gives_way else "Shrinks"
+            placed = Condition("Placed", status=True, reason=reason, message=why_no_seats(policy))
+            self._ground.end(tracked, Phase.DONE, "", how_it_ended(policy, count), now, None, placed)
+            return
+        replacements = self._replacements(tracked)
+        if len(replacements) == len(migration.status.moves):
+            moves = [
+                msgspec.structs.replace(
+                    move, replacement=replacements[move.uid].uid, replacement_name=replacements[move.uid].name
+                )
+                for move in migration.status.moves
+            ]
+            for move in moves:
+                by = PodRef(migration.metadata.namespace, move.replacement_name, move.replacement)
+                self._ground.engine.seat_taken(key, move.uid, by, move.from_, replacements[move.uid].node)
+            placed = Condition("Placed", status=True, reason="Bound", message=f"{len(moves)} replacements are bound")
+            self._ground.end(tracked, Phase.DONE, "", f"{len(moves)} pods moved", now, moves, placed)
+            return
+        if self._ground.since(tracked, Phase.PLACING, now) > self._ground.spec.seats_expire:
+            missing = [move.pod for move in migration.status.moves if move.uid not in replacements]
+            text = f"no pod took the place of {', '.join(missing[:3])} in time; its controller made none that was bound"
+            self._ground.end(tracked, Phase.FAILED, "NoReplacement", text, now)
+            return
+        self._ground.keep(migration, [move for move in migration.status.moves if move.uid not in replacements])
+        if strangers := [
+            pod for pod in self._unread_candidates(migration, replacements) if pod.uid not in tracked.learned
+        ]:
+            self._ground.learn(tracked, strangers)
+
+    def _unread_candidates(self, migration: Migration, replaced: Collection[str]) -> list[PodRef]:
+        """Return pods that may be replacements, but are hardly known as an earlier process placed them."""
+        workloads, ledger = self._ground.engine.workloads, self._ground.engine.world.ledger
+        namespace, unfilled = (
+            migration.metadata.namespace,
+            [move for move in migration.status.moves if move.uid not in replaced],
+        )
+        nodes = {move.to for move in unfilled if not move.gang and move.to}
+        entries = [(uid, ledger.get(uid)) for node in sorted(nodes) for uid in sorted(ledger.on_node(node))]
+        occupants = [entry.occupant for uid, entry in entries if entry is not None and workloads.of_pod(uid) is None]
+        strangers = [
+            PodRef(occupant.namespace, occupant.name, occupant.uid)
+            for occupant in occupants
+            if occupant and occupant.namespace == namespace
+        ]
+        gangs = (workloads.get(id_) for id_ in sorted({move.workload for move in unfilled if move.gang}))
+        members = [member for gang in gangs if gang is not None for member in gang.at(Stage.BOUND)]
+        strangers += [PodRef(member.namespace, member.name, member.uid) for member in members if not member.cls.amounts]
+        return strangers
+
+    def _members(self, moves: Sequence[Move]) -> frozenset[str]:
+        """Return the uids of all members of the gangs of moves."""
+        gangs = (self._ground.engine.workloads.get(move.workload) for move in moves if move.gang)
+        return frozenset(uid for gang in gangs if gang is not None for uid in gang.members)
+
+    def _replacements(self, tracked: Tracked) -> dict[str, Member]:
+        """Return the bound member that replaced each pod, by the uid of the pod."""
+        migration = tracked.migration
+        old = {move.uid for move in migration.status.moves}
+        taken = self._ground.engine.preempting.replacements.taken
+        replacements: dict[str, Member] = {}
+        used: set[str] = set(old)
+        # Both are times of the API server; the clock of the process that wrote the start of the phase may be wrong.
+        begun = seconds_of(migration.metadata.creation_timestamp or "") or 0.0
+
+        def fresh(member: Member) -> bool:
+            return member.uid not in tracked.beside if tracked.beside is not None else member.created >= begun
+
+        for move in migration.status.moves:
+            seat = seat_of(migration.key, migration.metadata.namespace, move).id
+            for member in self._candidates(migration, move, taken.get(seat, "")):
+                fits = member.uid == taken.get(seat) or (move.index is not None and member.index == move.index)
+                read = bool(member.cls.amounts) or member.uid in tracked.learned  # otherwise its index is unknown
+                fits |= read and member.index in (None, move.index) and (member.node == move.to or fresh(member))
+                if member.uid not in used and member.stage is Stage.BOUND and fits:
+                    replacements[move.uid] = member
+                    used.add(member.uid)
+                    break
+        return replacements
+
+    def _candidates(self, migration: Migration, move: Move, taken: str) -> list[Member]:
+        """Return the members that may have replaced a pod, the likeliest first."""
+        workloads, ledger = self._ground.engine.workloads, self._ground.engine.world.ledger
+        likely = [known_pod[1] for known_pod in [workloads.of_pod(taken)] if known_pod is not None]
+        if move.gang:
+            gang = workloads.get(move.workload)
+            members = sorted(gang.members.values(), key=lambda member: member.name) if gang is not None else []
+            return [*likely, *members]
+        for uid in sorted(ledger.on_node(move.to)) if move.to else ():
+            known_pod = workloads.of_pod(uid)
+            same = known_pod is not None and (known_pod[0].namespace, known_pod[0].controller) == (
+                migration.metadata.namespace,
+                move.controller,
+            )
+            if known_pod is not None and same:
+                likely.append(known_pod[1])
+        return likely

@@ -1,0 +1,199 @@
+"""Recovery as a state machine without I/O: changes of nodes and Migrations go in, instructions come out.
+
+The engine knows the pods. Recovery reads its state, and sets the seats to hold, between two steps of the engine.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+
+from topo_scheduler.api.migrations import Migration, MigrationOwner
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.recovery.core.healing import Healing
+from topo_scheduler.recovery.core.migrations import Migrations
+from topo_scheduler.recovery.detection.failure_detection import Detection, Path
+from topo_scheduler.recovery.detection.lost_gpus import LostGPUs
+from topo_scheduler.recovery.detection.node_health import NodeHealth
+from topo_scheduler.recovery.detection.pod_failures import PodTroubles
+from topo_scheduler.recovery.model.barrier import Guarded, Repeated, failure_of
+from topo_scheduler.recovery.model.instructions import Instruction, Warn, WriteOutcome
+from topo_scheduler.recovery.optimisation.consolidation import Blocks
+from topo_scheduler.recovery.optimisation.defragmentation import Defragmenting
+from topo_scheduler.recovery.optimisation.improvement import Improving
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import PodRef
+
+
+class Recovery:
+    """Detection of failures, and their Migrations from the failure to the end."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        spec: RecoverySpec,
+        epoch: float,
+        troubles: PodTroubles | None = None,
+        clock: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """``epoch`` is the offset of the times that are passed to seconds since the epoch.
+
+        ``troubles`` are pod failures so far. ``clock`` returns seconds and measures how long a step takes; if it stands
+        still, a step does all its work at once.
+        """
+        self._engine = engine
+        self.troubles = troubles or PodTroubles(
+            engine.config.scheduler.scheduler_name, spec.pod_failures, epoch, engine.workloads.decided
+        )
+        self.lost_gpus = LostGPUs(engine.world.nodes)
+        self.detection = Detection(spec, self._domains_of)
+        self.migrations = Migrations(engine, self.detection, spec, epoch, clock)
+        self.healing = Healing(engine, epoch, self.migrations.moves_pod, self.migrations.fresh_name)
+        ground = self.migrations.ground
+        self._makers: Sequence[Repeated] = (
+            Defragmenting(ground, clock),
+            Blocks(ground, clock),
+            Improving(ground, clock),
+        )
+        self._guards = [Guarded(f"{type(maker).__name__} of recovery") for maker in self._makers]
+        self._healed = Guarded("healing of failed nodes")
+        self._out: list[Instruction] = []
+        self._held = ""
+        self._avoided: frozenset[str] = frozenset()
+        self._stepped = 0.0
+
+    # ------------------------------------------------------------ input
+
+    def configure(self, spec: RecoverySpec, now: float) -> None:
+        """Apply a changed configuration."""
+        self.migrations.configure(spec)
+        self.troubles.configure(spec.pod_failures)
+        if not spec.unhealthy_gpus:
+            self.lost_gpus.forget()
+        self.detection.configure(spec, now)
+
+    def node_seen(self, health: NodeHealth, now: float) -> None:
+        """Handle a node that appeared or changed."""
+        self.detection.seen(health, now)
+
+    def node_gone(self, name: str, uid: str, now: float) -> None:
+        """Handle the deletion of a node."""
+        self.detection.gone(name, uid, now)
+
+    def relisted(self, existing: Collection[str], now: float) -> None:
+        """Handle a complete list of Migrations, by namespace and name; all other known ones are gone.
+
+        Nodes that the engine does not know are gone, too.
+        """
+        for key in self.migrations.keys() - set(existing):
+            namespace, _, name = key.partition("/")
+            self.migrations.gone(namespace, name, "")
+        for name in self.detection.names() - self._engine.world.nodes.row_of.keys():
+            self.detection.gone(name, "", now)
+
+    def migration_seen(self, migration: Migration, now: float) -> None:
+        """Handle a Migration that appeared or changed; if that raises, skip the Migration."""
+        try:
+            self.migrations.seen(migration, now)
+        except Exception as error:
+            self._out += failure_of(f"Migration {migration.key}", error)
+
+    def migration_gone(self, namespace: str, name: str, uid: str) -> None:
+        """Handle the deletion of a Migration."""
+        self.migrations.gone(namespace, name, uid)
+
+    def created(
+        self, namespace: str, name: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float
+    ) -> None:
+        """Handle the result of a `CreateMigration`; ``migration`` is the object if it was created."""
+        self._out += self.healing.created(namespace, name, outcome, message, now)
+        if migration is not None:
+            self.migration_seen(migration, now)
+        elif self.migrations.ground.intended.pop(f"{namespace}/{name}", None) is not None:
+            self._out.append(Warn(f"Migration {namespace}/{name} is not created: {message or outcome.value}"))
+
+    def written(
+        self, namespace: str, name: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float
+    ) -> None:
+        """Handle the result of a `WriteStatus`; ``migration`` is the object now, if the server returned it."""
+        self.migrations.written(f"{namespace}/{name}", outcome, message, migration, now)
+
+    def deleted(self, namespace: str, name: str, outcome: WriteOutcome, message: str, now: float) -> None:
+        """Handle the result of a `DeleteMigration`."""
+        self.migrations.deleted(f"{namespace}/{name}", outcome, message, now)
+
+    def learned(self, uids: Sequence[str]) -> None:
+        """Handle the end of a `LearnPods`: the engine knows these pods, or they are gone."""
+        self.migrations.learned(uids)
+        self.healing.learned(uids)
+
+    def unread(self, pod: PodRef, reason: str, now: float) -> None:
+        """Handle a pod of a `LearnPods` that can't be read at the moment; the runner retries."""
+        self.migrations.unread(pod, reason, now)
+
+    def evicted(self, migration: str, uid: str, *, goes: bool, reason: str, message: str, now: float) -> None:
+        """Handle the result of an `EvictPod`. ``reason`` is why it failed, for machines."""
+        self.migrations.evicted(migration, uid, goes=goes, reason=reason, message=message, now=now)
+
+    def owner_gone(self, migration: str, reason: str) -> None:
+        """Handle a deletion, also in progress, of the topmost owner of a Migration's pods."""
+        self.migrations.owner_gone(migration, reason)
+
+    def owners_read(self, migration: str, owners: Sequence[MigrationOwner]) -> None:
+        """Handle newly read topmost owners of a Migration's pods: the status keeps them for a later leader."""
+        if (tracked := self.migrations.ground.tracked.get(migration)) is not None:
+            tracked.owners = owners
+
+    def under_way(self) -> list[Migration]:
+        """Return the Migrations that are not over."""
+        return [tracked.migration for tracked in self.migrations.ground.tracked.values()]
+
+    def release_all(self) -> None:
+        """Release all seats, as recovery is turned off. The objects stay as they are."""
+        self.migrations.release_all()
+        self._avoid_spares(frozenset())
+
+    # ------------------------------------------------------------ steps
+
+    def step(self, now: float) -> list[Instruction]:
+        """Return the instructions that are due now. Cheap if nothing failed and nothing moves."""
+        self._stepped = now
+        lost = self.lost_gpus.problems() if self.detection.spec.unhealthy_gpus else {}
+        self.detection.set_pod_problems({**lost, **self.troubles.problems(now)}, now)
+        self._avoid_spares(self.detection.avoided(now))
+        self.healing.failed([*self.detection.due(now), *self.migrations.interference.due(now)])
+        if self.detection.held != self._held:
+            self._held = self.detection.held
+            self._out.append(Warn(self._held or "most nodes are ready again: failures are healed as before"))
+        created = self._healed.run(lambda: self.healing.step(now), now)
+        self.migrations.ground.coming = self.healing.coming()
+        for maker, guarded in zip(self._makers, self._guards, strict=True):
+            created += guarded.run(partial(maker.step, now), now)
+        out, self._out = [*self._out, *created, *self.migrations.step(now)], []
+        return out
+
+    def next_due(self) -> float | None:
+        """Return when `step` must be called next if nothing happens before.
+
+        That may be in the past: a step may take longer than the work that it leaves to the next one can wait.
+        """
+        now = self._stepped
+        makers = zip(self._makers, self._guards, strict=True)
+        times = (
+            self.detection.next_due(),
+            self.troubles.next_due(),
+            self._healed.not_before(self.healing.next_due()),
+            *(guarded.not_before(maker.next_due(now)) for maker, guarded in makers),
+            self.migrations.next_due(now),
+            self.migrations.interference.next_due(),
+        )
+        return min((at for at in times if at is not None), default=None)
+
+    def _avoid_spares(self, avoided: Collection[str]) -> None:
+        """Have the engine keep no avoided nodes as spare nodes."""
+        if self._engine.spares.configured and avoided != self._avoided:
+            self._avoided = frozenset(avoided)
+            self._engine.spares_avoid(sorted(avoided))
+
+    def _domains_of(self, node: str) -> list[Path]:
+        world = self._engine.world
+        path = world.leaf_of(node)
+        return [path[:depth] for depth in range(1, len(path) + 1)] if path else []

@@ -1,0 +1,376 @@
+"""A state machine of Migrations without I/O: from an object without a status to pods that run elsewhere.
+
+One status write begins each phase, and the work of a phase is idempotent: after a crash, the next process continues
+from the object alone. Seats are held from Reserving on, as the object says. No pod is evicted before the object says
+Evicting.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import inf
+from typing import Final
+
+from topo_scheduler.api.migrations import Cause, Migration, Phase
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.api.text import few_for
+from topo_scheduler.recovery.core.execution import Execution
+from topo_scheduler.recovery.detection.failure_detection import Detection
+from topo_scheduler.recovery.detection.interference import Interference
+from topo_scheduler.recovery.model.barrier import STEP_OPERATIONS, failure_of
+from topo_scheduler.recovery.model.instructions import Instruction, Warn, WriteOutcome
+from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationContext
+from topo_scheduler.recovery.model.migration_memory import MigrationMemory
+from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, Condition, Eviction, Tracked
+from topo_scheduler.recovery.optimisation.gang_room import GangRoom
+from topo_scheduler.recovery.planning.migration_planning import LOOK_AGAIN, NOTHING_TO_MOVE, Planning
+from topo_scheduler.recovery.planning.relocation_search import NEXT
+from topo_scheduler.scheduling.barrier import FAULT, described, kind_of
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.state.operation_budget import OperationBudget, limited
+
+RETRY: Final = 10.0
+"""Seconds after which a refused eviction is retried, doubled each time."""
+RETRY_MOST: Final = 300.0
+NO_RIGHTS: Final = 300.0
+"""Longest pause, in seconds, before a request that RBAC forbids is retried."""
+WAITS: Final = 10.0
+"""Seconds after which a Migration that has not evicted all pods is checked again, as its time may have come."""
+STEP_SECONDS: Final = 0.01
+"""Seconds after which a step tries no further Migration without seats: users may create thousands."""
+BELIEVED: Final = 4
+"""Refusals by RBAC in a row before they are reported: an API server that has just started refuses all requests."""
+
+
+class Migrations:
+    """All Migrations that are not over."""
+
+    def __init__(
+        self, engine: Engine, detection: Detection, spec: RecoverySpec, epoch: float, clock: Callable[[], float]
+    ) -> None:
+        """``clock`` returns seconds and measures how long a step takes: see `searching`."""
+        self.ground = self._ground = MigrationContext(engine, detection, spec, epoch)
+        self._planning = Planning(self._ground, clock)
+        self._execution = Execution(self._ground)
+        self._gang_room = GangRoom(self._ground)
+        self.interference = Interference(engine, detection)
+        self._memory = MigrationMemory()
+        self._clock = clock
+        self._left: deque[str] = deque()
+        """Keys of Migrations without seats that are tried before the first of them is tried again."""
+        self._over: dict[str, tuple[str, str]] = {}
+        """Uid and version of Migrations that are over, so that no older view brings them back."""
+
+    def __len__(self) -> int:
+        return len(self._ground.tracked)
+
+    def keys(self) -> set[str]:
+        """Return namespace and name of the Migrations that are not over."""
+        return set(self._ground.tracked)
+
+    def knows(self, key: str, uid: str, version: str) -> bool:
+        """Return whether a Migration is known at a version, or a later one."""
+        tracked = self._ground.tracked.get(key)
+        meta = tracked.migration.metadata if tracked is not None else None
+        latest = (meta.uid, meta.resource_version) if meta is not None else self._over.get(key)
+        return latest is not None and latest[0] == uid and (latest[1] == version or _older(version, latest[1]))
+
+    def configure(self, spec: RecoverySpec) -> None:
+        """Apply a changed configuration."""
+        self._ground.spec = spec
+
+    # ------------------------------------------------------------ input
+
+    def seen(self, migration: Migration, now: float) -> None:
+        """Handle a Migration that appeared or changed."""
+        key, uid = migration.key, migration.metadata.uid
+        tracked, over = self._ground.tracked.get(key), self._over.get(key)
+        version = migration.metadata.resource_version
+        meta = tracked.migration.metadata if tracked is not None else None
+        latest = (meta.uid, meta.resource_version) if meta is not None else over
+        if latest is not None and latest[0] != uid and _older(version, latest[1]):
+            # The answer to the create request arrives after the watch has reported the replacement.
+            self._left_behind(migration, "deleted")
+            return
+        if tracked is not None and tracked.migration.metadata.uid != uid:
+            self.gone(migration.metadata.namespace, migration.metadata.name, "")
+            tracked = None
+        if tracked is not None and _older(version, tracked.migration.metadata.resource_version):
+            return
+        if over is not None and over[0] == uid and _older(version, over[1]):
+            return
+        self._ground.changed()
+        self._ground.limits.note(migration, self._ground.epoch + now)
+        self._ground.moved.note(migration, self._ground.spec.limits, self._ground.epoch + now)
+        self._ground.finished.note(migration, self._ground.epoch + now)
+        phase = migration.phase
+        if phase is not None and phase.over:
+            if tracked is not None:
+                if tracked.edited or not tracked.ending:
+                    self._left_behind(tracked.migration, "edited" if tracked.edited else "ended by someone else")
+                elif self._left_some(migration):
+                    self._left_behind(tracked.migration, "misled by a status that someone else wrote")
+                elif tracked.superseded:
+                    self.interference.lost(tracked.migration)
+                del self._ground.tracked[key]
+                self._gang_room.forget(uid)
+            self._memory.release(key)
+            self._ground.release(key)
+            self._ground.intended.pop(key, None)
+            self._over[key] = (uid, version)
+            return
+        if reason := self._memory.lacking(migration):
+            self.gone(migration.metadata.namespace, migration.metadata.name, "")
+            self._ground.refuse(migration, now, "TooManyMigrations", reason)
+            return
+        self._memory.hold(migration)
+        if tracked is None:
+            self._ground.tracked[key] = tracked = Tracked(migration)
+        elif version != tracked.migration.metadata.resource_version:
+            # The Migration changed, whatever the answers to earlier writes were.
+            tracked.failures, tracked.not_before = 0, -inf
+            tracked.state = None if tracked.migration.phase is not phase else tracked.state
+        before = tracked.edited
+        tracked.update(migration)
+        if tracked.edited and not before:
+            self._left_behind(tracked.migration, "edited")
+        tracked.record_phases(now)
+
+    def gone(self, namespace: str, name: str, uid: str) -> None:
+        """Handle the deletion of a Migration: release its seats and stop its work."""
+        key = f"{namespace}/{name}"
+        tracked = self._ground.tracked.get(key)
+        if tracked is not None and uid and tracked.migration.metadata.uid != uid:
+            return
+        self._ground.tracked.pop(key, None)
+        self._memory.release(key)
+        self._ground.changed()
+        self._ground.finished.forget(key)
+        self._over.pop(key, None)
+        self._ground.intended.pop(key, None)
+        self._ground.limits.forget(key)
+        self._ground.release(key)
+        if tracked is not None:
+            self._left_behind(tracked.migration, "deleted")
+            self._gang_room.forget(tracked.migration.metadata.uid)
+
+    def _left_some(self, migration: Migration) -> bool:
+        """Return whether a Migration left pods behind, but its status says that they moved: another client wrote it."""
+        moved = {move.uid for move in migration.status.moves}
+        done = migration.phase is Phase.DONE or any(
+            condition.reason == NOTHING_TO_MOVE for condition in migration.status.conditions
+        )
+        return (done or bool(moved)) and any(
+            self._ground.engine.world.ledger.get(pod.uid) is not None and (done or pod.uid not in moved)
+            for pod in migration.spec.pods
+        )
+
+    def _left_behind(self, migration: Migration, how: str) -> None:
+        """Give pods on failed nodes another Migration after a client interfered with theirs."""
+        if nodes := self.interference.lost(migration):
+            more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+            text = f"was {how} while node {nodes[0]}{more} is failed: recovery will move what is left there"
+            self._ground.out.append(Warn(f"Migration {migration.key} {text}"))
+
+    def written(self, key: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float) -> None:
+        """Handle the result of a write, with the object as it is now."""
+        tracked = self._ground.tracked.get(key)
+        if tracked is not None and tracked.writing and outcome is WriteOutcome.GONE:
+            # The answer to the create request arrived after the watch had reported the deletion.
+            meta = tracked.migration.metadata
+            self.gone(meta.namespace, meta.name, meta.uid)
+            return
+        if tracked is not None:
+            tracked.writing = False
+            if outcome is WriteOutcome.WRITTEN:
+                tracked.failures = 0
+            else:
+                tracked.failures += 1
+                longest = NO_RIGHTS if outcome is WriteOutcome.FORBIDDEN else 60.0
+                tracked.not_before = now + min(longest, 2.0 ** min(tracked.failures, 9))
+            if outcome is WriteOutcome.FORBIDDEN and tracked.failures == BELIEVED:
+                self._ground.out.append(Warn(f"Migration {key} is not carried on: {message}"))
+                self._ground.emit_event(tracked, warning=True, reason="StatusNotWritten", message=message)
+        if migration is not None:
+            self.seen(migration, now)
+
+    def deleted(self, key: str, outcome: WriteOutcome, message: str, now: float) -> None:
+        """Handle the result of the deletion of a finished Migration."""
+        if self._ground.finished.deleted(key, outcome, now):
+            self._ground.out.append(Warn(f"finished Migrations are not deleted: {message}"))
+
+    def fresh_name(self, namespace: str, name: str) -> str:
+        """Return a name that no Migration has."""
+        return self._ground.finished.fresh_name(namespace, name, self._ground.tracked)
+
+    def learned(self, uids: Sequence[str]) -> None:
+        """Record that pods were given to the engine, or are gone."""
+        for tracked in self._ground.tracked.values():
+            tracked.learned.update(uids)
+            tracked.state = None
+
+    def unread(self, pod: PodRef, reason: str, now: float) -> None:
+        """Write to the status of the Migrations that wait for a pod why it can't be read."""
+        key = f"{pod.namespace}/{pod.name}"
+        for tracked in self._ground.tracked.values():
+            if tracked.state != LEARNING or pod.uid not in tracked.learning or tracked.writing:
+                continue
+            shortened = few_for([key], self._ground.engine.world.reader(tracked.migration.metadata.namespace), "pod")
+            named = f"pod {key} can't be read: {reason}" if shortened == key else f"{shortened} can't be read"
+            text = f"{named}; it is tried again every few seconds, and nothing is moved before"
+            phase = tracked.migration.phase
+            condition = Condition(NEXT_CONDITION[phase], status=False, reason="PodNotRead", message=text)
+            self._ground.write(tracked, now, None, None, condition, message=text if phase is None else None)
+
+    def evicted(self, key: str, uid: str, *, goes: bool, reason: str, message: str, now: float) -> None:
+        """Handle the result of an eviction. ``reason`` is why it failed, for machines."""
+        tracked = self._ground.tracked.get(key)
+        if tracked is None:
+            return
+        eviction = tracked.evictions.setdefault(uid, Eviction())
+        eviction.in_flight = False
+        if goes:
+            eviction.times, eviction.reason, eviction.message = 0, "", ""
+            eviction.until = now + RETRY  # the watch has not reported yet that it is terminating
+            return
+        eviction.times += 1
+        forbidden = reason == "Forbidden"
+        shortest, longest = (2.0, NO_RIGHTS) if forbidden else (RETRY, RETRY_MOST)
+        pause = min(longest, shortest * 2 ** min(eviction.times - 1, 9))
+        eviction.until, eviction.reason, eviction.message = now + pause, reason, message
+        if eviction.times == (BELIEVED if forbidden else 1):
+            self._ground.emit_event(tracked, warning=True, reason=reason, message=message)
+
+    def owner_gone(self, key: str, reason: str) -> None:
+        """Release the seats of a Migration whose pods have lost their owner; it ends in the next step."""
+        tracked = self._ground.tracked.get(key)
+        if tracked is not None and not tracked.owner_gone:
+            tracked.owner_gone, tracked.not_before = reason, -inf
+            self._ground.release(key)
+
+    def moves_pod(self, uid: str) -> bool:
+        """Return whether an unfinished Migration moves a pod, and would not end if the node of the pod failed."""
+        return any(
+            uid
+            in {move.uid for move in tracked.migration.status.moves} | {pod.uid for pod in tracked.migration.spec.pods}
+            for tracked in self._ground.tracked.values()
+            if not tracked.migration.yields
+        )
+
+    # ------------------------------------------------------------ steps
+
+    def step(self, now: float) -> list[Instruction]:
+        """Do the work that is due; return the instructions for the runner.
+
+        Migrations with seats are processed in each step, the others in turn as time allows.
+        """
+        ground, began = self._ground, self._clock()
+        running = [tracked for tracked in ground.tracked.values() if _runs(tracked.migration)]
+        for tracked in sorted(running, key=lambda tracked: _order(tracked.migration)):
+            if not tracked.writing and now >= tracked.not_before:
+                self._try(tracked, now)
+        if not self._left:
+            due = [
+                tracked
+                for tracked in ground.tracked.values()
+                if not _runs(tracked.migration) and now >= tracked.not_before
+            ]
+            self._left.extend(
+                tracked.migration.key for tracked in sorted(due, key=lambda tracked: _order(tracked.migration))
+            )
+        while self._left:
+            waiting = ground.tracked.get(self._left.popleft())
+            if waiting is not None and not waiting.writing and now >= waiting.not_before:
+                self._try(waiting, now)
+                if self._clock() - began > STEP_SECONDS:
+                    break
+        ground.out += ground.finished.due(ground.spec, now, ground.epoch + now)
+        out, self._ground.out = self._ground.out, []
+        return out
+
+    def next_due(self, now: float) -> float | None:
+        """Return when `step` must be called next if nothing happens before."""
+        times: list[float] = []
+        ground = self._ground
+        if self._left:
+            times.append(now + NEXT)
+        if (at := ground.finished.next_due(ground.spec, now, ground.epoch + now)) is not None:
+            times.append(at)
+        for tracked in self._ground.tracked.values():
+            times += [
+                at
+                for at in (tracked.not_before, *(eviction.until for eviction in tracked.evictions.values()))
+                if at > now
+            ]
+            if tracked.migration.phase is not Phase.PLACING:
+                times.append(now + WAITS)
+            phase = _clock_of(tracked.migration)
+            over = self._ground.over_at(tracked, phase, self._ground.spec.seats_expire) if phase is not None else None
+            if over is not None:
+                times.append(max(now + LOOK_AGAIN, over))
+        return min(times, default=None)
+
+    def _try(self, tracked: Tracked, now: float) -> None:
+        """Process a Migration; if that raises or exceeds its budget, the Migration pauses and the others go on."""
+        try:
+            with limited(OperationBudget(STEP_OPERATIONS)):
+                self._advance(tracked, now)
+        except Exception as error:
+            tracked.backoff.fail(now)
+            tracked.not_before = max(tracked.not_before, tracked.backoff.until)
+            self._ground.out += failure_of(f"Migration {tracked.migration.key}", error)
+            pause = tracked.backoff.until - now
+            text = f"Set aside: {described(error)}. It is carried on in {pause:g} s."
+            reason = Reason.SCHEDULER_ERROR if kind_of(error) == FAULT else Reason.OVER_BUDGET
+            self._ground.emit_event(tracked, warning=True, reason=reason.value, message=text)
+        else:
+            tracked.backoff.times = 0
+
+    def _advance(self, tracked: Tracked, now: float) -> None:
+        if tracked.owner_gone:
+            text = f"{tracked.owner_gone}; nothing is moved for it, and its seats are free again"
+            self._ground.end(tracked, Phase.CANCELLED, "OwnerDeleted", text, now)
+            return
+        if tracked.migration.cause is Cause.PENDING_GANG:
+            self._gang_room.advance(tracked, now)
+            return
+        match tracked.migration.phase:
+            case None:
+                self._planning.plan(tracked, now)
+            case Phase.PLANNED:
+                self._planning.begin(tracked, now)
+            case Phase.RESERVING:
+                self._planning.reserve(tracked, now)
+            case Phase.EVICTING:
+                self._execution.evict(tracked, now)
+            case Phase.PLACING:
+                self._execution.place(tracked, now)
+
+    def release_all(self) -> None:
+        """Release all seats."""
+        for key in self._ground.tracked:
+            self._ground.release(key)
+
+
+def _order(migration: Migration) -> tuple[int, int, str, str]:
+    """Return the sort key: Migrations with seats first, then those of highest priority, the largest, and by name."""
+    moves = migration.status.moves
+    running = _runs(migration)
+    priority = max((move.priority for move in moves), default=0)
+    return 0 if running else 1, -priority, f"{10_000 - len(migration.spec.pods):05}", migration.key
+
+
+def _runs(migration: Migration) -> bool:
+    """Return whether a Migration holds seats."""
+    return migration.phase is not None and migration.phase.running
+
+
+def _clock_of(migration: Migration) -> Phase | None:
+    """Return the phase from whose start the expiry of seats is counted; None if no seats are held."""
+    phase = migration.phase
+    return Phase.PLACING if phase is Phase.PLACING else Phase.RESERVING if phase is not None and phase.running else None
+
+
+def _older(version: str, other: str) -> bool:
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)

@@ -1,0 +1,337 @@
+"""Detects failed nodes and failed domains, and when each failure began.
+
+A problem counts once it has lasted for the debounce. A deletion counts after `GATHER` seconds, so that nodes deleted
+together are handled together. If most nodes of a domain have failed by then, the domain failed: one event for all its
+nodes. A node that failed is in quarantine for a while after it returns, and longer if it failed repeatedly. While it is
+in quarantine, no pod is planned onto it.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from topo_scheduler.api.migrations import Cause
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.recovery.detection.node_health import NodeHealth, NodeProblem, problem_of
+
+MOST_DOUBLINGS: Final = 6
+GATHER: Final = 0.25
+"""Seconds from the deletion of a node until it counts: the nodes of a deleted leaf go one by one."""
+DELETED_HOLDS: Final = 60.0
+"""Seconds for which a deleted node still counts as not ready in the check for a network partition."""
+
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DomainFailure:
+    """Nodes that failed together. ``text`` is a sentence, ``nodes`` are sorted by name, ``since`` is in seconds."""
+
+    cause: Cause
+    text: str
+    nodes: tuple[str, ...]
+    since: float
+
+
+@dataclass(slots=True)
+class _WatchedNode:
+    """A node. ``domains``, outermost first, are those from before its problem began, or else the current ones.
+
+    ``since`` is when its problem began. ``reported`` are the causes reported since it was last healthy, or since it
+    became dead or stopped being dead.
+    """
+
+    health: NodeHealth
+    domains: tuple[Path, ...] = ()
+    problem: NodeProblem | None = None
+    since: float = 0.0
+    reported: set[Cause] = field(default_factory=set)
+
+    @property
+    def dead(self) -> bool:
+        """Whether the node is dead, so that its pods do not run."""
+        return self.problem is not None and self.problem.cause.dead
+
+    @property
+    def fresh(self) -> bool:
+        """Whether its problem was not reported yet; all causes of a dead node count as one problem."""
+        return self.problem is not None and not (self.reported if self.dead else self.problem.cause in self.reported)
+
+
+@dataclass(slots=True)
+class _Deleted:
+    """A node that was deleted. Once ``reported``, it counts for its domains only, for the debounce."""
+
+    at: float
+    domains: tuple[Path, ...]
+    reported: bool = False
+
+
+@dataclass(slots=True)
+class _Down:
+    """Failures in a domain: unreported dead or deleted nodes (``fresh``), and the number of reported deletions."""
+
+    fresh: set[str] = field(default_factory=set)
+    reported: int = 0
+
+
+@dataclass(slots=True)
+class _FailureRecord:
+    """The failures of a node that are remembered. ``until`` is the end of the quarantine, in seconds."""
+
+    times: int = 0
+    until: float = 0.0
+
+
+@dataclass(slots=True)
+class Detection:
+    """All nodes and their problems. ``domains_of`` returns the paths of the domains of a node, outermost first."""
+
+    spec: RecoverySpec
+    domains_of: Callable[[str], Sequence[Path]]
+    _nodes: dict[str, _WatchedNode] = field(default_factory=dict)
+    _failing: dict[str, _WatchedNode] = field(default_factory=dict)
+    _gone: dict[str, _Deleted] = field(default_factory=dict)
+    _records: dict[str, _FailureRecord] = field(default_factory=dict)
+    _by_pods: dict[str, NodeProblem] = field(default_factory=dict)
+    """Problems of nodes that their pods indicate."""
+    held: str = ""
+    """Why no failure is handled at the moment; empty if there is no such reason."""
+
+    # ------------------------------------------------------------ input
+
+    def seen(self, health: NodeHealth, now: float) -> None:
+        """Handle a node that appeared or changed."""
+        node = self._nodes.get(health.name)
+        if node is not None and node.health.uid != health.uid:
+            self.gone(health.name, node.health.uid, now)
+            node = None
+        if node is None:
+            node = self._nodes[health.name] = _WatchedNode(health)
+            self._gone.pop(health.name, None)
+        node.health = health
+        self._locate(node)
+        self._judge(node, now)
+
+    def gone(self, name: str, uid: str, now: float) -> None:
+        """Handle the deletion of a node."""
+        node = self._nodes.get(name)
+        if node is None or (uid and node.health.uid != uid):
+            return
+        del self._nodes[name]
+        self._locate(node)
+        # Its pods stay for less time than that, and then report the failure.
+        self._gone[name] = _Deleted(now, node.domains, reported=node.dead and not node.fresh)
+        self._failing.pop(name, None)
+
+    def set_pod_problems(self, problems: Mapping[str, NodeProblem], now: float) -> None:
+        """Replace the problems of nodes that their pods indicate, by name."""
+        before, self._by_pods = self._by_pods, dict(problems)
+        for name in sorted(before.keys() | problems.keys()):
+            if name in self._nodes and before.get(name) != problems.get(name):
+                self._judge(self._nodes[name], now)
+
+    def configure(self, spec: RecoverySpec, now: float) -> None:
+        """Apply a changed configuration."""
+        self.spec = spec
+        for node in self._nodes.values():
+            self._judge(node, now)
+
+    # ------------------------------------------------------------ failures
+
+    def due(self, now: float) -> list[DomainFailure]:
+        """Return the failures that have lasted long enough by ``now``, each failure once."""
+        ripe = [name for name, node in self._failing.items() if self._ripe(node, now)]
+        gone = self._deleted(now)
+        if not ripe and not gone:
+            self.held = "" if not self._failing else self.held
+            return []
+        self.held = self._cut_off(now)
+        if self.held:
+            return []
+        failures: list[DomainFailure] = []
+        names = dict.fromkeys([*sorted(ripe), *sorted(gone)])
+        several = len(self._failing) + len(self._gone) > 1
+        down, sizes = (self._down(), self._sizes()) if several else ({}, {})
+        while names:
+            name = next(iter(names))
+            failure = self._as_domain(name, down, sizes) or self._single(name)
+            for member in failure.nodes:
+                names.pop(member, None)
+                self._confirm(member, now)
+                for path in self._domains(member) if several else ():
+                    down[path].fresh.discard(member)
+                    down[path].reported += member in self._gone
+            failures.append(failure)
+        return failures
+
+    def next_due(self) -> float | None:
+        """Return when `due` must be called next, in seconds."""
+        unreported = [node.at for node in self._gone.values() if not node.reported]
+        if self.held:
+            return min(unreported) + DELETED_HOLDS if unreported else None
+        due = [node.since + self.spec.debounce for node in self._failing.values() if node.fresh]
+        return min((*due, *(at + GATHER for at in unreported)), default=None)
+
+    def problem(self, name: str) -> NodeProblem | None:
+        """Return the current problem of a node; a node that is absent was deleted."""
+        node = self._nodes.get(name)
+        return node.problem if node is not None else NodeProblem(Cause.DELETED, "was deleted")
+
+    def names(self) -> set[str]:
+        """Return the names of all nodes."""
+        return set(self._nodes)
+
+    def is_healthy(self, name: str) -> bool:
+        """Return whether a node exists and has no problem."""
+        node = self._nodes.get(name)
+        return node is not None and node.problem is None
+
+    def has_problem(self, name: str) -> bool:
+        """Return whether a node exists and has a problem."""
+        node = self._nodes.get(name)
+        return node is not None and node.problem is not None
+
+    def failed_for_debounce(self, name: str, now: float) -> bool:
+        """Return whether a problem has lasted for the debounce, was reported with its domain, or the node is gone."""
+        node = self._nodes.get(name)
+        if node is None or node.problem is None:
+            return node is None
+        return not node.fresh or node.since + self.spec.debounce <= now
+
+    def dead_for_debounce(self, name: str, now: float) -> bool:
+        """Return whether an existing node has been dead for the debounce, or was reported with its domain."""
+        node = self._nodes.get(name)
+        return node is not None and node.dead and self.failed_for_debounce(name, now)
+
+    def reported(self, name: str, now: float) -> DomainFailure | None:
+        """Return the reported failure of a node that still lasts; None if it is healthy or not yet reported."""
+        if name in self._gone or name in self._failing:
+            node = self._nodes.get(name)
+            return None if node is not None and node.fresh else self._single(name)
+        return None if name in self._nodes else DomainFailure(Cause.DELETED, f"node {name} was deleted", (name,), now)
+
+    def health(self, name: str) -> NodeHealth | None:
+        """Return the health of a node; None if it does not exist."""
+        node = self._nodes.get(name)
+        return node.health if node is not None else None
+
+    def avoided(self, now: float) -> set[str]:
+        """Return the nodes that are no target: those with a problem, however new, and those in quarantine."""
+        for name in [name for name, record in self._records.items() if record.until + self.spec.quarantine < now]:
+            del self._records[name]
+        return set(self._failing) | {name for name, record in self._records.items() if now < record.until}
+
+    # ------------------------------------------------------------ helpers
+
+    def _locate(self, node: _WatchedNode) -> None:
+        """Record the domains of a node without a problem: later it may have no labels, or be deleted."""
+        if node.problem is None:
+            node.domains = tuple(self.domains_of(node.health.name)) or node.domains
+
+    def _judge(self, node: _WatchedNode, now: float) -> None:
+        name = node.health.name
+        before, node.problem = node.problem, problem_of(node.health, self.spec) or self._by_pods.get(name)
+        if node.problem is None:
+            node.reported = set()
+            self._failing.pop(name, None)
+        elif before is None or before.cause is not node.problem.cause:
+            dead = node.problem.cause.dead
+            if before is None or before.cause.dead != dead:
+                node.since, node.reported = now, set()
+            elif not dead and node.reported:
+                node.since = now
+            # Otherwise the failure goes on: not ready and unreachable are the same failure. Of the causes that do not
+            # kill a node, one may come and go while another lasts.
+            self._failing[name] = node
+
+    def _ripe(self, node: _WatchedNode, now: float) -> bool:
+        return node.fresh and node.since + self.spec.debounce <= now
+
+    def _deleted(self, now: float) -> list[str]:
+        """Return unreported deleted nodes once one of them is due; forget those reported before the debounce."""
+        for name in [
+            name for name, deleted in self._gone.items() if deleted.reported and deleted.at + self.spec.debounce < now
+        ]:
+            del self._gone[name]
+        unreported = [name for name, deleted in self._gone.items() if not deleted.reported]
+        return unreported if any(self._gone[name].at + GATHER <= now for name in unreported) else []
+
+    def _confirm(self, name: str, now: float) -> None:
+        if name in self._gone:
+            self._gone[name].reported = True
+            return
+        node = self._failing[name]
+        assert node.problem is not None
+        node.reported.add(node.problem.cause)
+        if node.problem.cause is Cause.SCALE_DOWN:
+            return  # the node has no problem, if it stays after all
+        record = self._records.setdefault(name, _FailureRecord())
+        record.times += 1
+        record.until = now + self.spec.quarantine * 2 ** min(MOST_DOUBLINGS, record.times - 1)
+
+    def _cut_off(self, now: float) -> str:
+        gone = sum(not deleted.reported and now < deleted.at + DELETED_HOLDS for deleted in self._gone.values())
+        dead, total = gone + sum(node.dead for node in self._failing.values()), gone + len(self._nodes)
+        if total < 3 or dead <= self.spec.hold_above * total:
+            return ""
+        return f"{dead} of {total} nodes are not ready: nothing is moved while that is so, as this side may be cut off"
+
+    def _single(self, name: str) -> DomainFailure:
+        if name in self._gone:
+            return DomainFailure(Cause.DELETED, f"node {name} was deleted", (name,), self._gone[name].at)
+        node = self._failing[name]
+        assert node.problem is not None
+        return DomainFailure(node.problem.cause, f"node {name} {node.problem.text}", (name,), node.since)
+
+    def _as_domain(self, name: str, down: Mapping[Path, _Down], sizes: Mapping[Path, int]) -> DomainFailure | None:
+        """Return the failure of the outermost failed domain of a node; None if no domain failed.
+
+        ``sizes`` has the number of nodes of each domain, deleted ones included.
+        """
+        for path in self._domains(name):
+            failed, size = down.get(path, _Down()), sizes.get(path, 0)
+            if name not in failed.fresh:
+                return None
+            count = len(failed.fresh) + failed.reported
+            total = len(self._nodes) + len(self._gone)
+            if count > 1 and count > self.spec.domain_share * size and size < total:
+                gone = failed.reported + len(failed.fresh & self._gone.keys())
+                state = "not ready" if not gone else "gone" if gone == count else "gone or not ready"
+                text = f"{'/'.join(path)} failed: {count} of its {size} nodes are {state}"
+                since = min(self._since(node) for node in failed.fresh)
+                return DomainFailure(Cause.DOMAIN, text, tuple(sorted(failed.fresh)), since)
+        return None
+
+    def _since(self, name: str) -> float:
+        return self._gone[name].at if name in self._gone else self._failing[name].since
+
+    def _domains(self, name: str) -> tuple[Path, ...]:
+        node = self._gone.get(name) or self._nodes[name]
+        return node.domains
+
+    def _down(self) -> dict[Path, _Down]:
+        """Return the nodes that are dead or were deleted lately, by each of their domains."""
+        failed: defaultdict[Path, _Down] = defaultdict(_Down)
+        for name, node in self._failing.items():
+            for path in node.domains:
+                if node.dead and node.fresh:
+                    failed[path].fresh.add(name)
+        for name, deleted in self._gone.items():
+            for path in deleted.domains:
+                if deleted.reported:
+                    failed[path].reported += 1
+                else:
+                    failed[path].fresh.add(name)
+        return failed
+
+    def _sizes(self) -> Mapping[Path, int]:
+        sizes: dict[Path, int] = {}
+        for name, node in self._nodes.items():
+            for path in (self.domains_of(name) if node.problem is None else ()) or node.domains:
+                sizes[path] = sizes.get(path, 0) + 1
+        for deleted in self._gone.values():
+            for path in deleted.domains:
+                sizes[path] = sizes.get(path, 0) + 1
+        return sizes

@@ -1,0 +1,74 @@
+"""Failed nodes whose pods lost their Migration because a client deleted, ended or edited it.
+
+A failure is reported once, so recovery would not return to these pods by itself. Any client that can write Migrations
+in a namespace can do this repeatedly. Each time costs the namespace a longer pause.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from topo_scheduler.api.migrations import Migration
+from topo_scheduler.recovery.detection.failure_detection import Detection, DomainFailure
+from topo_scheduler.scheduling.engine import Engine
+
+FIRST_PAUSE_SECONDS: Final = 10.0
+LONGEST_PAUSE_SECONDS: Final = 300.0
+
+
+@dataclass(slots=True)
+class _Lost:
+    """Interference with Migrations of a node, ``times`` in all. ``until`` is when the node is handled again, if set."""
+
+    times: int = 0
+    waits: bool = False
+    until: float | None = None
+
+
+class Interference:
+    """Nodes to handle again, by namespace of the Migration and name; forgotten once they are healthy or empty."""
+
+    def __init__(self, engine: Engine, detection: Detection) -> None:
+        self._engine = engine
+        self._detection = detection
+        self._lost: dict[tuple[str, str], _Lost] = {}
+
+    def __len__(self) -> int:
+        return len(self._lost)
+
+    def lost(self, migration: Migration) -> list[str]:
+        """Record that a Migration may have left pods behind; return the failed nodes with such pods."""
+        nodes = [node for node in sorted(self._nodes_of(migration)) if self._needed(node)]
+        for node in nodes:
+            lost = self._lost.setdefault((migration.metadata.namespace, node), _Lost())
+            lost.times += not lost.waits
+            lost.waits = True
+        return nodes
+
+    def due(self, now: float) -> list[DomainFailure]:
+        """Return the failures whose pods need a Migration again."""
+        self._lost = {key: lost for key, lost in self._lost.items() if self._needed(key[1])}
+        nodes: dict[str, None] = {}
+        for (_, node), lost in self._lost.items():
+            if not lost.waits:
+                continue
+            if lost.until is None:
+                lost.until = now + min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(lost.times - 1, 9))
+            elif lost.until <= now and not self._detection.held:
+                lost.waits, lost.until = False, None
+                nodes[node] = None
+        failures = (self._detection.reported(node, now) for node in nodes)
+        return [failure for failure in failures if failure is not None]
+
+    def next_due(self) -> float | None:
+        """Return when `due` must be called next, in seconds."""
+        if self._detection.held:
+            return None
+        return min((lost.until for lost in self._lost.values() if lost.until is not None), default=None)
+
+    def _nodes_of(self, migration: Migration) -> Iterable[str]:
+        entries = (self._engine.world.ledger.get(pod.uid) for pod in migration.spec.pods if pod.uid)
+        return {move.from_ for move in migration.status.moves} | {entry.node for entry in entries if entry is not None}
+
+    def _needed(self, node: str) -> bool:
+        return not self._detection.is_healthy(node) and bool(self._engine.world.ledger.on_node(node))

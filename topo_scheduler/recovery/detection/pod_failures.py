@@ -1,0 +1,218 @@
+"""Judges nodes by pods that kubelets refuse, or that crash repeatedly.
+
+A program that crashes is no reason to blame a node. So refusals and crashes of a workload on a node count only if
+nothing similar happened to that workload on another node lately. Crashes count only if members of the same gang, or
+pods of the same controller, run elsewhere without any restart. A node is failing if that holds for several workloads,
+or if it refused many pods.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from topo_scheduler.api.annotations import GANG_ID
+from topo_scheduler.api.durations import format_duration
+from topo_scheduler.api.migrations import Cause
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.recovery import PodFailuresSpec
+from topo_scheduler.api.text import few_of
+from topo_scheduler.api.timestamps import seconds_of
+from topo_scheduler.recovery.detection.node_health import NodeProblem
+from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS
+
+CRASHES: Final = "CrashLoopBackOff"
+MOST_TROUBLES: Final = 10_000
+"""Refused or crashing pods that are remembered; beyond them the oldest are forgotten."""
+NAMED: Final = 3
+"""Pods named in a message at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trouble:
+    """The failure of a pod. ``at`` is when it was last observed, in seconds."""
+
+    node: str
+    workload: str
+    refused: bool
+    pod: str
+    reason: str
+    at: float
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the pod."""
+        return self.pod.partition("/")[0]
+
+
+class PodTroubles:
+    """Pods of this scheduler, as evidence about nodes.
+
+    ``scheduler_name`` identifies them, and ``epoch`` converts the times that are passed to seconds since the epoch.
+    ``decided`` returns whether this process chose the node of a pod, by uid. Failures of other pods do not count: a
+    tenant can put pods on nodes itself, with all marks that this scheduler leaves on the pods that it binds. So a new
+    leader judges a node only by the pods that it places there. Healthy pods of a workload always count: they are
+    evidence of the namespace about its own workload.
+    """
+
+    def __init__(
+        self,
+        scheduler_name: str,
+        spec: PodFailuresSpec,
+        epoch: float,
+        decided: Callable[[str], bool] = lambda uid: True,
+    ) -> None:
+        self._decided = decided
+        self._scheduler_name = scheduler_name
+        self._epoch = epoch
+        self._spec = spec
+        self._troubles: dict[str, _Trouble] = {}
+        self._well: dict[str, tuple[str, str]] = {}
+        """Workload and node of pods that run without any restart, by uid."""
+        self._well_on: dict[str, Counter[str]] = {}
+        self._found: dict[str, NodeProblem] = {}
+        self._stale = False
+
+    def configure(self, spec: PodFailuresSpec) -> None:
+        """Apply a changed configuration."""
+        self._stale |= spec != self._spec
+        self._spec = spec
+
+    # ------------------------------------------------------------ input
+
+    def applied(self, pods: Iterable[Pod], now: float) -> None:
+        """Handle pods that appeared or changed."""
+        for pod in pods:
+            if pod.spec.node_name and pod.spec.scheduler_name == self._scheduler_name:
+                self._seen(pod, now)
+
+    def deleted(self, uids: Iterable[str]) -> None:
+        """Handle pods that are gone. Their failures are remembered for a while."""
+        for uid in uids:
+            self._not_well(uid)
+
+    def _seen(self, pod: Pod, now: float) -> None:
+        uid = pod.metadata.uid
+        reason = _refused(pod) or _crashes(pod, self._spec.restarts)
+        if reason:
+            self._not_well(uid)
+            trouble = self._troubles.get(uid)
+            if trouble is not None and trouble.refused:
+                return  # a refusal counts once, however often it is reported
+            if not self._decided(uid):
+                return
+            refused = pod.finished
+            at = min(now, self._begun(pod) - self._epoch) if refused else now
+            if at + self._spec.window > now:
+                self._troubles[uid] = _Trouble(pod.spec.node_name, workload_of(pod), refused, pod.key, reason, at)
+                if len(self._troubles) > MOST_TROUBLES:
+                    del self._troubles[next(iter(self._troubles))]
+                self._stale = True
+        elif _runs_well(pod):
+            if self._troubles.pop(uid, None) is not None:
+                self._stale = True
+            if uid not in self._well:
+                workload = workload_of(pod)
+                self._well[uid] = (workload, pod.spec.node_name)
+                self._well_on.setdefault(workload, Counter())[pod.spec.node_name] += 1
+                self._stale |= bool(self._troubles)
+        else:
+            self._not_well(uid)
+
+    def _begun(self, pod: Pod) -> float:
+        """Return when a kubelet refused a pod, in seconds since the epoch; it may be long ago."""
+        return seconds_of(pod.status.start_time or pod.metadata.creation_timestamp or "") or inf
+
+    def _not_well(self, uid: str) -> None:
+        healthy = self._well.pop(uid, None)
+        if healthy is not None:
+            workload, node = healthy
+            count_of_node = self._well_on[workload]
+            count_of_node[node] -= 1
+            if not count_of_node[node]:
+                del count_of_node[node]
+            if not count_of_node:
+                del self._well_on[workload]
+            self._stale |= bool(self._troubles)
+
+    # ------------------------------------------------------------ results
+
+    def problems(self, now: float) -> dict[str, NodeProblem]:
+        """Return the problems of nodes that their pods indicate, by name of the node."""
+        expired = [uid for uid, trouble in self._troubles.items() if trouble.at + self._spec.window <= now]
+        for uid in expired:
+            del self._troubles[uid]
+        if self._stale or expired:
+            self._stale = False
+            self._found = dict(self._judged()) if self._spec.enabled else {}
+        return self._found
+
+    def next_due(self) -> float | None:
+        """Return when the result of `problems` may change without new input."""
+        if not self._spec.enabled:
+            return None
+        return min((trouble.at + self._spec.window for trouble in self._troubles.values()), default=None)
+
+    def _judged(self) -> Iterator[tuple[str, NodeProblem]]:
+        nodes_of: dict[str, set[str]] = {}
+        for trouble in self._troubles.values():
+            nodes_of.setdefault(trouble.workload, set()).add(trouble.node)
+        by_node: dict[str, list[_Trouble]] = {}
+        for trouble in self._troubles.values():
+            if len(nodes_of[trouble.workload]) == 1 and (trouble.refused or self._runs_elsewhere(trouble)):
+                by_node.setdefault(trouble.node, []).append(trouble)
+        for node, troubles in sorted(by_node.items()):
+            refused = [trouble for trouble in troubles if trouble.refused]
+            if len({trouble.namespace for trouble in troubles}) < self._spec.namespaces:
+                continue
+            if (
+                len({trouble.workload for trouble in troubles}) >= self._spec.workloads
+                or len(refused) >= self._spec.refusals
+            ):
+                yield node, self._problem(troubles, refused)
+
+    def _runs_elsewhere(self, trouble: _Trouble) -> bool:
+        return any(node != trouble.node for node in self._well_on.get(trouble.workload, ()))
+
+    def _problem(self, troubles: Collection[_Trouble], refused: Collection[_Trouble]) -> NodeProblem:
+        crashing = [trouble for trouble in troubles if not trouble.refused]
+        within = f"within {format_duration(self._spec.window)}"
+        if len({trouble.workload for trouble in refused}) >= len({trouble.workload for trouble in crashing}):
+            return NodeProblem(Cause.REFUSED, f"refused {len(refused)} pods {within}: {_named(refused)}")
+        return NodeProblem(Cause.CRASHING, f"has {len(crashing)} pods that crash there only: {_named(crashing)}")
+
+
+def workload_of(pod: Pod) -> str:
+    """Return a key of a pod's gang, or its controller, or of the pod itself."""
+    controller = pod.metadata.controller
+    own = controller.uid if controller is not None else pod.metadata.uid
+    return f"{pod.metadata.namespace}/{pod.metadata.annotations.get(GANG_ID, '') or own}"
+
+
+def _refused(pod: Pod) -> str:
+    """Return the reason for which a kubelet refused a pod; empty if none did."""
+    refused = pod.status.phase == "Failed" and pod.status.reason.startswith(KUBELET_REFUSALS)
+    return pod.status.reason if refused else ""
+
+
+def _crashes(pod: Pod, restarts: int) -> str:
+    """Return the restarts of a container in a crash loop, as text; empty if there is none."""
+    if pod.finished:
+        return ""
+    for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        waiting = status.state.waiting if status.state is not None else None
+        if waiting is not None and waiting.reason == CRASHES and status.restart_count >= restarts:
+            return f"{CRASHES}, {status.restart_count} restarts"
+    return ""
+
+
+def _runs_well(pod: Pod) -> bool:
+    statuses = pod.status.container_statuses
+    never_restarted = all(not status.restart_count for status in (*statuses, *pod.status.init_container_statuses))
+    return pod.status.phase == "Running" and bool(statuses) and never_restarted
+
+
+def _named(troubles: Collection[_Trouble]) -> str:
+    ordered = sorted(troubles, key=lambda trouble: trouble.pod)
+    return few_of([f"{trouble.pod} ({trouble.reason})" for trouble in ordered], NAMED)

@@ -1,0 +1,54 @@
+"""The failure barrier around each Migration, failed node and search of recovery: a failure of one stops no other."""
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from topo_scheduler.recovery.model.instructions import CountRecoveryFailure, Instruction, Warn
+from topo_scheduler.scheduling.barrier import Backoff, described, kind_of
+from topo_scheduler.state.operation_budget import OperationBudget, limited
+
+STEP_OPERATIONS: Final = 4_000_000
+"""Operations per Migration in one step: decisions are delayed by that much."""
+
+
+def failure_of(subject: str, error: Exception) -> list[Instruction]:
+    """Return instructions that log and count a failure; ``subject`` names the object."""
+    return [Warn(f"{subject}: {described(error)}; recovery goes on without it"), CountRecoveryFailure(kind_of(error))]
+
+
+class Repeated(Protocol):
+    """Work that checks from time to time whether there is something to do."""
+
+    def step(self, now: float) -> list[Instruction]:
+        """Return the instructions that are due now."""
+        ...
+
+    def next_due(self, now: float) -> float | None:
+        """Return when `step` must be called next, in seconds."""
+        ...
+
+
+class Guarded:
+    """Repeated work that pauses each time it raises, and longer each time."""
+
+    def __init__(self, name: str) -> None:
+        """``name`` is the name of the work in the log."""
+        self._name = name
+        self._backoff = Backoff()
+
+    def not_before(self, due: float | None) -> float | None:
+        """Return when work that is due at a time may run: later while it pauses."""
+        return None if due is None else max(due, self._backoff.until)
+
+    def run(self, work: Callable[[], list[Instruction]], now: float) -> list[Instruction]:
+        """Run the work, unless it pauses; return its instructions, or those that log and count a failure."""
+        if now < self._backoff.until:
+            return []
+        try:
+            with limited(OperationBudget(STEP_OPERATIONS)):
+                instructions = work()
+        except Exception as error:
+            self._backoff.fail(now)
+            return failure_of(self._name, error)
+        self._backoff.times = 0
+        return instructions

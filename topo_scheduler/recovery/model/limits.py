@@ -1,0 +1,74 @@
+"""Limits of Migrations in progress: at once, in a namespace, and begun within an hour."""
+
+from collections import Counter
+from math import inf
+from typing import Final
+
+from topo_scheduler.api.migrations import Migration, Phase
+from topo_scheduler.api.recovery import RecoveryLimits
+from topo_scheduler.api.timestamps import seconds_of
+
+HOUR: Final = 3600.0
+
+
+class MigrationLimits:
+    """Migrations that hold seats, and when each began; read from the objects, so that a restart forgets nothing."""
+
+    def __init__(self) -> None:
+        self._running: dict[str, str] = {}
+        self._in: Counter[str] = Counter()
+        """Number of Migrations with seats of each namespace."""
+        self._begun: dict[str, float] = {}
+        self._first = inf
+        """A lower bound of the earliest start, in seconds since the epoch."""
+
+    def note(self, migration: Migration, wall: float) -> None:
+        """Record the progress of a Migration. ``wall`` is in seconds since the epoch."""
+        begun = seconds_of(migration.status.times.get(Phase.RESERVING, ""))
+        if begun is not None and wall - begun < HOUR:
+            self._began(migration.key, min(begun, wall))  # another clock may be ahead
+        self.forget(migration.key)
+        if migration.phase is not None and migration.phase.running:
+            self._run(migration)
+
+    def begin(self, migration: Migration, wall: float) -> None:
+        """Record that a Migration begins now."""
+        self.forget(migration.key)
+        self._run(migration)
+        self._began(migration.key, wall)
+
+    def forget(self, key: str) -> None:
+        """Remove a Migration that was deleted, or is over. It still counts for the hour in which it began."""
+        namespace = self._running.pop(key, None)
+        if namespace is not None:
+            self._in[namespace] -= 1
+            if not self._in[namespace]:
+                del self._in[namespace]
+
+    def _run(self, migration: Migration) -> None:
+        namespace = migration.metadata.namespace
+        self._running[migration.key] = namespace
+        self._in[namespace] += 1
+
+    def _began(self, key: str, begun: float) -> None:
+        self._begun[key] = begun
+        self._first = min(self._first, begun)
+
+    def lacking(self, migration: Migration, limits: RecoveryLimits, wall: float) -> str:
+        """Return why a Migration can't begin now, or an empty string."""
+        if migration.spec.makes_room_for in self._running:
+            return ""  # the Migration that waits for it has begun
+        own = self._running.get(migration.key)
+        running = len(self._running) - (own is not None)
+        if running >= limits.at_once:
+            return f"{running} are under way: limits.atOnce is {limits.at_once}"
+        in_namespace = self._in[migration.metadata.namespace] - (own == migration.metadata.namespace)
+        if in_namespace >= limits.per_namespace:
+            return f"{in_namespace} are under way in this namespace: limits.perNamespace is {limits.per_namespace}"
+        if wall - self._first >= HOUR:
+            self._begun = {key: begun for key, begun in self._begun.items() if wall - begun < HOUR}
+            self._first = min(self._begun.values(), default=inf)
+        recent = len(self._begun) - (migration.key in self._begun)
+        if recent >= limits.per_hour:
+            return f"{recent} began within the last hour: limits.perHour is {limits.per_hour}"
+        return ""

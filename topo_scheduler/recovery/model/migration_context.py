@@ -1,0 +1,250 @@
+"""Shared context of planning and execution of Migrations: the state, the seats, and status writes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from topo_scheduler.api.migrations import Migration, Move, OtherPod, Phase
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.api.timestamps import seconds_of
+from topo_scheduler.recovery.detection.failure_detection import Detection
+from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, LearnPods, TellMigration
+from topo_scheduler.recovery.model.limits import MigrationLimits
+from topo_scheduler.recovery.model.migration_state import Condition, Tracked, changed_status, durations, write
+from topo_scheduler.recovery.model.move_rate_limit import Moved
+from topo_scheduler.recovery.model.retention import Finished
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, seat_of
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
+from topo_scheduler.state.pods.workloads import Stage
+
+BELIEVED_AFTER: Final = 60.0
+"""Seconds after which a timestamp of another process is trusted: before that, one of the two clocks may be wrong."""
+LEARNING: Final = "learning"
+"""State of a Migration for which pods are being read."""
+
+
+class MigrationContext:
+    """All Migrations that are not over, by namespace and name, and what is needed to process them."""
+
+    def __init__(self, engine: Engine, detection: Detection, spec: RecoverySpec, epoch: float) -> None:
+        """``epoch`` is the offset of the times that are passed to seconds since the epoch."""
+        self.engine = engine
+        self.detection = detection
+        self.spec = spec
+        self.epoch = epoch
+        self.limits = MigrationLimits()
+        self.moved = Moved()
+        self.finished = Finished()
+        self.tracked: dict[str, Tracked] = {}
+        self.intended: dict[str, tuple[OtherPod, ...]] = {}
+        """Other pods that must move, too, by key of Migrations that are being created for a voluntary move."""
+        self._movers: dict[bool, dict[str, str]] = {}
+        self.coming: Sequence[CreateMigration] = ()
+        """Migrations of failures whose creation is in flight."""
+        self.out: list[Instruction] = []
+        """Instructions for the runner."""
+
+    # ------------------------------------------------------------ seats
+
+    def keep(self, migration: Migration, moves: Sequence[Move]) -> None:
+        """Hold the seats of moves that no pod has taken yet."""
+        seats = self._seats(migration, moves)
+        if any(not self.engine.preempting.replacements.holds(seat.id) for seat in seats):
+            self.engine.seats_kept(migration.key, seats)
+
+    def keep_only(self, migration: Migration, moves: Sequence[Move]) -> None:
+        """Release the seats of a Migration, except those of these moves."""
+        if seats := self._seats(migration, moves):
+            self.engine.seats_kept(migration.key, seats)
+
+    def _seats(self, migration: Migration, moves: Sequence[Move]) -> list[ReservedSeat]:
+        """Return the seats of moves that no pod has taken yet."""
+        taken = self.engine.preempting.replacements.taken
+        seats = [seat_of(migration.key, migration.metadata.namespace, move) for move in moves if move.to]
+        return [seat for seat in seats if not self._sits(taken.get(seat.id, ""))]
+
+    def _sits(self, uid: str) -> bool:
+        known_pod = self.engine.workloads.of_pod(uid)
+        return known_pod is not None and known_pod[1].stage is not Stage.PENDING
+
+    def release(self, key: str) -> None:
+        """Release the seats of a Migration."""
+        replacements = self.engine.preempting.replacements
+        if replacements.knows(key):
+            self.engine.seats_kept(key, [])
+
+    # ------------------------------------------------------------ helpers
+
+    def moving_pods(self, migration: Migration) -> list[MovingPod]:
+        """Return the pods of a Migration that still exist and are known to this process."""
+        pods = (find_moving_pod(self.engine, move.uid) for move in migration.status.moves)
+        return [pod for pod in pods if pod is not None]
+
+    def warranted(self, migration: Migration) -> bool:
+        """Return whether each node that the pods of a Migration leave has failed, is gone, or is cordoned.
+
+        Tenants can create Migrations with any reason, but they can't cause any of these facts. Without them a Migration
+        moves no pod but its own, and uses no spare node.
+        """
+        moves = migration.status.moves
+        nodes = {move.from_ for move in moves if migration.names(move.pod, move.uid)} or {move.from_ for move in moves}
+        if not nodes:
+            ledger = self.engine.world.ledger
+            nodes = {entry.node for pod in migration.spec.pods if (entry := ledger.get(pod.uid)) is not None}
+        return bool(nodes) and all(self._given_up(node) for node in nodes)
+
+    def _given_up(self, node: str) -> bool:
+        nodes = self.engine.world.nodes
+        row = nodes.row_of.get(node)
+        return row is None or bool(nodes.unschedulable[row]) or self.detection.has_problem(node)
+
+    def still_present(self, move: Move) -> bool:
+        """Return whether a pod still holds its resources."""
+        return self.engine.world.ledger.get(move.uid) is not None
+
+    def moved_elsewhere(self, tracked: Tracked) -> Mapping[str, str]:
+        """Return the pods that other Migrations move, by uid, with the names of these Migrations.
+
+        If nodes failed, voluntary Migrations that have evicted no pod yet don't count: they end.
+        """
+        heals = tracked.migration.cause.of_node
+        if tracked.migration.status.moves:
+            return self._moved(heals, tracked)
+        # Cached for all Migrations that are planned in a row: a failed spine may cause hundreds.
+        if heals not in self._movers:
+            self._movers[heals] = self._moved(heals, tracked)
+        return self._movers[heals]
+
+    def _moved(self, heals: bool, tracked: Tracked) -> dict[str, str]:
+        return {
+            move.uid: other.migration.key
+            for other in self.tracked.values()
+            if other is not tracked and not (heals and other.migration.yields)
+            for move in other.migration.status.moves
+        }
+
+    def changed(self) -> None:
+        """Drop caches, as a Migration appeared, changed or is gone."""
+        self._movers.clear()
+
+    def moved_for(self, key: str) -> dict[str, tuple[Migration, Move]]:
+        """Return the moves of Migrations that make room for another, by the uid of the pod."""
+        return {
+            move.uid: (helper.migration, move)
+            for helper in self.tracked.values()
+            if helper.migration.spec.makes_room_for == key
+            for move in helper.migration.status.moves
+        }
+
+    def helpers(self, migration: Migration) -> bool:
+        """Return whether any Migration makes room for this one."""
+        return any(other.migration.spec.makes_room_for == migration.key for other in self.tracked.values())
+
+    def holds_back(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> Condition | None:
+        """Return the condition that keeps a Migration from beginning now, or None. ``moving_pods`` are its pods."""
+        cause, spec, wall = migration.cause, self.spec, self.epoch + now
+        by_choice = cause.by_choice and not migration.spec.makes_room_for
+        reason, text = "Limited", self.limits.lacking(migration, spec.limits, wall)
+        if spec.dry_run:
+            reason, text = "DryRun", "recovery.dryRun is set: it is planned and reported only"
+        elif self.detection.held and (cause.dead or cause.by_choice):
+            reason, text = "HeldBack", self.detection.held
+        elif by_choice and not text:
+            text = self.moved.lacking(len(moving_pods), migration.key, spec.limits, wall)
+            text = text or self.moved.resting(moving_pods, spec.limits, wall)
+        return Condition("Reserved", status=False, reason=reason, message=text) if text else None
+
+    def lost_target(self, moves: Sequence[Move], now: float) -> str | None:
+        """Return the first target that is gone or no longer allowed; None if all targets are valid."""
+        row_of, avoided = self.engine.world.nodes.row_of, self.detection.avoided(now)
+        return next((move.to for move in moves if move.to not in row_of or move.to in avoided), None)
+
+    def since(self, tracked: Tracked, phase: Phase, now: float) -> float:
+        """Return for how many seconds a Migration has been in a phase, or beyond it.
+
+        The timestamp on the object may come from another clock. So it counts only once this process has seen the phase
+        for `BELIEVED_AFTER`, and it never makes the time shorter than that.
+        """
+        text, seen = tracked.stamps.get(phase, ("", now))
+        own, begun = now - seen, seconds_of(text)
+        return own if begun is None or own < BELIEVED_AFTER else max(own, self.epoch + now - begun)
+
+    def over_at(self, tracked: Tracked, phase: Phase, seconds: float) -> float | None:
+        """Return when a Migration will have been in a phase for ``seconds``; None if it has not begun the phase."""
+        if phase not in tracked.stamps:
+            return None
+        text, seen = tracked.stamps[phase]
+        begun = seconds_of(text)
+        written = seen if begun is None else begun - self.epoch
+        return min(seen + seconds, max(seen + BELIEVED_AFTER, written + seconds))
+
+    def end(
+        self,
+        tracked: Tracked,
+        phase: Phase,
+        reason: str,
+        message: str,
+        now: float,
+        moves: Sequence[Move] | None = None,
+        condition: Condition | None = None,
+    ) -> None:
+        """End a Migration."""
+        final_condition = condition or Condition("Placed", status=False, reason=reason or phase.value, message=message)
+        self.emit_event(tracked, warning=phase is Phase.FAILED, reason=f"Migration{phase.value}", message=message)
+        self.release(tracked.migration.key)
+        tracked.ending = True
+        self.write(tracked, now, phase, moves, final_condition, message=message)
+
+    def refuse(self, migration: Migration, now: float, reason: str, message: str) -> None:
+        """Fail a Migration that is not tracked."""
+        meta, condition = migration.metadata, Condition("Reserved", status=False, reason=reason, message=message)
+        status = changed_status(
+            migration, self.epoch + now, phase=Phase.FAILED, moves=(), message=message, conditions=[condition]
+        )
+        self.out.append(TellMigration(meta.namespace, meta.name, meta.uid, True, "MigrationFailed", message))
+        if status is not None:
+            self.out.append(write(migration, status))
+
+    def write(
+        self,
+        tracked: Tracked,
+        now: float,
+        phase: Phase | None,
+        moves: Sequence[Move] | None,
+        *conditions: Condition,
+        message: str | None = None,
+        policy: str | None = None,
+        others: Sequence[OtherPod] | None = None,
+    ) -> None:
+        """Write the changes of a status, if there are any."""
+        wall = self.epoch + now
+        migration = tracked.migration
+        status = changed_status(
+            migration,
+            wall,
+            phase=phase,
+            moves=moves,
+            message=message,
+            policy=policy,
+            others=others,
+            owners=tracked.owners,
+            conditions=conditions,
+        )
+        if status is None:
+            return
+        if phase is not None and phase != migration.status.phase:
+            self.out += durations(migration, phase, wall)
+        tracked.writing, tracked.wrote = True, status
+        self.out.append(write(migration, status))
+
+    def emit_event(self, tracked: Tracked, *, warning: bool, reason: str, message: str) -> None:
+        """Emit an event on a Migration."""
+        meta = tracked.migration.metadata
+        self.out.append(TellMigration(meta.namespace, meta.name, meta.uid, warning, reason, message))
+
+    def learn(self, tracked: Tracked, pods: Sequence[PodRef]) -> None:
+        """Have the runner read pods that an earlier process placed, unless that is in progress."""
+        if tracked.state != LEARNING:
+            tracked.state, tracked.learning = LEARNING, frozenset(pod.uid for pod in pods)
+            self.out.append(LearnPods(tuple(pods)))

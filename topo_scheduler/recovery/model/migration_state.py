@@ -1,0 +1,194 @@
+"""A Migration in progress, and how its status changes."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from math import inf
+from typing import Final
+
+import msgspec
+
+from topo_scheduler.api.migrations import (
+    MOST_OWNERS,
+    Migration,
+    MigrationCondition,
+    MigrationOwner,
+    MigrationStatus,
+    Move,
+    OtherPod,
+    Phase,
+)
+from topo_scheduler.api.timestamps import seconds_of
+from topo_scheduler.recovery.model.instructions import Spent, WriteStatus
+from topo_scheduler.scheduling.barrier import Backoff
+
+LONGEST_MESSAGE: Final = 2048
+SHOWN: Final = 3
+"""Nodes that a printer column names."""
+
+
+@dataclass(slots=True)
+class Eviction:
+    """Progress of the eviction of a pod. ``until`` is when a retry is due; ``forced`` is whether the last one was."""
+
+    in_flight: bool = False
+    forced: bool = False
+    times: int = 0
+    until: float = -inf
+    reason: str = ""
+    message: str = ""
+
+
+NEXT_CONDITION: Final[Mapping[Phase | None, str]] = {
+    None: "Reserved",
+    Phase.PLANNED: "Reserved",
+    Phase.RESERVING: "Evicted",
+    Phase.EVICTING: "Evicted",
+    Phase.PLACING: "Placed",
+}
+"""The condition that a Migration would reach next, by its phase."""
+
+
+@dataclass(slots=True)
+class Tracked:
+    """What this process knows of a Migration beyond the object. ``state`` is the engine state of the last failed plan.
+
+    ``stamps`` have the time of each phase on the object, and when this process first saw it. ``beside`` are uids of the
+    members of the gang before any pod was gone; None if this process has not seen that. ``wrote`` is the status that
+    this process wrote last, and ``ending`` whether that ends the Migration. ``superseded`` is whether it ends because
+    the pods of a failed node get a Migration of their own. ``edited`` is whether another client changed its spec, or
+    the pods that it moves. ``owner_gone`` is why nothing is moved any more: an owner of its pods was deleted.
+    ``owners`` are the topmost owners of its pods that this process has read; the next status write includes them.
+    """
+
+    migration: Migration
+    writing: bool = False
+    failures: int = 0
+    not_before: float = -inf
+    learned: set[str] = field(default_factory=set)
+    learning: frozenset[str] = frozenset()
+    """Uids of the pods that are being read for it."""
+    evictions: dict[str, Eviction] = field(default_factory=dict)
+    state: object = None
+    stamps: dict[str, tuple[str, float]] = field(default_factory=dict)
+    beside: frozenset[str] | None = None
+    wrote: MigrationStatus | None = None
+    ending: bool = False
+    superseded: bool = False
+    edited: bool = False
+    owner_gone: str = ""
+    owners: Sequence[MigrationOwner] = ()
+    backoff: Backoff = field(default_factory=Backoff)
+    """Pauses after steps that raised or exceeded their budget."""
+
+    def update(self, migration: Migration) -> None:
+        """Take a newer version; record whether another client changed the spec, or removed pods."""
+        before, self.migration = self.migration, migration
+        moved = {move.uid for move in migration.status.moves}
+        fewer = any(move.uid not in moved for move in before.status.moves) and migration.status != self.wrote
+        self.edited |= before.spec != migration.spec or fewer
+
+    def record_phases(self, now: float) -> None:
+        """Record when each phase was first seen."""
+        for phase, text in self.migration.status.times.items():
+            if self.stamps.get(phase, ("", 0.0))[0] != text:
+                self.stamps[phase] = (text, now)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition without its timestamp."""
+
+    type: str
+    status: bool
+    reason: str
+    message: str
+
+
+def timestamp(wall: float) -> str:
+    """Return a timestamp as the API writes it, with microseconds. ``wall`` is in seconds since the epoch."""
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def column_text(names: Sequence[str]) -> str:
+    """Return names for a printer column: each once, the first few."""
+    distinct = list(dict.fromkeys(name for name in names if name))
+    more = f" +{len(distinct) - SHOWN}" if len(distinct) > SHOWN else ""
+    return ",".join(distinct[:SHOWN]) + more
+
+
+def changed_status(
+    migration: Migration,
+    wall: float,
+    *,
+    phase: Phase | None = None,
+    moves: Sequence[Move] | None = None,
+    message: str | None = None,
+    policy: str | None = None,
+    others: Sequence[OtherPod] | None = None,
+    owners: Sequence[MigrationOwner] = (),
+    conditions: Sequence[Condition] = (),
+) -> MigrationStatus | None:
+    """Return the status with changes; None if nothing would change. ``wall`` is in seconds since the epoch.
+
+    A change of ``owners`` alone is not written.
+    """
+    old = migration.status
+    new_conditions = {condition.type: condition for condition in conditions}
+    kept: list[MigrationCondition] = []
+    for current in old.conditions:
+        new = new_conditions.pop(current.type, None)
+        kept.append(current if new is None else _condition(new, current, wall))
+    kept += [_condition(new, None, wall) for new in new_conditions.values()]
+    all_moves = list(old.moves if moves is None else moves)
+    times = dict(old.times)
+    if phase is not None and phase != old.phase:
+        times[phase] = timestamp(wall)
+    status = MigrationStatus(
+        phase=old.phase if phase is None else phase.value,
+        policy=old.policy if policy is None else policy,
+        message=old.message if message is None else message[:LONGEST_MESSAGE],
+        from_nodes=column_text([move.from_ for move in all_moves]),
+        to_nodes=column_text([move.to for move in all_moves]),
+        moves=all_moves,
+        conditions=kept,
+        times=times,
+        others=old.others if others is None else list(others),
+        owners=old.owners,
+    )
+    if status == old:
+        return None
+    status.owners = list({owner.uid: owner for owner in (*old.owners, *owners)}.values())[:MOST_OWNERS]
+    return status
+
+
+def _condition(new: Condition, current: MigrationCondition | None, wall: float) -> MigrationCondition:
+    status, message = str(new.status), new.message[:LONGEST_MESSAGE]
+    turned = current is None or current.status != status
+    if current is not None and (current.status, current.reason, current.message) == (status, new.reason, message):
+        return current
+    time = timestamp(wall) if turned or current is None else current.last_transition_time
+    return MigrationCondition(new.type, status, new.reason, message, time)
+
+
+def write(migration: Migration, status: MigrationStatus) -> WriteStatus:
+    """Return the instruction that writes a status."""
+    meta = migration.metadata
+    return WriteStatus(meta.namespace, meta.name, meta.uid, meta.resource_version, status)
+
+
+def durations(migration: Migration, phase: Phase, wall: float) -> list[Spent]:
+    """Return the duration of the phase that a Migration leaves, and the total if the new phase is final."""
+    status, cause = migration.status, migration.cause.value
+    out = []
+    if (begun := seconds_of(status.times.get(status.phase, ""))) is not None:
+        out.append(Spent(status.phase, max(0.0, wall - begun), cause))
+    since = seconds_of(migration.spec.since) or seconds_of(migration.metadata.creation_timestamp or "")
+    if phase.over and since is not None:
+        out.append(Spent("total", max(0.0, wall - since), cause, phase.value))
+    return out
+
+
+def with_targets(moves: Sequence[Move], targets: Mapping[str, str]) -> list[Move]:
+    """Return moves with the nodes of their seats, by uid of the pod."""
+    return [msgspec.structs.replace(move, to=targets.get(move.uid, "")) for move in moves]

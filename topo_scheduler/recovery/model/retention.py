@@ -1,0 +1,120 @@
+"""Retention of finished Migrations: they are kept for a while, then deleted.
+
+The oldest go first, a few at a time, and each only at the version at which it finished. None goes within an hour of its
+end, or within ``limits.rest``: limits on the rate of Migrations and moves are computed from them.
+"""
+
+from collections.abc import Container
+from dataclasses import dataclass
+from itertools import islice, takewhile
+from typing import Final
+
+from topo_scheduler.api.migrations import Migration
+from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.api.timestamps import seconds_of
+from topo_scheduler.recovery.model.instructions import DeleteMigration, WriteOutcome
+
+LEAST: Final = 3600.0
+"""Seconds for which each is kept, however many there are."""
+AT_ONCE: Final = 10
+"""Deletions in flight, and within `PACE` seconds, at most."""
+PACE: Final = 1.0
+RETRY: Final = 60.0
+"""Seconds without deletions after a failed one, doubled each time."""
+RETRY_MOST: Final = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """A finished Migration. ``at`` is its end, in seconds since the epoch."""
+
+    namespace: str
+    name: str
+    uid: str
+    version: str
+    at: float
+
+
+class Finished:
+    """All finished Migrations, by namespace and name."""
+
+    def __init__(self) -> None:
+        self._over: dict[str, _Over] = {}
+        self._ordered: list[_Over] | None = None
+        self._flying: set[str] = set()
+        self._not_before = 0.0
+        self._failures = 0
+
+    def __len__(self) -> int:
+        return len(self._over)
+
+    def note(self, migration: Migration, wall: float) -> None:
+        """Record the current state of a Migration. ``wall`` is in seconds since the epoch."""
+        phase, meta = migration.phase, migration.metadata
+        if phase is None or not phase.over:
+            self.forget(migration.key)
+            return
+        end = seconds_of(migration.status.times.get(phase, "")) or seconds_of(meta.creation_timestamp or "")
+        finished = _Over(meta.namespace, meta.name, meta.uid, meta.resource_version, wall if end is None else end)
+        self._over[migration.key] = finished
+        self._ordered = None
+
+    def forget(self, key: str) -> None:
+        """Forget a Migration that was deleted, or is not finished after all."""
+        if self._over.pop(key, None) is not None:
+            self._ordered = None
+
+    def fresh_name(self, namespace: str, name: str, taken: Container[str] = ()) -> str:
+        """Return a name that no finished Migration and none of ``taken`` has: ``name``, if need be with a number."""
+        candidate, number = name, 1
+        while f"{namespace}/{candidate}" in self._over or f"{namespace}/{candidate}" in taken:
+            number += 1
+            candidate = f"{name}-{number}"
+        return candidate
+
+    # ------------------------------------------------------------ deletions
+
+    def due(self, spec: RecoverySpec, now: float, wall: float) -> list[DeleteMigration]:
+        """Return the deletions that are due. ``now`` is in seconds, ``wall`` the same time since the epoch."""
+        if now < self._not_before or self._flying:
+            return []
+        expired = takewhile(lambda item: wall >= self._until(*item, spec), enumerate(self._oldest_first()))
+        chosen = [migration for _, migration in islice(expired, AT_ONCE)]
+        self._flying = {f"{finished.namespace}/{finished.name}" for finished in chosen}
+        return [
+            DeleteMigration(finished.namespace, finished.name, finished.uid, finished.version) for finished in chosen
+        ]
+
+    def deleted(self, key: str, outcome: WriteOutcome, now: float) -> bool:
+        """Handle the result of a deletion; return whether to log it: only the first failure in a row."""
+        self._flying.discard(key)
+        self._not_before = max(self._not_before, now + PACE)
+        if outcome in (WriteOutcome.WRITTEN, WriteOutcome.STALE):
+            self._failures = 0
+            self.forget(key)  # if the object still exists or has changed, the watch reports it
+            return False
+        self._failures += 1
+        pause = min(RETRY_MOST, RETRY * 2 ** min(self._failures - 1, 9))
+        self._not_before = max(self._not_before, now + pause)
+        return self._failures == 1
+
+    def next_due(self, spec: RecoverySpec, now: float, wall: float) -> float | None:
+        """Return when `due` must be called next, in seconds as ``now``."""
+        if self._flying or not self._over:
+            return None
+        return max(self._not_before, now + self._until(0, self._oldest_first()[0], spec) - wall)
+
+    # ------------------------------------------------------------ helpers
+
+    def _oldest_first(self) -> list[_Over]:
+        if self._ordered is None:
+            self._ordered = sorted(
+                self._over.values(), key=lambda finished: (finished.at, finished.namespace, finished.name)
+            )
+        return self._ordered
+
+    def _until(self, position: int, finished: _Over, spec: RecoverySpec) -> float:
+        """Return the end of the retention of the Migration at a position in the order, in seconds since the epoch."""
+        too_many = position < len(self._over) - spec.keep_finished.most
+        shortest = max(LEAST, spec.limits.rest)
+        return finished.at + (shortest if too_many else max(shortest, spec.keep_finished.time))

@@ -1,0 +1,4 @@
+"""Voluntary moves: defragmentation, consolidation, closer placement, room for a pending gang.
+
+Imported by: `recovery.core`.
+"""

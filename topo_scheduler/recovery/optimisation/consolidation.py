@@ -1,0 +1,191 @@
+"""Voluntary moves that enlarge the largest block of free nodes in one leaf, for gangs that may arrive later.
+
+For each leaf, the search frees just enough nodes to make its block the largest in the cluster, those with
+the fewest pods first. It tries the smallest sets on a copy of the state. Each pod must fit on nodes that are in
+use already. The search may miss a better choice of nodes in a leaf.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, OtherPod
+from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction
+from topo_scheduler.recovery.model.migration_context import MigrationContext
+from topo_scheduler.recovery.model.migration_state import timestamp
+from topo_scheduler.recovery.model.naming import name_for
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
+from topo_scheduler.recovery.optimisation.sliced_search import Look, Looking
+from topo_scheduler.recovery.planning.migration_validation import may_move, restarts
+from topo_scheduler.recovery.planning.voluntary_moves import free_nodes, group_by_workload, have_seats, largest_block
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.resources import GPU
+
+LOOK: Final = 60.0
+"""Seconds between two searches, at least."""
+AGAIN: Final = 600.0
+"""Seconds until the next search after Migrations were created."""
+MOST_TRIED: Final = 4
+"""Leaves that are tried in one search, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Clearing:
+    """Pods whose move gives a leaf a block of ``block`` GPUs. ``leaf`` is its number in the order of the fabric."""
+
+    leaf: int
+    moving_pods: tuple[MovingPod, ...]
+    block: int
+
+
+class Blocks:
+    """Nodes that could be freed."""
+
+    def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
+        """``clock`` returns seconds and measures how long a step takes: see `looking`."""
+        self.ground = ground
+        self._looking = Looking(ground.engine.world, clock)
+        self._not_before = self._now = -inf
+        self._state: object = None
+
+    def step(self, now: float) -> list[Instruction]:
+        """Return the Migrations to create."""
+        self._now = now
+        if not self._on:
+            self._looking.drop()
+            return []
+        if not self._looking.going and now >= self._not_before:
+            self._not_before = now + LOOK
+            state = self.ground.engine.world.nodes.capacity_changes.position
+            if state != self._state and self._quiet:
+                self._state = state
+                self._looking.begin(self._look())
+        return self._looking.step(now)
+
+    def next_due(self, now: float) -> float | None:
+        """Return when `step` must be called next, in seconds."""
+        if not self._on:
+            return None
+        return self._looking.next_due() if self._looking.going else max(now, self._not_before)
+
+    def _look(self) -> Look:
+        """Check all leaves, and try some; yields after each slice of the work, and then the Migrations to create."""
+        engine = self.ground.engine
+        free = free_nodes(engine)
+        largest = largest_block(engine, free)
+        clearings: list[_Clearing] = []
+        for leaf in self._leaves(largest):
+            if (clearing := self._clearing(leaf, free, largest)) is not None and not self._too_soon(
+                clearing.moving_pods
+            ):
+                clearings.append(clearing)
+            yield None
+        for leaf in [
+            clearing.leaf
+            for clearing in sorted(clearings, key=lambda clearing: (len(clearing.moving_pods), clearing.leaf))[
+                :MOST_TRIED
+            ]
+        ]:
+            if made := self._try_leaf(leaf):
+                self._not_before = self._now + AGAIN
+                yield made
+                return
+            yield None
+
+    def _try_leaf(self, leaf: int) -> list[Instruction]:
+        """Return the Migrations that give a leaf the largest block in the current state; empty if there are none."""
+        engine = self.ground.engine
+        free, names = free_nodes(engine), engine.world.nodes.names
+        largest = largest_block(engine, free)
+        clearing = (
+            self._clearing(leaf, free, largest) if leaf < len(engine.world.layout.paths) and self._quiet else None
+        )
+        if clearing is None or self._too_soon(clearing.moving_pods):
+            return []
+        avoided = self.ground.detection.avoided(self._now) | {names[row] for row in np.flatnonzero(free).tolist()}
+        return (
+            self._create_migrations(clearing, largest)
+            if have_seats(engine, clearing.moving_pods, avoided, self._now)
+            else []
+        )
+
+    @property
+    def _quiet(self) -> bool:
+        """Whether no gang waits for room, and no other voluntary move is in progress."""
+        engine = self.ground.engine
+        settled = engine.preempting.budgets.known and not engine.moving.awaited
+        return settled and not any(tracked.migration.cause.by_choice for tracked in self.ground.tracked.values())
+
+    @property
+    def _on(self) -> bool:
+        spec = self.ground.spec.defragmentation
+        return spec.enabled and spec.largest_block
+
+    def _leaves(self, largest: int) -> list[int]:
+        """Return the leaves that are large enough for a larger block."""
+        world = self.ground.engine.world
+        layout, nodes = world.layout, world.nodes
+        usable = nodes.ready[layout.order] & ~nodes.unschedulable[layout.order]
+        gpus = np.where(usable, nodes.allocatable[layout.order, GPU], 0)
+        return np.flatnonzero(np.add.reduceat(gpus, layout.offsets[:-1]) > largest).tolist() if len(gpus) else []
+
+    def _clearing(self, leaf: int, free: Int64, largest: int) -> _Clearing | None:
+        """Return the pods that must leave a leaf for its block to be the largest; None if they can't."""
+        world = self.ground.engine.world
+        most_moves = self.ground.engine.config.topology.spec.repair.most_moves
+        layout, nodes = world.layout, world.nodes
+        rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist()
+        block = int(free[rows].sum())
+        usable = [row for row in rows if nodes.ready[row] and not nodes.unschedulable[row] and not free[row]]
+        moving_pods: list[MovingPod] = []
+        for row in sorted(usable, key=lambda row: (len(world.ledger.on_node(nodes.names[row])), row)):
+            if block > largest or len(moving_pods) > most_moves:
+                break
+            if (pods := self._movable(nodes.names[row])) is not None:
+                moving_pods += pods
+                block += int(nodes.allocatable[row, GPU])
+        return (
+            _Clearing(leaf, tuple(moving_pods), block) if block > largest and len(moving_pods) <= most_moves else None
+        )
+
+    def _too_soon(self, moving_pods: Sequence[MovingPod]) -> bool:
+        """Return whether rate limits forbid to move so many pods now, or one of these pods."""
+        moved, limits, wall = self.ground.moved, self.ground.spec.limits, self.ground.epoch + self._now
+        return bool(moved.lacking(len(moving_pods), "", limits, wall) or moved.resting(moving_pods, limits, wall))
+
+    def _movable(self, node: str) -> list[MovingPod] | None:
+        """Return the pods of a node that use GPUs; None if there are none, or one of them can't move."""
+        engine = self.ground.engine
+        pods: list[MovingPod] = []
+        for uid in sorted(engine.world.ledger.on_node(node)):
+            entry, pod = engine.world.ledger.get(uid), find_moving_pod(engine, uid)
+            if entry is None or not entry.amount(GPU):
+                continue
+            if pod is None or not may_move(pod) or restarts(pod):
+                return None
+            guards = engine.preempting.budgets.guarding(entry.profile) if entry.profile is not None else ()
+            if len(guards) > 1 or any(guard.allowed <= 0 for guard in guards):
+                return None
+            pods.append(pod)
+        return pods or None
+
+    def _create_migrations(self, clearing: _Clearing, largest: int) -> list[Instruction]:
+        """Return the Migrations of all pods that leave; each lists the pods of the other Migrations."""
+        layout, occasion = self.ground.engine.world.layout, timestamp(self.ground.epoch + self._now)
+        where = "/".join(layout.paths[clearing.leaf])
+        out: list[Instruction] = []
+        for group in group_by_workload(clearing.moving_pods):
+            own = {pod.member.uid for pod in group}
+            other_pods = (pod.member for pod in clearing.moving_pods if pod.member.uid not in own)
+            spec = MigrationSpec(
+                cause=f"the largest block of free nodes grows from {largest} to {clearing.block} GPUs, in {where}",
+                reason=Cause.DEFRAGMENTATION.value,
+                pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in group],
+            )
+            create = CreateMigration(group[0].workload.namespace, name_for(group, occasion), spec)
+            self.ground.intended[create.key] = tuple(OtherPod(pod.namespace, pod.name, pod.uid) for pod in other_pods)
+            out.append(create)
+        return out

@@ -1,0 +1,128 @@
+"""Creates Migrations for gangs that are pending although enough GPUs are free: one for each such gang.
+
+The engine finds the moves (`moving`). Here they are checked again, and dropped if a workload was moved lately.
+`gang_room` executes these Migrations.
+"""
+
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, OtherPod
+from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, LearnPods
+from topo_scheduler.recovery.model.migration_context import MigrationContext
+from topo_scheduler.recovery.model.migration_state import timestamp
+from topo_scheduler.recovery.model.naming import name_of
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
+from topo_scheduler.recovery.optimisation.sliced_search import Look, Looking
+from topo_scheduler.recovery.planning.migration_validation import may_move
+from topo_scheduler.recovery.planning.voluntary_moves import find_pods_to_read, gang_seats
+from topo_scheduler.scheduling.moving.plan import MovePlan
+from topo_scheduler.scheduling.queueing.queue_keys import lacking, least_of, order_of
+from topo_scheduler.state.pods.workloads import Member, Stage, Workload
+
+LOOK: Final = 5.0
+"""Seconds between two searches while gangs are pending."""
+AGAIN: Final = 300.0
+"""Seconds after which another Migration may be created for the same gang."""
+
+
+class Defragmenting:
+    """Gangs for which moves may make room."""
+
+    def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
+        """``clock`` returns seconds and measures how long a step takes: see `looking`."""
+        self.ground = ground
+        self._looking = Looking(ground.engine.world, clock)
+        self._at = self._now = -inf
+        self._not_before: dict[str, float] = {}
+        """When another Migration may be created, by gang."""
+        self._read: set[str] = set()
+        """Uids of pods that need not be read again, or that are being read."""
+
+    def step(self, now: float) -> list[Instruction]:
+        """Return the Migrations to create, and the pods to read before it is known which pods can move."""
+        self._now = now
+        if not self._on or not self.ground.engine.moving.awaited:
+            self._looking.drop()
+            return []
+        if not self._looking.going and now >= self._at + LOOK:
+            self._at = now
+            self._looking.begin(self._look())
+        return self._looking.step(now)
+
+    def next_due(self, now: float) -> float | None:
+        """Return when `step` must be called next, in seconds."""
+        if not self._on or not self.ground.engine.moving.awaited:
+            return None
+        return self._looking.next_due() if self._looking.going else max(now, self._at + LOOK)
+
+    def _look(self) -> Look:
+        """Check all pods, then all pending gangs; yields after each slice of the work, and the instructions."""
+        engine, ledger = self.ground.engine, self.ground.engine.world.ledger
+        self._not_before = {id_: at for id_, at in self._not_before.items() if at > self._now}
+        uids = [uid for uid, _ in ledger.items()]
+        self._read.intersection_update(uids)
+        if unread := (yield from find_pods_to_read(engine, uids, self._read)):
+            yield [LearnPods(unread)]
+        for id_ in [workload.id for workload, _ in engine.moving.plans() if workload.id not in self._not_before]:
+            yield None
+            planned = next((entry for entry in engine.moving.plans() if entry[0].id == id_), None)
+            if planned is not None and (create := self._create_migration(*planned, self._now)) is not None:
+                self._not_before[id_] = self._now + AGAIN
+                yield [create]
+
+    @property
+    def _on(self) -> bool:
+        return self.ground.spec.defragmentation.enabled
+
+    def _create_migration(self, workload: Workload, plan: MovePlan, now: float) -> CreateMigration | None:
+        """Return the Migration that holds a gang's seats; None if there is one, or if moves would be useless now."""
+        ground = self.ground
+        pending = workload.at(Stage.PENDING)
+        members = pending[: least_of(workload)]
+        pods = [find_moving_pod(ground.engine, move.pod.occupant.uid) for move in plan.moves]
+        leaving_pods = [pod for pod in pods if pod is not None and may_move(pod)]
+        if (
+            not members
+            or lacking(workload, pending)
+            or len(leaving_pods) < len(pods)
+            or self._under_way(members, leaving_pods)
+        ):
+            return None
+        wall = ground.epoch + now
+        if ground.moved.resting(leaving_pods, ground.spec.limits, wall):
+            return None
+        avoided = ground.detection.avoided(now)
+        if not gang_seats(ground.engine, workload, members, leaving_pods, avoided, "", now):
+            return None
+        since = timestamp(ground.epoch + order_of(workload).since)
+        uids = [*(member.uid for member in members), *(pod.member.uid for pod in leaving_pods)]
+        name = name_of(workload, [*uids, timestamp(wall)])
+        named = [OtherPod(pod.member.namespace, pod.member.name, pod.member.uid) for pod in leaving_pods]
+        reader = ground.engine.world.reader(workload.namespace)
+        spec = MigrationSpec(
+            cause=f"gang {workload.namespace}/{workload.name} waits. {ground.engine.moving.sentence(plan, reader)}",
+            reason=Cause.PENDING_GANG.value,
+            since=since,
+            pods=[MigrationPod(member.name, member.uid) for member in members],
+        )
+        create = CreateMigration(workload.namespace, name, spec)
+        ground.intended[create.key] = tuple(named)
+        return create
+
+    def _under_way(self, members: list[Member], leaving_pods: list[MovingPod]) -> bool:
+        """Return whether a Migration, created or intended, holds seats for these members or moves these pods."""
+        uids = {member.uid for member in members} | {pod.member.uid for pod in leaving_pods}
+        if any(other.uid in uids for named in self.ground.intended.values() for other in named):
+            return True
+        return any(
+            not uids.isdisjoint(
+                [
+                    *(move.uid for move in tracked.migration.status.moves),
+                    *(pod.uid for pod in tracked.migration.spec.pods),
+                    *(other.uid for other in tracked.migration.status.others),
+                ]
+            )
+            for tracked in self.ground.tracked.values()
+        )

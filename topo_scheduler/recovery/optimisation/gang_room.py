@@ -1,0 +1,299 @@
+"""The Migration of a pending gang: it holds the gang's seats while other pods, by Migrations of their own, leave them.
+
+It evicts no pod, and so goes from Reserving to Placing. All other pods have seats before the first of them is evicted.
+It ends when the gang is bound, or when moving the other pods has become useless. Pods that were not evicted by then
+stay.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Final
+
+import msgspec
+
+from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, MigrationSpec, Move, OtherPod, Phase
+from topo_scheduler.recovery.model.instructions import CreateMigration
+from topo_scheduler.recovery.model.migration_context import MigrationContext
+from topo_scheduler.recovery.model.migration_state import Condition, Tracked
+from topo_scheduler.recovery.model.naming import makes_room_for, name_for
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, move_of, pod_names, vacant
+from topo_scheduler.recovery.planning.migration_validation import may_move, rest_of_gang, restarts
+from topo_scheduler.recovery.planning.voluntary_moves import gang_seats, group_by_workload, pods_to_read
+from topo_scheduler.scheduling.queueing.queue_keys import lacking
+from topo_scheduler.state.pods.workloads import Member, Stage, Workload
+
+PATIENCE: Final = 30.0
+"""Seconds within which the gang must be known, and the other pods must have seats."""
+
+
+@dataclass(slots=True)
+class _Others:
+    """What this process knows of the pods that leave for one gang, beyond the objects."""
+
+    created_at: float = inf
+    """When their Migrations were created, in seconds."""
+    seen: set[str] = field(default_factory=set)
+    """Uids of pods for which a Migration was seen."""
+
+
+class GangRoom:
+    """Migrations with the reason ``PendingGang``."""
+
+    def __init__(self, ground: MigrationContext) -> None:
+        self._ground = ground
+        self._first: dict[str, float] = {}
+        """When a Migration of an unknown gang was first seen, by its uid; minus infinity once the gang was known."""
+        self._others: dict[str, _Others] = {}
+        """Pods that leave, by the uid of the Migration."""
+
+    def forget(self, uid: str) -> None:
+        """Forget a Migration that is over, or was deleted."""
+        self._first.pop(uid, None)
+        self._others.pop(uid, None)
+
+    def advance(self, tracked: Tracked, now: float) -> None:
+        """Do the work that is due."""
+        migration = tracked.migration
+        workload = self._workload(migration)
+        if workload is None:
+            self._handle_unknown(tracked, now)
+            return
+        self._first[migration.metadata.uid] = -inf
+        match migration.phase:
+            case None:
+                self._plan(tracked, workload, now)
+            case Phase.PLANNED:
+                self._begin(tracked, workload, now)
+            case Phase.RESERVING:
+                self._reserve(tracked, workload, now)
+            case _:
+                self._place(tracked, workload, now)
+
+    # ------------------------------------------------------------ planning
+
+    def _plan(self, tracked: Tracked, workload: Workload, now: float) -> None:
+        migration = tracked.migration
+        members = self._waiting(migration, workload)
+        named = self._ground.intended.get(migration.key)
+        if named is None:
+            text = "it is not known any more who would make room: what made this Migration has ended"
+            self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
+            return
+        leaving_pods = self._check_leaving(tracked, workload, members, named, now)
+        if leaving_pods is None:
+            return
+        seats = self._seats(tracked, workload, members, leaving_pods, now)
+        if not seats:
+            self._no_room(tracked, now)
+            return
+        reserved = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
+        moves = self._moves(workload, members, seats)
+        self._ground.write(tracked, now, Phase.PLANNED, moves, reserved, message=migration.spec.cause, others=named)
+
+    def _begin(self, tracked: Tracked, workload: Workload, now: float) -> None:
+        migration, ground = tracked.migration, self._ground
+        members = self._waiting(migration, workload)
+        leaving_pods = self._check_leaving(tracked, workload, members, migration.status.others, now)
+        if leaving_pods is None:
+            return
+        if not ground.spec.defragmentation.enabled:
+            self._ground.end(tracked, Phase.CANCELLED, "Off", "recovery.defragmentation.enabled is not set", now)
+            return
+        if held_back := ground.holds_back(migration, leaving_pods, now):
+            ground.write(tracked, now, None, None, held_back)
+            return
+        seats = self._seats(tracked, workload, members, leaving_pods, now)
+        if not seats:
+            self._no_room(tracked, now)
+            return
+        moves = self._moves(workload, members, seats)
+        ground.keep(migration, moves)
+        ground.limits.begin(migration, ground.epoch + now)
+        ground.moved.begin(migration, len(leaving_pods), ground.epoch + now)
+        text = f"{len(moves)} seats are held, which {pod_names(leaving_pods)} leave first"
+        held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
+        ground.write(tracked, now, Phase.RESERVING, moves, held)
+
+    def _reserve(self, tracked: Tracked, workload: Workload, now: float) -> None:
+        """Wait until the other pods are gone."""
+        migration, ground = tracked.migration, self._ground
+        moves = migration.status.moves
+        pending = self._waiting(migration, workload)
+        if pending and (lost := ground.lost_target(moves, now)) is not None:
+            self._ground.end(tracked, Phase.CANCELLED, "SeatLost", f"node {lost} can't be used now", now)
+            return
+        ground.keep(migration, self._unseated(workload, moves))
+        if not pending or vacant(ground.engine, moves):
+            ground.write(tracked, now, Phase.PLACING, None)
+        elif reason := self._why_not(tracked, now):
+            self._ground.end(tracked, Phase.CANCELLED, "NoRoom", reason, now)
+
+    def _why_not(self, tracked: Tracked, now: float) -> str:
+        """Create the Migrations of the other pods, once; return why waiting for them is useless, or an empty string."""
+        migration = tracked.migration
+        progress = self._others.setdefault(migration.metadata.uid, _Others())
+        candidates = [find_moving_pod(self._ground.engine, other.uid) for other in migration.status.others]
+        remaining = [pod for pod in candidates if pod is not None]
+        moving = self._ground.moved_for(migration.key)
+        progress.seen |= {pod.member.uid for pod in remaining if pod.member.uid in moving}
+        missing = [pod for pod in remaining if pod.member.uid not in moving]
+        if stays := next((pod.member.key for pod in missing if pod.member.uid in progress.seen), ""):
+            return f"pod {stays} does not leave: the Migration that moved it is over"
+        if missing and progress.created_at == inf:
+            progress.created_at = now
+            for group in group_by_workload(missing):
+                self._create(migration, group)
+        if missing and now - progress.created_at > PATIENCE:
+            return f"pod {missing[0].member.key} does not leave: no Migration could be made that moves it"
+        without_seat = [
+            move.pod for helper, move in moving.values() if helper.phase is None or not helper.phase.running
+        ]
+        if without_seat and self._ground.since(tracked, Phase.RESERVING, now) > PATIENCE:
+            return f"pod {without_seat[0]} does not leave: no seat is held for it"
+        if self._ground.since(tracked, Phase.RESERVING, now) > self._ground.spec.seats_expire:
+            return "the others did not leave in time"
+        return ""
+
+    def _create(self, migration: Migration, group: Sequence[MovingPod]) -> None:
+        namespace = group[0].workload.namespace
+        spec = MigrationSpec(
+            cause=makes_room_for(migration.key, self._ground.engine.world.reader(namespace)),
+            reason=Cause.DEFRAGMENTATION.value,
+            makes_room_for=migration.key,
+            pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in group],
+        )
+        name = name_for(group, migration.metadata.uid)
+        self._ground.out.append(CreateMigration(namespace, name, spec))
+
+    # ------------------------------------------------------------ placing
+
+    def _place(self, tracked: Tracked, workload: Workload, now: float) -> None:
+        """Keep the seats until the gang is bound."""
+        migration, moves = tracked.migration, tracked.migration.status.moves
+        seated = self._seated(workload, moves)
+        bound = {uid: member for uid, member in seated.items() if member.stage is Stage.BOUND}
+        if len(bound) == len(moves):
+            done = [
+                msgspec.structs.replace(move, replacement=bound[move.uid].uid, replacement_name=bound[move.uid].name)
+                for move in moves
+            ]
+            placed = Condition("Placed", status=True, reason="Bound", message=f"{len(done)} pods are bound")
+            text = f"{len(done)} pods of the gang are bound"
+            self._ground.end(tracked, Phase.DONE, "", text, now, done, placed)
+        elif len(seated) < len(moves) and not self._waiting(migration, workload):
+            self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang waits no longer", now)
+        elif self._ground.since(tracked, Phase.PLACING, now) > self._ground.spec.seats_expire:
+            text = "the gang did not take its room in time; others may use it"
+            self._ground.end(tracked, Phase.FAILED, "NotTaken", text, now)
+        else:
+            self._ground.keep(migration, self._unseated(workload, moves))
+
+    def _seated(self, workload: Workload, moves: Sequence[Move]) -> dict[str, Member]:
+        """Return the member that took each seat, by the uid of the pod for which the seat was planned."""
+        seated = [member for member in workload.members.values() if member.stage is not Stage.PENDING]
+        by_uid, by_index = {member.uid: member for member in seated}, {member.index: member for member in seated}
+        taken: dict[str, Member] = {}
+        for move in moves:
+            member = by_uid.get(move.uid) or (by_index.get(move.index) if move.index is not None else None)
+            if member is not None:
+                taken[move.uid] = member
+        return taken
+
+    def _unseated(self, workload: Workload, moves: Sequence[Move]) -> list[Move]:
+        """Return the moves whose seats are still needed."""
+        seated = self._seated(workload, moves)
+        return [move for move in moves if move.uid not in seated]
+
+    # ------------------------------------------------------------ helpers
+
+    def _workload(self, migration: Migration) -> Workload | None:
+        """Return the gang; None if it is not known yet, or is gone."""
+        workloads = self._ground.engine.workloads
+        if migration.status.moves:
+            return workloads.get(migration.status.moves[0].workload)
+        known_pods = (workloads.of_pod(pod.uid) for pod in migration.spec.pods)
+        return next((known_pod[0] for known_pod in known_pods if known_pod is not None), None)
+
+    def _handle_unknown(self, tracked: Tracked, now: float) -> None:
+        """Handle an unknown gang: it is gone, or this process has just begun and does not know it yet."""
+        migration = tracked.migration
+        if migration.phase is not None and migration.phase.running:
+            self._ground.keep(migration, migration.status.moves)
+        if now - self._first.setdefault(migration.metadata.uid, now) >= PATIENCE:
+            self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang is gone", now)
+
+    def _waiting(self, migration: Migration, workload: Workload) -> list[Member]:
+        """Return the pending members that need seats."""
+        moves = migration.status.moves
+        uids = {move.uid for move in moves} | {pod.uid for pod in migration.spec.pods}
+        numbers = {move.index for move in moves} - {None}
+        return [member for member in workload.at(Stage.PENDING) if member.uid in uids or member.index in numbers]
+
+    def _check_leaving(
+        self,
+        tracked: Tracked,
+        workload: Workload,
+        members: Sequence[Member],
+        named: Sequence[OtherPod],
+        now: float,
+    ) -> list[MovingPod] | None:
+        """Return the other pods that still exist; None while they are being read, or if the Migration ended."""
+        leaving_pods = self._present_pods(tracked, named)
+        if leaving_pods is None:
+            return None
+        if not members or lacking(workload, members):
+            text = "pods of the gang are gone" if members else "the gang waits no longer"
+            self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
+            return None
+        if problem := self._wrong(tracked, workload, leaving_pods):
+            self._ground.end(tracked, Phase.CANCELLED, *problem, now)
+            return None
+        return leaving_pods
+
+    def _present_pods(self, tracked: Tracked, named: Sequence[OtherPod]) -> list[MovingPod] | None:
+        """Return the other pods that still exist; None while they are being read."""
+        engine = self._ground.engine
+        uids = [other.uid for other in named if engine.world.ledger.get(other.uid) is not None]
+        if unread_pods := pods_to_read(engine, uids, set(tracked.learned)):
+            self._ground.learn(tracked, unread_pods)
+            return None
+        return [pod for uid in uids if (pod := find_moving_pod(engine, uid)) is not None]
+
+    def _wrong(self, tracked: Tracked, workload: Workload, leaving_pods: Sequence[MovingPod]) -> tuple[str, str] | None:
+        """Return reason and text of why the other pods can't be moved for a gang; None if they can."""
+        taken, leaving = self._ground.moved_elsewhere(tracked), {pod.member.uid for pod in leaving_pods}
+        for pod in leaving_pods:
+            name = pod.member.key
+            if restarts(pod) and any(
+                remaining.member.uid not in leaving for remaining in rest_of_gang(self._ground.engine, [pod])
+            ):
+                return "NotMovable", f"pod {name} stays: all of its gang would have to start again"
+            if not may_move(pod):
+                return "NotMovable", f"pod {name} stays: it says so, or nobody would make it again"
+            if pod.workload.priority > workload.priority:
+                return "NotMovable", f"pod {name} stays: its priority is above that of the gang"
+            if pod.member.uid in taken:
+                return "AlreadyMoved", f"pod {name} is moved by Migration {taken[pod.member.uid]} already"
+        return None
+
+    def _seats(
+        self,
+        tracked: Tracked,
+        workload: Workload,
+        members: Sequence[Member],
+        leaving_pods: Sequence[MovingPod],
+        now: float,
+    ) -> dict[str, str]:
+        avoided = self._ground.detection.avoided(now)
+        return dict(
+            gang_seats(self._ground.engine, workload, members, leaving_pods, avoided, tracked.migration.key, now)
+        )
+
+    def _moves(self, workload: Workload, members: Sequence[Member], seats: dict[str, str]) -> list[Move]:
+        engine = self._ground.engine
+        return [move_of(engine, workload, member, member.cls.amounts, to=seats[member.uid]) for member in members]
+
+    def _no_room(self, tracked: Tracked, now: float) -> None:
+        text = "moving these pods would not make room for the gang, as things are now"
+        self._ground.end(tracked, Phase.CANCELLED, "NoRoom", text, now)

@@ -1,0 +1,148 @@
+"""Moves gangs that span more leaves than a placement now would need, if the gain exceeds the cost.
+
+A gang in too many leaves runs slower by ``improvement.slowdown``. So returning to fewer leaves gains that share of its
+GPUs times its expected remaining seconds. The cost is that of moving *all* its pods (`room.cost_of`), however few of
+them move, as the others stand still meanwhile. A gang without a known end stays.
+"""
+
+from collections.abc import Callable
+from math import inf
+from typing import Final
+
+from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec
+from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, LearnPods
+from topo_scheduler.recovery.model.migration_context import MigrationContext
+from topo_scheduler.recovery.model.migration_state import timestamp
+from topo_scheduler.recovery.model.naming import name_for
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
+from topo_scheduler.recovery.optimisation.sliced_search import Look, Looking
+from topo_scheduler.recovery.planning.migration_validation import may_move
+from topo_scheduler.recovery.planning.relocation import cost_of
+from topo_scheduler.recovery.planning.voluntary_moves import LOOKED_AT, find_pods_to_read, leaves_of, seats_of_whole
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.pods.workloads import Stage, Workload
+
+LOOK: Final = 30.0
+"""Seconds between two searches, at least."""
+AGAIN: Final = 600.0
+"""Seconds after which a gang with a Migration is checked again."""
+MOST_TRIED: Final = 4
+"""Gangs that are tried in one search, at most; the next search tries the others."""
+
+
+class Improving:
+    """Gangs that could use fewer leaves."""
+
+    def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
+        """``clock`` returns seconds and measures how long a step takes: see `looking`."""
+        self.ground = ground
+        self._looking = Looking(ground.engine.world, clock)
+        self._at = self._now = -inf
+        self._state: object = None
+        self._more = True
+        """Whether gangs remain to be checked."""
+        self._not_before: dict[str, float] = {}
+        """When a gang may be tried again, by gang."""
+        self._tried: set[str] = set()
+        """Gangs that were tried since resources were last freed."""
+        self._read: set[str] = set()
+        """Uids of pods that need not be read again, or that are being read."""
+
+    def step(self, now: float) -> list[Instruction]:
+        """Return the Migrations to create, and the pods to read before the cost of moving them is known."""
+        self._now = now
+        if not self.ground.spec.improvement.enabled:
+            self._looking.drop()
+            return []
+        if not self._looking.going and now >= self._at + LOOK:
+            self._at = now
+            if (state := self.ground.engine.world.improvements) != self._state:
+                self._state, self._more = state, True
+                self._tried.clear()
+            if self._more:
+                self._looking.begin(self._look())
+        return self._looking.step(now)
+
+    def next_due(self, now: float) -> float | None:
+        """Return when `step` must be called next, in seconds."""
+        if not self.ground.spec.improvement.enabled:
+            return None
+        return self._looking.next_due() if self._looking.going else max(now, self._at + LOOK)
+
+    def _look(self) -> Look:
+        """Check all gangs, and try some; yields after each slice of the work, and the instructions."""
+        engine = self.ground.engine
+        self._not_before = {id_: at for id_, at in self._not_before.items() if at > self._now}
+        self._read = {uid for uid in self._read if engine.world.ledger.get(uid) is not None}
+        spread: list[Workload] = []
+        for number, workload in enumerate(list(engine.workloads)):
+            if number % LOOKED_AT == LOOKED_AT - 1:
+                yield None
+            if self._may_spread(workload):
+                spread.append(workload)
+        uids = [uid for workload in spread for uid in workload.members]
+        if unread := (yield from find_pods_to_read(engine, uids, self._read)):
+            yield [LearnPods(unread)]
+            return
+        self._more = len(spread) > MOST_TRIED
+        for id_ in sorted(workload.id for workload in spread)[:MOST_TRIED]:
+            yield None
+            self._tried.add(id_)
+            gang = engine.workloads.get(id_)
+            if (
+                gang is not None
+                and self._spreads(gang)
+                and (create := self._create_migration(gang, self._now)) is not None
+            ):
+                self._not_before[id_] = self._now + AGAIN
+                yield [create]
+
+    def _may_spread(self, workload: Workload) -> bool:
+        """Return whether a complete gang runs in several leaves, and was not tried since resources were last freed."""
+        tried = workload.id in self._tried or workload.id in self._not_before
+        return workload.gang and not tried and self._spreads(workload)
+
+    def _spreads(self, workload: Workload) -> bool:
+        """Return whether a complete gang runs in several leaves."""
+        members = workload.members.values()
+        if len(members) < max(2, workload.size) or any(member.stage is not Stage.BOUND for member in members):
+            return False
+        return leaves_of(self.ground.engine, (member.node for member in members)) > 1
+
+    def _create_migration(self, workload: Workload, now: float) -> CreateMigration | None:
+        """Return the Migration that moves a gang to fewer leaves; None if there is none, or its gain is too small."""
+        ground, engine, wall = self.ground, self.ground.engine, self.ground.epoch + now
+        pods = [find_moving_pod(engine, uid) for uid in sorted(workload.members)]
+        members = [pod for pod in pods if pod is not None and may_move(pod)]
+        if len(members) < len(pods) or not self._worth_it(members, now):
+            return None
+        taken = {
+            uid for tracked in ground.tracked.values() for uid in (move.uid for move in tracked.migration.status.moves)
+        }
+        if not taken.isdisjoint(workload.members) or ground.moved.resting(members, ground.spec.limits, wall):
+            return None
+        seats = seats_of_whole(engine, members, ground.detection.avoided(now), now)
+        before = leaves_of(engine, (pod.entry.node for pod in members))
+        after = leaves_of(engine, seats.values()) if seats else before
+        moving = [pod for pod in members if seats.get(pod.member.uid) != pod.entry.node]
+        if after >= before or not moving:
+            return None
+        count = f"{len(moving)} pod{'s' if len(moving) > 1 else ''}"
+        leaves = f"{after} lea{'ves' if after > 1 else 'f'}"
+        spec = MigrationSpec(
+            cause=f"gang {workload.namespace}/{workload.name} lies in {leaves} instead of {before} if {count} move",
+            reason=Cause.IMPROVEMENT.value,
+            pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in moving],
+        )
+        create = CreateMigration(workload.namespace, name_for(moving, timestamp(wall)), spec)
+        ground.intended[create.key] = ()
+        return create
+
+    def _worth_it(self, members: list[MovingPod], now: float) -> bool:
+        """Return whether a gang gains more by running faster than its pods lose by the move, in GPU-seconds."""
+        ends, spec = self.ground.engine.reserving.ends, self.ground.spec.improvement
+        remaining = min((ends.of(pod.member.uid, pod.entry, now) - now for pod in members), default=inf)
+        if remaining == inf:
+            return False
+        gpus = sum(pod.entry.amount(GPU) for pod in members)
+        return spec.slowdown * gpus * remaining > sum(cost_of(pod, self.ground.epoch + now) for pod in members)

@@ -1,0 +1,315 @@
+"""Plans Migrations that wait for seats at the same time together, in slices of work between other work.
+
+A Migration that is about to begin takes the grant that is planned for it. The plan covers all pending Migrations that a
+failure caused, those that make room for these, and those that are being created. There is no plan for a single
+Migration, or for more than `MOST`: then each takes what it finds, in their order. A grant is checked once more before
+it counts, and planned again if it is no longer valid. No plan outlives the process, as nothing was done for it yet.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from topo_scheduler.api.annotations import OnFailure
+from topo_scheduler.api.migrations import Migration, Phase
+from topo_scheduler.api.objects import ObjectMeta
+from topo_scheduler.recovery.model.instructions import CreateMigration
+from topo_scheduler.recovery.model.migration_context import MigrationContext
+from topo_scheduler.recovery.model.migration_state import Tracked
+from topo_scheduler.recovery.model.seating import MovingPod
+from topo_scheduler.recovery.planning.joint_assignment import EXACT, free_seats
+from topo_scheduler.recovery.planning.joint_assignment import Parts as Steps
+from topo_scheduler.recovery.planning.joint_relocation import MaybeParts, Others, room_for_all
+from topo_scheduler.recovery.planning.migration_validation import Refused, Unlearned, policy_of, read_pods
+from topo_scheduler.recovery.planning.relocation import unread_neighbours
+from topo_scheduler.recovery.planning.relocation_search import LEAST_PAUSE, PAUSE, SLICE
+from topo_scheduler.recovery.planning.seat_claims import Copies, RelocationRequest, SeatGrant
+from topo_scheduler.scheduling.time_slicing import Parts
+
+MOST: Final = 32
+"""Migrations that are planned together at most."""
+PATIENCE: Final = 1.0
+"""Seconds that Migrations with free seats wait for the plan of those that need other pods to move."""
+LONGEST: Final = 5.0
+"""Seconds that a plan may take, restarts because of changed nodes included; then each takes what it finds."""
+SOON: Final = 0.1
+"""Seconds within which a Migration must be due to be planned with the others."""
+
+RequestOf = Callable[[Migration, Sequence[MovingPod], float], RelocationRequest]
+"""Returns the request of a Migration, for pods and a time in seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanningTurn:
+    """The grant of a Migration that is about to begin; None while the search for it goes on.
+
+    ``final`` is whether the search included relocating other pods, so that no search is due before ``again`` seconds.
+    """
+
+    share: SeatGrant | None
+    final: bool = False
+    again: float = 0.0
+
+
+@dataclass(slots=True)
+class _Plan:
+    """Grants that Migrations have not taken yet, for a ``state``; ``final`` and ``again`` as in `PlanningTurn`.
+
+    ``for_now`` is whether relocating other pods could not be considered yet. ``leaving`` are all pods that leave first.
+    ``until``, in seconds, is until when Migrations outside the plan wait, so that those in the plan begin first.
+    """
+
+    shares: dict[str, SeatGrant]
+    state: object
+    final: bool
+    again: float
+    for_now: bool
+    leaving: tuple[MovingPod, ...]
+    until: float = -inf
+
+
+@dataclass(slots=True)
+class _JointSearch:
+    """A search in progress, ``begun`` at its first start. ``free`` are the free seats once known, at ``since``.
+
+    ``unread`` are uids of pods that must be read first; after that the search restarts.
+    """
+
+    claims: Mapping[str, RelocationRequest]
+    parts: Parts[dict[str, SeatGrant]]
+    state: object
+    begun: float
+    free: dict[str, SeatGrant] | None = None
+    since: float = 0.0
+    spent: float = 0.0
+    unread: frozenset[str] = frozenset()
+
+
+class Together:
+    """The plan for all Migrations that wait for seats. ``request_of`` returns the request of a Migration."""
+
+    def __init__(self, ground: MigrationContext, clock: Callable[[], float], request_of: RequestOf) -> None:
+        self._ground = ground
+        self._clock = clock
+        self._request_of = request_of
+        self._plan: _Plan | None = None
+        self._search: _JointSearch | None = None
+        self._failed: set[str] = set()
+        """Keys of Migrations whose planned seats were invalid when they were about to begin."""
+        self._stepped = self._room_again = -inf
+        self._alone = -inf
+        """When each Migration was last left to take what it finds, in seconds."""
+
+    def turn(
+        self, tracked: Tracked, moving_pods: Sequence[MovingPod], state: object, now: float
+    ) -> PlanningTurn | None:
+        """Return the grant of a Migration; None if it takes what it finds.
+
+        Args:
+            tracked: the Migration, which is ready to begin.
+            moving_pods: its pods.
+            state: the version of the state on which the answer depends.
+            now: seconds.
+        """
+        key = tracked.migration.key
+        if not self._joins(tracked.migration):
+            return None
+        claim = self._request_of(tracked.migration, moving_pods, now)
+        if (turn := self._planned(claim, state, now)) is not None:
+            return turn
+        if self._alone == now:
+            return None
+        if self._plan is not None and now < self._plan.until:
+            return PlanningTurn(None)
+        search = self._search
+        read = search is not None and search.unread and search.unread <= tracked.learned
+        if search is None or search.parts.stale or read or key not in search.claims:
+            claims, begun = self._claims(tracked, state, now), search.begun if search is not None else now
+            if claims and key not in claims:
+                return None  # it already waits for pods that make room
+            if len(claims) < 2 or now - begun > LONGEST:
+                self._search, self._alone = None, now
+                return None
+            search = _JointSearch(claims, Parts(self._ground.engine.world), state, begun)
+            self._plan, self._search = None, search
+            search.parts.begin(_found(free_seats(Copies(self._ground.engine, now), list(claims.values()))))
+        self._step(search, tracked, now)
+        return self._planned(claim, state, now) or self._meanwhile(claim, state, now)
+
+    # ------------------------------------------------------------ the plan
+
+    def _planned(self, claim: RelocationRequest, state: object, now: float) -> PlanningTurn | None:
+        """Return the planned grant of a Migration, if it is still valid."""
+        plan = self._plan
+        share = plan.shares.get(claim.key) if plan is not None else None
+        if plan is None or share is None:
+            return None
+        if not share.seats:
+            valid = plan.state == state and not (plan.for_now and self._may_relocate)
+            return PlanningTurn(share, plan.final, plan.again) if valid else None
+        if self._good(claim, share, now):
+            self._failed.discard(claim.key)
+            if not (share.whole and claim.other_members):  # the Migration returns once more, with the whole gang
+                del plan.shares[claim.key]
+            return PlanningTurn(share, plan.final, plan.again)
+        self._plan = None
+        if claim.key in self._failed:
+            self._failed.discard(claim.key)
+            self._search, self._alone = None, now
+        else:
+            self._failed.add(claim.key)
+        return None
+
+    def _good(self, claim: RelocationRequest, share: SeatGrant, now: float) -> bool:
+        request = claim.whole if share.whole else claim
+        if share.seats.keys() != {pod.member.uid for pod in request.moving_pods}:
+            return False
+        leaving = self._plan.leaving if self._plan is not None else ()
+        return Copies(self._ground.engine, now).still_valid(request, share, leaving)
+
+    @property
+    def _may_relocate(self) -> bool:
+        """Whether relocating other pods is considered: lent spare nodes come first, and kernels must be compiled."""
+        engine = self._ground.engine
+        return engine.preempting.ready and not engine.spares.lent()
+
+    def _meanwhile(self, claim: RelocationRequest, state: object, now: float) -> PlanningTurn | None:
+        """Return the grant while the search goes on: the free seats, once their holders waited long enough.
+
+        A Migration without free seats keeps waiting, and takes what it finds once the search has taken too long.
+        """
+        search = self._search
+        if search is not None and search.free is not None and now - search.since > PATIENCE:
+            with_seats = {key: share for key, share in search.free.items() if share.seats}
+            if with_seats:
+                self._plan = _Plan(with_seats, search.state, False, now, for_now=True, leaving=(), until=now + SOON)
+                self._search = None
+                return self._planned(claim, state, now) or PlanningTurn(None)
+        if search is not None and now - search.begun > LONGEST:
+            self._search, self._alone = None, now
+            return None
+        return PlanningTurn(None)
+
+    # ------------------------------------------------------------ the search
+
+    def _step(self, search: _JointSearch, tracked: Tracked, now: float) -> None:
+        """Continue the search, once per step of recovery."""
+        if self._stepped == now:
+            return
+        self._stepped = now
+        started = self._clock()
+
+        def time_left() -> bool:
+            return self._clock() - started < SLICE
+
+        while search.parts.going:
+            results = search.parts.work(time_left)
+            if results:
+                search.parts.drop()
+                self._take(search, results[0], tracked, now)
+            if not time_left():
+                break
+        search.spent += self._clock() - started
+
+    def _take(self, search: _JointSearch, shares: dict[str, SeatGrant], tracked: Tracked, now: float) -> None:
+        """Make the result the plan, or search for room for the Migrations that have no seats."""
+        lacking = [claim for claim in search.claims.values() if not shares[claim.key].seats]
+        helped = [claim for claim in lacking if claim.other_members or claim.may_relocate]
+        may_relocate = self._may_relocate
+        if search.free is None and helped and may_relocate and now >= self._room_again:
+            search.free, search.since = shares, now
+            searched = helped if len(search.claims) > EXACT else search.claims.values()
+            unread = [pod for claim in searched for pod in unread_neighbours(self._ground.engine, claim.moving_pods)]
+            unread = [pod for pod in unread if pod.uid not in tracked.learned]
+            if unread:
+                search.unread = frozenset(pod.uid for pod in unread)
+                self._ground.learn(tracked, unread)
+            else:
+                self._look_for_room(search, now)
+            return
+        final = not helped or (search.free is not None and shares is not search.free)
+        again = now + max(LEAST_PAUSE, PAUSE * search.spent)
+        if search.free is not None and not final:
+            self._room_again = again
+        leaving = tuple(pod for share in shares.values() for pod in share.relocated)
+        self._plan = _Plan(shares, search.state, final, again, for_now=not final and not may_relocate, leaving=leaving)
+        self._search = None
+
+    def _look_for_room(self, search: _JointSearch, now: float) -> None:
+        ground, claims = self._ground, list(search.claims.values())
+        elsewhere = (
+            tracked.migration for tracked in ground.tracked.values() if tracked.migration.key not in search.claims
+        )
+        taken = frozenset(move.uid for migration in elsewhere for move in migration.status.moves)
+        eligible, copies = Others(taken, ground.epoch + now), Copies(ground.engine, now)
+        assert search.free is not None
+        search.parts.begin(_found(_or_free(room_for_all(copies, claims, search.free, eligible), search.free)))
+
+    # ------------------------------------------------------------ Migrations that wait
+
+    def _claims(self, tracked: Tracked, state: object, now: float) -> dict[str, RelocationRequest]:
+        """Return the requests of all Migrations that wait, in their order; empty if there are too few or too many."""
+        ground = self._ground
+        waiting = [
+            waiting_migration
+            for waiting_migration in ground.tracked.values()
+            if waiting_migration is tracked or self._waits(waiting_migration, state, now)
+        ]
+        waiting += [_as_tracked(create) for create in ground.coming if create.key not in ground.tracked]
+        if not 2 <= len(waiting) <= MOST:
+            return {}
+        claims = [claim for waiting_migration in waiting if (claim := self._claim(waiting_migration, now)) is not None]
+        claims.sort(key=lambda claim: (-claim.priority, -len(claim.moving_pods), claim.key))
+        return {claim.key: claim for claim in claims}
+
+    def _joins(self, migration: Migration) -> bool:
+        """Return whether a failure caused the Migration, or it makes room for one that a failure caused."""
+        beneficiary = self._ground.tracked.get(migration.spec.makes_room_for)
+        return migration.cause.of_node or (beneficiary is not None and beneficiary.migration.cause.of_node)
+
+    def _waits(self, tracked: Tracked, state: object, now: float) -> bool:
+        """Return whether a Migration may soon ask for seats: not if its last plan failed and nothing has changed."""
+        migration = tracked.migration
+        if migration.phase not in (None, Phase.PLANNED) or migration.gives_way or migration.shrinks:
+            return False
+        if tracked.state == state or tracked.not_before > now + SOON:
+            return False
+        return self._joins(migration) and not self._ground.engine.preempting.replacements.knows(migration.key)
+
+    def _claim(self, tracked: Tracked, now: float) -> RelocationRequest | None:
+        ground, migration = self._ground, tracked.migration
+        if migration.phase is Phase.PLANNED:
+            moving_pods = ground.moving_pods(migration)
+            if ground.holds_back(migration, moving_pods, now) or ground.helpers(migration):
+                return None
+        else:
+            try:
+                moving_pods = read_pods(ground.engine, migration, tracked.learned, ground.moved_elsewhere(tracked))
+            except (Refused, Unlearned):
+                return None
+        if not moving_pods or not all(pod.member.cls.amounts for pod in moving_pods):
+            return None
+        if policy_of(moving_pods, migration) == OnFailure.SHRINK:
+            return None
+        return self._request_of(migration, moving_pods, now)
+
+
+def _as_tracked(create: CreateMigration) -> Tracked:
+    meta = ObjectMeta(name=create.name, namespace=create.namespace)
+    return Tracked(Migration(metadata=meta, spec=create.spec))
+
+
+def _or_free(steps: MaybeParts, free: dict[str, SeatGrant]) -> Steps:
+    shares = yield from steps
+    return free if shares is None else shares
+
+
+def _found(steps: Steps) -> Iterator[dict[str, SeatGrant] | None]:
+    """Yield None after each slice of the work, and then the result."""
+    while True:
+        try:
+            yield next(steps)
+        except StopIteration as ended:
+            yield ended.value
+            return

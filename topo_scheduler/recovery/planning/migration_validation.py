@@ -1,0 +1,182 @@
+"""Validates a Migration: finds the pods that it names, or the reason why they can't move."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from topo_scheduler.api.annotations import OnFailure
+from topo_scheduler.api.migrations import Migration, Phase
+from topo_scheduler.api.text import quoted
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import PodRef
+
+
+class Refused(Exception):
+    """A Migration that can't be carried out: the ``phase`` in which it ends, and a ``reason`` for machines."""
+
+    def __init__(self, phase: Phase, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.phase, self.reason = phase, reason
+
+
+class Unlearned(Exception):
+    """Pods that an earlier process placed: this process must read them before it can plan."""
+
+    def __init__(self, pods: tuple[PodRef, ...]) -> None:
+        super().__init__()
+        self.pods = pods
+
+    @property
+    def uids(self) -> list[str]:
+        """Uids of the pods."""
+        return [pod.uid for pod in self.pods]
+
+
+def read_pods(
+    engine: Engine, migration: Migration, learned: Collection[str], taken: Mapping[str, str]
+) -> list[MovingPod]:
+    """Return the pods that a Migration names.
+
+    Args:
+        engine: the scheduling engine.
+        migration: the Migration.
+        learned: uids of pods that were read before.
+        taken: names of other Migrations, by the uids of the pods that they move.
+
+    Raises:
+        Unlearned: pods must be read first.
+        Refused: the Migration can't be carried out.
+    """
+    namespace = migration.metadata.namespace
+    if not migration.spec.pods:
+        raise Refused(Phase.FAILED, "NoPods", "spec.pods names no pod; name those to move")
+    if unknown := next((name for name in migration.spec.avoid if not avoided_nodes(engine, [name])), ""):
+        raise Refused(
+            Phase.FAILED, "UnknownNode", f"spec.avoid names {quoted(unknown)}, which is no node and no domain"
+        )
+    uids = _uids(engine, migration)
+    if not uids:
+        raise Refused(Phase.CANCELLED, "NothingToMove", "the pods are gone already")
+    pods: list[MovingPod] = []
+    unlearned: list[PodRef] = []
+    for uid, name in uids.items():
+        if uid in taken:
+            raise Refused(Phase.FAILED, "AlreadyMoved", f"pod {name} is moved by Migration {taken[uid]} already")
+        pod = find_moving_pod(engine, uid)
+        if pod is None or not pod.member.cls.amounts:
+            if uid not in learned:
+                unlearned.append(PodRef(namespace, name, uid))
+                continue
+            raise Refused(Phase.FAILED, "NotOurs", f"pod {name} is not one that this scheduler placed")
+        _check(pod, migration)
+        pods.append(pod)
+    if unlearned:
+        raise Unlearned(tuple(unlearned))
+    pods += _rest_of_gang(engine, pods, learned)
+    if len({pod.workload.id for pod in pods if pod.workload.gang}) > 1 or (
+        any(pod.workload.gang for pod in pods) and not all(pod.workload.gang for pod in pods)
+    ):
+        raise Refused(Phase.FAILED, "SeveralGangs", "spec.pods names pods of several gangs; make a Migration for each")
+    return pods
+
+
+def _rest_of_gang(engine: Engine, pods: Sequence[MovingPod], learned: Collection[str]) -> list[MovingPod]:
+    """Return the other bound members of a gang that can't continue with a replacement member."""
+    if not restarts(pods[0]):
+        return []
+    remaining = rest_of_gang(engine, pods)
+    unlearned = [pod.member for pod in remaining if not pod.member.cls.amounts and pod.member.uid not in learned]
+    if unlearned:
+        raise Unlearned(tuple(PodRef(member.namespace, member.name, member.uid) for member in unlearned))
+    if bare := next((pod for pod in remaining if not pod.member.controlled or not pod.member.cls.amounts), None):
+        text = f"the gang restarts whole, but nobody would make pod {bare.member.name} again: it stays"
+        raise Refused(Phase.FAILED, "BarePod", text)
+    return remaining
+
+
+def restarts(pod: MovingPod) -> bool:
+    """Return whether the whole gang of a pod must restart when the pod goes."""
+    return pod.workload.gang and pod.workload.request.on_failure == OnFailure.RESTART_GANG
+
+
+def rest_of_gang(engine: Engine, pods: Sequence[MovingPod]) -> list[MovingPod]:
+    """Return the bound members of a gang beside these; empty if they are no gang."""
+    gang, named = pods[0].workload, {pod.member.uid for pod in pods}
+    members = (member for member in gang.members.values() if gang.gang and member.uid not in named)
+    return [pod for member in members if (pod := find_moving_pod(engine, member.uid)) is not None]
+
+
+def may_move(pod: MovingPod) -> bool:
+    """Return whether a pod can move: this process knows enough about it, and a controller recreates it."""
+    occupant = pod.entry.occupant
+    fixed = occupant is None or occupant.fixed or occupant.terminating
+    return pod.member.controlled and bool(pod.member.cls.amounts) and not fixed and pod.workload.request.movable
+
+
+def policy_of(moving_pods: Sequence[MovingPod], migration: Migration) -> str:
+    """Return the `OnFailure` policy for pods. Only a failed node shrinks a gang; a requested move does not."""
+    gang = moving_pods[0].workload
+    policy = gang.request.on_failure if gang.gang else OnFailure.REPLACE
+    node_failed = migration.cause.of_node
+    return OnFailure.REPLACE if policy == OnFailure.SHRINK and not node_failed else policy
+
+
+def check_comes_back(pod: MovingPod) -> None:
+    """Check that a controller would recreate a pod on another node.
+
+    Raises:
+        Refused: no controller would.
+    """
+    name, occupant = pod.member.name, pod.entry.occupant
+    if not pod.member.controlled:
+        raise Refused(Phase.FAILED, "BarePod", f"pod {name} has no controller that would make it again: it stays")
+    if occupant is not None and occupant.fixed:
+        raise Refused(Phase.FAILED, "Fixed", f"pod {name} belongs to its node: it stays")
+
+
+def _check(pod: MovingPod, migration: Migration) -> None:
+    name = pod.member.name
+    check_comes_back(pod)
+    if pod.member.withdrawn:
+        raise Refused(Phase.CANCELLED, "OwnerDeleted", f"{pod.member.withdrawn}: pod {name} is about to be deleted")
+    if not pod.workload.request.movable and not migration.cause.dead:
+        text = f'pod {name} says topology.scheduler/movable: "false"; only a dead node is a reason to move it'
+        raise Refused(Phase.FAILED, "NotMovable", text)
+
+
+def _uids(engine: Engine, migration: Migration) -> dict[str, str]:
+    """Return uid and name of the named pods that still exist."""
+    ledger, namespace = engine.world.ledger, migration.metadata.namespace
+    names = {pod.name for pod in migration.spec.pods if not pod.uid}
+    by_name: dict[str, str] = {}
+    for uid, bound in ledger.items() if names else ():
+        occupant = bound.occupant
+        if occupant is not None and occupant.namespace == namespace and occupant.name in names:
+            by_name[occupant.name] = uid
+    uids: dict[str, str] = {}
+    for pod in migration.spec.pods:
+        if pod.uid:
+            entry = ledger.get(pod.uid)
+            exists = entry is not None and entry.occupant is not None
+            if entry is not None and entry.occupant is not None and entry.occupant.namespace != namespace:
+                text = f"pod {pod.name} with uid {pod.uid} is in another namespace than the Migration"
+                raise Refused(Phase.FAILED, "UnknownPod", text)
+            if exists:
+                uids[pod.uid] = pod.name
+        elif pod.name in by_name:
+            uids[by_name[pod.name]] = pod.name
+        else:
+            text = f"no bound pod of namespace {namespace} is called {quoted(pod.name)}"
+            raise Refused(Phase.FAILED, "UnknownPod", text)
+    return uids
+
+
+def avoided_nodes(engine: Engine, names: Collection[str]) -> set[str]:
+    """Return the nodes with these names, and the nodes of the domains with these names."""
+    layout, table = engine.world.layout, engine.world.nodes
+    nodes = {name for name in names if name in table.row_of}
+    for name in names:
+        for depth, index in layout.find(name):
+            first, last = layout.domains[depth][index : index + 2].tolist()
+            rows = layout.order[layout.offsets[first] : layout.offsets[last]]
+            nodes.update(table.names[row] for row in rows.tolist())
+    return nodes

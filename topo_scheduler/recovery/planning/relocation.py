@@ -1,0 +1,323 @@
+"""Chooses pods to relocate so that a gang keeps its domain when no nodes are free near it.
+
+The cost of a set is the sum over its pods of GPUs (at least 1) times the seconds of work that the pod loses.
+A pod loses `RESTART`, and what it ran since its last checkpoint. Sets are ordered by highest priority (the lowest
+first), then by cost, then by size. The pods of a gang move all together, unless the gang can spare some of them.
+
+- With at most `EXACT` movable workloads, the search tries every set of them in that order. For each set it places the
+  gang, and then the relocated pods, as in `moving.plan`. The first set that fits is the best one, for the placement
+  that the planner finds.
+- With more, the search tries the smallest sets of each domain (`moving.plan.by_domain`) in that order. It may miss a
+  plan, or the cheapest one.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final
+
+from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec
+from topo_scheduler.recovery.model.instructions import CreateMigration
+from topo_scheduler.recovery.model.naming import makes_room_for, name_for
+from topo_scheduler.recovery.model.seating import (
+    Groups,
+    MovingPod,
+    find_moving_pod,
+    groups_and_query,
+    place_members,
+    trial_without,
+)
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.extensions.extension import PluginError
+from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.moving.machine import GoneError
+from topo_scheduler.scheduling.moving.plan import as_candidates, by_domain, makes_room, seat_again
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
+from topo_scheduler.scheduling.preemption.trial import Trial
+from topo_scheduler.scheduling.preemption.victims import NO_GANG, WHOLE, Candidates
+from topo_scheduler.scheduling.time_slicing import whole
+from topo_scheduler.state.nodes.resources import GPU
+
+EXACT: Final = 10
+"""Movable workloads up to which the search tries every set."""
+MOST_SETS: Final = 200
+"""Sets that are tried at most, of those that make room, if there are more than `EXACT` workloads."""
+MOST_PODS: Final = 64
+"""Pods of a set at most."""
+MOST_READ: Final = 256
+"""Pods that are read at most, to learn whether they can move."""
+RESTART: Final = 60.0
+"""Seconds that a pod needs to get back to its last checkpoint, on any node."""
+
+Key = tuple[int, float, int, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Relocation:
+    """Seats of moving pods, and the pods that are relocated first.
+
+    ``seats`` has a node by uid of each moving pod, ``targets`` a node of each pod in ``relocated``. ``cost`` is in
+    GPU-seconds.
+    """
+
+    seats: dict[str, str]
+    relocated: tuple[MovingPod, ...]
+    cost: float
+    targets: dict[str, str]
+
+
+def cost_of(pod: MovingPod, wall: float) -> float:
+    """Return the cost of moving a pod, in GPU-seconds. ``wall`` is in seconds since the epoch."""
+    occupant, interval = pod.entry.occupant, pod.workload.request.checkpoint_interval
+    ran = max(0.0, wall - occupant.started) if occupant is not None else 0.0
+    return max(1, pod.entry.amount(GPU)) * (RESTART + (min(ran, interval) if interval else ran))
+
+
+def restart_cost(survivors: Sequence[MovingPod]) -> float:
+    """Return the cost of moving survivors of a broken gang, in GPU-seconds; what they ran is lost in any case."""
+    return sum(max(1, pod.entry.amount(GPU)) * RESTART for pod in survivors)
+
+
+def find_room(
+    engine: Engine,
+    moving_pods: Sequence[MovingPod],
+    avoided: Collection[str],
+    taken: Collection[str],
+    migration: str,
+    now: float,
+    wall: float,
+) -> Relocation | None:
+    """Return the cheapest moves that make room for members of a gang, in one step; None if the search finds none.
+
+    The arguments are those of `look_for_room`.
+    """
+    rooms = look_for_room(engine, moving_pods, avoided, taken, migration, now, wall)
+    return next((room for room in rooms if room is not None), None)
+
+
+def look_for_room(
+    engine: Engine,
+    moving_pods: Sequence[MovingPod],
+    avoided: Collection[str],
+    taken: Collection[str],
+    migration: str,
+    now: float,
+    wall: float,
+    prepare: Callable[[Trial], None] = lambda _: None,
+) -> Iterator[Relocation | None]:
+    """Search for the cheapest moves that make room for members of a gang.
+
+    Yields None after each slice of the work, and at last the result if there is one.
+
+    Args:
+        engine: provides the state; it is not changed.
+        moving_pods: members of one gang, or one single pod.
+        avoided: nodes that are no target.
+        taken: uids of pods that move for other reasons.
+        migration: key of the Migration, whose own seats do not count.
+        now: seconds.
+        wall: seconds since the epoch.
+        prepare: changes the copy of the state on which the search runs.
+    """
+    workload = moving_pods[0].workload
+    if (len(moving_pods) > 1 and not workload.gang) or not engine.preempting.budgets.known:
+        return
+    try:
+        groups, query = groups_and_query(engine, moving_pods)
+        candidates = engine.moving.movable(workload)
+        if not candidates.pods:
+            return
+        trial = trial_without(engine, moving_pods, avoided, migration, now, neighbours=True)
+        prepare(trial)
+        for chosen in _sets(engine, trial, query, candidates, avoided, taken, wall):
+            result = None if chosen is None else _try_set(engine, trial, query, candidates, chosen)
+            if chosen is not None and result is not None:
+                yield _room(engine, groups, result, candidates, chosen, wall)
+                return
+            yield None
+    except (PluginError, GoneError):
+        return
+
+
+def check_again(
+    engine: Engine,
+    moving_pods: Sequence[MovingPod],
+    avoided: Collection[str],
+    migration: str,
+    now: float,
+    wall: float,
+    room: Relocation,
+) -> Relocation | None:
+    """Return the same moves for the current state, None if they make no room now; otherwise as `look_for_room`."""
+    candidates = engine.moving.movable(moving_pods[0].workload)
+    number_of = {pod.occupant.uid: number for number, pod in enumerate(candidates.pods)}
+    uids = [pod.member.uid for pod in room.relocated]
+    if not number_of.keys() >= set(uids):
+        return None
+    chosen = sorted(number_of[uid] for uid in uids)
+    try:
+        groups, query = groups_and_query(engine, moving_pods)
+        trial = trial_without(engine, moving_pods, avoided, migration, now, neighbours=True)
+        result = _try_set(engine, trial, query, candidates, chosen)
+    except (PluginError, GoneError):
+        return None
+    if result is None:
+        return None
+    return _room(engine, groups, result, candidates, chosen, wall)
+
+
+def _room(
+    engine: Engine,
+    groups: Groups,
+    result: tuple[Placement, list[int]],
+    candidates: Candidates,
+    chosen: Sequence[int],
+    wall: float,
+) -> Relocation:
+    names, (placement, rows) = engine.world.nodes.names, result
+    relocated = moving_pods_of(engine, candidates, chosen)
+    seats = {uid: names[row] for uid, row in place_members(groups, placement).items()}
+    targets = {candidates.pods[number].occupant.uid: names[row] for number, row in zip(chosen, rows, strict=True)}
+    return Relocation(seats, relocated, key_of(relocated, wall)[1], targets)
+
+
+def unread_neighbours(engine: Engine, moving_pods: Sequence[MovingPod]) -> list[PodRef]:
+    """Return pods in the leaves of a gang of which this process does not know yet whether they can move."""
+    world, gang = engine.world, moving_pods[0].workload
+    homes = {*(moving_pod.entry.node for moving_pod in moving_pods), *(member.node for member in gang.members.values())}
+    leaves = {world.leaf_of(node) for node in homes} - {None}
+    layout = world.layout
+    pods = []
+    for leaf, path in enumerate(layout.paths):
+        if path not in leaves:
+            continue
+        for row in layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist():
+            for uid in sorted(world.ledger.on_node(world.nodes.names[row])):
+                entry, moving_pod = world.ledger.get(uid), find_moving_pod(engine, uid)
+                occupant = entry.occupant if entry is not None else None
+                if (
+                    occupant is not None
+                    and not occupant.fixed
+                    and (moving_pod is None or not moving_pod.member.cls.amounts)
+                ):
+                    pods.append(PodRef(occupant.namespace, occupant.name, uid))
+    return pods[:MOST_READ]
+
+
+def _try_set(
+    engine: Engine, trial: Trial, query: PlacementQuery, candidates: Candidates, chosen: Sequence[int]
+) -> tuple[Placement, list[int]] | None:
+    """Place a gang as if a set of pods were gone, then those pods; return the placement and their rows, or None."""
+    pods = [candidates.pods[number] for number in chosen]
+    trial.remove(pods)
+    try:
+        placement = trial.place(query)
+        if placement is None:
+            return None
+        gang_pods = as_candidates(query, placement, ())
+        trial.restore(gang_pods)
+        try:
+            rows = whole(seat_again(trial, candidates, chosen, engine.moving.again))
+        finally:
+            trial.remove(gang_pods)
+        # If a pod could stay on its node, a smaller set makes room, too.
+        if rows is None or any(row == pod.row for pod, row in zip(pods, rows, strict=True)):
+            return None
+        return placement, rows
+    finally:
+        trial.restore(pods)
+
+
+def _sets(
+    engine: Engine,
+    trial: Trial,
+    query: PlacementQuery,
+    candidates: Candidates,
+    avoided: Collection[str],
+    taken: Collection[str],
+    wall: float,
+) -> Iterator[tuple[int, ...] | None]:
+    """Yield None after each slice of the work, then sets of candidates, the best first."""
+    layout, names = engine.world.layout, engine.world.nodes.names
+    barred = {
+        number for number, pod in enumerate(candidates.pods) if names[pod.row] in avoided or pod.occupant.uid in taken
+    }
+    units = [unit for unit in units_of(candidates) if barred.isdisjoint(unit)]
+    if len(units) <= EXACT:
+        may_make_room = makes_room(trial, query, layout, candidates)
+        sets = []
+        for chosen in every_set(candidates, units):
+            if may_make_room(chosen):
+                sets.append(chosen)
+            yield None
+    else:
+        sets = []
+        for numbers in by_domain(trial, query, layout, candidates, MOST_PODS):
+            if numbers is None:
+                yield None
+            elif barred.isdisjoint(numbers):
+                sets.append(tuple(numbers))
+        sets = sets[:MOST_SETS]
+    yield from sorted(sets, key=lambda chosen: key_of(moving_pods_of(engine, candidates, chosen), wall))
+
+
+def every_set(candidates: Candidates, units: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    """Yield each non-empty set of candidates that can leave, out of these units."""
+    sets = {
+        tuple(sorted({number for unit in chosen_units for number in unit}))
+        for size in range(1, len(units) + 1)
+        for chosen_units in combinations(units, size)
+    }
+    yield from (chosen for chosen in sets if candidates.closed(chosen) == list(chosen))
+
+
+def units_of(candidates: Candidates) -> list[tuple[int, ...]]:
+    """Return the units that move together: a single pod, a whole gang, or a member that its gang can spare."""
+    units: list[tuple[int, ...]] = [(number,) for number, pod in enumerate(candidates.pods) if pod.gang == NO_GANG]
+    for gang in candidates.gangs:
+        if gang.rule == WHOLE:
+            units.append(gang.members)
+        if gang.slack > 0:
+            units += [(number,) for number in gang.members]
+    return list(dict.fromkeys(units))
+
+
+def moving_pods_of(engine: Engine, candidates: Candidates, chosen: Sequence[int]) -> tuple[MovingPod, ...]:
+    """Return candidates as moving pods."""
+    pods = (find_moving_pod(engine, candidates.pods[number].occupant.uid) for number in chosen)
+    return tuple(pod for pod in pods if pod is not None)
+
+
+def key_of(pods: Sequence[MovingPod], wall: float) -> Key:
+    """Return the sort key of a set: highest priority, cost, size, names. ``wall`` is in seconds since the epoch."""
+    priority = max((pod.entry.occupant.priority for pod in pods if pod.entry.occupant is not None), default=0)
+    return priority, sum(cost_of(pod, wall) for pod in pods), len(pods), tuple(sorted(pod.member.key for pod in pods))
+
+
+def helpers_of(
+    migration: Migration,
+    relocated: Sequence[MovingPod],
+    fresh_name: Callable[[str, str], str],
+    reader: Callable[[str], str],
+) -> list[CreateMigration]:
+    """Return the Migrations of the pods that make room: one for each gang, and one for each single pod.
+
+    Args:
+        migration: the Migration that needs the room.
+        relocated: the pods to relocate.
+        fresh_name: returns an unused name for a Migration, by its namespace and the proposed name.
+        reader: returns the reader of texts in a namespace; see `few_for`.
+    """
+    by_workload: dict[str, list[MovingPod]] = {}
+    for pod in relocated:
+        by_workload.setdefault(pod.workload.id, []).append(pod)
+    out = []
+    for pods in by_workload.values():
+        namespace = pods[0].workload.namespace
+        spec = MigrationSpec(
+            cause=makes_room_for(migration.key, reader(namespace)),
+            makes_room_for=migration.key,
+            pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in pods],
+        )
+        out.append(CreateMigration(namespace, fresh_name(namespace, name_for(pods)), spec))
+    return out

@@ -1,0 +1,109 @@
+"""Searches for pods to relocate, one search at a time and in slices between other work.
+
+A search runs on a copy of the state. If it took more than one step, its result is checked again on the current state.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Final
+
+from topo_scheduler.api.migrations import Phase
+from topo_scheduler.recovery.model.migration_context import MigrationContext
+from topo_scheduler.recovery.model.migration_state import Tracked
+from topo_scheduler.recovery.model.seating import MovingPod
+from topo_scheduler.recovery.planning.relocation import Relocation, check_again, look_for_room
+from topo_scheduler.scheduling.time_slicing import Parts
+
+SLICE: Final = 0.005
+"""Seconds that a step may search; one slice of work may take longer."""
+NEXT: Final = 0.02
+"""Seconds until the search continues, or the next Migration may begin one."""
+FORGOTTEN: Final = 1.0
+"""Seconds after which a search is dropped that no Migration continued."""
+PAUSE: Final = 10
+"""Pause before the next search for the same Migration, as a multiple of the time of a search without result."""
+LEAST_PAUSE: Final = 1.0
+"""Shortest such pause, in seconds."""
+
+
+@dataclass(slots=True)
+class _SlicedSearch:
+    key: str
+    parts: Parts[Relocation]
+    state: object
+    continued_at: float
+    spent: float = 0.0
+    slices: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """The result of a search: the room, or the ``state`` that was searched and when to search again, in seconds."""
+
+    room: Relocation | None
+    state: object
+    again: float
+
+
+class Searching:
+    """One search at a time. ``clock`` measures how long a step has searched; if it stands still, one step does all."""
+
+    def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
+        self._ground = ground
+        self._clock = clock
+        self._search: _SlicedSearch | None = None
+        self._stepped = -inf
+
+    def drop(self, tracked: Tracked) -> None:
+        """Drop the search of a Migration that needs no room any more."""
+        if self._search is not None and self._search.key == tracked.migration.key:
+            self._search = None
+
+    def step(
+        self, tracked: Tracked, moving_pods: Sequence[MovingPod], avoided: frozenset[str], state: object, now: float
+    ) -> Searched | None:
+        """Continue the search for a Migration; None while it is unfinished.
+
+        Args:
+            tracked: the Migration.
+            moving_pods: pods that leave.
+            avoided: nodes that are no target.
+            state: the version of the state on which the answer depends.
+            now: seconds.
+        """
+        if self._stepped == now or not self._mine(tracked, moving_pods, avoided, state, now):
+            return None
+        search = self._search
+        assert search is not None
+        self._stepped, search.continued_at = now, now
+        began = self._clock()
+        rooms = search.parts.work(lambda: self._clock() - began < SLICE)
+        search.spent += self._clock() - began
+        search.slices += 1
+        if search.parts.going and not rooms:
+            return None
+        self._search = None
+        room = rooms[0] if rooms else None
+        if room is not None and search.slices > 1:
+            ground = self._ground
+            room = check_again(ground.engine, moving_pods, avoided, search.key, now, ground.epoch + now, room)
+        return Searched(room, search.state, now + max(LEAST_PAUSE, PAUSE * search.spent))
+
+    def _mine(
+        self, tracked: Tracked, moving_pods: Sequence[MovingPod], avoided: frozenset[str], state: object, now: float
+    ) -> bool:
+        """Return whether the search is that of a Migration; begin one if there is none."""
+        ground, key, search = self._ground, tracked.migration.key, self._search
+        if search is not None and search.key != key:
+            other = ground.tracked.get(search.key)
+            planned = other is not None and other.migration.phase is Phase.PLANNED
+            if planned and now - search.continued_at <= FORGOTTEN:
+                return False
+            search = None
+        if search is None or search.parts.stale:
+            parts: Parts[Relocation] = Parts(ground.engine.world)
+            taken = set(ground.moved_elsewhere(tracked))
+            parts.begin(look_for_room(ground.engine, moving_pods, avoided, taken, key, now, ground.epoch + now))
+            self._search = _SlicedSearch(key, parts, state, now)
+        return True

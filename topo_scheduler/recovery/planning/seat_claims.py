@@ -1,0 +1,211 @@
+"""Requests of several Migrations that wait for seats at once, their grants, and the joint cost of these grants.
+
+The cost compares, in this order: the pods without a seat, those of the highest priority first; the moves that make
+room, and restarts of whole gangs elsewhere; the distance of seats from the rest of their gang.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from topo_scheduler.recovery.model.seating import MovingPod, as_candidate, find_seats
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.preemption.trial import Trial
+from topo_scheduler.scheduling.preemption.victims import Candidate
+from topo_scheduler.state.pods.workloads import Stage
+
+Worth = tuple[tuple[int, ...], float, int]
+"""Pods without a seat, by priority, highest first; cost in GPU-seconds; levels between seats and the other members."""
+
+
+@dataclass(frozen=True, slots=True)
+class RelocationRequest:
+    """What a Migration requests.
+
+    ``avoided`` are nodes that are no target. ``prepare`` changes a copy of the state to the room that it may use.
+    ``other_members`` are those of the gang, if the whole gang may restart elsewhere. ``may_relocate`` is whether other
+    pods may be relocated for it.
+    """
+
+    key: str
+    moving_pods: tuple[MovingPod, ...]
+    avoided: frozenset[str]
+    prepare: Callable[[Trial], None]
+    other_members: tuple[MovingPod, ...] = ()
+    may_relocate: bool = False
+
+    @property
+    def priority(self) -> int:
+        """Return the priority of the pods."""
+        return self.moving_pods[0].workload.priority
+
+    @property
+    def whole(self) -> "RelocationRequest":
+        """Return the same request for the whole gang."""
+        return replace(self, moving_pods=(*self.moving_pods, *self.other_members), other_members=())
+
+
+@dataclass(frozen=True, slots=True)
+class SeatGrant:
+    """What a Migration gets: a node for each pod by uid; empty if there are no seats.
+
+    ``relocated`` pods move first, to the nodes ``targets`` by uid. ``whole`` is whether the whole gang moves. ``cost``
+    is the cost of either, in GPU-seconds.
+    """
+
+    seats: Mapping[str, str] = field(default_factory=dict)
+    relocated: tuple[MovingPod, ...] = ()
+    targets: Mapping[str, str] = field(default_factory=dict)
+    cost: float = 0.0
+    whole: bool = False
+
+
+Shares = Mapping[str, SeatGrant]
+"""Grants by the key of the Migration."""
+NOTHING = SeatGrant()
+
+
+def joint_cost(engine: Engine, claims: Sequence[RelocationRequest], shares: Shares) -> Worth:
+    """Return the joint cost of all grants: the smaller, the better."""
+    lack = pods_without_seats(claims, [claim.key for claim in claims if shares[claim.key].seats])
+    cost = sum(shares[claim.key].cost for claim in claims)
+    far = sum(distance(engine, claim, shares[claim.key].seats) for claim in claims if not shares[claim.key].whole)
+    return lack, cost, far
+
+
+def pods_without_seats(claims: Sequence[RelocationRequest], seated: Iterable[str]) -> tuple[int, ...]:
+    """Return the number of pods without seats, by priority, the highest first."""
+    levels, served = sorted({claim.priority for claim in claims}, reverse=True), set(seated)
+    without = [claim for claim in claims if claim.key not in served]
+    return tuple(sum(len(claim.moving_pods) for claim in without if claim.priority == level) for level in levels)
+
+
+def distance(engine: Engine, claim: RelocationRequest, seats: Mapping[str, str]) -> int:
+    """Return the levels between each seat and the nearest leaf of the gang, summed; 0 if the gang runs nowhere else."""
+    going = {pod.member.uid for pod in claim.moving_pods}
+    gang, world = claim.moving_pods[0].workload, engine.world
+    stay = (member for member in gang.members.values() if member.stage is not Stage.PENDING and member.uid not in going)
+    homes = {leaf for member in stay if (leaf := world.leaf_of(member.node)) is not None}
+    if not homes:
+        return 0
+    return sum(min(_levels(home, world.leaf_of(node) or ()) for home in homes) for node in seats.values())
+
+
+def _levels(path: Sequence[str], other_path: Sequence[str]) -> int:
+    common = 0
+    for left, right in zip(path, other_path, strict=False):
+        if left != right:
+            break
+        common += 1
+    return len(path) - common
+
+
+class Copies:
+    """Queries the planner on copies of the state that contain the seats of other Migrations; counts the queries."""
+
+    def __init__(self, engine: Engine, now: float) -> None:
+        self.engine = engine
+        self.now = now
+        self.queries = 0
+        self._results: dict[Hashable, Mapping[str, str]] = {}
+
+    def seats(
+        self,
+        claim: RelocationRequest,
+        shares: Iterable[tuple[RelocationRequest, SeatGrant]],
+        gone: Sequence[Candidate] = (),
+        closed: frozenset[str] = frozenset(),
+    ) -> Mapping[str, str]:
+        """Return seats beside those of other Migrations, once ``gone`` pods are gone, outside ``closed`` nodes."""
+        seated = [(other, share) for other, share in shares if share.seats]
+        taken = frozenset(
+            (other.key, *sorted(share.seats.items()), *sorted(share.targets.items())) for other, share in seated
+        )
+        key = (claim.key, len(claim.moving_pods), taken, tuple(pod.occupant.uid for pod in gone), closed)
+        if key not in self._results:
+            self.queries += 1
+            prepare = self.beside(claim, seated, gone)
+            avoided = claim.avoided | closed
+            self._results[key] = find_seats(self.engine, claim.moving_pods, avoided, claim.key, self.now, prepare)
+        return self._results[key]
+
+    def beside(
+        self,
+        claim: RelocationRequest,
+        shares: Iterable[tuple[RelocationRequest, SeatGrant]],
+        gone: Sequence[Candidate] = (),
+    ) -> Callable[[Trial], None]:
+        """Return a function that changes a copy of the state to the room that is left beside other grants."""
+        arriving, leaving = arrivals_and_departures(self.engine, shares)
+
+        def prepare(trial: Trial) -> None:
+            claim.prepare(trial)
+            trial.remove([*leaving, *gone])
+            trial.restore(arriving)
+
+        return prepare
+
+    def still_valid(self, claim: RelocationRequest, share: SeatGrant, leaving: Sequence[MovingPod]) -> bool:
+        """Return whether seats still fit on their nodes, once the relocated pods are gone.
+
+        ``leaving`` are all relocated pods, those for other Migrations included.
+        """
+        engine, row_of = self.engine, self.engine.world.nodes.row_of
+        if not all(node in row_of and node not in claim.avoided for node in share.seats.values()):
+            return False
+        present = {pod.member.uid: pod for pod in leaving if _is_there(engine, pod)}
+        if any(pod.member.uid not in present for pod in share.relocated):
+            return False
+        rows = {row_of[node] for node in share.seats.values()}
+
+        def prepare(trial: Trial) -> None:
+            claim.prepare(trial)
+            trial.remove(as_candidate(pod) for pod in present.values())
+            nodes = trial.planner.nodes
+            free = np.maximum(nodes.allocatable - nodes.requested, 0)
+            elsewhere = np.array([row for row in range(len(free)) if row not in rows], np.int64)
+            nodes.charge_all(elsewhere, free[elsewhere])
+
+        return bool(find_seats(engine, claim.moving_pods, claim.avoided, claim.key, self.now, prepare))
+
+
+def _is_there(engine: Engine, pod: MovingPod) -> bool:
+    entry = engine.world.ledger.get(pod.member.uid)
+    return entry is not None and entry.row == pod.entry.row
+
+
+def fits_capacity(engine: Engine, shares: Sequence[tuple[RelocationRequest, SeatGrant]]) -> bool:
+    """Return whether no node is overcommitted: a Migration may have a seat that a pod leaves for another Migration."""
+    arriving, leaving = arrivals_and_departures(engine, shares)
+    leaving += [as_candidate(pod) for claim, share in shares if share.whole for pod in claim.other_members]
+    nodes, held = engine.world.nodes, dict[int, dict[int, int]]()
+    for pods, change in ((arriving, 1), (leaving, -1)):
+        for pod in pods:
+            row = held.setdefault(pod.row, {})
+            for column, amount in pod.amounts:
+                row[column] = row.get(column, 0) + change * amount
+    return all(
+        more <= 0 or more <= nodes.allocatable[row, column] - nodes.requested[row, column]
+        for row, columns in held.items()
+        for column, more in columns.items()
+    )
+
+
+def arrivals_and_departures(
+    engine: Engine, shares: Iterable[tuple[RelocationRequest, SeatGrant]]
+) -> tuple[list[Candidate], list[Candidate]]:
+    """Return the pods that arrive on their targets, and the relocated pods on their current nodes, for some grants."""
+    row_of = engine.world.nodes.row_of
+    arriving: list[Candidate] = []
+    leaving: list[Candidate] = []
+    for claim, share in shares:
+        moving = claim.whole.moving_pods if share.whole else claim.moving_pods
+        arriving += [
+            replace(as_candidate(pod), row=row_of[share.seats[pod.member.uid]])
+            for pod in moving
+            if pod.member.uid in share.seats
+        ]
+        arriving += [replace(as_candidate(pod), row=row_of[share.targets[pod.member.uid]]) for pod in share.relocated]
+        leaving += [as_candidate(pod) for pod in share.relocated]
+    return arriving, leaving

@@ -1,0 +1,326 @@
+"""Spare nodes in recovery: which Migrations use them, and how recovery takes them back from pods that borrowed them.
+
+Members of a gang go to their own leaves first, even if a spare node there is lent. Then recovery evicts the pods that
+borrowed it, by Migrations of their own. No seats are held for these pods: their controllers recreate them, and the new
+pods are pending like any others. On each node, pods stay as long as there is room beside them, the costliest pods
+first. Each plan is tried on a copy of the state.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, MigrationSpec, Phase
+from topo_scheduler.recovery.model.instructions import CreateMigration
+from topo_scheduler.recovery.model.migration_context import MigrationContext
+from topo_scheduler.recovery.model.migration_state import Condition, Tracked
+from topo_scheduler.recovery.model.naming import name_for
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, find_seats, moves_of, pod_names
+from topo_scheduler.recovery.planning.migration_validation import Refused, check_comes_back
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.preemption.trial import Trial
+from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, candidates_below
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.pods.workloads import Stage
+
+GIVE_WAY: Final = "give-way"
+"""Policy of Migrations of pods that leave spare nodes which were lent to them."""
+FAILED: Final = frozenset(
+    {
+        Cause.NOT_READY,
+        Cause.UNREACHABLE,
+        Cause.DELETED,
+        Cause.MAINTENANCE,
+        Cause.GPUS,
+        Cause.CONDITION,
+        Cause.LINKS,
+        Cause.DOMAIN,
+        Cause.REFUSED,
+        Cause.CRASHING,
+    }
+)
+"""Causes for which spare nodes are used. Requested moves, and moves that make room, do not use them."""
+
+
+def may_use_spares(ground: MigrationContext, migration: Migration, now: float) -> bool:
+    """Return whether pods of a Migration may use spare nodes: it heals, from the start or by now."""
+    if not ground.warranted(migration):
+        return False  # one dead node is no reason to move pods off healthy nodes
+    if migration.cause in FAILED:
+        return True
+    sources, row_of = {move.from_ for move in migration.status.moves} - {""}, ground.engine.world.nodes.row_of
+    return any(node not in row_of or ground.detection.dead_for_debounce(node, now) for node in sources)
+
+
+def trial_preparation(
+    ground: MigrationContext, migration: Migration, now: float, gone: Sequence[Candidate] = ()
+) -> Callable[[Trial], None]:
+    """Return a function that changes a copy of the state to the room that a Migration may use once pods are gone."""
+    uses_spares = may_use_spares(ground, migration, now)
+
+    def prepare(trial: Trial) -> None:
+        if uses_spares:
+            trial.planner.nodes.spare = np.zeros_like(trial.planner.nodes.spare)
+        trial.remove(gone)
+
+    return prepare
+
+
+# ---------------------------------------------------------------- taking lent nodes back
+
+
+def reclaim_lent(
+    ground: MigrationContext,
+    tracked: Tracked,
+    moving_pods: Sequence[MovingPod],
+    avoided: Collection[str],
+    seats_without: Mapping[str, str],
+    now: float,
+) -> tuple[dict[str, str], str] | None:
+    """Return seats on lent spare nodes, and a text about them; None if these seats are no better.
+
+    They are better if there are no other seats, or if more members of a gang stay in its leaves. Migrations are created
+    for the pods that must leave.
+
+    Args:
+        ground: all Migrations, and the state.
+        tracked: the Migration.
+        moving_pods: its pods.
+        avoided: nodes that are no target.
+        seats_without: the seats without lent nodes, by uid; empty if there are none.
+        now: seconds.
+    """
+    engine, migration = ground.engine, tracked.migration
+    lent = [row for row in engine.spares.lent() if engine.world.nodes.names[row] not in avoided]
+    homes = leaves_of_gang(engine, moving_pods)
+    if (
+        not lent
+        or not may_use_spares(ground, migration, now)
+        or (seats_without and not seats_outside(engine, seats_without, homes))
+    ):
+        return None
+    if unread := _unread(engine, lent, tracked.learned):
+        ground.learn(tracked, unread)
+        return None
+    candidates = _candidates(engine, moving_pods, now, ground.epoch + now)
+    already_asked = _asked_already(ground, migration)
+    usable = _usable(engine, candidates, lent, ground.moved_elsewhere(tracked).keys() - already_asked)
+    seats = _seats(ground, migration, moving_pods, avoided, [candidates.pods[number] for number in usable], now)
+    if not seats or (
+        seats_without and seats_outside(engine, seats, homes) >= seats_outside(engine, seats_without, homes)
+    ):
+        return None
+    rows = {engine.world.nodes.row_of[node] for node in seats.values()}
+    chosen = candidates.closed(number for number in usable if candidates.pods[number].row in rows)
+    if chosen is None:
+        return None
+    needed = candidates.closed(_needed(engine, candidates, chosen, moving_pods, seats))
+    for numbers in (needed, chosen):
+        if numbers is None:
+            continue
+        seats = _seats(ground, migration, moving_pods, avoided, [candidates.pods[number] for number in numbers], now)
+        if seats and (
+            not seats_without or seats_outside(engine, seats, homes) < seats_outside(engine, seats_without, homes)
+        ):
+            leaving_pods = [
+                pod for number in numbers if (pod := find_moving_pod(engine, candidates.pods[number].occupant.uid))
+            ]
+            ground.out += _asked_to_leave(
+                ground, migration, [pod for pod in leaving_pods if pod.member.uid not in already_asked]
+            )
+            return seats, f"{len(moving_pods)} seats are held, which were lent to {pod_names(leaving_pods)}"
+    return None
+
+
+def leaves_of_gang(engine: Engine, moving_pods: Sequence[MovingPod]) -> set[tuple[str, ...]]:
+    """Return the leaves of the members of a gang that stay on their nodes."""
+    gang, going = moving_pods[0].workload, {pod.member.uid for pod in moving_pods}
+    stay = (member for member in gang.members.values() if member.stage is not Stage.PENDING and member.uid not in going)
+    return {leaf for member in stay if (leaf := engine.world.leaf_of(member.node)) is not None}
+
+
+def seats_outside(engine: Engine, seats: Mapping[str, str], homes: Collection[tuple[str, ...]]) -> int:
+    """Return the number of seats outside the leaves of the gang; 0 if the gang runs nowhere else."""
+    return sum(engine.world.leaf_of(node) not in homes for node in seats.values()) if homes else 0
+
+
+def _seats(
+    ground: MigrationContext,
+    migration: Migration,
+    moving_pods: Sequence[MovingPod],
+    avoided: Collection[str],
+    gone: Sequence[Candidate],
+    now: float,
+) -> dict[str, str]:
+    prepare = trial_preparation(ground, migration, now, gone)
+    return dict(find_seats(ground.engine, moving_pods, avoided, migration.key, now, prepare))
+
+
+def _candidates(engine: Engine, moving_pods: Sequence[MovingPod], now: float, wall: float) -> Candidates:
+    """Return the pods that may be evicted: they may borrow spare nodes, and have lower priority."""
+    bound = min(engine.spares.spec.lend_below_priority, moving_pods[0].workload.priority)
+    budgets = engine.preempting.budgets
+    return candidates_below(bound, engine.world, engine.workloads, budgets, {}, lambda _: False, (), wall)
+
+
+def _usable(engine: Engine, candidates: Candidates, rows: Collection[int], taken: Collection[str]) -> list[int]:
+    """Return the numbers of the candidates on these rows that may be evicted."""
+    return [
+        number
+        for number, pod in enumerate(candidates.pods)
+        if pod.row in rows
+        and pod.occupant.uid not in taken
+        and (moving_pod := find_moving_pod(engine, pod.occupant.uid)) is not None
+        and moving_pod.member.controlled
+        and candidates.closed([number]) is not None
+    ]
+
+
+def _unread(engine: Engine, rows: Sequence[int], learned: Collection[str]) -> list[PodRef]:
+    """Return pods on these rows that an earlier process placed, of which this process knows only the names."""
+    world, pods = engine.world, []
+    for row in rows:
+        for uid in sorted(world.ledger.on_node(world.nodes.names[row])):
+            entry = world.ledger.get(uid)
+            occupant = entry.occupant if entry is not None else None
+            is_known = engine.workloads.of_pod(uid) is not None or uid in learned
+            lent = occupant is not None and occupant.controlled and engine.spares.may_borrow(occupant.priority)
+            if occupant is not None and lent and not is_known:
+                pods.append(PodRef(occupant.namespace, occupant.name, uid))
+    return pods
+
+
+def _needed(
+    engine: Engine,
+    candidates: Candidates,
+    chosen: Sequence[int],
+    moving_pods: Sequence[MovingPod],
+    seats: Mapping[str, str],
+) -> list[int]:
+    """Return the chosen candidates that must leave, by the resources that pods hold."""
+    nodes = engine.world.nodes
+    free: dict[int, Int64] = {}
+
+    def charge(row: int, amounts: Sequence[tuple[int, int]], sign: int) -> None:
+        free_of_row = free.setdefault(row, nodes.allocatable[row] - nodes.requested[row])
+        for column, amount in amounts:
+            free_of_row[column] += sign * amount
+
+    for moving_pod in moving_pods:
+        charge(nodes.row_of[seats[moving_pod.member.uid]], moving_pod.entry.amounts, -1)
+    rows = set(free)
+    for number in chosen:
+        charge(candidates.pods[number].row, candidates.pods[number].amounts, 1)
+    kept: set[int] = set()
+    for number in sorted(chosen, key=lambda number: (-candidates.pods[number].gpu_seconds, number)):
+        pod = candidates.pods[number]
+        if pod.row in rows and all(free[pod.row][column] >= amount for column, amount in pod.amounts):
+            charge(pod.row, pod.amounts, -1)
+            kept.add(number)
+    return [number for number in chosen if number not in kept and candidates.pods[number].row in rows]
+
+
+def _asked_already(ground: MigrationContext, migration: Migration) -> set[str]:
+    """Return the pods of Migrations that were created for this one before, also by a process that has ended."""
+    migrations = (tracked.migration for tracked in ground.tracked.values() if tracked.migration.gives_way)
+    return {
+        pod.uid
+        for evicting in migrations
+        if evicting.spec.makes_room_for == migration.key
+        for pod in evicting.spec.pods
+    }
+
+
+def _asked_to_leave(
+    ground: MigrationContext, migration: Migration, leaving_pods: Sequence[MovingPod]
+) -> list[CreateMigration]:
+    by_workload: dict[str, list[MovingPod]] = {}
+    for pod in leaving_pods:
+        by_workload.setdefault(pod.workload.id, []).append(pod)
+    out = []
+    for pods in by_workload.values():
+        spec = MigrationSpec(
+            cause=f"gives a spare node back for Migration {migration.key}",
+            makes_room_for=migration.key,
+            give_way=True,
+            pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in pods],
+        )
+        namespace = pods[0].workload.namespace
+        name = ground.finished.fresh_name(namespace, name_for(pods))
+        out.append(CreateMigration(namespace, name, spec))
+    return out
+
+
+# ---------------------------------------------------------------- pods that give spare nodes back
+
+
+def plan_giving_way(ground: MigrationContext, tracked: Tracked, now: float) -> None:
+    """Plan a Migration of pods that leave spare nodes which were lent to them."""
+    migration = tracked.migration
+    world = ground.engine.world
+    present = [pod for pod in migration.spec.pods if world.ledger.get(pod.uid) is not None]
+    unread = [
+        pod for pod in present if find_moving_pod(ground.engine, pod.uid) is None and pod.uid not in tracked.learned
+    ]
+    if unread:
+        ground.learn(tracked, [PodRef(migration.metadata.namespace, pod.name, pod.uid) for pod in unread])
+        return
+    candidates = (find_moving_pod(ground.engine, pod.uid) for pod in present)
+    moving_pods = [
+        pod for pod in candidates if pod is not None and pod.workload.namespace == migration.metadata.namespace
+    ]
+    if not moving_pods:
+        ground.end(tracked, Phase.CANCELLED, "NothingToMove", "the pods are gone already", now)
+        return
+    try:
+        _check_borrowed(ground, migration, moving_pods)
+    except Refused as error:
+        ground.end(tracked, error.phase, error.reason, str(error), now)
+        return
+    reserved = Condition("Reserved", status=False, reason="Lent", message=why_no_seats(GIVE_WAY))
+    moves, cause = moves_of(ground.engine, moving_pods), migration.spec.cause
+    ground.write(tracked, now, Phase.PLANNED, moves, reserved, message=cause, policy=GIVE_WAY)
+
+
+def _check_borrowed(ground: MigrationContext, migration: Migration, moving_pods: Sequence[MovingPod]) -> None:
+    """Check that pods may be evicted from lent nodes: any user can write a Migration.
+
+    Raises:
+        Refused: one of the pods may not be evicted.
+    """
+    beneficiary = ground.tracked.get(migration.spec.makes_room_for)
+    moves = beneficiary.migration.status.moves if beneficiary is not None else []
+    lowest = min((move.priority for move in moves), default=0)
+    for pod in moving_pods:
+        check_comes_back(pod)
+        priority = pod.workload.priority
+        if not ground.engine.spares.may_borrow(priority) or (moves and priority >= lowest):
+            text = f"pod {pod.member.name} stays: nothing was lent to it, by its priority {priority}"
+            raise Refused(Phase.FAILED, "NotLent", text)
+
+
+def may_give_way(ground: MigrationContext, tracked: Tracked, now: float) -> bool:
+    """Return whether pods may be evicted from lent nodes: seats are held there. End the Migration if it is useless."""
+    beneficiary = ground.tracked[tracked.migration.spec.makes_room_for].migration
+    if beneficiary.phase is None or not beneficiary.phase.running:
+        return False
+    if {move.to for move in beneficiary.status.moves} & {move.from_ for move in tracked.migration.status.moves}:
+        return True
+    ground.end(tracked, Phase.CANCELLED, "NotNeeded", f"{beneficiary.key} has found room elsewhere", now)
+    return False
+
+
+def why_no_seats(policy: str) -> str:
+    """Return why no seats are held for the pods of a Migration."""
+    if policy == GIVE_WAY:
+        return "they give back what was lent to them: no seats are held"
+    return "the gang goes on with fewer members: no seats are held"
+
+
+def how_it_ended(policy: str, count: int) -> str:
+    """Return the result of a Migration for whose pods no seats were held."""
+    if policy == GIVE_WAY:
+        return f"{count} pods gone, the spare nodes are given back"
+    return f"{count} pods gone, the gang goes on without them"

@@ -1,0 +1,226 @@
+"""Checks of voluntary moves, which no failure or request demands: a workload moves completely, or not at all.
+
+Each check runs on a copy of the state: whether a pending gang fits once other pods have left, and these pods fit
+elsewhere; whether a gang gets into fewer leaves; whether a block of free nodes grows.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.recovery.model.seating import (
+    MovingPod,
+    as_candidate,
+    charge_nominations,
+    fill_nodes,
+    find_moving_pod,
+    groups_and_query,
+    place_group,
+    place_members,
+    trial_without,
+)
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.extensions.extension import PluginError
+from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.moving.plan import as_candidates
+from topo_scheduler.scheduling.preemption.trial import Trial
+from topo_scheduler.scheduling.time_slicing import whole
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.pods.workloads import Member, Workload
+
+MOST_READ: Final = 256
+"""Pods that are read at once, at most, to learn whether they can move."""
+LOOKED_AT: Final = 512
+"""Pods or workloads that are checked in one slice of work."""
+
+
+def group_by_workload(moving_pods: Iterable[MovingPod]) -> list[list[MovingPod]]:
+    """Return pods grouped by workloads that move together, those with the most GPUs per pod first."""
+    groups: dict[str, list[MovingPod]] = {}
+    for pod in moving_pods:
+        groups.setdefault(pod.workload.id, []).append(pod)
+    return sorted(
+        groups.values(), key=lambda group: (-max(pod.entry.amount(GPU) for pod in group), group[0].workload.id)
+    )
+
+
+def gang_seats(
+    engine: Engine,
+    workload: Workload,
+    members: Sequence[Member],
+    leaving_pods: Sequence[MovingPod],
+    avoided: Collection[str],
+    migration: str,
+    now: float,
+) -> Mapping[str, str]:
+    """Return a node for each pending member of a gang, by uid, if other pods left theirs; empty without room for all.
+
+    Args:
+        engine: provides the state; it is not changed.
+        workload: the gang.
+        members: pending members, to be placed together.
+        leaving_pods: pods of no higher priority that would leave their nodes.
+        avoided: nodes that are no target.
+        migration: key of the Migration, whose own seats do not count.
+        now: seconds.
+    """
+    trial = Trial(engine.planner, engine.world.layout, now, neighbours=True)
+    trial.remove(as_candidate(pod) for pod in leaving_pods)
+    own = f"seat:{migration}:"
+    lowest = min([workload.priority, *(pod.workload.priority for pod in leaving_pods)])
+    charge_nominations(engine, trial, lowest, lambda uid: uid.startswith(own) or uid in workload.members)
+    fill_nodes(engine, trial, avoided)
+    try:
+        groups, _, never = engine.attempts.groups(workload, members)
+        if never:
+            return {}
+        query = engine.attempts.ask_by_now(workload, groups, engine.world.layout, now)
+        placement = trial.place(query)
+    except PluginError:
+        return {}
+    if placement is None:
+        return {}
+    profiles = [[member.profile for member in group_members] for _, group_members in groups]
+    trial.restore(as_candidates(query, placement, profiles))
+    return _names(engine, place_members(groups, placement)) if _all_seated(engine, trial, leaving_pods) else {}
+
+
+def have_seats(engine: Engine, moving_pods: Sequence[MovingPod], avoided: Collection[str], now: float) -> bool:
+    """Return whether all pods fit elsewhere. ``avoided`` are nodes that are no target."""
+    trial = Trial(engine.planner, engine.world.layout, now, neighbours=True)
+    trial.remove(as_candidate(pod) for pod in moving_pods)
+    charge_nominations(engine, trial, min(pod.workload.priority for pod in moving_pods), lambda _: False)
+    fill_nodes(engine, trial, avoided)
+    return _all_seated(engine, trial, moving_pods)
+
+
+def _all_seated(engine: Engine, trial: Trial, moving_pods: Sequence[MovingPod]) -> bool:
+    """Return whether all pods fit, none of them on a node that one of them leaves."""
+    fill_nodes(engine, trial, {pod.entry.node for pod in moving_pods})
+    return all(place_group(engine, trial, group) is not None for group in group_by_workload(moving_pods))
+
+
+def _names(engine: Engine, rows: Mapping[str, int]) -> dict[str, str]:
+    names = engine.world.nodes.names
+    return {uid: names[row] for uid, row in rows.items()}
+
+
+def pods_to_read(engine: Engine, uids: Iterable[str], read: set[str]) -> tuple[PodRef, ...]:
+    """Return the result of `find_pods_to_read`, in one step."""
+    return whole(find_pods_to_read(engine, uids, read))
+
+
+def find_pods_to_read(engine: Engine, uids: Iterable[str], read: set[str]) -> Generator[None, None, tuple[PodRef, ...]]:
+    """Return the first few pods that an earlier process placed and of which too little is known to move them.
+
+    Args:
+        engine: the scheduling engine.
+        uids: pods.
+        read: uids of pods that need not be read again; checked pods are added.
+    """
+    pods: list[PodRef] = []
+    for number, uid in enumerate(uids):
+        if number % LOOKED_AT == LOOKED_AT - 1:
+            yield
+        if uid in read:
+            continue
+        entry, moving_pod = engine.world.ledger.get(uid), find_moving_pod(engine, uid)
+        occupant = entry.occupant if entry is not None else None
+        if occupant is None:
+            continue  # its bind is in flight
+        read.add(uid)
+        if not occupant.fixed and (moving_pod is None or not moving_pod.member.cls.amounts):
+            pods.append(PodRef(occupant.namespace, occupant.name, uid))
+            if len(pods) == MOST_READ:
+                break
+    return tuple(pods)
+
+
+# ---------------------------------------------------------------- leaves of a gang
+
+
+def leaves_of(engine: Engine, nodes: Iterable[str]) -> int:
+    """Return the number of leaves with these nodes."""
+    return len({engine.world.leaf_of(node) for node in nodes})
+
+
+def fewer_leaves(engine: Engine, moving_pods: Sequence[MovingPod], targets: Mapping[str, str]) -> bool:
+    """Return whether a gang lies in fewer leaves once some of its members are on their targets."""
+    members = moving_pods[0].workload.members.values()
+    before = [member.node for member in members if member.node]
+    after = [targets.get(member.uid, member.node) for member in members if member.node]
+    return leaves_of(engine, after) < leaves_of(engine, before)
+
+
+def seats_of_whole(
+    engine: Engine, members: Sequence[MovingPod], avoided: Collection[str], now: float
+) -> dict[str, str]:
+    """Return a node for each member of a gang as if it were placed now, by uid; empty without room.
+
+    Members with equal requests stay on their nodes where the placement uses these nodes.
+
+    Args:
+        engine: provides the state; it is not changed.
+        members: all of the gang.
+        avoided: nodes that are no target, also for members on them.
+        now: seconds.
+    """
+    trial = trial_without(engine, members, avoided, "", now, neighbours=True)
+    try:
+        groups, query = groups_and_query(engine, members)
+        placement = trial.place(query)
+    except PluginError:
+        return {}
+    if placement is None:
+        return {}
+    names = engine.world.nodes.names
+    nodes: dict[str, str] = {}
+    for (_, group_members), rows in zip(groups, placement.rows, strict=True):
+        unfilled = Counter(names[row] for row in rows)
+        moving: list[str] = []
+        for member in group_members:
+            if unfilled[member.node] > 0:
+                unfilled[member.node] -= 1
+                nodes[member.uid] = member.node
+            else:
+                moving.append(member.uid)
+        nodes |= dict(zip(moving, unfilled.elements(), strict=True))
+    return nodes
+
+
+# ---------------------------------------------------------------- free nodes of a leaf
+
+
+def free_nodes(engine: Engine) -> Int64:
+    """Return the free GPUs of each row with a usable node on which no GPU is in use: int64[rows]."""
+    nodes = engine.world.nodes
+    held = engine.world.held()[:, GPU]
+    usable = nodes.exists & nodes.ready & ~nodes.unschedulable
+    return np.where(usable & (held == 0), nodes.allocatable[:, GPU], 0)
+
+
+def largest_block(engine: Engine, free: Int64) -> int:
+    """Return the largest number of GPUs of free nodes in one leaf. ``free`` is as `free_nodes` returns it."""
+    layout = engine.world.layout
+    if not len(layout.order):
+        return 0
+    return int(np.add.reduceat(free[layout.order], layout.offsets[:-1]).max())
+
+
+def block_after(engine: Engine, moving_pods: Sequence[MovingPod], targets: Mapping[str, str]) -> int:
+    """Return the largest block of free nodes once pods are on their targets."""
+    world, free = engine.world, free_nodes(engine)
+    nodes, held = world.nodes, world.held()[:, GPU].copy()
+    for pod in moving_pods:
+        held[pod.entry.row] -= pod.entry.amount(GPU)
+    for row in {pod.entry.row for pod in moving_pods}:
+        usable = nodes.ready[row] and not nodes.unschedulable[row]
+        free[row] = nodes.allocatable[row, GPU] if usable and held[row] == 0 else 0
+    for pod in moving_pods:
+        target = nodes.row_of.get(targets.get(pod.member.uid, ""))
+        if pod.entry.amount(GPU) and target is not None:
+            free[target] = 0
+    return largest_block(engine, free)

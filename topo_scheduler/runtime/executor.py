@@ -1,0 +1,389 @@
+"""Carries out the instructions of the engine, and reports their results back to it."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Literal
+
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.kube.connection.fair_slots import FairSlots
+from topo_scheduler.kube.writing.binder import NOT_SETTLED, Binder, BindRequest, BindResult, BindStatus
+from topo_scheduler.kube.writing.conditions import ConditionWriter
+from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
+from topo_scheduler.kube.writing.evictions import EvictionStatus, Evictor
+from topo_scheduler.kube.writing.group_conditions import GroupConditionWriter, GroupMark
+from topo_scheduler.kube.writing.pod_status import PodStatusWriter
+from topo_scheduler.kube.writing.volumes import VolumeWriter
+from topo_scheduler.observability.logs import log_decision
+from topo_scheduler.observability.metrics import Metrics
+from topo_scheduler.runtime.bind_plugins import BindPlugins, Refusal
+from topo_scheduler.runtime.bind_queue import BindQueue
+from topo_scheduler.runtime.gang_marks import GangMarks
+from topo_scheduler.runtime.owner_confirmation import CONFIRMED_SECONDS, Confirm
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.extensions.extension import PluginError
+from topo_scheduler.scheduling.instructions import (
+    Bind,
+    BindOutcome,
+    CountFailure,
+    DryRunBind,
+    EmitEvent,
+    Evict,
+    Instruction,
+    LogWarning,
+    MarkComplete,
+    MarkGroup,
+    MarkUnschedulable,
+    Nominate,
+    PodRef,
+    Preempt,
+    PrepareVolumes,
+    Recall,
+    RecordDecision,
+    Withdraw,
+)
+from topo_scheduler.scheduling.instructions import (
+    EvictionOutcome as Ended,
+)
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.storage.storage_objects import VolumeWrite
+
+log = logging.getLogger(__name__)
+
+EVICTIONS_IN_FLIGHT: Final = 16
+EVICTIONS_OF_NAMESPACE: Final = 4
+"""Maximum concurrent evictions of pods of one namespace, whose webhooks may not answer."""
+ROLLBACKS_IN_FLIGHT: Final = 16
+ROLLBACKS_OF_NAMESPACE: Final = 8
+"""Maximum concurrent evictions of half-bound gangs, in all and of one namespace, whose webhooks may hang."""
+HANGS_AFTER_SECONDS: Final = 3.0
+"""Time without an answer to a bind after which the executor checks if the API server answers other requests."""
+
+_OUTCOMES: Final = {
+    BindStatus.BOUND: BindOutcome.BOUND,
+    BindStatus.TAKEN: BindOutcome.TAKEN,
+    BindStatus.GONE: BindOutcome.GONE,
+    BindStatus.REJECTED: BindOutcome.REJECTED,
+    BindStatus.WITHDRAWN: BindOutcome.WITHDRAWN,
+    # Whether or not it is certain that the bind failed, the scheduler writes it again to the same node.
+    BindStatus.UNBOUND: BindOutcome.UNKNOWN,
+    BindStatus.UNKNOWN: BindOutcome.UNKNOWN,
+}
+
+_ENDED: Final = {
+    EvictionStatus.EVICTED: Ended.GOING,
+    EvictionStatus.GONE: Ended.GOING,
+    EvictionStatus.WITHDRAWN: Ended.WITHDRAWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """The components that write to the API server."""
+
+    binder: Binder
+    plugins: BindPlugins
+    volumes: VolumeWriter
+    evictor: Evictor
+    statuses: PodStatusWriter
+    events: EventRecorder
+    conditions: ConditionWriter
+    group_conditions: GroupConditionWriter
+
+
+class Executor:
+    """Carries out instructions of one term.
+
+    Args:
+        engine: gives the instructions and receives their results.
+        writers: write to the API server.
+        metrics: count results.
+        name: name of this scheduler.
+        clock: seconds, on the clock of the engine.
+        wall: seconds since the epoch.
+        start: starts a task of the term that ends by itself.
+        changed: called after each result that the engine received.
+        confirm: called right before pods are preempted; returns why they must not be.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        writers: Writers,
+        metrics: Metrics,
+        *,
+        name: str,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        start: Callable[[Coroutine[Any, Any, None], str], None],
+        changed: Callable[[], None],
+        confirm: Confirm,
+    ) -> None:
+        self._engine = engine
+        self._to = writers
+        self._metrics = metrics
+        self._name = name
+        self._clock = clock
+        self._wall = wall
+        self._start = start
+        self._changed = changed
+        self._confirm = confirm
+        self._evictions = FairSlots(EVICTIONS_IN_FLIGHT, EVICTIONS_OF_NAMESPACE)
+        self._rollbacks = FairSlots(ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE)
+        self._binds = BindQueue()
+        self._marks = GangMarks(self._binds, self._mark_complete, self._is_known, start)
+
+    @property
+    def busy(self) -> bool:
+        """Whether binds are pending or under way, not counting namespaces whose binds hang."""
+        return self._binds.busy
+
+    def drop_binds(self) -> None:
+        """Drop all binds that have not started, because the term ends.
+
+        Pending marks of complete gangs no longer wait for the binds that have started.
+        """
+        self._binds.clear()
+        self._marks.hurry()
+
+    async def finish_marks(self) -> None:
+        """Write the pending conditions of complete gangs, for a few seconds at most."""
+        await self._marks.finish()
+
+    def carry_out(self, instruction: Instruction) -> None:
+        """Carry out an instruction, or start a task that does."""
+        match instruction:
+            case Bind() | DryRunBind():
+                bind = instruction if isinstance(instruction, Bind) else instruction.bind
+                self._binds.put(instruction, first=self._engine.goes_first(bind.pod.uid))
+            case PrepareVolumes(pod, writes):
+                self._start(self._prepare_volumes(pod, writes), f"volumes {pod.uid}")
+            case EmitEvent(pod, warning, reason, message):
+                action = "Binding" if reason == "Scheduled" else "Scheduling"
+                more = reason == Reason.FAILED_SCHEDULING and self._more_follows(pod)
+                severity: Literal["Normal", "Warning"] = "Warning" if warning else "Normal"
+                self._to.events.record(_regarding(pod), severity, reason, message, action, more=more)
+                if reason == Reason.FAILED_SCHEDULING and (owner := self._owner_of_gang(pod)) is not None:
+                    self._to.events.record(owner, "Warning", reason, message, action, more=more)
+            case MarkUnschedulable(pod, message, since):
+                pending = self._engine.arrivals.pending(pod.uid)
+                if pending is not None:
+                    self._to.conditions.set_unschedulable(pending, message, since + self._engine.world.epoch)
+            case MarkGroup():
+                self._to.group_conditions.set(
+                    GroupMark(
+                        instruction.namespace,
+                        instruction.name,
+                        instruction.uid,
+                        instruction.version,
+                        instruction.scheduled,
+                        instruction.reason,
+                        instruction.message,
+                    )
+                )
+            case RecordDecision(decision, seconds):
+                self._metrics.decided(decision, seconds)
+                log_decision(decision, seconds)
+            case LogWarning(message):
+                log.warning(message)
+            case CountFailure(phase, kind):
+                self._metrics.set_aside.labels(phase, kind).inc()
+            case Evict(pod, message):
+                self._start(self._evict(pod, message), f"evict {pod.uid}")
+            case Withdraw(bind):
+                self._start(self._withdraw(bind), f"withdraw {bind.pod.uid}")
+            case Recall(pod, gang):
+                self._engine.bind_recalled(pod.uid, self._binds.recall(pod.namespace, gang, pod.uid), self._clock())
+                self._changed()
+            case MarkComplete(pod):
+                self._marks.put(pod)
+            case Nominate(pod, node):
+                self._start(self._to.statuses.nominate(pod.namespace, pod.name, pod.uid, node), f"nominate {pod.uid}")
+            case Preempt():
+                self._start(self._preempt(instruction), f"preempt {instruction.pod.uid}")
+
+    async def bind(self) -> None:
+        """Write binds one after the other, until cancelled. Several such workers run at once."""
+        while True:
+            work = await self._binds.take()
+            began = self._clock()
+            try:
+                await (self._bind(work) if isinstance(work, Bind) else self._rehearse(work.bind))
+            finally:
+                self._binds.done(work, self._clock() - began)
+
+    async def _rehearse(self, bind: Bind) -> None:
+        """Ask with a dry run whether the API server would accept a Binding.
+
+        Other problems of the bind show when it is written.
+        """
+        outcome, message = BindOutcome.UNKNOWN, ""
+        if not self._engine.may_bind(bind.pod.uid):
+            try:
+                request = await self._to.plugins.request(bind, *self._pod_of(bind.pod))
+                result = await self._to.binder.bind(request.bind, dry_run=True)
+                outcome, message = _OUTCOMES[result.outcome], result.message
+                if message.startswith(NOT_SETTLED):
+                    outcome = BindOutcome.REJECTED  # if the dry run hangs, the bind would hang too
+                    self._binds.hangs(bind.pod.namespace)
+            except (PluginError, Refusal) as error:
+                log.debug("pod %s/%s is not tried: %s", bind.pod.namespace, bind.pod.name, error)
+        if outcome is BindOutcome.REJECTED:
+            self._to.plugins.forget(bind.pod.uid)
+            log.warning("pods like %s/%s are still refused: %s", bind.pod.namespace, bind.pod.name, message)
+        self._engine.rehearsed(bind.pod.uid, outcome, message, self._clock())
+        self._changed()
+
+    def _more_follows(self, pod: PodRef) -> bool:
+        """Return whether an explanation of what would help a pod is still to be published."""
+        found = self._engine.workloads.of_pod(pod.uid)
+        return found is not None and self._engine.why.expected(found[0].id)
+
+    def _owner_of_gang(self, pod: PodRef) -> ObjectReference | None:
+        """Return the controller of a gang's pod. The gang's reason is posted on it, once for all of its pods."""
+        found = self._engine.workloads.of_pod(pod.uid)
+        known = self._engine.arrivals.pending(pod.uid)
+        owner = known.metadata.controller if known is not None else None
+        if found is None or not found[0].gang or owner is None or owner.kind == "Node":
+            return None
+        return ObjectReference(owner.api_version, owner.kind, pod.namespace, owner.name, owner.uid)
+
+    def _pod_of(self, pod: PodRef) -> tuple[Pod | None, PodClass]:
+        found = self._engine.workloads.of_pod(pod.uid)
+        return self._engine.arrivals.pending(pod.uid), found[1].cls if found is not None else PodClass(())
+
+    async def _bind(self, bind: Bind) -> None:
+        pod = bind.pod
+        refused = self._engine.may_bind(pod.uid)
+        if refused:
+            self._engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, refused, self._clock())
+            self._changed()
+            return
+        try:
+            request = await self._to.plugins.request(bind, *self._pod_of(pod))
+        except (PluginError, Refusal) as error:
+            self._engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, str(error), self._clock())
+            self._changed()
+            return
+        # Check again: plugins may have taken a while.
+        if refused := self._engine.may_bind(pod.uid) if request.plugins else "":
+            self._to.plugins.forget(pod.uid)
+            self._engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, refused, self._clock())
+            self._changed()
+            return
+        result = await self._watched_bind(request.bind)
+        now = self._clock()
+        self._metrics.bound(result.outcome.value, result.latency)
+        if result.outcome is BindStatus.BOUND:
+            self._metrics.latency.observe(now - bind.queued)
+            self._to.conditions.forget(pod.uid)
+            self._to.plugins.bound(request)
+        else:
+            log.warning(
+                "bind of %s/%s to %s: %s", pod.namespace, pod.name, bind.node, result.message or result.outcome.value
+            )
+        outcome = _OUTCOMES[result.outcome]
+        if outcome is not BindOutcome.UNKNOWN:
+            self._to.plugins.forget(pod.uid)
+        self._engine.bind_finished(pod.uid, outcome, result.message, now)
+        if self._engine.goes_first(pod.uid):
+            self._binds.begins(bind)
+        self._changed()
+
+    async def _watched_bind(self, request: BindRequest) -> BindResult:
+        """Write a bind. While the API server answers other requests but not this one, report that to the engine."""
+        loop = asyncio.get_running_loop()
+
+        timers: list[asyncio.TimerHandle] = []
+
+        def ask() -> None:
+            if timers:
+                self._start(self._ask_about(request), f"unanswered {request.uid}")
+            timers[:] = [loop.call_later(HANGS_AFTER_SECONDS, ask)]
+
+        ask()
+        try:
+            return await self._to.binder.bind(request, recheck=partial(self._engine.may_bind, request.uid))
+        finally:
+            timers[0].cancel()
+
+    async def _ask_about(self, request: BindRequest) -> None:
+        if await self._to.binder.is_answered(request):
+            self._binds.hangs(request.namespace)
+            for uid in (request.uid, *self._binds.take_stuck(request.namespace)):
+                self._engine.bind_hangs(uid, self._clock())
+            self._changed()
+
+    async def _withdraw(self, bind: Bind) -> None:
+        pod = bind.pod
+        request = BindRequest(pod.namespace, pod.name, pod.uid, bind.node, bind.annotations)
+        result = await self._to.binder.withdraw(request)
+        outcome = BindOutcome.WITHDRAWN if result.outcome is BindStatus.UNBOUND else _OUTCOMES[result.outcome]
+        self._to.plugins.forget(pod.uid)
+        self._engine.bind_finished(pod.uid, outcome, result.message, self._clock())
+        self._changed()
+
+    async def _mark_complete(self, pod: PodRef, first: bool) -> bool:
+        return await self._to.statuses.mark_complete(pod.namespace, pod.name, pod.uid, self._wall(), first=first)
+
+    def _is_known(self, uid: str) -> bool:
+        return self._engine.workloads.of_pod(uid) is not None
+
+    async def _prepare_volumes(self, pod: PodRef, writes: Sequence[VolumeWrite]) -> None:
+        result = await self._to.volumes.write(writes)
+        if result.problem:
+            log.warning("volumes of %s/%s: %s", pod.namespace, pod.name, result.problem)
+        self._engine.volumes_written(pod.uid, result.done, result.problem)
+        self._changed()
+
+    async def _evict(self, pod: PodRef, message: str) -> None:
+        async with self._rollbacks.slot(pod.namespace):
+            result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid)
+        log.warning("evicting %s/%s: %s: %s", pod.namespace, pod.name, message, result.outcome.value)
+        if result.outcome in (EvictionStatus.BLOCKED, EvictionStatus.FAILED):
+            log.error("pod %s/%s stays bound without its gang: %s", pod.namespace, pod.name, result.message)
+            self._engine.rollback_refused(pod.uid, result.message, self._clock())
+            self._changed()
+
+    async def _preempt(self, preempt: Preempt) -> None:
+        pod = preempt.pod
+        # Confirm outside of the slot: owners that do not answer must not delay evictions for other workloads.
+        why, confirmed = await self._confirm(preempt.preemptor), self._clock()
+        async with self._evictions.slot(pod.namespace):
+            if not why and self._clock() - confirmed > CONFIRMED_SECONDS:
+                why = await self._confirm(preempt.preemptor)
+            if why and self._engine.may_evict(pod.uid):
+                log.warning("pod %s/%s is not preempted: %s", pod.namespace, pod.name, why)
+                self._eviction_ended(pod, Ended.UNCONFIRMED, why)
+                return
+            await self._evict_victim(preempt)
+
+    async def _evict_victim(self, preempt: Preempt) -> None:
+        pod = preempt.pod
+        recheck = partial(self._why_not_evict, pod)
+        result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid, recheck=recheck)
+        self._metrics.preempted.labels(result.outcome.value).inc()
+        log.info("preempting %s/%s: %s: %s", pod.namespace, pod.name, preempt.note, result.outcome.value)
+        self._eviction_ended(pod, _ENDED.get(result.outcome, Ended.REFUSED), result.message)
+        if result.outcome is EvictionStatus.EVICTED:
+            # Only after the eviction: a pod that stays must not have the condition, and the Eviction API would
+            # overwrite it with its own.
+            self._to.events.record(_regarding(pod), "Normal", Reason.PREEMPTED, preempt.note, "Preempting")
+            # In a task of its own, to free the slot for the next eviction: a webhook on statuses may not answer.
+            text = f"{self._name}: preempting to accommodate a higher priority pod"
+            mark = self._to.statuses.mark_preempted(pod.namespace, pod.name, pod.uid, text, self._wall())
+            self._start(mark, f"preempted {pod.uid}")
+
+    def _why_not_evict(self, pod: PodRef) -> str:
+        return "" if self._engine.may_evict(pod.uid) else "no workload waits for its room any more"
+
+    def _eviction_ended(self, pod: PodRef, outcome: Ended, message: str) -> None:
+        self._engine.eviction_finished(pod.uid, outcome, message, self._clock())
+        self._changed()
+
+
+def _regarding(pod: PodRef) -> ObjectReference:
+    return ObjectReference("v1", "Pod", pod.namespace, pod.name, pod.uid)

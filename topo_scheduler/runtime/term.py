@@ -1,0 +1,450 @@
+"""One term of leadership: reflectors feed the engine, the engine decides, workers write.
+
+The engine runs on the event loop between two awaits, so there is one writer and no lock. All tasks of a term run in one
+TaskGroup. When leadership ends, they all end, binds already sent included.
+"""
+
+import asyncio
+import gc
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
+
+from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.groups import GroupApi
+from topo_scheduler.api.objects import OwnerReference, Pod
+from topo_scheduler.kernels.warm import OF_PREEMPTION, warm
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.errors import KubeError
+from topo_scheduler.kube.connection.resources import BUDGETS, NAMESPACES, NODES, OWNER_KINDS, PODS
+from topo_scheduler.kube.connection.waiting import set_or_due
+from topo_scheduler.kube.reading.owner_chains import Missing
+from topo_scheduler.kube.reading.owners import OwnerDirectory
+from topo_scheduler.kube.reading.pod_groups import GroupDirectory
+from topo_scheduler.kube.reading.reflector import Reflector
+from topo_scheduler.kube.reading.sinks import Calls, Deleted
+from topo_scheduler.kube.writing.binder import Binder
+from topo_scheduler.kube.writing.conditions import ConditionWriter
+from topo_scheduler.kube.writing.events import EventRecorder
+from topo_scheduler.kube.writing.evictions import Evictor
+from topo_scheduler.kube.writing.group_conditions import GroupConditionWriter
+from topo_scheduler.kube.writing.pod_status import PodStatusWriter
+from topo_scheduler.kube.writing.volumes import VolumeWriter
+from topo_scheduler.observability.metrics import Metrics
+from topo_scheduler.plugins.isolation import Isolated
+from topo_scheduler.recording.observed_engine import CallListener, new_engine, sinks_of_storage
+from topo_scheduler.recovery.controller.runner import RecoveryRunner
+from topo_scheduler.runtime.bind_plugins import BindPlugins
+from topo_scheduler.runtime.executor import Executor, Writers
+from topo_scheduler.runtime.facts import Facts
+from topo_scheduler.runtime.handover import Handover
+from topo_scheduler.runtime.owner_confirmation import OwnerConfirmation
+from topo_scheduler.scheduling.extensions.registry import Extensions
+from topo_scheduler.scheduling.instructions import EmitEvent, LogWarning, MarkComplete
+from topo_scheduler.scheduling.intake.understand import Lineage
+from topo_scheduler.state.pods.pod_groups import Serving
+
+log = logging.getLogger(__name__)
+
+DRAIN_SECONDS: Final = 25.0
+"""Maximum wait at the end of a term for binds in flight and marks. Below the default grace period of pods, 30 s."""
+STEP_SECONDS: Final = 0.005
+"""Maximum time for which decisions block the event loop."""
+EXPLAIN_SECONDS: Final = 0.002
+"""Maximum time for which explanations block the event loop. One step of them may exceed it."""
+EXPLAIN_AFTER: Final = 0.3
+"""Maximum delay of explanations while binds are under way."""
+OWNER_RETRY_SECONDS: Final = 5.0
+OWNERS_SECONDS: Final = 10.0
+"""Maximum wait for the lists of workloads. A kind that is not served or not allowed must not delay all others."""
+GROUPS_SECONDS: Final = 5.0
+"""Maximum wait for the lists of PodGroups, after those of workloads."""
+LINEAGE_SECONDS: Final = 2.0
+"""Maximum wait at the start of a term for owners that the scheduler must get one by one."""
+LINEAGE_POLL_SECONDS: Final = 0.05
+HALF_LINEAGE_SECONDS: Final = 5.0
+"""The same for owners with both bound and pending pods, because one of their gangs may be half bound."""
+
+
+class Term:
+    """Schedules while this replica leads. Each term builds a new object."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        client: Client,
+        metrics: Metrics,
+        events: EventRecorder,
+        *,
+        handover: Handover | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        extensions: Extensions | None = None,
+        isolated: Isolated | None = None,
+        listeners: Sequence[CallListener] = (),
+    ) -> None:
+        epoch = wall() - clock()
+        connection = configuration.scheduler.client_connection
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._owners = OwnerDirectory(client, on_change=self._owner_changed, needed=self._awaited, clock=clock)
+        self._listeners = listeners
+        self.engine = new_engine(configuration, self._resolve, extensions, epoch, listeners)
+        for api in GroupApi:  # pods are listed before the scheduler knows which PodGroups exist
+            self.engine.groups_served(api, Serving.UNKNOWN, clock(), clock())
+        self._plugins = BindPlugins(
+            self.engine.extensions, isolated or Isolated(configuration.scheduler.plugin_timeout, metrics), metrics
+        )
+        self.engine.may_preempt(False)
+        self._binder = Binder(
+            client,
+            concurrency=connection.max_binds_in_flight,
+            timeout=connection.bind_timeout,
+            clock=clock,
+        )
+        self._workers = connection.max_binds_in_flight
+        self._handover = handover or Handover(configuration.scheduler.scheduler_name)
+        for api in self._handover.served:
+            self.engine.groups_remembered(api, clock())
+        self._conditions = ConditionWriter(client, busy=self.busy, clock=clock, wall=wall)
+        self._group_conditions = GroupConditionWriter(client, busy=self.busy, clock=clock, wall=wall)
+        self._executor = Executor(
+            self.engine,
+            Writers(
+                self._binder,
+                self._plugins,
+                VolumeWriter(client),
+                Evictor(client),
+                PodStatusWriter(client),
+                events,
+                self._conditions,
+                self._group_conditions,
+            ),
+            metrics,
+            name=configuration.scheduler.scheduler_name,
+            clock=clock,
+            wall=wall,
+            start=self._start,
+            changed=self._wake.set,
+            confirm=OwnerConfirmation(self.engine, self._owners, client, clock).of_pending,
+        )
+        self.recovery = RecoveryRunner(
+            client,
+            self.engine,
+            configuration.topology.spec.recovery,
+            gpu_resources=configuration.scheduler.gpu_resources,
+            events=events,
+            metrics=metrics,
+            owners=self._owners,
+            clock=clock,
+            epoch=epoch,
+            start=self._start,
+            changed=self._wake.set,
+        )
+        facts = self._facts = Facts(
+            self.engine, clock, self._facts_came, self._forget, self._handover.pod_groups_listed
+        )
+        self._groups = GroupDirectory(client, facts, clock=clock)
+        self._nodes = Reflector(client, NODES, Calls(facts.nodes_applied, facts.nodes_deleted), clock=clock)
+        self._pods = Reflector(client, PODS, Calls(self._pods_applied, self._pods_deleted), clock=clock)
+        self._namespaces = Reflector(
+            client, NAMESPACES, Calls(facts.namespaces_applied, facts.namespaces_deleted), clock=clock
+        )
+        self._reflectors: dict[str, Reflector[Any]] = {
+            "nodes": self._nodes,
+            "pods": self._pods,
+            "namespaces": self._namespaces,
+            "poddisruptionbudgets": Reflector(
+                client, BUDGETS, Calls(facts.budgets_applied, facts.budgets_deleted, facts.budgets_synced), clock=clock
+            ),
+            **{kind.plural: Reflector(client, kind, self._owners.sink(kind), clock=clock) for kind in OWNER_KINDS},
+        }
+        self._storage = {
+            sink.resource.plural: Reflector(client, sink.resource, sink, clock=clock)
+            for sink in sinks_of_storage(self.engine, self._wake.set)
+        }
+        self._reflectors |= self._storage
+        self._fetching: set[tuple[str, OwnerReference]] = set()
+        self._filled = asyncio.Event()
+        self._draining = False
+        self._group: asyncio.TaskGroup | None = None
+        self._passing: set[asyncio.Task[None]] = set()
+
+    # ------------------------------------------------------------ the life of a term
+
+    async def run(self, leading: asyncio.Event) -> None:
+        """Schedule until cancelled, then wait for binds in flight. ``leading`` is set while the engine decides."""
+        async with asyncio.TaskGroup() as background:
+            self._group = background
+            tasks = [background.create_task(work, name=name) for name, work in self._background()]
+            try:
+                await self._fill()
+                leading.set()
+                await self._decide()
+            finally:
+                leading.clear()
+                await self._drain()
+                for task in tasks:
+                    task.cancel()
+                for task in self._passing:
+                    task.cancel()
+                for listener in self._listeners:
+                    listener.ends()
+
+    def _background(self) -> list[tuple[str, Any]]:
+        return [
+            *((f"reflect {name}", reflector.run()) for name, reflector in self._reflectors.items()),
+            *((f"bind {number}", self._executor.bind()) for number in range(self._workers)),
+            ("recovery", self._heal()),
+            ("owners", self._owners.run()),
+            ("conditions", self._conditions.run()),
+            ("groups", self._groups.run()),
+            ("group conditions", self._group_conditions.run()),
+            ("post-bind", self._plugins.run()),
+        ]
+
+    async def _heal(self) -> None:
+        """Run recovery, once the caches are filled."""
+        await self._filled.wait()
+        await self.recovery.run()
+
+    async def _fill(self) -> None:
+        """Wait until every cache is filled and writes of an earlier leader can no longer take effect."""
+        await self._nodes.synced.wait()
+        await self._pods.synced.wait()
+        await self._namespaces.synced.wait()
+        await self._await_owners()
+        await self._await_storage()
+        await self._handover.settle(self._pods.relist)
+        await self._await_lineages()
+        await self.recovery.prepare()
+        self._filled.set()
+        # These objects stay in memory. Garbage collections that walk them would delay decisions, by half a second at
+        # 100,000 nodes.
+        gc.collect()
+        gc.freeze()
+        world = self.engine.world
+        unlabelled = world.fabric.unlabelled()
+        log.info(
+            "caches filled, scheduling",
+            extra={"nodes": len(world.nodes), "pods": len(self._pods), "leaves": len(world.layout.paths)},
+        )
+        if unlabelled:
+            log.warning(
+                "%d of %d nodes do not tell their place in the fabric: they share domains called unlabelled",
+                len(unlabelled),
+                len(world.nodes),
+                extra={"examples": unlabelled[:5]},
+            )
+
+    async def _await_owners(self) -> None:
+        """Wait a moment for the lists of workloads. After that, the scheduler gets each missing owner by itself."""
+        try:
+            async with asyncio.timeout(OWNERS_SECONDS):
+                for kind in OWNER_KINDS:
+                    await self._reflectors[kind.plural].synced.wait()
+        except TimeoutError:
+            log.warning("scheduling without lists of %s: each owner is asked for instead", self._unsynced())
+        try:
+            async with asyncio.timeout(GROUPS_SECONDS):
+                await self._groups.settled()
+        except TimeoutError:
+            log.warning("scheduling without lists of PodGroups: pods that name one wait for it")
+
+    def _understand_again(self) -> None:
+        """Read again the pods that were listed before their owners.
+
+        The directory of owners reports changes only, not owners that it sees for the first time.
+        """
+        controllers = (pod.metadata.controller for pod in self.engine.arrivals.unresolved())
+        for uid in {controller.uid: None for controller in controllers if controller is not None}:
+            self._owner_changed(uid)
+
+    async def _await_lineages(self) -> None:
+        """Resolve the owners of every listed pod before the first decision, if the API server answers in time.
+
+        An earlier decision might take the places that a half-bound gang still needs.
+        """
+        arrivals, began = self.engine.arrivals, self._clock()
+        self._understand_again()
+        while True:
+            await self._reread(began + LINEAGE_SECONDS)
+            unresolved = arrivals.unresolved()
+            half = [pod for pod in unresolved if arrivals.has_bound_siblings(pod)]
+            if not unresolved or self._clock() - began >= (HALF_LINEAGE_SECONDS if half else LINEAGE_SECONDS):
+                break
+            self._fetch_owners([*half, *unresolved])
+            await asyncio.sleep(LINEAGE_POLL_SECONDS)
+        if unresolved:
+            log.warning(
+                "scheduling before the owners of %d pods are known, %d of them with bound siblings",
+                len(unresolved),
+                len(half),
+                extra={"examples": [pod.key for pod in (half or unresolved)[:5]]},
+            )
+
+    async def _reread(self, until: float) -> None:
+        """Reread pods whose owners changed, in slices. The deadline ends this if a tenant keeps editing."""
+        while self.engine.arrivals.rereading and self._clock() < until:
+            self.engine.reread(self._clock(), time.perf_counter)
+            await asyncio.sleep(0)
+
+    async def _await_storage(self) -> None:
+        """Wait for claims and volumes.
+
+        If they can't be listed, the scheduler starts anyway: pods without claims need no list.
+        """
+        try:
+            async with asyncio.timeout(OWNERS_SECONDS):
+                for reflector in self._storage.values():
+                    await reflector.tried.wait()
+        except TimeoutError:
+            pass
+        if unlisted := ", ".join(self.engine.world.around.storage.unlisted):
+            log.warning("pods with volume claims wait until these can be listed: %s", unlisted)
+
+    async def _decide(self) -> None:
+        """Run a step of the engine whenever there is work."""
+        while True:
+            self._wake.clear()
+            now = self._clock()
+            for instruction in self.engine.step(now, time.perf_counter, STEP_SECONDS):
+                self._executor.carry_out(instruction)
+            self._fetch_owners(self.engine.arrivals.take_unresolved())
+            if self.engine.world.groups.take_wondered():
+                self._groups.ask_again()
+            if self.engine.preempting.wanted:
+                self.engine.preempting.wanted = False
+                self._start(self._warm_preemption(), "kernels of preemption")
+            if self.engine.pending_work:
+                await asyncio.sleep(0)
+                continue
+            why = self.engine.why
+            if why.due(now) and (not self.busy() or why.waited(now) > EXPLAIN_AFTER):
+                for instruction in self.engine.explain(now, time.perf_counter, EXPLAIN_SECONDS):
+                    self._executor.carry_out(instruction)
+                await asyncio.sleep(0)
+                continue
+            times = (self.engine.next_due(), now + EXPLAIN_AFTER if why.due(now) else why.next_due())
+            due = min((at for at in times if at is not None), default=None)
+            await set_or_due(self._wake, due, self._clock)
+
+    async def _warm_preemption(self) -> None:
+        warmth = await asyncio.to_thread(warm, OF_PREEMPTION)
+        log.info("kernels of preemption ready", extra={"seconds": round(warmth.seconds, 2), "cached": warmth.cached})
+        self.engine.may_preempt()
+        self._wake.set()
+
+    async def _drain(self) -> None:
+        """Drop binds that have not started, wait for those that have, and mark the gangs that ran complete.
+
+        Writes of lower priority than binds go out meanwhile. The next leader would roll back an unmarked gang that has
+        lost a member.
+        """
+        self._draining = True
+        self._executor.drop_binds()
+        try:
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await self._binder.drain()
+                # Publish the results of the last binds. Other instructions of this step are dropped.
+                for instruction in self.engine.step(self._clock(), time.perf_counter, 0.0):
+                    if isinstance(instruction, EmitEvent | LogWarning | MarkComplete):
+                        self._executor.carry_out(instruction)
+                await self._executor.finish_marks()
+        except TimeoutError:
+            log.error("writes were still in flight when this term ended", extra={"binds": self._binder.in_flight})
+
+    # ------------------------------------------------------------ facts in, in addition to those of `Facts`
+
+    def configure(self, configuration: Configuration) -> None:
+        """Apply a changed TopologySchedulerConfig."""
+        self.engine.configure(configuration)
+        self.recovery.configure(configuration.topology.spec.recovery)
+        self._wake.set()
+
+    def _pods_applied(self, pods: Sequence[Pod]) -> None:
+        self._handover.pods_listed(pods)
+        self.recovery.pods_applied(pods)
+        self._facts.pods_applied(pods)
+
+    def _pods_deleted(self, references: Sequence[Deleted]) -> None:
+        self.recovery.pods_deleted(reference.uid for reference in references)
+        self._facts.pods_deleted(references)
+
+    def _facts_came(self) -> None:
+        self._wake.set()
+        self.recovery.facts_changed()
+
+    def _forget(self, uid: str) -> None:
+        """Drop pending writes about a pod that is gone or bound."""
+        self._conditions.forget(uid)
+        self._plugins.forget(uid)
+
+    def _owner_changed(self, uid: str) -> None:
+        self.engine.owner_changed(uid, self._clock())
+        self.recovery.owner_changed(uid)
+        self._wake.set()
+
+    def _awaited(self, uid: str) -> bool:
+        return self.engine.arrivals.below(uid) or self.recovery.needs_owner(uid)
+
+    def _resolve(self, pod: Pod) -> Lineage | None:
+        if pod.metadata.controller is None:
+            return Lineage()
+        chain = self._owners.resolve(pod.metadata)
+        if isinstance(chain, Missing):
+            return None
+        return Lineage(chain.owners, chain.complaint, chain.gone, chain.doubt)
+
+    def _fetch_owners(self, pods: Sequence[Pod]) -> None:
+        """Get the owners of pods that need them to be scheduled, in one task per controller."""
+        for pod in pods:
+            controller = pod.metadata.controller
+            if controller is not None and (pod.metadata.namespace, controller) not in self._fetching:
+                self._fetching.add((pod.metadata.namespace, controller))
+                self._start(self._fetch_owner(pod, controller), f"owner {controller.uid}")
+
+    async def _fetch_owner(self, pod: Pod, controller: OwnerReference) -> None:
+        # Stop when this pod is gone. If other pods need the answer, the scheduler starts another task for them.
+        while self.engine.arrivals.pending(pod.metadata.uid) is not None:
+            try:
+                await self._owners.complete(pod.metadata)
+                break
+            except KubeError as error:
+                log.warning("owners of pod %s are not known yet: %s", pod.key, error)
+                await asyncio.sleep(OWNER_RETRY_SECONDS)
+        self._fetching.discard((pod.metadata.namespace, controller))
+        self._owner_changed(controller.uid)
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        """Start a task of this term that ends by itself."""
+        assert self._group is not None
+        try:
+            task = self._group.create_task(work, name=name)
+        except RuntimeError:  # the term ends because a task failed: other tasks end in order, and none starts
+            work.close()
+            return
+        self._passing.add(task)
+        task.add_done_callback(self._passing.discard)
+
+    # ------------------------------------------------------------ observation
+
+    def busy(self) -> bool:
+        """Return whether binds are under way, for which all other writes wait."""
+        return not self._draining and self._executor.busy
+
+    def not_synced(self) -> str:
+        """Return the names of caches that are not filled yet, or an empty string."""
+        needed = ("nodes", "pods", "namespaces")
+        return ", ".join(name for name in needed if not self._reflectors[name].synced.is_set())
+
+    def _unsynced(self) -> str:
+        others = ((name, reflector) for name, reflector in self._reflectors.items() if name not in self._storage)
+        return ", ".join(name for name, reflector in others if not reflector.synced.is_set())
+
+    def staleness(self) -> dict[str, float]:
+        """Return for each watch the seconds since its last sign of life."""
+        now = self._clock()
+        own = {name: reflector.staleness(now) for name, reflector in self._reflectors.items()}
+        return own | self._groups.staleness(now)

@@ -1,0 +1,268 @@
+"""Classes of pods that the API server refuses to bind: held back with growing backoff, and then tried with one pod.
+
+A webhook may reject every pod of a kind, for hours. Ten thousand such pods must not cost ten thousand requests again
+and again. Nor may a gang stay half bound because its second half is refused.
+
+So the first refusal holds back all pods of that namespace and class. When their backoff ends, the scheduler decides on
+one workload. It first sends one bind for each such class as a dry run (`dryRun=All`): admission sees it, and the API
+server stores nothing. If the dry run succeeds, the scheduler binds the pods of this workload. The first pod that is
+really bound releases all others of its kind. If the dry run is refused, nothing was written, and the backoff doubles.
+
+A dry run may give no result: no answer, or a webhook that does not take part in dry runs. Then the scheduler does not
+wait for one: the binds themselves show it.
+"""
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from topo_scheduler.api.text import clipped
+from topo_scheduler.scheduling.instructions import Bind, DryRunBind, Instruction
+from topo_scheduler.scheduling.pauses import doubled
+from topo_scheduler.state.decision import Seat
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.workloads import Member
+
+FIRST_HELD: Final = 1.0
+LONGEST_HELD: Final = 300.0
+"""Seconds for which a class is held back, doubled with each refusal: the first backoff, and the longest."""
+REMEMBERED: Final = 600.0
+"""Seconds after its backoff for which a class is remembered that no workload asked for."""
+MOST_CHARACTERS: Final = 1_024
+"""Characters of the API server's message that are kept for each kind: a webhook may write a megabyte."""
+FEW: Final = 64
+"""Number of kinds up to which the scheduler does not search for those without pods."""
+TURN: Final = 1.0
+"""Seconds by which the pod that is tried precedes all others of its class."""
+STOPPED: Final = "pods like it were refused meanwhile"
+"""Why a decided bind is not written."""
+
+Kind = tuple[str, PodClass]
+"""Namespace and class: pods with the same of both are refused together."""
+
+
+def kind_of(member: Member) -> Kind:
+    """Return the kind of a pod, with which it is refused."""
+    return member.namespace, member.cls
+
+
+@dataclass(slots=True)
+class Held:
+    """A kind of pods that was refused.
+
+    Attributes:
+        kind: namespace and class of the pods.
+        count: number of refusals; those of one attempt count once.
+        until: when it may be tried again, in seconds.
+        why: the API server's message.
+        refused: id of the workload that was refused last. Another one goes first next time, because a webhook may
+            distinguish pods of one kind.
+        trial: uids of the pods that are being tried now.
+        first: id of the workload that goes first next time.
+        waiting: ids of the workloads that are set aside.
+    """
+
+    kind: Kind
+    count: int
+    until: float
+    why: str
+    refused: str
+    trial: set[str] = field(default_factory=set)
+    first: str = ""
+    waiting: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Rehearsal:
+    """Pods of one decision, of which some are tried. ``waiting`` holds the uids whose dry run is not answered yet."""
+
+    seats: dict[str, Seat]
+    binds: dict[str, Bind]
+    waiting: dict[str, None]
+    refused: str = ""
+
+
+class HeldBack:
+    """Kinds of pods that were refused, and decisions of which a pod is being tried."""
+
+    def __init__(self) -> None:
+        self._held: dict[Kind, Held] = {}
+        """Kinds that are held back, in order of their last refusal."""
+        self._few = FEW
+        """Number of kinds above which the scheduler drops those without pods."""
+        self._trial: dict[str, Held] = {}
+        self._rehearsals: dict[str, _Rehearsal] = {}
+        self._ended: list[_Rehearsal] = []
+        self._freed: dict[str, None] = {}
+
+    def __len__(self) -> int:
+        """Return how many kinds of pods are held back."""
+        return len(self._held)
+
+    # ------------------------------------------------------------ before a decision
+
+    def must_wait(self, workload: str, members: Iterable[Member], now: float) -> tuple[float, str] | None:
+        """Return until when a workload is held back and the API server's message; None if it may be decided on.
+
+        Args:
+            workload: its id.
+            members: those to place.
+            now: seconds.
+        """
+        waits: tuple[float, str] | None = None
+        for kind in {kind_of(member) for member in members}:
+            held = self._held.get(kind)
+            if held is None or (until := self._until(kind, held, workload, now)) <= now:
+                continue
+            held.waiting[workload] = None
+            if waits is None or until > waits[0]:
+                waits = until, held.why
+        return waits
+
+    def _until(self, kind: Kind, held: Held, workload: str, now: float) -> float:
+        if held.trial:
+            return now + TURN
+        if now > held.until + REMEMBERED:
+            self._free(kind)
+            return now
+        if not held.first and workload != held.refused:
+            held.first = workload
+        # All others follow a little later: by then the result of the first one is known.
+        return held.until if held.first in (workload, "") else held.until + TURN
+
+    # ------------------------------------------------------------ from a decision to its binds
+
+    def rehearse(
+        self, members: Mapping[str, Member], seats: Sequence[Seat], binds: Sequence[Bind], *, every: bool = False
+    ) -> list[Instruction] | None:
+        """Return the dry runs to send before the binds of a decision; None if the binds may be written at once.
+
+        The scheduler tries one pod of each kind that is held back, or ``every`` pod.
+        """
+        tried: dict[Kind | str, str] = {bind.pod.uid: bind.pod.uid for bind in binds} if every else {}
+        for bind in binds:
+            uid = bind.pod.uid
+            kind = kind_of(members[uid])
+            if (held := self._held.get(kind)) is not None:
+                if not every:
+                    tried.setdefault(kind, uid)
+                held.trial.add(uid)
+                self._trial[uid] = held
+        if not tried:
+            return None
+        by_uid = {bind.pod.uid: bind for bind in binds}
+        rehearsal = _Rehearsal({seat.uid: seat for seat in seats}, by_uid, dict.fromkeys(tried.values()))
+        for uid in by_uid:
+            self._rehearsals[uid] = rehearsal
+        return [DryRunBind(by_uid[uid]) for uid in tried.values()]
+
+    def answered(self, uid: str, refused: str) -> None:
+        """Record how a dry run ended: ``refused`` is the reason of a refusal, or empty."""
+        rehearsal = self._rehearsals.get(uid)
+        if rehearsal is None or uid not in rehearsal.waiting:
+            return
+        del rehearsal.waiting[uid]
+        rehearsal.refused = rehearsal.refused or refused
+        if not rehearsal.waiting:
+            self._ended.append(rehearsal)
+
+    def take_ended(self) -> tuple[list[tuple[list[Seat], list[Bind]]], list[str]]:
+        """Return the decisions whose dry runs succeeded, and the uids of pods whose decisions were refused."""
+        good: list[tuple[list[Seat], list[Bind]]] = []
+        undone: list[str] = []
+        for rehearsal in self._ended:
+            for uid in rehearsal.binds:
+                del self._rehearsals[uid]
+            if rehearsal.refused:
+                undone += rehearsal.binds
+            elif rehearsal.binds:
+                good.append((list(rehearsal.seats.values()), list(rehearsal.binds.values())))
+        self._ended.clear()
+        return good, undone
+
+    def stops(self, member: Member, *, gets_on: bool) -> str:
+        """Return why a decided pod must not be bound after all, or an empty string.
+
+        ``gets_on``: other members of its gang are bound, so the scheduler had better complete the gang.
+        """
+        held = self._held.get(kind_of(member))
+        if held is None or gets_on or member.uid in held.trial:
+            return ""
+        return STOPPED
+
+    # ------------------------------------------------------------ what came of it
+
+    def refused(self, kind: Kind, workload: str, why: str, now: float) -> None:
+        """Record that the API server refused a bind or a dry run of a workload."""
+        known = self._held.get(kind)
+        # Binds that were in flight together are refused together, and count as one refusal.
+        count = 1 if known is None else known.count + (now >= known.until)
+        if known is not None:
+            self._end_trial(known)
+            del self._held[kind]
+        # Workloads that are held back come again by themselves, and are then held back again.
+        until = now + doubled(FIRST_HELD, count, LONGEST_HELD)
+        self._held[kind] = Held(kind, count, until, clipped(why, MOST_CHARACTERS), workload)
+
+    @property
+    def many(self) -> bool:
+        """Whether so many kinds were added that `keep` should be called."""
+        return len(self._held) > self._few
+
+    def keep(self, kinds: Container[Kind]) -> None:
+        """Forget all kinds without pods. It is called rarely enough that the caller can go through all pods for it."""
+        for kind in [kind for kind in self._held if kind not in kinds]:
+            self._free(kind)
+        self._few = max(FEW, 2 * len(self._held))
+
+    def forget_old(self, now: float) -> None:
+        """Forget the kinds of which no pod was tried for long; the ones refused last come last."""
+        while self._held:
+            held = next(iter(self._held.values()))
+            if held.trial or now <= held.until + REMEMBERED:
+                return
+            self._free(held.kind)
+
+    def bound(self, uid: str) -> None:
+        """Record that a pod is bound: if it was on trial, pods of its kind are no longer held back."""
+        held = self._trial.get(uid)
+        if held is not None:
+            self._free(held.kind)
+
+    def release(self, uid: str) -> None:
+        """Forget a pod whose bind has ended, or which was deleted."""
+        held = self._trial.pop(uid, None)
+        if held is not None:
+            held.trial.discard(uid)
+        rehearsal = self._rehearsals.pop(uid, None)
+        if rehearsal is None:
+            return
+        del rehearsal.seats[uid], rehearsal.binds[uid]
+        if uid in rehearsal.waiting:
+            del rehearsal.waiting[uid]
+            if not rehearsal.waiting:
+                self._ended.append(rehearsal)
+
+    def is_tried(self, uid: str) -> bool:
+        """Return whether a decided pod waits for the result of a dry run, its own or that of another pod."""
+        return uid in self._rehearsals
+
+    def pardon(self) -> None:
+        """Release all kinds: the cause of the refusals may have been fixed."""
+        for kind in list(self._held):
+            self._free(kind)
+
+    def take_freed(self) -> list[str]:
+        """Return the workloads that were released since the last call."""
+        freed, self._freed = self._freed, {}
+        return list(freed)
+
+    def _free(self, kind: Kind) -> None:
+        held = self._held.pop(kind)
+        self._end_trial(held)
+        self._freed |= held.waiting
+
+    def _end_trial(self, held: Held) -> None:
+        for uid in held.trial:
+            self._trial.pop(uid, None)
+        held.trial.clear()

@@ -1,0 +1,269 @@
+"""Gangs whose members have constraints on each other, or whose classes differ and have constraints on other pods.
+
+The planner seats the members of such a gang one by one. Each check counts the members before as if they ran, so the
+placement is valid in the order in which it was found. A member that can't be placed yet, such as a worker with affinity
+to the launcher, is tried again after the others. Members go where the gang is already: the same leaf, then the nearest
+leaf, the same node, then the node that they prefer.
+
+For the search see `tied_search`. The size rule is the result of the same search in an empty cluster.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.annotations import Enforcement
+from topo_scheduler.kernels.fit import fit_rows
+from topo_scheduler.scheduling.placing.checks.validation import holds_in_turn
+from topo_scheduler.scheduling.placing.constrained.leaf_search import ConstrainedSearch, Found, ceilings_of, look
+from topo_scheduler.scheduling.placing.constrained.sequential_assignment import SearchState, Step, spread_over_nodes
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.heterogeneous.bandwidth_size_rule import links_key, placement_with_links
+from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import common_score, labelled_first, variants
+from topo_scheduler.scheduling.placing.heterogeneous.packer import Found as Placed
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
+from topo_scheduler.scheduling.placing.model.size_rule import in_words, make_rule
+from topo_scheduler.scheduling.placing.scoring.tie_breaking import best_of_equals
+from topo_scheduler.scheduling.rules.interpod_filters import FilterContext, selects_namespace
+from topo_scheduler.state.decision import SizeRule
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.operation_budget import charge
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.topology.fabric import Layout
+
+MOST_LOOKED_AT: Final = 64
+"""The most domains for which constraints between members are evaluated in `most_held`."""
+
+
+def is_tied(groups: Sequence[tuple[PodClass, int]]) -> bool:
+    """Return whether the planner has to seat the members of a gang one by one."""
+    if len(groups) > 1:
+        return any(cls.constraints is not None for cls, _ in groups)
+    cls, members = groups[0]
+    constraints = cls.constraints
+    return constraints is not None and members > 1 and constraints.mutual
+
+
+def plan_tied(
+    context: PlanningContext, query: PlacementQuery, layout: Layout, now: float
+) -> Placement | PlacementFailure:
+    """Place the members of a tied gang."""
+    running_leaves = layout.leaves_of(query.running)
+    if running_leaves:
+        rule: SizeRule | None = make_rule(layout, 0, max(1, len(layout.paths)), 1)
+    else:
+        rule = rule_of(context, query, layout)
+    if rule is None:
+        return PlacementFailure(
+            f"the gang's {query.total} pods{_split(query)} have {_tie(query)}: no domain could hold them together even"
+            " if it were empty"
+        )
+    for labelled in (False,) if running_leaves else labelled_first(layout):
+        search = ConstrainedSearch(
+            context, list(_now(context, query, layout, labelled=labelled)), query, layout, running_leaves
+        )
+        result = look(search, rule=rule)
+        if result is None and query.enforcement is Enforcement.PREFERRED:
+            result = look(search)
+        if result is not None:
+            return _placed(context, query, layout, rule, search, result, now)
+    needs = f"1 {in_words(rule.domain, layout)}" if rule.leaves == 1 else f"{rule.leaves} leaves in 1 {rule.domain}"
+    scope = f"near the {len(query.running)} members that run" if running_leaves else f"in {needs}"
+    return PlacementFailure(f"no room {scope} for {query.members} pods{_split(query)} that have {_tie(query)}", rule)
+
+
+def _placed(
+    context: PlanningContext,
+    query: PlacementQuery,
+    layout: Layout,
+    rule: SizeRule,
+    search: ConstrainedSearch,
+    result: Found,
+    now: float,
+) -> Placement:
+    if search.home:
+        used = sorted(search.home | layout.leaves_of(row for _, row, _ in result.steps))
+        score, compared = common_score(context, query, layout, used, rule), 1
+    else:
+        result, score, compared = best_of_equals(context, query, layout, search.among(result.depth, rule), result, now)
+        used = sorted(layout.leaves_of(row for _, row, _ in result.steps))
+    rows, seated = _in_order(context.around, query, layout, result.steps)
+    return Placement(rows, used, rule, score, compared, seated)
+
+
+def _split(query: PlacementQuery) -> str:
+    return f" in segments that must each share one {query.segments.level}" if query.in_segments else ""
+
+
+def _tie(query: PlacementQuery) -> str:
+    """Return a text that names the constraints between members."""
+    constraints = [cls.constraints for cls, _ in query.groups if cls.constraints is not None]
+    named: dict[str, list[tuple[object, ...]]] = {
+        "host ports": [entry.ports for entry in constraints],
+        "required pod affinity": [entry.affinity for entry in constraints],
+        "required pod anti-affinity": [entry.anti_affinity for entry in constraints],
+        "topologySpreadConstraints": [entry.spread for entry in constraints],
+        "volume claims": [entry.claims for entry in constraints],
+        "disks of their own": [entry.disks for entry in constraints],
+    }
+    return (
+        " and ".join(name for name, constraint_values in named.items() if any(constraint_values))
+        or "features they need of a node"
+    )
+
+
+# ---------------------------------------------------------------- the cluster that a search sees
+
+
+def _now(context: PlanningContext, query: PlacementQuery, layout: Layout, *, labelled: bool) -> Iterator[SearchState]:
+    """Yield the current cluster, once per GPU model that the gang may use; ``labelled``: fully labelled leaves only."""
+    nodes = context.nodes
+    all_rows = np.arange(nodes.rows, dtype=np.int64)
+    for views in variants(context, query):
+        fits = []
+        for view in views:
+            fit = np.zeros(nodes.rows, np.int64)
+            usable = view.reachable
+            if (capped_rows := context.around.closed_by_caps(view.cls, all_rows)) is not None:
+                usable = usable & ~capped_rows
+            fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, usable, all_rows, fit)
+            fits.append(_labelled(layout, query.within_links(fit)) if labelled else query.within_links(fit))
+        state = SearchState(
+            context.around.remembering(), nodes.requested, [cls for cls, _ in query.groups], views, fits, query.members
+        )
+        yield spread_over_nodes(state)
+
+
+def _labelled(layout: Layout, fit: Int64) -> Int64:
+    leaves = layout.leaf_of_row
+    return np.where((leaves >= 0) & (layout.aligned[leaves] > 0), fit, 0)
+
+
+def _empty(context: PlanningContext, query: PlacementQuery, layout: Layout, *, labelled: bool) -> Iterator[SearchState]:
+    """Yield the cluster without pods except DaemonSets, once per GPU model that the whole gang may use."""
+    filter_context = replace(context.around, residents=context.nobody).remembering()
+    for views in variants(context, query):
+        classes = [_among_themselves(filter_context, cls, query) for cls, _ in query.groups]
+        fits = [query.within_links(view.empty_fit) for view in views]
+        if labelled:
+            fits = [_labelled(layout, fit) for fit in fits]
+        yield spread_over_nodes(SearchState(filter_context, context.nodes.daemons, classes, views, fits, query.members))
+
+
+def _among_themselves(filter_context: FilterContext, cls: PodClass, query: PlacementQuery) -> PodClass:
+    """Return the class without the constraints that only pods or volumes outside the gang can meet.
+
+    A pod counts for a term of affinity only if it meets all terms.
+    """
+    constraints = cls.constraints
+    if constraints is None:
+        return replace(cls, repelled=frozenset())
+    members = {profile for profiles in query.profiles for profile in profiles if profile is not None}
+    charge(len(members) * len(constraints.affinity))
+    met_by_gang = all(
+        selects_namespace(filter_context, term, constraints.namespace) for term in constraints.affinity
+    ) and any(all(term.selector.matches(profile.labels) for term in constraints.affinity) for profile in members)
+    affinity = constraints.affinity if met_by_gang else ()
+    return replace(cls, repelled=frozenset(), constraints=replace(constraints, affinity=affinity, claims=()))
+
+
+def rule_of(context: PlanningContext, query: PlacementQuery, layout: Layout) -> SizeRule | None:
+    """Return the size rule of a tied gang, None if not even an empty cluster could hold it."""
+    reach = tuple(context.views.get(cls).reach_changes for cls, _ in query.groups)
+    namespace_matches = tuple(_selects_own_namespace(context.around, cls) for cls, _ in query.groups)
+    settings = (namespace_matches, query.mixed_models, context.limits_for(query), query.within, query.bounds, reach)
+    key = (
+        tuple(query.groups),
+        query.profiles,
+        *settings,
+        layout.depth,
+        query.segments.parts,
+        links_key(context, query, layout),
+    )
+    return context.remembered(key, layout, lambda: (_rule_of(context, query, layout), 0))[0]
+
+
+def _selects_own_namespace(filter_context: FilterContext, cls: PodClass) -> tuple[bool, ...]:
+    """Return whether each term with a namespace selector selects the namespace of the class; labels may change."""
+    if cls.constraints is None:
+        return ()
+    terms = (*cls.constraints.affinity, *cls.constraints.anti_affinity)
+    return tuple(
+        selects_namespace(filter_context, term, cls.constraints.namespace)
+        for term in terms
+        if not term.namespace_selector.nothing
+    )
+
+
+def _rule_of(context: PlanningContext, query: PlacementQuery, layout: Layout) -> SizeRule | None:
+    def find(query: PlacementQuery, depth: int | None) -> Placed | None:
+        for labelled in labelled_first(layout):
+            search = ConstrainedSearch(
+                context, list(_empty(context, query, layout, labelled=labelled)), query, layout, set()
+            )
+            if (result := look(search, only_depth=depth)) is not None:
+                return result.depth, result.leaves, [[row for _, row, _ in result.steps]]
+        return None
+
+    fit = np.max([np.sum([view.empty_fit for view in views], axis=0) for views in variants(context, query)], axis=0)
+    placed = placement_with_links(context, query, layout, find, fit)
+    if placed is None:
+        return None
+    depth, leaves, rows = placed
+    return make_rule(layout, depth, leaves, len({row for group in rows for row in group}))
+
+
+def _in_order(
+    filter_context: FilterContext, query: PlacementQuery, layout: Layout, steps: Sequence[Step]
+) -> tuple[list[list[int]], list[tuple[int, int]]]:
+    """Return the rows of each group in order of the fabric, so that ranks follow it, and the members in turn.
+
+    Members of one class may differ by labels, or be in segments. Then they keep the rows that the search gave them.
+    """
+    found_rows: list[list[int]] = [[-1] * count for _, count in query.groups]
+    turns: list[tuple[int, int]] = []
+    for group, row, position in steps:
+        turns.append((group, position))
+        found_rows[group][position] = row
+    if query.segments.parts:
+        return found_rows, turns
+    places = [sorted(range(len(rows)), key=lambda index: (layout.position[rows[index]], index)) for rows in found_rows]
+    rank = [{index: position for position, index in enumerate(order)} for order in places]
+    rows = [[found_rows[group][index] for index in order] for group, order in enumerate(places)]
+    seated = [(group, rank[group][index]) for group, index in turns]
+    if holds_in_turn(filter_context, query, rows, seated):
+        return found_rows, turns
+    return rows, seated
+
+
+def _closed(state: SearchState) -> SearchState:
+    """Remove the rows that other pods close to the members, in whatever order members are seated."""
+    fits = [np.where(open_, fit, 0) for open_, fit in zip(state.open_to_groups, state.fit, strict=True)]
+    return replace(state, fit=fits)
+
+
+def most_held(context: PlanningContext, query: PlacementQuery, layout: Layout, depth: int, leaves: int) -> Int64:
+    """Return an upper bound on the members that each domain at a depth holds in ``leaves`` leaves (int64[domains]).
+
+    Only the search can find whether a domain really holds as many. Constraints between members over a topology key are
+    evaluated only in the 64 domains with the highest bounds.
+    """
+    offsets = layout.domains[depth]
+    bounds = np.zeros(len(offsets) - 1, np.int64)
+    for state in map(_closed, _now(context, query, layout, labelled=False)):
+        by_group = np.zeros((len(query.groups), len(bounds)), np.int64)
+        for group, ((_, count), ceiling) in enumerate(
+            zip(query.groups, ceilings_of(state, query, layout), strict=True)
+        ):
+            for domain, (first, last) in enumerate(pairwise(offsets.tolist())):
+                by_group[group, domain] = min(count, int(np.sort(ceiling[first:last])[-leaves:].sum()))
+        for domain in np.argsort(-by_group.sum(axis=0), kind="stable")[:MOST_LOOKED_AT].tolist():
+            rows = layout.order[layout.offsets[offsets[domain]] : layout.offsets[offsets[domain + 1]]]
+            for group in range(len(query.groups)):
+                ceiling_together = state.ceiling(group, rows, all_here=not query.running)
+                by_group[group, domain] = min(int(by_group[group, domain]), ceiling_together)
+        bounds = np.maximum(bounds, by_group.sum(axis=0))
+    return bounds

@@ -1,0 +1,80 @@
+"""The size rule with bandwidth, for gangs of several classes and gangs whose members have constraints on each other.
+
+It works as for gangs of one class (`link_rule`). If the placement found on the empty cluster would overload a link, the
+planner searches again, within sets of rows in which the links can carry any placement.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+
+from topo_scheduler.scheduling.placing.bandwidth.feasible_sets import TRIES, LinkRoom, room_ever, row_sets
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.heterogeneous.packer import Found
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
+from topo_scheduler.scheduling.rules.filters import Bool
+from topo_scheduler.scheduling.rules.interpod_filters import settled_links
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.topology.fabric import Layout
+
+Find = Callable[[PlacementQuery, int | None], Found | None]
+"""Finds a placement of a query on the empty cluster; where a depth is given, at that depth only."""
+
+
+def links_key(context: PlanningContext, query: PlacementQuery, layout: Layout) -> object:
+    """Return what a size rule depends on in addition to nodes, for use in cache keys."""
+    if query.traffic is None:
+        return None
+    return query.traffic.bandwidth, settled_links(context.around, layout.inner or layout).capacity_changes
+
+
+def placement_with_links(
+    context: PlanningContext, query: PlacementQuery, layout: Layout, find: Find, fit: Int64
+) -> Found | None:
+    """Return the depth, number of leaves and rows of a placement that the links can carry when they are all unused.
+
+    It takes the deepest level possible, then the fewest leaves found there.
+
+    Args:
+        context: nodes, policy and caches that plans share.
+        query: the members to place.
+        layout: the fabric as the gang sees it.
+        find: finds a placement and ignores links.
+        fit: int64[rows], members that each row takes in the empty cluster.
+    """
+    if query.traffic is None:
+        return find(query, None)
+    placed = find(_restricted_to(query, None), None)
+    links = settled_links(context.around, layout.inner or layout)
+    if placed is None or not links.limited:
+        return placed
+    room = room_ever(links, query.traffic)
+    if _carries(room, placed):
+        return placed
+    for depth in range(placed[0], max(min(query.within, layout.depth - 1), query.bounds.depth) - 1, -1):
+        best: Found | None = None
+        for rows in islice(row_sets(room, fit, depth, query.members), TRIES):
+            candidate = find(_restricted_to(query, rows), depth)
+            if candidate is not None and _carries(room, candidate) and (best is None or candidate[1] < best[1]):
+                best = candidate
+        if best is not None:
+            return best
+    return None
+
+
+def _carries(room: LinkRoom, placed: Found) -> bool:
+    """Return whether links without other traffic can serve the nodes of a placement."""
+    rows = np.unique(np.fromiter(_rows(placed[2]), np.int64))
+    below = np.bincount(room.wiring.of_row[rows].ravel(), minlength=len(room.below))
+    return bool((np.minimum(below, len(rows) - below) <= room.below).all())
+
+
+def _rows(groups: Iterable[Iterable[int]]) -> Iterable[int]:
+    return (row for group in groups for row in group)
+
+
+def _restricted_to(query: PlacementQuery, rows: Bool | None) -> PlacementQuery:
+    assert query.traffic is not None
+    return replace(query, traffic=replace(query.traffic, open=rows))

@@ -1,0 +1,73 @@
+"""The facts by which leaves are scored: capacity, use, alignment, history, link load, and scores of plugins."""
+
+import numpy as np
+
+from topo_scheduler.scheduling.extensions.extension import Leaves, Request
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.model.class_views import ClassView
+from topo_scheduler.scheduling.placing.model.leaf_totals import LeafTotals
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
+from topo_scheduler.scheduling.placing.scoring import node_scores
+from topo_scheduler.scheduling.placing.scoring.link_load import link_load
+from topo_scheduler.scheduling.rules.interpod_filters import settled_links
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.topology.fabric import Layout
+from topo_scheduler.state.topology.topology_merge import depth_in, network_leaves
+
+
+def leaf_facts(
+    context: PlanningContext,
+    query: PlacementQuery,
+    view: ClassView,
+    fit: Int64,
+    layout: Layout,
+    totals: LeafTotals,
+    aligned: int,
+    now: float,
+    last: Int64,
+    across: int | None = None,
+) -> Int64:
+    """Return int64[5 + p, leaves]: capacity, use, alignment, history, link load, and p parts of plugins.
+
+    ``fit`` int64[rows]: members each node takes. ``last``: last leaf of each window; nodes after the last of these
+    leaves get no score. ``across``: depth of the domain that placements in several leaves share, None for one leaf.
+    """
+    scores = context.extensions.scores
+    facts = np.empty((3 + len(scores), len(layout.paths)), np.int64)
+    facts[0] = totals.capacity
+    facts[1] = totals.used
+    request = Request(view.cls, query.members, query.gang, query.strategy, aligned, query.preferred)
+    record = _record(context, layout, now)
+    leaves = Leaves(layout.paths, layout.order, layout.offsets, fit, facts[0], facts[1], layout.aligned, record)
+    for index, score in zip((2, 3, *range(5, len(facts))), scores, strict=True):
+        if score.leaves is not None:
+            facts[index] = score.leaves(leaves, request)
+        else:
+            facts[index] = node_scores.by_leaf(context, score, request, fit, layout, int(last.max()))
+    facts[4] = load_of_leaves(context, layout, totals, across) if query.latency else 0
+    return facts
+
+
+def _record(context: PlanningContext, layout: Layout, now: float) -> Int64:
+    if layout.plain is not None and layout.inner is None:
+        # The history of a leaf applies to each part of it.
+        return np.ascontiguousarray(_record(context, layout.plain, now)[network_leaves(layout)])
+    neutral = context.neutral(layout)
+    if not (recorded_paths := context.history.known()):
+        return neutral
+    record = neutral.copy()
+    for path in recorded_paths:
+        leaf = layout.index.get(path)
+        if leaf is not None:
+            record[leaf] = context.history.score(path, now)
+    return record
+
+
+def load_of_leaves(context: PlanningContext, layout: Layout, totals: LeafTotals, across: int | None) -> Int64:
+    """Return the load of the links of each leaf (int64[leaves]); without known capacity, the used share of the leaf."""
+    share: Int64 = 1000 * totals.used // np.maximum(totals.capacity, 1)
+    if layout.inner is not None:
+        return share  # links are those of all levels
+    if across is not None:
+        across = depth_in(layout, layout.network, across)
+    return link_load(settled_links(context.around, layout), layout, share, across)

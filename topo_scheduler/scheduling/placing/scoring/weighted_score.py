@@ -1,0 +1,119 @@
+"""The weighted score of sets of leaves. The formulas are in docs/explanation/scoring.md."""
+
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from topo_scheduler.kernels.windows import score_sets
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.model.class_views import ClassView
+from topo_scheduler.scheduling.placing.model.leaf_totals import LeafTotals
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
+from topo_scheduler.scheduling.placing.scoring.leaf_facts import leaf_facts
+from topo_scheduler.state.decision import ScoreParts, SizeRule
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.topology.fabric import Layout
+
+SCORE: Final = 4
+"""Column of the score in `Weighed.parts`."""
+LOAD: Final = 5
+"""Column of the link load in `Weighed.parts`."""
+
+
+class Sets(msgspec.Struct, frozen=True):
+    """Sets of leaves that hold a gang, each in one domain of a level.
+
+    ``leaves`` int64[>= n, k]: leaves of each set, ascending. ``sizes`` int64[>= n]: number of leaves in each set.
+    ``count``: number of sets. ``depth``: of the level. ``max_leaves``: the most leaves allowed there. ``rule``: size
+    rule of the gang. ``last`` int64[m]: nodes in leaves after all of these need no score.
+    """
+
+    leaves: Int64
+    sizes: Int64
+    count: int
+    depth: int
+    max_leaves: int
+    rule: SizeRule
+    last: Int64
+
+
+class Weighed(msgspec.Struct, frozen=True):
+    """The scores of sets.
+
+    ``best``: the first set with the highest score, then the lowest load; where latency counts, load comes first.
+    ``parts`` int64[n, 6]: four parts, the score, the load. ``added`` int64[n, p]: parts of plugins, by ``names``.
+    ``totals``: of the resource that decides. ``outside`` int64[leaves]: free amount of the domain around each leaf.
+    """
+
+    best: int
+    parts: Int64
+    added: Int64
+    names: tuple[str, ...]
+    totals: LeafTotals
+    outside: Int64
+
+    def ties(self, number: int, *, latency: bool) -> Int64:
+        """Return the indexes of sets with the same score as one of them, and the same load where latency counts."""
+        equal = self.parts[:, SCORE] == self.parts[number, SCORE]
+        if latency:
+            equal &= self.parts[:, LOAD] == self.parts[number, LOAD]
+        indexes: Int64 = equal.nonzero()[0]
+        return indexes
+
+    def score(self, number: int) -> ScoreParts:
+        """Return the score of a set."""
+        availability, alignment, utilization, history, total, _ = self.parts[number].tolist()
+        added = tuple(zip(self.names, self.added[number].tolist(), strict=True))
+        return ScoreParts(availability, alignment, utilization, history, total, added)
+
+
+def weigh(
+    context: PlanningContext,
+    query: PlacementQuery,
+    layout: Layout,
+    view: ClassView,
+    fit: Int64,
+    sets: Sets,
+    requested: int,
+    now: float,
+) -> Weighed:
+    """Score sets of leaves.
+
+    Args:
+        context: nodes, policy and caches that plans share.
+        query: the members to place.
+        layout: the fabric as the gang sees it.
+        view: of its class; with several classes, of the most demanding one.
+        fit: int64[rows], members of that class that each node takes.
+        sets: the sets to score, at least one.
+        requested: request of all members for the scarce resource of that class.
+        now: seconds.
+
+    Raises:
+        PluginError: a plugin failed.
+    """
+    totals = context.totals(view.cls.scarce, layout)
+    capacity, used = totals.domains(layout, sets.depth)
+    aligned = alignment_of(sets.rule, sets.depth, sets.max_leaves)
+    across = sets.depth if sets.max_leaves > 1 else None
+    facts = leaf_facts(context, query, view, fit, layout, totals, aligned, now, sets.last, across)
+    parts = np.empty((sets.count, 6), np.int64)
+    strategy = context.extensions.strategy(query.strategy)
+    score_arguments = (facts, capacity, used, context.policy.weights, int(strategy.prefers), int(query.latency), parts)
+    best = int(score_sets(sets.leaves, sets.sizes, sets.count, 1, requested, *score_arguments))
+    added = np.empty((sets.count, len(facts) - 5), np.int64)
+    if context.extensions.added_scores:
+        # Imported here: only clusters with such plugins need it compiled.
+        from topo_scheduler.kernels.added import weigh_added
+
+        weights = np.concatenate((context.policy.weights, context.policy.added))
+        plugin_arguments = (facts[5:], weights, int(query.latency), parts, added)
+        best = int(weigh_added(sets.leaves, sets.sizes, sets.count, *plugin_arguments))
+    names = tuple(score.name for score in context.extensions.added_scores)
+    return Weighed(best, parts, added, names, totals, capacity - used)
+
+
+def alignment_of(rule: SizeRule, depth: int, leaves: int) -> int:
+    """Return the alignment in thousandths: 1000 at the rule's level and number of leaves, less beyond."""
+    return (1000 * rule.leaves // max(leaves, 1)) >> max(0, rule.depth - depth)

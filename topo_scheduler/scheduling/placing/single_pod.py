@@ -1,0 +1,84 @@
+"""Placement of single pods that ask for GPUs: one score of nodes decides, over all nodes of the fabric."""
+
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.annotations import PlacementStrategy
+from topo_scheduler.api.small_pods import FGD
+from topo_scheduler.scheduling.extensions.gradient import kernels
+from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.model.class_views import ClassView
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
+from topo_scheduler.scheduling.placing.scoring.leaf_facts import load_of_leaves
+from topo_scheduler.state.decision import ScoreParts, SizeRule
+from topo_scheduler.state.nodes.node_table import Int64, NodeTable
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.topology.fabric import Layout
+
+_NOTHING: Final[Int64] = np.empty(0, np.int64)
+
+
+def plan_alone(
+    context: PlanningContext, query: PlacementQuery, view: ClassView, layout: Layout, rule: SizeRule
+) -> Placement | None:
+    """Return the best place for a single pod.
+
+    None where no node has room, or where the pod has to be placed as a gang of one.
+
+    Raises:
+        PluginError: a plugin computes the score, and it failed.
+    """
+    score = context.extensions.alone.get(context.policy.alone)
+    if score is None or query.gang or query.running or query.strategy != PlacementStrategy.BALANCED or query.within:
+        return None
+    if not (view.cls.gpus or view.cls.share) and not _only_with_gpus(context.nodes, view):
+        return None
+    node_scores = context.small_pods.scores.get(score, view, context.small_pods.typical.now(context.policy.typical))
+    first_preferred, end_preferred = query.preferred or (0, 0)
+    best_row = kernels().choose_row(
+        layout.order,
+        layout.leaf_of_row,
+        view.fit,
+        view.liking,
+        view.preference,
+        layout.aligned,
+        first_preferred,
+        end_preferred,
+        load_of_leaves(context, layout, context.totals(view.cls.scarce, layout), None) if query.latency else _NOTHING,
+        node_scores.score,
+        node_scores.left,
+        # FGD takes the first of equal rows, as published.
+        _NOTHING if score.name == FGD else _free_gpus(context, layout),
+    )
+    if best_row < 0:
+        return None
+    row_score = int(node_scores.score[best_row])
+    parts = ScoreParts(0, 0, 0, 0, row_score, ((score.name, row_score),), by_node=True)
+    leaf = int(layout.leaf_of_row[best_row])
+    return Placement([[int(best_row)]], [leaf], rule, parts, int(np.count_nonzero(view.fit)))
+
+
+def gpu_share_error(query: PlacementQuery) -> str:
+    """Return why a gang that asks for shares of GPUs can't be placed, or an empty string."""
+    if not query.gang or not any(cls.share for cls, _ in query.groups):
+        return ""
+    if len(query.groups) == 1 and not is_tied(query.groups):
+        return ""
+    return (
+        "its pods ask for shares of GPUs, and a gang of different pods or of pods that look at each other can't have"
+        ' these yet; give them whole GPUs, or place them singly with topology.scheduler/gang: "false"'
+    )
+
+
+def _free_gpus(context: PlanningContext, layout: Layout) -> Int64:
+    """Return the free GPUs of each leaf (int64[leaves]); leaves with fewer come first, to keep empty leaves whole."""
+    gpus = context.totals(GPU, layout)
+    return gpus.capacity - gpus.used
+
+
+def _only_with_gpus(nodes: NodeTable, view: ClassView) -> bool:
+    """Return whether some node with GPUs has room for a class, and no node without GPUs has."""
+    room = view.fit > 0
+    return bool(room.any()) and not bool((nodes.allocatable[room, GPU] == 0).any())

@@ -1,0 +1,211 @@
+"""Which workloads the engine must try: those that changed, and those that an event since then may help."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.barrier import WAKE_OPERATIONS
+from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
+from topo_scheduler.scheduling.binding.scheduler_contention import Contested
+from topo_scheduler.scheduling.instructions import Instruction
+from topo_scheduler.scheduling.intake.arrivals import Arrivals
+from topo_scheduler.scheduling.preemption.machine import Preempting
+from topo_scheduler.scheduling.queueing.failure_cache import Rechecks
+from topo_scheduler.scheduling.queueing.queue import Place, Queue
+from topo_scheduler.scheduling.queueing.queue_keys import lacking, order_of
+from topo_scheduler.scheduling.queueing.unschedulable import MAX_REPORT_DELAY_SECONDS, REPORT_DELAY_SECONDS
+from topo_scheduler.scheduling.rules.filters import eligible
+from topo_scheduler.scheduling.rules.volumes import concerned
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.operation_budget import OperationBudget, limited
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
+
+NEW_CLASSES_PER_STEP: Final = 32
+"""Classes without a view that one step checks: it makes a view of all nodes for each."""
+POSTPONED_PER_CHECK: Final = 32
+"""Postponed workloads that one step checks together, by changed nodes only."""
+POSTPONED_PAUSE_SECONDS: Final = 0.05
+"""Seconds between two such checks: a tenant with thousands of different classes must not keep a core busy."""
+
+
+class Waking:
+    """Moves workloads in the queue in response to events. It tries none."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        world: World,
+        workloads: Workloads,
+        arrivals: Arrivals,
+        attempts: Attempts,
+        preempting: Preempting,
+        contested: Contested,
+        rechecks: Rechecks,
+        half: HalfGangs,
+    ) -> None:
+        self._queue = queue
+        self._world = world
+        self._workloads = workloads
+        self._arrivals = arrivals
+        self._attempts = attempts
+        self._preempting = preempting
+        self._contested = contested
+        self._rechecks = rechecks
+        self._half = half
+        self._guard = attempts.planner.extensions.guard
+        self._late: dict[str, deque[str]] = {}
+        """Postponed workloads by namespace."""
+        self._is_late: set[str] = set()
+        self._late_rows: set[int] = set()
+        """Rows that changed since the first of them was postponed."""
+        self._next_check = 0.0
+
+    def settle(self, now: float) -> None:
+        """Move each workload that changed to its place in the queue."""
+        for id_ in self._arrivals.take_touched():
+            workload = self._workloads.get(id_)
+            self._rechecks.forget(id_)
+            if workload is None:
+                self._queue.remove(id_)
+                self._preempting.forget(id_)
+                self._contested.forget(id_)
+            else:
+                self._requeue(workload, now)
+
+    def _requeue(self, workload: Workload, now: float) -> None:
+        pending = workload.at(Stage.PENDING)
+        if not pending:
+            self._queue.remove(workload.id)
+            self._half.lacks_pods(workload, now)
+        elif self._queue.place(workload.id) is not Place.BACKOFF:
+            if lacking(workload, pending) and not workload.problem:
+                self._half.hindered(workload, now)
+                if workload.lacking_since is None:
+                    workload.lacking_since = now
+                # While the controller creates the pods of a gang, no event reports each number of missing pods.
+                report_at = min(now + REPORT_DELAY_SECONDS, workload.lacking_since + MAX_REPORT_DELAY_SECONDS)
+                self._queue.wait(order_of(workload), report_at)
+            else:
+                workload.lacking_since = None
+                self._queue.activate(order_of(workload))
+
+    def wake(self, now: float) -> None:
+        """Activate the workloads that events since the last step may help."""
+        rows, rules_changed = self._world.take_improved()
+        arrived, repelling = self._world.take_neighbours()
+        claims, stored = self._world.around.storage.take_changes()
+        sharing = self._attempts.sharing
+        fallen, victims_changed = sharing.take_fallen() if sharing is not None else (), self._preempting.stirred(now)
+        freed = self._world.links.take_freed()
+        if self._is_late:
+            self._late_rows.update(rows)
+            self._check_postponed(now)
+        if not (rows or rules_changed or arrived or claims or stored or fallen or victims_changed or freed):
+            return
+        index = np.array(rows, np.int64)
+        if len(index):
+            self._guard.begin()
+        helps_by_class: dict[PodClass, bool] = {}
+        helps_by_id: dict[int, bool] = {}
+        views, classes_left = self._attempts.planner.views, NEW_CLASSES_PER_STEP
+        lowest = self._preempting.lowest
+        for id_ in self._queue.parked():
+            workload = self._workloads.get(id_)
+            if workload is None or workload.set_aside.refused:
+                continue
+            set_aside = workload.set_aside
+            arrived_nearby = arrived and set_aside.depends_on_pods
+            links_freed = freed and workload.gang and any(cls.bandwidth for cls in set_aside.classes)
+            if repelling or arrived_nearby or links_freed or workload.namespace in fallen:
+                self._queue.wake(id_)
+                continue
+            if (claims or stored) and any(concerned(cls, claims, stored) for cls in set_aside.classes):
+                self._queue.wake(id_)
+                continue
+            room, rules = workload.room_helps or not workload.gang, rules_changed and workload.gang
+            for cls in set_aside.classes if rules or (len(index) and room) else ():
+                helps = helps_by_id.get(id(cls))  # classes take long to compare
+                if helps is None:
+                    if cls not in helps_by_class:
+                        classes_left -= cls not in views
+                        if classes_left < 0 and not rules:
+                            self._postpone(workload, rows)
+                            break
+                        helps_by_class[cls] = self._helps(cls, index)
+                    helps = helps_by_id[id(cls)] = helps_by_class[cls]
+                if (helps and room) or rules:
+                    self._queue.wake(id_)
+                    break
+            else:
+                if lowest is not None and lowest < workload.priority:
+                    self._preempting.nudge(workload, now)
+
+    def next_due(self) -> float | None:
+        """Return when the next check of postponed workloads is due."""
+        return self._next_check if self._is_late else None
+
+    def _postpone(self, workload: Workload, rows: Iterable[int]) -> None:
+        self._late_rows.update(rows)
+        if workload.id not in self._is_late:
+            self._is_late.add(workload.id)
+            self._late.setdefault(workload.namespace, deque()).append(workload.id)
+
+    def _check_postponed(self, now: float) -> None:
+        """Check some of the postponed workloads. Their namespaces take turns."""
+        if now < self._next_check:
+            return
+        self._next_check = now + POSTPONED_PAUSE_SECONDS
+        rows = np.array(sorted(self._late_rows), np.int64)
+        for _ in range(min(POSTPONED_PER_CHECK, len(self._is_late))):
+            namespace = next(iter(self._late))
+            ids = self._late.pop(namespace)
+            id_ = ids.popleft()
+            if ids:
+                self._late[namespace] = ids
+            self._is_late.discard(id_)
+            workload = self._workloads.get(id_)
+            if workload is None or self._queue.place(id_) is not Place.PARKED:
+                continue
+            if any(self._may_help(cls, rows) for cls in workload.set_aside.classes):
+                self._queue.wake(id_)
+        if not self._is_late:
+            self._late_rows.clear()
+
+    def _may_help(self, cls: PodClass, rows: Int64) -> bool:
+        """Return whether any of the rows is eligible and has enough free. This ignores other pods and volumes."""
+        nodes = self._world.nodes
+        has_room = nodes.exists[rows]
+        for column, amount in cls.amounts:
+            has_room &= nodes.allocatable[rows, column] - nodes.requested[rows, column] >= amount
+        rows = rows[has_room]
+        try:
+            return bool(eligible(nodes, cls, rows, self._world.around.extensions.filters).any())
+        except Exception:
+            return True  # the attempt fails the same way, and reports it
+
+    def look_again(self, now: float) -> list[Instruction]:
+        """Activate workloads for which preemption may help now, and those that waited long enough for other schedulers.
+
+        Return the instructions of the preemption.
+        """
+        out, unblocked = self._preempting.due(now)
+        for id_ in [*unblocked, *self._contested.take_impatient(now)]:
+            workload = self._workloads.get(id_)
+            if workload is not None and self._queue.place(id_) is Place.PARKED:
+                self._queue.activate(order_of(workload))
+        return out
+
+    def _helps(self, cls: PodClass, improved: Int64) -> bool:
+        if not len(improved):
+            return False
+        try:
+            with limited(OperationBudget(WAKE_OPERATIONS)):
+                view = self._attempts.planner.views.get(cls)
+        except Exception:
+            return True  # the attempt fails the same way, and reports it
+        return bool((view.fit[improved] > 0).any())

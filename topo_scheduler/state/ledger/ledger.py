@@ -1,0 +1,209 @@
+"""The ledger: what every pod holds of its node, assumed or confirmed.
+
+States of a pod's entry: (none) -assume-> assumed -confirm-> confirmed -release-> (none), or assumed -release-> (none)
+if its bind failed. A pod bound by another scheduler appears confirmed. Watch events may arrive in any order: every
+operation may be repeated, and a later state replaces an earlier one. The sum of the entries of a row always equals
+``requested`` of the node table; a GPU that pods hold in shares counts there as a whole GPU.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from topo_scheduler.state.ledger.namespace_usage import Accounts
+from topo_scheduler.state.nodes.gpu_shares import Holding
+from topo_scheduler.state.nodes.node_table import NodeTable
+from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, Amounts, amount_in
+from topo_scheduler.state.pods.pod_index import Profile, Residents
+from topo_scheduler.state.pods.victim_info import Occupant
+
+
+@dataclass(slots=True)
+class LedgerEntry:
+    """What one pod holds. ``row`` is -1 while its node is unknown, ``occupant`` None until the pod is seen bound.
+
+    ``devices`` has the indexes of its GPUs, as recorded on its Binding; empty without a record.
+    """
+
+    node: str
+    row: int
+    amounts: Amounts
+    assumed: bool
+    daemon: bool
+    profile: Profile | None = None
+    occupant: Occupant | None = None
+    devices: tuple[int, ...] = ()
+
+    def amount(self, column: int) -> int:
+        """Return the amount that the pod holds of one resource."""
+        return amount_in(self.amounts, column)
+
+
+class Ledger:
+    """All entries by pod uid; the only writer of the node table's ``requested``, the residents and the accounts."""
+
+    def __init__(self, nodes: NodeTable, residents: Residents | None = None, accounts: Accounts | None = None) -> None:
+        self._nodes = nodes
+        self._accounts = accounts if accounts is not None else Accounts(nodes)
+        self._residents = residents if residents is not None else Residents()
+        self._entries: dict[str, LedgerEntry] = {}
+        self._by_node: dict[str, set[str]] = {}
+        self.assumed = 0
+        """Entries assumed and not yet confirmed."""
+        self.priorities: Counter[int] = Counter()
+        """Number of preemptible pods by priority."""
+        self.sizes: Counter[int] = Counter()
+        """Number of pods by the number of GPUs that they hold."""
+        self.occupied = 0
+        """Counts changes to the occupants of entries."""
+        self.changes = 0
+        """Counts entries that were added or removed."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, uid: str) -> LedgerEntry | None:
+        """Return a pod's entry."""
+        return self._entries.get(uid)
+
+    def items(self) -> Iterator[tuple[str, LedgerEntry]]:
+        """Iterate over uid and entry."""
+        return iter(self._entries.items())
+
+    def on_node(self, name: str) -> frozenset[str]:
+        """Return the uids of the pods that hold resources of a node."""
+        return frozenset(self._by_node.get(name, ()))
+
+    def assume(
+        self,
+        uid: str,
+        node: str,
+        amounts: Amounts,
+        profile: Profile | None = None,
+        devices: tuple[int, ...] = (),
+    ) -> None:
+        """Charge a pod that is about to be bound to its node."""
+        if uid in self._entries:
+            raise ValueError(f"pod {uid} already has an entry")
+        self._add(uid, LedgerEntry(node, -1, amounts, True, False, profile, devices=devices))
+
+    def confirm(
+        self,
+        uid: str,
+        node: str,
+        amounts: Amounts,
+        *,
+        daemon: bool = False,
+        profile: Profile | None = None,
+        devices: tuple[int, ...] = (),
+    ) -> bool:
+        """Record a bound pod as the API server reports it; return whether it differs from the known entry."""
+        entry = self._entries.get(uid)
+        if (
+            entry is not None
+            and entry.node == node
+            and (entry.assumed or (entry.amounts, entry.devices) == (amounts, devices))
+        ):
+            # An assumed entry may hold GPUs that the pod's spec does not show.
+            self.assumed -= entry.assumed
+            entry.assumed = False
+            if profile is not entry.profile:
+                self._charge_namespace(entry, -1)
+                entry.profile = profile
+                self._charge_namespace(entry, 1)
+            return False
+        if entry is not None:
+            self.release(uid)
+        self._add(uid, LedgerEntry(node, -1, amounts, False, daemon, profile, devices=devices))
+        return True
+
+    def occupy(self, occupant: Occupant) -> bool:
+        """Record the occupant of a bound pod's entry; return whether it changed."""
+        entry = self._entries[occupant.uid]
+        if entry.occupant == occupant:
+            return False
+        self._count(entry.occupant, -1)
+        entry.occupant = occupant
+        self.occupied += 1
+        self._count(occupant, 1)
+        return True
+
+    def release(self, uid: str) -> LedgerEntry | None:
+        """Release what a pod holds; return its entry."""
+        entry = self._entries.pop(uid, None)
+        if entry is None:
+            return None
+        self.changes += 1
+        self._count(entry.occupant, -1)
+        size = entry.amount(GPU)
+        self.sizes[size] -= 1
+        if not self.sizes[size]:
+            del self.sizes[size]
+        self.assumed -= entry.assumed
+        pods = self._by_node[entry.node]
+        pods.discard(uid)
+        if not pods:
+            del self._by_node[entry.node]
+        if entry.row >= 0:
+            self._nodes.charge(entry.row, entry.amounts, sign=-1, daemon=entry.daemon)
+            self._recount(entry)
+            self._charge_namespace(entry, -1)
+        return entry
+
+    def node_added(self, name: str, row: int) -> None:
+        """Charge a new node with the pods that are already bound to it."""
+        for uid in sorted(self._by_node.get(name, ())):
+            self._charge(self._entries[uid], row)
+
+    def node_removed(self, name: str) -> None:
+        """Keep the pods of a deleted node uncharged, until they are deleted too or the node returns."""
+        for uid in self._by_node.get(name, ()):
+            self._charge_namespace(self._entries[uid], -1)
+            self._entries[uid].row = -1
+
+    def _add(self, uid: str, entry: LedgerEntry) -> None:
+        self.changes += 1
+        self._entries[uid] = entry
+        self.sizes[entry.amount(GPU)] += 1
+        self._by_node.setdefault(entry.node, set()).add(uid)
+        self.assumed += entry.assumed
+        row = self._nodes.row_of.get(entry.node)
+        if row is not None:
+            self._charge(entry, row)
+
+    def _count(self, occupant: Occupant | None, change: int) -> None:
+        if occupant is not None and not occupant.fixed:
+            self.priorities[occupant.priority] += change
+            if not self.priorities[occupant.priority]:
+                del self.priorities[occupant.priority]
+
+    def _charge(self, entry: LedgerEntry, row: int) -> None:
+        if entry.row >= 0:
+            return
+        entry.row = row
+        self._nodes.widen()
+        self._nodes.charge(row, entry.amounts, daemon=entry.daemon)
+        self._recount(entry)
+        self._charge_namespace(entry, 1)
+
+    def count_devices(self, row: int) -> None:
+        """Recompute which pod holds which GPU of a row, after its label, its GPUs or its pods changed."""
+        nodes = self._nodes
+        holdings = []
+        for uid in self._by_node.get(nodes.names[row], ()):
+            entry = self._entries[uid]
+            gpus, share = entry.amount(GPU), entry.amount(GPU_SHARE)
+            if gpus or share:
+                holdings.append(Holding(uid, gpus, share, entry.devices))
+        changed = nodes.devices.recount(row, int(nodes.allocatable[row, GPU]), holdings)
+        nodes.requested[row, GPU] += changed
+        nodes.capacity_changes.append(row)
+
+    def _recount(self, entry: LedgerEntry) -> None:
+        if self._nodes.devices.concerns(entry.row, entry.amount(GPU_SHARE)):
+            self.count_devices(entry.row)
+
+    def _charge_namespace(self, entry: LedgerEntry, change: int) -> None:
+        if entry.row >= 0 and entry.profile is not None:
+            self._residents.change(entry.row, entry.profile, change)
+            self._accounts.change(entry.row, entry.profile.namespace, entry.amounts, change)

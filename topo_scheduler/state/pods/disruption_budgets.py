@@ -1,0 +1,147 @@
+"""PodDisruptionBudgets: the pods that each selects, and how many of these may be evicted now."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from itertools import islice
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from topo_scheduler.api.objects import DisruptionBudget
+from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.pods.selectors import (
+    NOTHING,
+    Place,
+    Selector,
+    SelectorError,
+    compile_selector,
+    places_in,
+    places_of,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionLimit:
+    """A PodDisruptionBudget. ``allowed`` is the number of pods that may be evicted now."""
+
+    namespace: str
+    name: str
+    selector: Selector
+    allowed: int
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+MOST_TRIED: Final = 64
+"""Budgets of a namespace that are compared with one pod."""
+MOST_GUARDS: Final = 2
+"""Budgets of one pod that are returned: the Eviction API refuses a pod that has several."""
+
+
+@dataclass(slots=True)
+class _Namespace:
+    """The budgets of one namespace by name, and their names by a label that each selected pod has."""
+
+    guards: dict[str, DisruptionLimit] = field(default_factory=dict)
+    by_place: dict[Place, dict[str, None]] = field(default_factory=dict)
+    first_names: dict[Place, Sequence[str]] = field(default_factory=dict)
+    """The first names of a place."""
+    names_of: WeakKeyDictionary[Profile, Sequence[str]] = field(default_factory=WeakKeyDictionary)
+
+    def put(self, guard: DisruptionLimit) -> None:
+        """Add a budget; it replaces one of the same name."""
+        previous = self.guards.get(guard.name)
+        if previous is None or previous.selector != guard.selector:
+            self.drop(guard.name)
+            for place in places_of(guard.selector):
+                self.by_place.setdefault(place, {})[guard.name] = None
+        self.guards[guard.name] = guard
+
+    def drop(self, name: str) -> None:
+        """Remove a budget."""
+        self.names_of.clear()
+        self.first_names.clear()
+        guard = self.guards.pop(name, None)
+        if guard is None:
+            return
+        for place in places_of(guard.selector):
+            del self.by_place[place][name]
+            if not self.by_place[place]:
+                del self.by_place[place]
+
+    def guarding(self, profile: Profile) -> Sequence[DisruptionLimit]:
+        """Return at most `MOST_GUARDS` budgets of a pod; if too many may select it, the first of these."""
+        names = self.names_of.get(profile)
+        if names is None:
+            names = self.names_of[profile] = self._names(profile)
+        return [self.guards[name] for name in names]
+
+    def _names(self, profile: Profile) -> Sequence[str]:
+        places = [place for place in places_in(profile.labels) if place in self.by_place]
+        if sum(len(self.by_place[place]) for place in places) > MOST_TRIED:
+            return sorted(name for place in places for name in self._first(place))[:MOST_GUARDS]
+        candidates = sorted(name for place in places for name in self.by_place[place])
+        return list(islice((name for name in candidates if self._matches(name, profile)), MOST_GUARDS))
+
+    def _first(self, place: Place) -> Sequence[str]:
+        if place not in self.first_names:
+            self.first_names[place] = nsmallest(MOST_GUARDS, self.by_place[place])
+        return self.first_names[place]
+
+    def _matches(self, name: str, profile: Profile) -> bool:
+        return self.guards[name].selector.matches(profile.labels)
+
+
+class Budgets:
+    """All budgets by namespace."""
+
+    def __init__(self) -> None:
+        self.known = False
+        """Whether the list of budgets is complete; until then no pod counts as evictable."""
+        self.changes = 0
+        """Counts changes that could allow an eviction that was not allowed before."""
+        self._by_namespace: dict[str, _Namespace] = {}
+
+    def put(self, budget: DisruptionBudget) -> str:
+        """Store a budget; return its problem, or an empty string."""
+        meta, status = budget.metadata, budget.status
+        problem = ""
+        try:
+            selector = compile_selector(budget.spec.selector)
+        except SelectorError as error:
+            selector = NOTHING
+            problem = (
+                f"PodDisruptionBudget {meta.namespace}/{meta.name}: spec.selector: {error}; it guards nothing here, and"
+                " evictions are left to the API server's judgement. Correct the selector"
+            )
+        # As in the Eviction API, a budget whose last change the controller has not observed yet allows nothing.
+        stale = status.observed_generation < meta.generation
+        guard = DisruptionLimit(meta.namespace, meta.name, selector, 0 if stale else max(0, status.disruptions_allowed))
+        budgets = self._by_namespace.setdefault(meta.namespace, _Namespace())
+        previous = budgets.guards.get(meta.name)
+        if previous != guard:
+            budgets.put(guard)
+            self.changes += previous is not None and (previous.selector != selector or guard.allowed > previous.allowed)
+        return problem
+
+    def drop(self, namespace: str, name: str) -> None:
+        """Remove a budget."""
+        budgets = self._by_namespace.get(namespace)
+        if budgets is not None and name in budgets.guards:
+            budgets.drop(name)
+            self.changes += 1
+            if not budgets.guards:
+                del self._by_namespace[namespace]
+
+    def guarding(self, profile: Profile) -> Sequence[DisruptionLimit]:
+        """Return at most two budgets that select pods of a profile, in order of name.
+
+        If more than `MOST_TRIED` budgets may select the pod, return two of these: the scheduler does not evict it.
+        """
+        budgets = self._by_namespace.get(profile.namespace)
+        if budgets is None:
+            return ()
+        return budgets.guarding(profile)

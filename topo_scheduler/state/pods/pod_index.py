@@ -1,0 +1,407 @@
+"""Pods by node, as inter-pod rules see them: labels, host ports, claims, and affinity.
+
+Equal pods share one profile, so a selector is matched once per profile and not once per pod. A tally counts the pods
+that a selector matches by row; it reads the log of arrivals and departures from where it stopped. Profiles without
+pods are forgotten.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from topo_scheduler.state.numbering import Numbering
+from topo_scheduler.state.operation_budget import charge
+from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Selector
+from topo_scheduler.state.pods.term_index import MOST_ABROAD, TermIndex, means_others
+
+Int64 = npt.NDArray[np.int64]
+ANY_ADDRESS: Final = "0.0.0.0"
+LARGE_CHARACTERS: Final = 4_096
+"""Characters beyond which a profile counts as large."""
+MOST_REPELS: Final = 256
+"""Sets of anti-affinity terms that are shared as one object; beyond this number the table is cleared."""
+KEEP: Final = 2048
+"""Minimum entries of the log that are kept; a tally further behind counts again, which takes little longer.
+
+Each entry keeps a profile alive whose pods may be gone: a kilobyte or two.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A port of the host that a pod takes."""
+
+    address: str
+    protocol: str
+    number: int
+
+    def conflicts(self, other: "Port") -> bool:
+        """Return whether pods with these ports can't share a node."""
+        same = self.number == other.number and self.protocol == other.protocol
+        return same and (self.address == other.address or ANY_ADDRESS in (self.address, other.address))
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A volume that Kubernetes lets one pod of a node use, or several if all of them only read."""
+
+    kind: str
+    names: frozenset[str]
+    place: tuple[str, ...] = ()
+    shared_read: bool = True
+    read_only: bool = False
+
+    def conflicts(self, other: "Disk") -> bool:
+        """Return whether pods with these disks can't share a node."""
+        same = self.kind == other.kind and self.place == other.place and bool(self.names & other.names)
+        return same and not (self.shared_read and self.read_only and other.read_only)
+
+
+@dataclass(frozen=True, slots=True)
+class PodVolumeClaim:
+    """A PersistentVolumeClaim of a pod; ``owner`` is the uid of the pod that must own a generic ephemeral claim."""
+
+    name: str
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedTerm:
+    """Pods of some namespaces that a selector matches, counted by the domains of one node label."""
+
+    selector: Selector
+    namespaces: frozenset[str]
+    topology_key: str
+    namespace_selector: Selector = NOTHING
+    _hash: int = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(self._key()))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CountedTerm, self._key()
+
+    def _key(self) -> tuple[Selector, frozenset[str], str, Selector]:
+        return self.selector, self.namespaces, self.topology_key, self.namespace_selector
+
+    def matches(self, profile: "Profile", namespace_labels: Mapping[str, str]) -> bool:
+        """Return whether the term counts a pod whose namespace has these labels."""
+        in_namespaces = profile.namespace in self.namespaces or self.namespace_selector.matches(namespace_labels)
+        return in_namespaces and self.selector.matches(profile.labels)
+
+
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Profile:
+    """What inter-pod rules see of a pod; equal profiles are one object, made by `Residents.profile`.
+
+    ``repels`` is its required anti-affinity. ``attracts`` has its preferred terms with weights, negative for
+    anti-affinity, which also attract other pods to its domain.
+    """
+
+    namespace: str
+    labels: Mapping[str, str]
+    terminating: bool
+    ports: tuple[Port, ...]
+    repels: tuple[CountedTerm, ...]
+    claims: tuple[PodVolumeClaim, ...]
+    disks: tuple[Disk, ...]
+    attracts: tuple[tuple[int, CountedTerm], ...] = ()
+    matched: dict[int, bool] = field(default_factory=dict)
+    """By number of a tally, whether that tally counts it."""
+
+    @property
+    def special(self) -> bool:
+        """Whether it uses host ports, disks or claims, which no resource counts."""
+        return bool(self.ports or self.disks or self.claims)
+
+
+Condition = tuple[Selector, frozenset[str] | None]
+"""A selector and the namespaces to which it applies, None for all of them."""
+
+
+_numbers: Final = Numbering()
+
+
+class Tally:
+    """Pods that meet all of some conditions, by row."""
+
+    def __init__(
+        self, residents: "Residents", conditions: tuple[Condition, ...], *, living: bool, number: int | None = None
+    ) -> None:
+        self._residents = residents
+        self._conditions = conditions
+        self._namespaces = next((namespaces for _, namespaces in conditions if namespaces is not None), None)
+        """Namespaces of the pods that may be counted; None for all."""
+        self._living = living
+        self._number = _numbers.take() if number is None else number
+        self._counts: Int64 = np.zeros(0, np.int64)
+        self._position = -1
+
+    def twin(self, residents: "Residents") -> "Tally":
+        """Return a tally of the same conditions over a copy of the residents; both share results by profile."""
+        return Tally(residents, self._conditions, living=self._living, number=self._number)
+
+    def counts(self, rows: int) -> Int64:
+        """Return int64[rows], up to date. The caller must not write to it."""
+        residents = self._residents
+        if self._position == residents.position and len(self._counts) >= rows:
+            return self._counts[:rows]
+        changes = residents.since(self._position)
+        if changes is None or len(self._counts) < rows:
+            self._counts = np.zeros(rows, np.int64)
+            changes = list(residents.all(self._namespaces))
+        charge(1 + len(changes) // 4)
+        self._position = -1  # if an exception stops the loop, the next call counts everything again
+        for row, profile, change in changes:
+            if self.matches(profile):
+                self._counts[row] += change
+        self._position = residents.position
+        return self._counts[:rows]
+
+    def matches(self, profile: Profile) -> bool:
+        """Return whether the tally counts pods of a profile."""
+        counted = profile.matched.get(self._number)
+        if counted is None:
+            counted = profile.matched[self._number] = self._meets_conditions(profile)
+        return counted
+
+    def _meets_conditions(self, profile: Profile) -> bool:
+        charge(2 + 2 * len(self._conditions))
+        if self._living and profile.terminating:
+            return False
+        return all(
+            (namespaces is None or profile.namespace in namespaces) and selector.matches(profile.labels)
+            for selector, namespaces in self._conditions
+        )
+
+
+Change = tuple[int, Profile, int]
+"""Row, profile, and the change in the number of its pods."""
+
+
+class Residents:
+    """Profiles of the pods on each row of the node table."""
+
+    def __init__(self) -> None:
+        self.special: dict[int, dict[Profile, int]] = {}
+        """By row, the profiles with ports, disks or claims, and how many pods have them."""
+        self.repelling: dict[CountedTerm, dict[int, int]] = {}
+        """Required anti-affinity of residents: by term and row, the number of pods that have it. Terms that stand for
+        several others are included."""
+        self._own: set[CountedTerm] | None = None
+        """In a copy, the terms with rows of their own; other rows are shared and copied before they change."""
+        self.attracting: dict[tuple[int, CountedTerm], dict[int, int]] = {}
+        """Preferred affinity of residents: by weight and term, then by row, the number of pods that have it."""
+        self.repelling_index: TermIndex[CountedTerm] = TermIndex()
+        self.attracting_index: TermIndex[tuple[int, CountedTerm]] = TermIndex()
+        self._stand_ins: dict[str, dict[str, CountedTerm]] = {}
+        """Terms that replace all anti-affinity of a namespace's pods toward other namespaces, by topology key.
+
+        They are used where more terms may apply to a pod than are compared, so that no term is overlooked.
+        """
+        self.claimed: dict[tuple[str, str], int] = {}
+        """How many residents name each claim, by namespace and name."""
+        self._profiles: WeakValueDictionary[tuple[object, ...], Profile] = WeakValueDictionary()
+        self._repels: dict[tuple[CountedTerm, ...], tuple[CountedTerm, ...]] = {}
+        """Equal anti-affinity as one object, so that comparing pods that differ in labels only is fast."""
+        self._here: dict[str, dict[int, dict[Profile, int]]] = {}
+        self._log: list[Change] = []
+        self._base = 0
+        self._tallies: dict[tuple[object, ...], Tally] = {}
+        self._origin: Residents | None = None
+        self.large_bytes = 0
+        """Total characters of the large profiles made since `drop_caches`."""
+
+    @property
+    def terms_changed(self) -> int:
+        """How often the set of terms that may apply to a pod changed."""
+        return self.repelling_index.changes + self.attracting_index.changes
+
+    def repelling_candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[CountedTerm]:
+        """Yield the anti-affinity terms of residents that may apply to such a pod. The caller must compare each.
+
+        If residents of another namespace have too many such terms, one term for each topology key replaces them. It
+        selects all pods, so those residents repel the pod as if each of their terms applied. No tenant gains power
+        from that: one term that selects everything has the same effect.
+        """
+        return self.repelling_index.candidates(namespace, labels, self._stand_ins_of)
+
+    def _stand_ins_of(self, holder: str) -> Iterable[CountedTerm]:
+        return islice(self._stand_ins.get(holder, {}).values(), MOST_ABROAD)
+
+    @property
+    def position(self) -> int:
+        """Position in the log of a reader that is up to date."""
+        return self._base + len(self._log)
+
+    def profile(
+        self,
+        namespace: str,
+        labels: Mapping[str, str],
+        *,
+        terminating: bool = False,
+        ports: tuple[Port, ...] = (),
+        repels: tuple[CountedTerm, ...] = (),
+        claims: tuple[PodVolumeClaim, ...] = (),
+        disks: tuple[Disk, ...] = (),
+        attracts: tuple[tuple[int, CountedTerm], ...] = (),
+    ) -> Profile:
+        """Return the shared profile of such a pod."""
+        key = (namespace, tuple(sorted(labels.items())), terminating, ports, repels, claims, disks, attracts)
+        profile = self._profiles.get(key)
+        if profile is None:
+            if repels:
+                if len(self._repels) > MOST_REPELS:
+                    self._repels.clear()
+                repels = self._repels.setdefault(repels, repels)
+            profile = Profile(namespace, labels, terminating, ports, repels, claims, disks, attracts)
+            self._profiles[key] = profile
+            if (size := _characters(profile)) > LARGE_CHARACTERS:
+                self.large_bytes += size
+        return profile
+
+    def tally(self, conditions: tuple[Condition, ...], *, living: bool = False) -> Tally:
+        """Return the tally of pods that meet all conditions; ``living`` excludes pods being deleted."""
+        key = (conditions, living)
+        tally = self._tallies.get(key)
+        if tally is None:
+            if len(self._tallies) > 1024:
+                self._forget_tallies()
+            if self._origin is not None:
+                tally = self._origin.tally(conditions, living=living).twin(self)
+            else:
+                tally = Tally(self, conditions, living=living)
+            self._tallies[key] = tally
+        return tally
+
+    def copy(self) -> "Residents":
+        """Return a copy for trial changes. It shares profiles and must not be used after the original changes."""
+        twin = Residents()
+        twin._origin = self
+        twin._profiles, twin._repels = self._profiles, self._repels
+        twin.special = {row: dict(counts) for row, counts in self.special.items()}
+        twin.repelling, twin._own = dict(self.repelling), set()
+        twin.repelling_index = self.repelling_index.copy()
+        twin._stand_ins = {holder: dict(terms) for holder, terms in self._stand_ins.items()}
+        twin.claimed = dict(self.claimed)
+        twin._here = {
+            namespace: {row: dict(counts) for row, counts in by_row.items()} for namespace, by_row in self._here.items()
+        }
+        return twin
+
+    def since(self, position: int) -> Sequence[Change] | None:
+        """Return the changes since a position, None when the log no longer reaches back to it."""
+        start = position - self._base
+        return None if start < 0 else self._log[start:]
+
+    def all(self, namespaces: Iterable[str] | None = None) -> Iterator[Change]:
+        """Yield all pods of the given namespaces, or of all namespaces, as changes from zero."""
+        for namespace in self._here if namespaces is None else namespaces:
+            for row, counts in self._here.get(namespace, {}).items():
+                for profile, count in counts.items():
+                    yield row, profile, count
+
+    def drop_caches(self) -> None:
+        """Drop all caches, which may keep profiles of deleted pods alive."""
+        self._forget_tallies()
+        self._repels.clear()
+        self._base += len(self._log)
+        self._log.clear()
+        self.large_bytes = 0
+
+    def _forget_tallies(self) -> None:
+        self._tallies.clear()
+        if self._origin is not None:
+            return  # the results in profiles belong to the origin
+        for profile in self._profiles.values():
+            profile.matched.clear()
+
+    def change(self, row: int, profile: Profile, change: int) -> None:
+        """Change the number of pods of a profile on a row."""
+        by_row = self._here.setdefault(profile.namespace, {})
+        _count(by_row, row, profile, change)
+        if not by_row:
+            del self._here[profile.namespace]
+        if profile.ports or profile.disks or profile.claims:
+            _count(self.special, row, profile, change)
+        for term in profile.repels:
+            self._count_repelling(term, row, change)
+            _index(self.repelling_index, term, term, profile, change)
+            if means_others(profile.namespace, term.namespaces, term.namespace_selector):
+                self._count_stand_in(profile.namespace, term.topology_key, row, change)
+        for attraction in profile.attracts:
+            _count(self.attracting, attraction, row, change)
+            _index(self.attracting_index, attraction, attraction[1], profile, change)
+        for claim in profile.claims:
+            if claim.owner:
+                continue
+            key = (profile.namespace, claim.name)
+            count = self.claimed[key] = self.claimed.get(key, 0) + change
+            if not count:
+                del self.claimed[key]
+        self._log.append((row, profile, change))
+        if len(self._log) > 2 * KEEP:
+            del self._log[:KEEP]
+            self._base += KEEP
+
+    def _count_repelling(self, term: CountedTerm, row: int, change: int) -> None:
+        if self._own is not None and term not in self._own:
+            self._own.add(term)
+            self.repelling[term] = dict(self.repelling.get(term, ()))
+        _count(self.repelling, term, row, change)
+
+    def _count_stand_in(self, holder: str, topology_key: str, row: int, change: int) -> None:
+        stand_ins = self._stand_ins.setdefault(holder, {})
+        term = stand_ins.get(topology_key)
+        if term is None:
+            # No namespace has such a name, so no pod has an equal term.
+            term = stand_ins[topology_key] = CountedTerm(
+                EVERYTHING, frozenset((f"{holder}/",)), topology_key, EVERYTHING
+            )
+        self._count_repelling(term, row, change)
+        if term not in self.repelling:
+            del stand_ins[topology_key]
+            if not stand_ins:
+                del self._stand_ins[holder]
+
+
+def _characters(profile: Profile) -> int:
+    """Return the approximate number of characters in a profile."""
+    terms = (*profile.repels, *(term for _, term in profile.attracts))
+    selectors = (selector for term in terms for selector in (term.selector, term.namespace_selector))
+    return (
+        sum(len(key) + len(value) for key, value in profile.labels.items())
+        + sum(
+            len(value)
+            for selector in selectors
+            for clause in selector.clauses
+            for value in (clause.key, *clause.values)
+        )
+        + sum(len(namespace) for term in terms for namespace in term.namespaces)
+        + sum(len(str(disk)) for disk in profile.disks)
+    )
+
+
+Outer = TypeVar("Outer", bound=Hashable)
+Inner = TypeVar("Inner", bound=Hashable)
+
+
+def _count(index: dict[Outer, dict[Inner, int]], outer: Outer, inner: Inner, change: int) -> None:
+    counts = index.setdefault(outer, {})
+    count = counts[inner] = counts.get(inner, 0) + change
+    if not count:
+        del counts[inner]
+        if not counts:
+            del index[outer]
+
+
+def _index(index: TermIndex[Outer], entry: Outer, term: CountedTerm, profile: Profile, change: int) -> None:
+    index.change(entry, profile.namespace, term.namespaces, (term.selector, term.namespace_selector), change)

@@ -1,0 +1,494 @@
+"""Workloads: groups of pods that the scheduler places together."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from math import inf
+from typing import Final
+
+from topo_scheduler.api.annotations import PlacementRequest
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.pod_groups import Disruption, PodGroup
+from topo_scheduler.state.pods.pod_index import Profile
+from topo_scheduler.state.statistics.run_times import RunKey
+
+MOST_LOST: Final = 64
+"""Maximum ranks that an incomplete gang remembers until its next decision, in addition to twice its members."""
+MOST_CLASSES: Final = 64
+"""Pod classes that one gang may have. The searches for heterogeneous gangs are bounded and find little beyond that."""
+
+
+class Stage(StrEnum):
+    """The scheduling stage of a member."""
+
+    PENDING = "pending"
+    ASSUMED = "assumed"
+    BOUND = "bound"
+
+
+@dataclass(slots=True)
+class Member:
+    """One pod of a workload.
+
+    ``index`` is the number that its controller gave it, None without one. ``series`` identifies the controller's
+    sequence of indices where several controllers made the workload; it sorts in controller order. ``rank`` is the
+    rank with which the pod was placed. ``controlled``: a controller makes a new pod when this one is evicted.
+    ``bandwidth`` is what is reserved for its gang on each node, in Mbit/s.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    cls: PodClass
+    priority: int
+    created: float
+    enqueued: float
+    index: int | None = None
+    series: tuple[int, str] = (0, "")
+    controlled: bool = False
+    preempts: bool = True
+    """Whether the scheduler may evict pods of lower priority for this pod."""
+    doubt: str = ""
+    """Why the workload of this pod is unknown; empty where it is known. The scheduler evicts nothing for such a pod."""
+    charged_gpus: int = 0
+    stage: Stage = Stage.PENDING
+    node: str = ""
+    rank: int = -1
+    decided: bool = False
+    """Whether this process chose its node: a tenant can also bind a pod itself, in the scheduler's name."""
+    bandwidth: int = 0
+    evicted: bool = False
+    """Whether the scheduler evicted it because its gang could not be completed."""
+    leaving: bool = False
+    """Whether it is bound and being deleted."""
+    marked: bool = False
+    """Whether it has the condition that its gang ran complete."""
+    recorded_size: int = 0
+    """Size of its gang as its Binding records it, for a pod that was already bound; 0 where it records none."""
+    profile: Profile | None = None
+    """What inter-pod rules see of the pod: labels, host ports, volumes, affinity."""
+    expected_seconds: float = inf
+    """Expected run time from its start in seconds, by its deadlines and ``expected-duration``."""
+    deadline: float = inf
+    """Longest run time in seconds by deadlines alone, which Kubernetes enforces."""
+    ends_by: float = inf
+    """When ``activeDeadlineSeconds`` ends its Job, in seconds since the epoch."""
+    run: RunKey | None = None
+    """The recurring job of which the pod is one run."""
+    labels: Mapping[str, str] | None = None
+    """Its labels, where its PodGroup defines subgroups by labels."""
+    problem: str = ""
+    """Why this pod can't be placed even on free nodes; empty when it can."""
+    withdrawn: str = ""
+    """Why it must not be bound or moved although a decision says so: it is about to be deleted."""
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """What decides whether a change in the cluster could help an unschedulable workload.
+
+    ``classes`` of its pending members, each once. ``refused``: no change to other objects helps it.
+    """
+
+    classes: tuple[PodClass, ...] = ()
+    refused: bool = False
+    depends_on_pods: bool = field(init=False, default=False)
+    """Whether any of the classes has constraints that depend on other pods."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depends_on_pods", any(cls.constraints is not None for cls in self.classes))
+
+
+NOT_SET_ASIDE: Final = SetAside()
+
+
+@dataclass(frozen=True, slots=True)
+class Subgroups:
+    """Subgroups of ``size`` consecutive ranks that a controller wants together; 0 for none.
+
+    ``ahead`` is the number of members before the first subgroup. They belong to it, or are ``apart`` from all.
+    """
+
+    size: int = 0
+    ahead: int = 0
+    apart: bool = False
+
+    def number(self, rank: int) -> int:
+        """Return the number of the subgroup of a rank, -1 for a rank outside all subgroups."""
+        if rank < self.ahead:
+            return -1 if self.apart else 0
+        return (rank - self.ahead) // self.size
+
+
+NO_SUBGROUPS: Final = Subgroups()
+
+
+@dataclass(slots=True)
+class MemberShortage:
+    """The events on a gang's members about pods that must still appear.
+
+    ``text`` is the message to publish on all members from ``due`` on, in seconds; empty once it is published.
+    ``notified`` has the uids of pending members with such an event. ``members`` counts the members that ever had one,
+    ``times`` the events in all.
+    """
+
+    text: str = ""
+    due: float = 0.0
+    notified: set[str] = field(default_factory=set)
+    members: int = 0
+    times: int = 0
+
+
+@dataclass(slots=True)
+class Workload:
+    """Pods that are placed together: a gang, or one pod.
+
+    ``size`` is the number of members that must be placed at once; members that run count. ``controller`` is kind and
+    name of the object that made the pods, for messages. ``complete``: all members ran at some time, and some have run
+    ever since. From then on the scheduler replaces lost members singly; before that it rolls back a gang that can't be
+    completed.
+
+    ``group`` is the PodGroup that defines the gang, if one does. ``level`` is the level of the fabric at which all
+    members must share one domain; ``tiers`` is the same as a number of levels from the leaf (1) outward.
+    ``subgroups`` are pods of consecutive ranks that the controller wants together. ``awaits`` is what must appear
+    before the size is known. ``too_large`` is why that many pods will never exist.
+    """
+
+    id: str
+    namespace: str
+    name: str
+    controller: str
+    size: int
+    request: PlacementRequest
+    gang: bool
+    group: PodGroup | None = None
+    level: str = ""
+    tiers: int = 0
+    subgroups: Subgroups = NO_SUBGROUPS
+    awaits: str = ""
+    too_large: str = ""
+    disruption_mode: Disruption = Disruption.POD
+    members: dict[str, Member] = field(default_factory=dict)
+    complete: bool = False
+    attempts: int = 0
+    room_helps: bool = True
+    """Whether freed capacity could help, as of the last attempt; otherwise only different nodes can."""
+    half_bound_since: float | None = None
+    """Since when the remaining members of a half-bound gang can't be bound, in seconds."""
+    progressed: float = 0.0
+    """When a member was bound last, in seconds; 0 if this process bound none."""
+    rollbacks: int = 0
+    """How often the scheduler rolled it back since it was complete."""
+    not_before: float = 0.0
+    """Earliest time of the next attempt after a rollback, in seconds."""
+    ran: dict[int, str] = field(default_factory=dict)
+    """Ranks of which a member was bound since the last decision, is still bound, or has succeeded.
+
+    By rank the uid of the last such member; empty if it has succeeded.
+    """
+    kept_ranks: int = 0
+    """Number of these ranks after the last time that some were forgotten."""
+    failing: bool = False
+    """Whether a bind of the last decision failed."""
+    set_aside: SetAside = NOT_SET_ASIDE
+    """Its pending members as of when it was found unschedulable; a change to them makes the workload active."""
+    shortage: MemberShortage | None = None
+    lacking_since: float | None = None
+    """Since when it lacks pods without an event on its members that says so, in seconds."""
+    plugin_failures: int = 0
+    """Consecutive attempts that failed because a plugin failed."""
+    failures: int = 0
+    """Consecutive attempts that raised or exceeded their budget; the pause before the next attempt grows with them."""
+    bound_earlier: bool = False
+    """Whether an earlier process bound members: then it is unknown whether the gang ever ran complete."""
+    resumed: bool = False
+    """Whether members were bound before the first decision of this process: an earlier process placed them."""
+    speaker: str = ""
+    """The pod whose annotations count for all: the first pending member in order, so that the choice is stable."""
+    bound: int = 0
+    """Members that are bound. The count is kept, as a gang may have thousands and every change reads it."""
+    pending: int = 0
+    """Members that are pending; the count is kept likewise."""
+    marked_members: tuple[str, ...] = ()
+    """Uids of members known to have the condition that the gang ran complete, deleted ones included."""
+
+    def set_stage(self, member: Member, stage: Stage) -> None:
+        """Set the stage of a member. Nothing else sets the stage of a member of a workload."""
+        self._count(member, -1)
+        member.stage = stage
+        self._count(member, 1)
+
+    def make_pending(self, member: Member) -> None:
+        """Make a member pending again, without a node."""
+        self.set_stage(member, Stage.PENDING)
+        member.node, member.rank, member.bandwidth = "", -1, 0
+
+    def put(self, member: Member) -> None:
+        """Add a member; it replaces the previous member of the same uid."""
+        if (previous := self.members.get(member.uid)) is not None:
+            self._count(previous, -1)
+        self.members[member.uid] = member
+        self._count(member, 1)
+
+    def take(self, uid: str) -> None:
+        """Remove a member, if the workload has it."""
+        if (member := self.members.pop(uid, None)) is not None:
+            self._count(member, -1)
+
+    def note_ran(self, member: Member) -> None:
+        """Note that a member of an incomplete gang is bound. Ranks are bounded, as tenants can lose members at will."""
+        if member.rank >= 0 and not self.complete and not member.leaving:
+            self.ran[member.rank] = member.uid
+            if len(self.ran) > 2 * max(len(self.members), self.kept_ranks) + MOST_LOST:
+                self.forget_lost()
+
+    def forget_lost(self) -> None:
+        """Forget the ranks of lost members: the scheduler places new members instead, which may have other ranks.
+
+        Members that are being deleted count as lost: a Job creates their replacements while they still run. So do
+        members that succeeded if the size is unknown: there could be any number of them.
+        """
+        size_known = size_of(self) > 0
+        staying = {uid for uid in self.ran.values() if uid in self.members and not self.members[uid].leaving}
+        self.ran = {rank: uid for rank, uid in self.ran.items() if uid in staying or (size_known and not uid)}
+        self.kept_ranks = len(self.ran)
+
+    def recount(self) -> None:
+        """Count the members again, after the caller replaced them."""
+        self.bound = self.pending = 0
+        for member in self.members.values():
+            self._count(member, 1)
+
+    def _count(self, member: Member, delta: int) -> None:
+        self.bound += delta * (member.stage is Stage.BOUND)
+        self.pending += delta * (member.stage is Stage.PENDING)
+
+    def speaks(self, member: Member) -> bool:
+        """Return whether the annotations of this member now count for all."""
+        speaker = self.members.get(self.speaker)
+        return (
+            speaker is None
+            or speaker.uid == member.uid
+            or speaker.stage is not Stage.PENDING
+            or _order(member) < _order(speaker)
+        )
+
+    def at(self, stage: Stage) -> list[Member]:
+        """Return the members at a stage, in order of index, age and name."""
+        members = [member for member in self.members.values() if member.stage is stage]
+        if len(members) > 1:
+            members.sort(key=_order)
+        return members
+
+    @property
+    def only(self) -> Member | None:
+        """The member of a workload that has just one, as most do; None otherwise."""
+        if len(self.members) != 1:
+            return None
+        (member,) = self.members.values()
+        return member
+
+    def has_same_request_as(self, other: "Workload") -> bool:
+        """Whether another workload describes the same request."""
+        return all(getattr(self, name) == getattr(other, name) for name in _DESCRIBED) and _alike(
+            self.group, other.group
+        )
+
+    def take_request_of(self, other: "Workload") -> None:
+        """Take over the request that another workload describes."""
+        for name in (*_DESCRIBED, "group"):
+            setattr(self, name, getattr(other, name))
+
+    @property
+    def priority(self) -> int:
+        """Priority of its PodGroup, else the lowest priority of a member: a gang can't go before any of its members."""
+        if self.group is not None and self.group.priority is not None:
+            return self.group.priority
+        if (only := self.only) is not None:
+            return only.priority
+        return min((member.priority for member in self.members.values()), default=0)
+
+    @property
+    def created(self) -> float:
+        """When the oldest member was created, in seconds."""
+        if (only := self.only) is not None:
+            return only.created
+        return min((member.created for member in self.members.values()), default=0.0)
+
+    @property
+    def doubt(self) -> str:
+        """Why the workload of a pending member is unknown: then the scheduler evicts nothing for the gang."""
+        return next(
+            (member.doubt for member in self.members.values() if member.doubt and member.stage is Stage.PENDING), ""
+        )
+
+    @property
+    def problem(self) -> str:
+        """Why the workload can't be placed even on free nodes; empty when it can."""
+        pending = self.at(Stage.PENDING)
+        for member in pending:
+            if member.problem:
+                return f"pod {member.key}: {member.problem}"
+        # Equal classes are mostly one object, and comparing classes is slow.
+        if len(pending) > MOST_CLASSES and len({id(member.cls) for member in pending}) > MOST_CLASSES:
+            classes = len({member.cls for member in pending})
+            if classes > MOST_CLASSES:
+                return (
+                    f"its pending pods are of {classes} different classes, a gang may have {MOST_CLASSES}; give pods"
+                    " that need nearly the same the same requests, selectors, affinity and tolerations"
+                )
+        return ""
+
+
+def size_of(workload: Workload) -> int:
+    """Return the number of members of a workload: 1 for a single pod, 0 where it is unknown, as after a restart."""
+    if not workload.gang:
+        return 1
+    return 0 if workload.bound_earlier and workload.size == 1 else workload.size
+
+
+_LEAVING: Final = "(leaving) "
+"""Prefix of the key of members that leave a gang. No id that a tenant writes equals it: ids begin with a namespace, or
+are uids."""
+_DESCRIBED: Final = (
+    "size",
+    "gang",
+    "request",
+    "name",
+    "controller",
+    "level",
+    "tiers",
+    "subgroups",
+    "awaits",
+    "too_large",
+    "disruption_mode",
+)
+
+
+def _alike(group: PodGroup | None, other: PodGroup | None) -> bool:
+    return group is other or (group is not None and other is not None and group.has_same_request_as(other))
+
+
+def _order(member: Member) -> tuple[bool, tuple[int, str], int, float, str]:
+    index = member.index
+    series = member.series if index is not None else (0, "")
+    return (index is None, series, index or 0, member.created, member.name)
+
+
+class Workloads:
+    """All workloads that have members, and which workload each pod belongs to.
+
+    Where all placed members of a gang are being deleted, they become a workload of their own with the same id, which
+    only its pods lead to: its key is not an id. The pods that replace them form a new gang.
+    """
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Workload] = {}
+        self._of_pod: dict[str, str] = {}
+        self._ending: set[str] = set()
+        """Gangs of which members are being deleted."""
+
+    def __iter__(self) -> Iterator[Workload]:
+        return iter(self._by_id.values())
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def get(self, id_: str) -> Workload | None:
+        """Return a workload by id."""
+        return self._by_id.get(id_)
+
+    def of_pod(self, uid: str) -> tuple[Workload, Member] | None:
+        """Return the workload of a pod and the pod's member."""
+        id_ = self._of_pod.get(uid)
+        if id_ is None:
+            return None
+        workload = self._by_id[id_]
+        return workload, workload.members[uid]
+
+    def decided(self, uid: str) -> bool:
+        """Return whether this process decided where a pod runs."""
+        member_entry = self.of_pod(uid)
+        return member_entry is not None and member_entry[1].decided
+
+    def join(self, template: Workload, member: Member, *, describes: bool = True) -> Workload:
+        """Put a pod into its workload, which the first pod creates from the template.
+
+        ``describes``: the template has the current request; False for a template made up for a bound pod.
+        """
+        previous_id = self._of_pod.get(member.uid)
+        if previous_id is not None and previous_id != template.id:
+            self.leave(member.uid)
+        workload = self._by_id.setdefault(template.id, template)
+        if describes and workload.speaks(member):
+            workload.speaker = member.uid
+            if workload is not template:
+                workload.take_request_of(template)
+        workload.put(member)
+        self._of_pod[member.uid] = workload.id
+        if member.leaving:
+            self._ending.add(workload.id)
+        self._split_off_leaving(workload)
+        return workload
+
+    def leave(self, uid: str, *, succeeded: bool = False) -> Workload | None:
+        """Remove a pod; return its workload. ``succeeded``: the pod has done its part of a gang's work.
+
+        A workload without members is removed. One whose remaining members are all pending no longer counts as complete.
+        """
+        id_ = self._of_pod.pop(uid, None)
+        if id_ is None:
+            return None
+        workload = self._by_id[id_]
+        rank = workload.members[uid].rank
+        workload.take(uid)
+        if succeeded and workload.ran.get(rank) == uid:
+            workload.ran[rank] = ""
+        if workload.id == id_:
+            self._split_off_leaving(workload)
+        if not workload.members:
+            del self._by_id[id_]
+            self._ending.discard(id_)
+        elif workload.complete and workload.pending == len(workload.members):
+            workload.complete = False
+            workload.ran.clear()
+        return workload
+
+    def leaves(self, uid: str) -> Workload | None:
+        """Mark a bound pod as being deleted; return the workload whose pending pods now form a new gang, if they do."""
+        id_ = self._of_pod.get(uid)
+        if id_ is None:
+            return None
+        workload = self._by_id[id_]
+        workload.members[uid].leaving = True
+        if workload.id != id_:
+            return None
+        self._ending.add(id_)
+        return workload if self._split_off_leaving(workload) else None
+
+    def _split_off_leaving(self, workload: Workload) -> bool:
+        """Split placed members from pending ones if all placed ones are being deleted; return whether that was done."""
+        if not workload.gang or workload.id not in self._ending or not 0 < workload.pending < len(workload.members):
+            return False
+        if any(member.stage is not Stage.PENDING and not member.leaving for member in workload.members.values()):
+            return False
+        placed = [member for member in workload.members.values() if member.stage is not Stage.PENDING]
+        leaving_id = f"{_LEAVING}{workload.id}"
+        if leaving_id not in self._by_id:
+            leaving_workload = replace(
+                workload, members={}, ran=dict(workload.ran), speaker="", bound=0, pending=0, marked_members=()
+            )
+            self._by_id[leaving_id] = leaving_workload
+        for member in placed:
+            workload.take(member.uid)
+            self._by_id[leaving_id].put(member)
+            self._of_pod[member.uid] = leaving_id
+        workload.complete, workload.half_bound_since, workload.bound_earlier = False, None, False
+        workload.ran.clear()
+        self._ending.discard(workload.id)
+        return True

@@ -1,0 +1,4 @@
+"""Claims, volumes and storage classes.
+
+Imported by: `cli`, `kube`, `recording`, `runtime`, `scheduling`, `simulation`, `state`.
+"""
