@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from topo_scheduler.scheduling.binding.scheduler_contention import SETTLED
+from topo_scheduler.scheduling.binding.contention import SETTLED
 
 from . import objects
 from .cluster import Cluster, annotation, leaves_of, nodes_of, unschedulable

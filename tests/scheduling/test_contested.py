@@ -6,7 +6,7 @@ from tests.helpers import controlled_by, make_node, make_pod
 from tests.scheduling.driver import Driver, configured, copies, gang
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.binding.scheduler_contention import (
+from topo_scheduler.scheduling.binding.contention import (
     AT_ONCE,
     FRESH,
     LOST,

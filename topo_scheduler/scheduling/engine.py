@@ -14,8 +14,8 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import DisruptionBudget, Node, PartialObject, Pod
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, Barrier, failure_of, guard, limited
+from topo_scheduler.scheduling.binding.contention import Contested
 from topo_scheduler.scheduling.binding.outcomes import Outcomes
-from topo_scheduler.scheduling.binding.scheduler_contention import Contested
 from topo_scheduler.scheduling.explaining.explainer import Explainer
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.extensions.registry import Extensions

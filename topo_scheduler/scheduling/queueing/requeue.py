@@ -8,8 +8,8 @@ import numpy as np
 
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import WAKE_OPERATIONS
+from topo_scheduler.scheduling.binding.contention import Contested
 from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
-from topo_scheduler.scheduling.binding.scheduler_contention import Contested
 from topo_scheduler.scheduling.instructions import Instruction
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
 from topo_scheduler.scheduling.preemption.machine import Preempting
