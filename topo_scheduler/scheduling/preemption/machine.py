@@ -350,10 +350,19 @@ class Preempting:
         if outcome is EvictionOutcome.GOING:
             return [], ""
         self._claims.going.pop(uid, None)
-        if outcome is EvictionOutcome.WITHDRAWN:
-            return [], ""
+        out: list[Instruction] = []
+        again = ""
         if outcome is EvictionOutcome.UNCONFIRMED:
-            return self._unconfirmed(uid, message, now)
+            out, again = self._unconfirmed(uid, message, now)
+        elif outcome is not EvictionOutcome.WITHDRAWN:
+            out, again = self._refused(uid, message, now)
+        # Other claims may count on this pod too: they would wait in vain until they expire.
+        ended, lost = self._claims.stays(uid, now)
+        self._again.update(dict.fromkeys(lost, 0.0))
+        return [*out, *ended], again
+
+    def _refused(self, uid: str, message: str, now: float) -> tuple[list[Instruction], str]:
+        """End the claim for which a pod was to be evicted. The pod is not chosen again for a while."""
         victim = self._claims.leave_alone(uid, now)
         claim = self._claims.take_victim(uid)
         if claim is None:
