@@ -6,6 +6,7 @@ from tests.helpers import make_pod
 from tests.scheduling.driver import Driver
 from tests.scheduling.test_preempting import driver, running
 from topo_scheduler.scheduling.instructions import EvictionOutcome
+from topo_scheduler.scheduling.placing import views
 from topo_scheduler.scheduling.preemption import machine
 from topo_scheduler.scheduling.preemption.claims import LEFT_ALONE
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
@@ -111,3 +112,30 @@ def test_a_pod_whose_eviction_was_refused_is_chosen_again_though_nothing_happens
     assert d.engine.next_due() == LEFT_ALONE
     d.step(1)
     assert d.preempted() == ["low", "low"]
+
+
+def test_classes_of_others_keep_no_workload_from_searching_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "KEEP", 64)
+    d = driver({"s1/l1": 2})
+    full, room = running(d, "full", "s1-l1-1", priority=1000), running(d, "room", "s1-l1-2", priority=1000)
+    d.step(1)
+
+    def hostile(first: int) -> None:
+        pods = [
+            make_pod(f"h{n}", gpus=8, cpu=f"{n}m", priority=100, namespace="hostile") for n in range(first, first + 100)
+        ]
+        for pod in pods:
+            pod.spec.preemption_policy = "Never"
+        d.apply(*pods)
+        d.step(1)
+
+    hostile(1000)
+    d.apply(make_pod("victim", gpus=8, cpu="3m", priority=10, namespace="victim"))
+    d.step(1)
+    hostile(2000)
+    d.delete(full, room)
+    running(d, "low", "s1-l1-1")
+    running(d, "high", "s1-l1-2", priority=1000)
+    for _ in range(60):
+        d.step(1)
+    assert d.preempted() == ["low"]
