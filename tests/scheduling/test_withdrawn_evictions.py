@@ -70,7 +70,7 @@ def test_all_that_wait_for_a_victim_learn_that_it_stays(outcome: EvictionOutcome
     d = driver({"s1/l1": 1, "s1/l2": 1})
     low = running(d, "low", "s1-l1-1")
     running(d, "more", "s1-l2-1", priority=1)
-    one, other = shared(d)
+    one, _ = shared(d)
     d.delete(one)
     d.engine.eviction_finished(low.metadata.uid, outcome, "no", d.now)
     d.forget()

@@ -62,13 +62,21 @@ class _VainSearches:
 
     key: object
     stamp: Hashable = None
-    sentence: str = ""
+    told: str = ""
+    """Why the last search found no victims, for readers in the namespace ``reader``."""
+    reader: str = ""
+    told_others: str = ""
+    """The same for readers in other namespaces: it names no object."""
     times: int = 0
     until: float = 0.0
     exceeded: int = 0
     """Operations that the last search exceeded; 0 if it exceeded none."""
     users: int = 0
     """Workloads that share this search."""
+
+    def sentence(self, reader: str) -> str:
+        """Return why the last search found no victims, for readers in a namespace."""
+        return self.told if reader == self.reader else self.told_others
 
 
 class Preempting:
@@ -225,20 +233,20 @@ class Preempting:
             self._leave_search(workload.id)
             self._search_of[workload.id] = search
             search.users += 1
-        stamp = self._stamp(now)
+        stamp, reader = self._stamp(now), self._world.reader(workload.namespace)
         for known in (search, unlimited):
             if known is not None and known.stamp == stamp:
                 self._leave_line(workload.id)
-                return out, known.sentence
+                return out, known.sentence(reader)
         if (at := self._turn(workload, now)) > now:
             self._again[workload.id] = at
-            return out, search.sentence
+            return out, search.sentence(reader)
         self._leave_line(workload.id)
         exceeded = max(search.exceeded, unlimited.exceeded if unlimited is not None else 0)
         if budget.operations <= exceeded and budget.operations < SEARCH_OPERATIONS:
             # It would end like the last search, and lower the budget of its namespace again.
             self._again[workload.id] = now + FORGIVEN_SECONDS
-            return out, search.sentence or (unlimited.sentence if unlimited is not None else "")
+            return out, search.sentence(reader) or (unlimited.sentence(reader) if unlimited is not None else "")
         views = self._attempts.planner.views
         usable = np.logical_or.reduce([views.get(cls).eligible for cls, _ in ask.groups])
         candidates = self._candidates(workload, usable, now, wall)
@@ -256,13 +264,14 @@ class Preempting:
             self._fail(search, workload, error, budget, stamp, now)
             self._rest_after(workload.namespace, candidates, now)
             name = f"workload {workload.namespace}/{workload.name}"
-            return out + failure_of(name, error, Activity.PREEMPTION), search.sentence
+            return out + failure_of(name, error, Activity.PREEMPTION), search.told
         if plan is None:
             search.times += 1
             search.until = now + doubled(LOOK_AGAIN, search.times, LOOK_AGAIN_MOST)
             self._rest_after(workload.namespace, candidates, now)
-            search.stamp, search.sentence = stamp, _shielded(candidates, self._world.reader(workload.namespace))
-            return out, search.sentence
+            search.stamp, search.reader = stamp, reader
+            search.told, search.told_others = _shielded(candidates, reader)
+            return out, search.sentence(reader)
         search.times = 0
         claimed, displaced = self._claims.make(workload, groups, plan, now)
         self._again.update(dict.fromkeys(displaced, 0.0))
@@ -288,7 +297,7 @@ class Preempting:
         search.until, search.stamp = now + pause, None if lowered else stamp
         if lowered:
             self._again[workload.id] = search.until
-        search.sentence = explained(error, Activity.PREEMPTION, pause, alike=not lowered)
+        search.told = search.told_others = explained(error, Activity.PREEMPTION, pause, alike=not lowered)
 
     @property
     def lowest(self) -> int | None:
@@ -526,11 +535,14 @@ def _pods_told(names: Sequence[str], reader: str) -> str:
     return f"Pod {few_for(names, reader, 'pod', 1)}" if own else f"{few_for(names, reader, 'pod', 1)}".capitalize()
 
 
-def _shielded(candidates: Candidates, reader: str) -> str:
-    """Return, as one sentence, which budgets protect pods of lower priority."""
+def _shielded(candidates: Candidates, reader: str) -> tuple[str, str]:
+    """Return, as one sentence, which budgets protect pods of lower priority; and the same without names."""
     if not candidates.shielded:
-        return ""
+        return "", ""
     own = not reader or any(name.startswith(f"{reader}/") for name in candidates.shielded)
     budgets = few_for(sorted(candidates.shielded), reader, "PodDisruptionBudget", 2)
     budgets = f"PodDisruptionBudget {budgets}" if own else budgets
-    return f"{candidates.shielded_pods} pods of lower priority may not be evicted now: {budgets}."
+    count = len(candidates.shielded)
+    nameless = f"{count} PodDisruptionBudgets" if count > 1 else "a PodDisruptionBudget"
+    start = f"{candidates.shielded_pods} pods of lower priority may not be evicted now"
+    return f"{start}: {budgets}.", f"{start}: {nameless}."
