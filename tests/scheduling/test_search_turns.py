@@ -139,3 +139,19 @@ def test_classes_of_others_keep_no_workload_from_searching_again(monkeypatch: py
     for _ in range(60):
         d.step(1)
     assert d.preempted() == ["low"]
+
+
+@pytest.mark.parametrize("seconds", [3, 5])
+def test_who_comes_late_because_each_step_comes_late_searches_in_turn(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(machine, "PACE", 0.1)
+    d = full_of_both()
+    d.apply(*(make_pod(f"h{n}", gpus=8, cpu=f"{n + 1}", priority=10, namespace=f"hostile{n}") for n in range(12)))
+    d.apply(*(make_pod(f"vain{n}", gpus=8, cpu=f"{n + 100}m", priority=10, namespace="victim") for n in range(3)))
+    for number in range(60):
+        if number == 20:
+            d.apply(make_pod("victim", gpus=3, priority=10, namespace="victim", created=1000))
+        running(d, f"noise-{number}", "s1-l1-1", gpus=0, priority=1000)
+        d.step(seconds)
+    assert d.preempted()

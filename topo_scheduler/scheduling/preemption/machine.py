@@ -79,6 +79,14 @@ class _VainSearches:
         return self.told if reader == self.reader else self.told_others
 
 
+@dataclass(slots=True)
+class _Turn:
+    """A workload that is due for a search: when it comes again, in seconds, and whether it already came too late."""
+
+    at: float
+    late: bool = False
+
+
 class Preempting:
     """Claims, nominations and evictions."""
 
@@ -106,8 +114,8 @@ class Preempting:
         """Keys of searches that no workload shares any more, the oldest first."""
         self._not_before: dict[str, float] = {}
         """Namespaces whose last search was in vain, and the earliest time of their next search, in seconds."""
-        self._lines: dict[str, dict[str, float]] = {}
-        """Workloads of each namespace that are due for a search, in order, and when each comes again, in seconds."""
+        self._lines: dict[str, dict[str, _Turn]] = {}
+        """Workloads of each namespace that are due for a search, in order."""
         self._line_of: dict[str, str] = {}
         self._stirred: tuple[int, int] = (0, 0)
         self._asked = -inf
@@ -432,7 +440,8 @@ class Preempting:
 
         After a pause of a namespace, its workloads search in the order in which they were refused during it. Otherwise
         the most urgent workload, if it searches in vain each time, would keep the others from it forever. A workload
-        that does not come in time loses its turn.
+        that does not come in time loses its turn. Another workload must notice that twice, because it may only have
+        been tried earlier in a step that came late for both.
         """
         own_due, namespace_due = self._looks_at(workload.id), self._not_before.get(workload.namespace, 0.0)
         at = max(own_due, namespace_due)
@@ -441,12 +450,16 @@ class Preempting:
         elif at <= now:
             line = self._lines.get(workload.namespace, {})
             first = next(iter(line), workload.id)
-            if first != workload.id and now < line[first] + LOOK_AGAIN:
-                at = now + LOOK_AGAIN
-            elif first != workload.id:
-                self._leave_line(first)
+            if first != workload.id:
+                turn = line[first]
+                if now < turn.at + LOOK_AGAIN:
+                    at = now + LOOK_AGAIN
+                elif not turn.late:
+                    turn.at, turn.late, at = now, True, now + LOOK_AGAIN
+                else:
+                    self._leave_line(first)
         if at > now and own_due <= now:
-            self._lines.setdefault(workload.namespace, {})[workload.id] = at
+            self._lines.setdefault(workload.namespace, {})[workload.id] = _Turn(at)
             self._line_of[workload.id] = workload.namespace
         return at
 
