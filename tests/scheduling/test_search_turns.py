@@ -155,3 +155,11 @@ def test_who_comes_late_because_each_step_comes_late_searches_in_turn(
         running(d, f"noise-{number}", "s1-l1-1", gpus=0, priority=1000)
         d.step(seconds)
     assert d.preempted()
+
+
+def test_those_that_wait_for_their_turn_are_not_tried_for_each_search_of_another() -> None:
+    d = full_of_both()
+    d.apply(*(make_pod(f"vain{n}", gpus=8, cpu=f"{n + 100}m", priority=10) for n in range(100)))
+    while d.now < 2:
+        d.step(max(0.001, (d.engine.next_due() or 0.0) - d.now))
+    assert len(d.decisions()) <= 300, "one on arrival, and one for the search"

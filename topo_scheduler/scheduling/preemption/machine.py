@@ -223,8 +223,10 @@ class Preempting:
             self.count_for(workload)
         self._again.pop(workload.id, None)
         if not self._may(workload, members) or not decision.room_helps:
+            self._leave_line(workload.id)
             return out, ""
         if doubt := workload.doubt:
+            self._leave_line(workload.id)
             return out, f"No pod is evicted to make room, as it is not known what these pods are part of: {doubt}."
         groups, _, _ = self._attempts.groups(workload, members)
         ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
@@ -324,6 +326,7 @@ class Preempting:
 
     def rest(self, id_: str) -> None:
         """Cancel the next search for victims of a workload: it found no place, and no pod could be evicted for it."""
+        self._leave_line(id_)
         self._again.pop(id_, None)
 
     def nudge(self, workload: Workload, now: float) -> None:
@@ -458,18 +461,34 @@ class Preempting:
                     turn.at, turn.late, at = now, True, now + LOOK_AGAIN
                 else:
                     self._leave_line(first)
+                    return self._turn(workload, now)
         if at > now and own_due <= now:
-            self._lines.setdefault(workload.namespace, {})[workload.id] = _Turn(at)
+            line = self._lines.setdefault(workload.namespace, {})
+            if next(iter(line), workload.id) != workload.id:
+                # It is called when it becomes the first. Until then an attempt would be in vain.
+                at = max(at, now + LOOK_AGAIN * len(line))
+            line[workload.id] = _Turn(at)
             self._line_of[workload.id] = workload.namespace
         return at
 
     def _leave_line(self, id_: str) -> None:
         namespace = self._line_of.pop(id_, None)
-        if namespace is not None:
-            line = self._lines[namespace]
-            line.pop(id_, None)
-            if not line:
-                del self._lines[namespace]
+        if namespace is None:
+            return
+        line = self._lines[namespace]
+        was_first = next(iter(line)) == id_
+        del line[id_]
+        if not line:
+            del self._lines[namespace]
+        elif was_first:
+            self._call_first(namespace)
+
+    def _call_first(self, namespace: str) -> None:
+        """Let the first workload that is due for a search come as soon as its namespace may search."""
+        for first, turn in self._lines.get(namespace, {}).items():
+            turn.at = max(self._not_before.get(namespace, 0.0), self._asked)
+            self._again[first] = turn.at
+            return
 
     def _rest_after(self, namespace: str, candidates: Candidates, now: float) -> None:
         """Delay the next search of a namespace whose search was in vain."""
@@ -477,6 +496,7 @@ class Preempting:
             delayed: at for delayed, at in self._not_before.items() if at > now and delayed != namespace
         }
         self._not_before[namespace] = now + PACE * len(candidates.pods) * (len(self._not_before) + 1)
+        self._call_first(namespace)
 
     def _search(self, key: object) -> _VainSearches:
         if len(self._searches) > 4096:
