@@ -239,6 +239,27 @@ def test_nothing_is_decided_while_the_watch_is_late_and_others_place_pods() -> N
     assert len(d.flight) == 2, f"after {LOST} s the news are not waited for"
 
 
+def test_nobody_spins_while_the_watch_is_late_and_the_others_are_done() -> None:
+    d = shared(50)
+    waits = theirs("waits")
+    d.apply(waits, make_pod("ours", cpu="1"))
+    d.step()
+    (uid,) = d.flight
+    waits.spec.node_name = "n0"
+    d.apply(waits)
+    d.step(SETTLED - 0.1)
+    d.engine.bind_finished(uid, BindOutcome.BOUND, "", d.now)  # the watch does not tell of it
+    d.step(STALE + 0.1)
+    steps = 0
+    while d.engine.world.kept:
+        due = d.engine.next_due()
+        assert due is not None
+        assert due > d.now
+        d.step(due - d.now)
+        steps += 1
+    assert steps <= 10
+
+
 def test_beside_others_few_binds_are_on_their_way_at_once() -> None:
     d = shared(500)
     d.apply(theirs("waits"), *(make_pod(f"p{number}", cpu="1") for number in range(2 * AT_ONCE)))

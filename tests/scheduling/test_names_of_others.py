@@ -4,7 +4,8 @@ import pytest
 
 from tests.helpers import make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, fabric, gang
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta, Pod
+from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.api.text import few_for
 from topo_scheduler.scheduling.instructions import Preempt
 
@@ -70,3 +71,23 @@ def test_a_victim_learns_no_name_of_the_pod_that_preempts_it(spec: str) -> None:
     (note,) = [one.note for one in d.said if isinstance(one, Preempt)]
     assert ("theirs/high" in note) is (spec == NAMED)
     assert ("Preempted by a pod of another namespace of priority 10" in note) is (spec != NAMED)
+
+
+@pytest.mark.parametrize("spec", ["{}", NAMED])
+def test_a_pod_that_asks_like_one_of_another_namespace_learns_no_budget_of_that_namespace(spec: str) -> None:
+    d = Driver(fabric({"s1/l1": 1}), configured(spec))
+    d.engine.budgets_known()
+    low = make_pod("low", namespace="theirs", gpus=8, node="s1-l1-1", labels={"app": "web"}, scheduler="other")
+    low.status.phase = "Running"
+    d.apply(low)
+    meta = ObjectMeta(name="secret", namespace="theirs", generation=1)
+    d.engine.budgets_applied([DisruptionBudget(meta, BudgetSpec(LabelSelector({"app": "web"})), BudgetStatus(0, 1))])
+    theirs = make_pod("theirs", namespace="theirs", gpus=8, priority=10)
+    mine = make_pod("mine", gpus=8, priority=10)
+    for pod in (theirs, mine):
+        d.apply(pod)
+        d.step()
+    assert "PodDisruptionBudget theirs/secret." in d.told(theirs)[0]
+    (text,) = d.told(mine)
+    assert "1 pods of lower priority may not be evicted now: " in text
+    assert ("theirs/secret" in text) is (spec == NAMED)

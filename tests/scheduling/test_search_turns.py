@@ -6,6 +6,7 @@ from tests.helpers import make_pod
 from tests.scheduling.driver import Driver
 from tests.scheduling.test_preempting import driver, running
 from topo_scheduler.scheduling.instructions import EvictionOutcome
+from topo_scheduler.scheduling.placing.model import class_views
 from topo_scheduler.scheduling.preemption import machine
 from topo_scheduler.scheduling.preemption.claims import LEFT_ALONE
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
@@ -111,3 +112,54 @@ def test_a_pod_whose_eviction_was_refused_is_chosen_again_though_nothing_happens
     assert d.engine.next_due() == LEFT_ALONE
     d.step(1)
     assert d.preempted() == ["low", "low"]
+
+
+def test_classes_of_others_keep_no_workload_from_searching_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(class_views, "KEEP", 64)
+    d = driver({"s1/l1": 2})
+    full, room = running(d, "full", "s1-l1-1", priority=1000), running(d, "room", "s1-l1-2", priority=1000)
+    d.step(1)
+
+    def hostile(first: int) -> None:
+        pods = [
+            make_pod(f"h{n}", gpus=8, cpu=f"{n}m", priority=100, namespace="hostile") for n in range(first, first + 100)
+        ]
+        for pod in pods:
+            pod.spec.preemption_policy = "Never"
+        d.apply(*pods)
+        d.step(1)
+
+    hostile(1000)
+    d.apply(make_pod("victim", gpus=8, cpu="3m", priority=10, namespace="victim"))
+    d.step(1)
+    hostile(2000)
+    d.delete(full, room)
+    running(d, "low", "s1-l1-1")
+    running(d, "high", "s1-l1-2", priority=1000)
+    for _ in range(60):
+        d.step(1)
+    assert d.preempted() == ["low"]
+
+
+@pytest.mark.parametrize("seconds", [3, 5])
+def test_who_comes_late_because_each_step_comes_late_searches_in_turn(
+    monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    monkeypatch.setattr(machine, "PACE", 0.1)
+    d = full_of_both()
+    d.apply(*(make_pod(f"h{n}", gpus=8, cpu=f"{n + 1}", priority=10, namespace=f"hostile{n}") for n in range(12)))
+    d.apply(*(make_pod(f"vain{n}", gpus=8, cpu=f"{n + 100}m", priority=10, namespace="victim") for n in range(3)))
+    for number in range(60):
+        if number == 20:
+            d.apply(make_pod("victim", gpus=3, priority=10, namespace="victim", created=1000))
+        running(d, f"noise-{number}", "s1-l1-1", gpus=0, priority=1000)
+        d.step(seconds)
+    assert d.preempted()
+
+
+def test_those_that_wait_for_their_turn_are_not_tried_for_each_search_of_another() -> None:
+    d = full_of_both()
+    d.apply(*(make_pod(f"vain{n}", gpus=8, cpu=f"{n + 100}m", priority=10) for n in range(100)))
+    while d.now < 2:
+        d.step(max(0.001, (d.engine.next_due() or 0.0) - d.now))
+    assert len(d.decisions()) <= 300, "one on arrival, and one for the search"

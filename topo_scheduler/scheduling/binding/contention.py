@@ -244,7 +244,9 @@ class Contested:
         if self.paused:
             due.append(self._looked + FRESH)
         if self._active:
-            due.append(next(iter(self._waiting.values()), self._last_bound + SETTLED))
+            until = next(iter(self._waiting.values()), self._last_bound + SETTLED)
+            # If only the late watch keeps the room reserved, this moment is over, and the next one is below.
+            due += [until] if until > self._looked else []
         if self._careful:
             due += [at + (LOST if self._stalled else STALE) for at in list(self._answered.values())[:1]]
         return min(due, default=None)

@@ -120,6 +120,25 @@ class PreemptionClaims:
         """Return the claim for which a pod was to be evicted, and forget the pod as its victim."""
         return self._claims.get(self._victim_of.pop(uid, ""))
 
+    def stays(self, uid: str, now: float) -> tuple[list[Instruction], list[str]]:
+        """End all claims that wait for a pod that is not evicted after all.
+
+        Only the claim for which the pod was to be evicted has failed. The workloads of the others search for victims
+        again without a pause.
+
+        Returns:
+            The instructions, and the workloads that lost their claims.
+        """
+        entry = self._world.ledger.get(uid)
+        if entry is None or (entry.occupant is not None and entry.occupant.terminating):
+            return [], []
+        out: list[Instruction] = []
+        claims = [claim for claim in self._claims.values() if uid in claim.victims]
+        failed = self.take_victim(uid)
+        for claim in claims:
+            out += self.end(claim, now) if claim is failed else self.clear(claim)
+        return out, [claim.workload for claim in claims]
+
     def patient_until(self, id_: str) -> float:
         """Return until when a workload may make no new claim, in seconds."""
         patience = self._patience.get(id_)
@@ -282,4 +301,6 @@ class PreemptionClaims:
         for uid in claim.nodes:
             self._nominations.drop(uid)
         for uid in claim.victims:
-            self._victim_of.pop(uid, None)
+            # A claim may also wait for a victim of another claim, which stays that claim's victim.
+            if self._victim_of.get(uid) == id_:
+                del self._victim_of[uid]

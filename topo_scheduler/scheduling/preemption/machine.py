@@ -62,13 +62,29 @@ class _VainSearches:
 
     key: object
     stamp: Hashable = None
-    sentence: str = ""
+    told: str = ""
+    """Why the last search found no victims, for readers in the namespace ``reader``."""
+    reader: str = ""
+    told_others: str = ""
+    """The same for readers in other namespaces: it names no object."""
     times: int = 0
     until: float = 0.0
     exceeded: int = 0
     """Operations that the last search exceeded; 0 if it exceeded none."""
     users: int = 0
     """Workloads that share this search."""
+
+    def sentence(self, reader: str) -> str:
+        """Return why the last search found no victims, for readers in a namespace."""
+        return self.told if reader == self.reader else self.told_others
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A workload that is due for a search: when it comes again, in seconds, and whether it already came too late."""
+
+    at: float
+    late: bool = False
 
 
 class Preempting:
@@ -98,8 +114,8 @@ class Preempting:
         """Keys of searches that no workload shares any more, the oldest first."""
         self._not_before: dict[str, float] = {}
         """Namespaces whose last search was in vain, and the earliest time of their next search, in seconds."""
-        self._lines: dict[str, dict[str, float]] = {}
-        """Workloads of each namespace that are due for a search, in order, and when each comes again, in seconds."""
+        self._lines: dict[str, dict[str, _Turn]] = {}
+        """Workloads of each namespace that are due for a search, in order."""
         self._line_of: dict[str, str] = {}
         self._stirred: tuple[int, int] = (0, 0)
         self._asked = -inf
@@ -207,8 +223,10 @@ class Preempting:
             self.count_for(workload)
         self._again.pop(workload.id, None)
         if not self._may(workload, members) or not decision.room_helps:
+            self._leave_line(workload.id)
             return out, ""
         if doubt := workload.doubt:
+            self._leave_line(workload.id)
             return out, f"No pod is evicted to make room, as it is not known what these pods are part of: {doubt}."
         groups, _, _ = self._attempts.groups(workload, members)
         ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
@@ -225,20 +243,20 @@ class Preempting:
             self._leave_search(workload.id)
             self._search_of[workload.id] = search
             search.users += 1
-        stamp = self._stamp(now)
+        stamp, reader = self._stamp(now), self._world.reader(workload.namespace)
         for known in (search, unlimited):
             if known is not None and known.stamp == stamp:
                 self._leave_line(workload.id)
-                return out, known.sentence
+                return out, known.sentence(reader)
         if (at := self._turn(workload, now)) > now:
             self._again[workload.id] = at
-            return out, search.sentence
+            return out, search.sentence(reader)
         self._leave_line(workload.id)
         exceeded = max(search.exceeded, unlimited.exceeded if unlimited is not None else 0)
         if budget.operations <= exceeded and budget.operations < SEARCH_OPERATIONS:
             # It would end like the last search, and lower the budget of its namespace again.
             self._again[workload.id] = now + FORGIVEN_SECONDS
-            return out, search.sentence or (unlimited.sentence if unlimited is not None else "")
+            return out, search.sentence(reader) or (unlimited.sentence(reader) if unlimited is not None else "")
         views = self._attempts.planner.views
         usable = np.logical_or.reduce([views.get(cls).eligible for cls, _ in ask.groups])
         candidates = self._candidates(workload, usable, now, wall)
@@ -256,13 +274,14 @@ class Preempting:
             self._fail(search, workload, error, budget, stamp, now)
             self._rest_after(workload.namespace, candidates, now)
             name = f"workload {workload.namespace}/{workload.name}"
-            return out + failure_of(name, error, Activity.PREEMPTION), search.sentence
+            return out + failure_of(name, error, Activity.PREEMPTION), search.told
         if plan is None:
             search.times += 1
             search.until = now + doubled(LOOK_AGAIN, search.times, LOOK_AGAIN_MOST)
             self._rest_after(workload.namespace, candidates, now)
-            search.stamp, search.sentence = stamp, _shielded(candidates, self._world.reader(workload.namespace))
-            return out, search.sentence
+            search.stamp, search.reader = stamp, reader
+            search.told, search.told_others = _shielded(candidates, reader)
+            return out, search.sentence(reader)
         search.times = 0
         claimed, displaced = self._claims.make(workload, groups, plan, now)
         self._again.update(dict.fromkeys(displaced, 0.0))
@@ -288,7 +307,7 @@ class Preempting:
         search.until, search.stamp = now + pause, None if lowered else stamp
         if lowered:
             self._again[workload.id] = search.until
-        search.sentence = explained(error, Activity.PREEMPTION, pause, alike=not lowered)
+        search.told = search.told_others = explained(error, Activity.PREEMPTION, pause, alike=not lowered)
 
     @property
     def lowest(self) -> int | None:
@@ -307,6 +326,7 @@ class Preempting:
 
     def rest(self, id_: str) -> None:
         """Cancel the next search for victims of a workload: it found no place, and no pod could be evicted for it."""
+        self._leave_line(id_)
         self._again.pop(id_, None)
 
     def nudge(self, workload: Workload, now: float) -> None:
@@ -350,10 +370,19 @@ class Preempting:
         if outcome is EvictionOutcome.GOING:
             return [], ""
         self._claims.going.pop(uid, None)
-        if outcome is EvictionOutcome.WITHDRAWN:
-            return [], ""
+        out: list[Instruction] = []
+        again = ""
         if outcome is EvictionOutcome.UNCONFIRMED:
-            return self._unconfirmed(uid, message, now)
+            out, again = self._unconfirmed(uid, message, now)
+        elif outcome is not EvictionOutcome.WITHDRAWN:
+            out, again = self._refused(uid, message, now)
+        # Other claims may count on this pod too: they would wait in vain until they expire.
+        ended, lost = self._claims.stays(uid, now)
+        self._again.update(dict.fromkeys(lost, 0.0))
+        return [*out, *ended], again
+
+    def _refused(self, uid: str, message: str, now: float) -> tuple[list[Instruction], str]:
+        """End the claim for which a pod was to be evicted. The pod is not chosen again for a while."""
         victim = self._claims.leave_alone(uid, now)
         claim = self._claims.take_victim(uid)
         if claim is None:
@@ -414,7 +443,8 @@ class Preempting:
 
         After a pause of a namespace, its workloads search in the order in which they were refused during it. Otherwise
         the most urgent workload, if it searches in vain each time, would keep the others from it forever. A workload
-        that does not come in time loses its turn.
+        that does not come in time loses its turn. Another workload must notice that twice, because it may only have
+        been tried earlier in a step that came late for both.
         """
         own_due, namespace_due = self._looks_at(workload.id), self._not_before.get(workload.namespace, 0.0)
         at = max(own_due, namespace_due)
@@ -423,22 +453,42 @@ class Preempting:
         elif at <= now:
             line = self._lines.get(workload.namespace, {})
             first = next(iter(line), workload.id)
-            if first != workload.id and now < line[first] + LOOK_AGAIN:
-                at = now + LOOK_AGAIN
-            elif first != workload.id:
-                self._leave_line(first)
+            if first != workload.id:
+                turn = line[first]
+                if now < turn.at + LOOK_AGAIN:
+                    at = now + LOOK_AGAIN
+                elif not turn.late:
+                    turn.at, turn.late, at = now, True, now + LOOK_AGAIN
+                else:
+                    self._leave_line(first)
+                    return self._turn(workload, now)
         if at > now and own_due <= now:
-            self._lines.setdefault(workload.namespace, {})[workload.id] = at
+            line = self._lines.setdefault(workload.namespace, {})
+            if next(iter(line), workload.id) != workload.id:
+                # It is called when it becomes the first. Until then an attempt would be in vain.
+                at = max(at, now + LOOK_AGAIN * len(line))
+            line[workload.id] = _Turn(at)
             self._line_of[workload.id] = workload.namespace
         return at
 
     def _leave_line(self, id_: str) -> None:
         namespace = self._line_of.pop(id_, None)
-        if namespace is not None:
-            line = self._lines[namespace]
-            line.pop(id_, None)
-            if not line:
-                del self._lines[namespace]
+        if namespace is None:
+            return
+        line = self._lines[namespace]
+        was_first = next(iter(line)) == id_
+        del line[id_]
+        if not line:
+            del self._lines[namespace]
+        elif was_first:
+            self._call_first(namespace)
+
+    def _call_first(self, namespace: str) -> None:
+        """Let the first workload that is due for a search come as soon as its namespace may search."""
+        for first, turn in self._lines.get(namespace, {}).items():
+            turn.at = max(self._not_before.get(namespace, 0.0), self._asked)
+            self._again[first] = turn.at
+            return
 
     def _rest_after(self, namespace: str, candidates: Candidates, now: float) -> None:
         """Delay the next search of a namespace whose search was in vain."""
@@ -446,6 +496,7 @@ class Preempting:
             delayed: at for delayed, at in self._not_before.items() if at > now and delayed != namespace
         }
         self._not_before[namespace] = now + PACE * len(candidates.pods) * (len(self._not_before) + 1)
+        self._call_first(namespace)
 
     def _search(self, key: object) -> _VainSearches:
         if len(self._searches) > 4096:
@@ -517,11 +568,14 @@ def _pods_told(names: Sequence[str], reader: str) -> str:
     return f"Pod {few_for(names, reader, 'pod', 1)}" if own else f"{few_for(names, reader, 'pod', 1)}".capitalize()
 
 
-def _shielded(candidates: Candidates, reader: str) -> str:
-    """Return, as one sentence, which budgets protect pods of lower priority."""
+def _shielded(candidates: Candidates, reader: str) -> tuple[str, str]:
+    """Return, as one sentence, which budgets protect pods of lower priority; and the same without names."""
     if not candidates.shielded:
-        return ""
+        return "", ""
     own = not reader or any(name.startswith(f"{reader}/") for name in candidates.shielded)
     budgets = few_for(sorted(candidates.shielded), reader, "PodDisruptionBudget", 2)
     budgets = f"PodDisruptionBudget {budgets}" if own else budgets
-    return f"{candidates.shielded_pods} pods of lower priority may not be evicted now: {budgets}."
+    count = len(candidates.shielded)
+    nameless = f"{count} PodDisruptionBudgets" if count > 1 else "a PodDisruptionBudget"
+    start = f"{candidates.shielded_pods} pods of lower priority may not be evicted now"
+    return f"{start}: {budgets}.", f"{start}: {nameless}."

@@ -142,8 +142,12 @@ class Waking:
                     self._queue.wake(id_)
                     break
             else:
-                if lowest is not None and lowest < workload.priority:
-                    self._preempting.nudge(workload, now)
+                self._nudge(workload, lowest, now)
+
+    def _nudge(self, workload: Workload, lowest: int | None, now: float) -> None:
+        """Let a parked workload search for victims again, if any pod has a lower priority."""
+        if lowest is not None and lowest < workload.priority:
+            self._preempting.nudge(workload, now)
 
     def next_due(self) -> float | None:
         """Return when the next check of postponed workloads is due."""
@@ -161,6 +165,7 @@ class Waking:
             return
         self._next_check = now + POSTPONED_PAUSE_SECONDS
         rows = np.array(sorted(self._late_rows), np.int64)
+        lowest = self._preempting.lowest
         for _ in range(min(POSTPONED_PER_CHECK, len(self._is_late))):
             namespace = next(iter(self._late))
             ids = self._late.pop(namespace)
@@ -173,6 +178,8 @@ class Waking:
                 continue
             if any(self._may_help(cls, rows) for cls in workload.set_aside.classes):
                 self._queue.wake(id_)
+            else:
+                self._nudge(workload, lowest, now)
         if not self._is_late:
             self._late_rows.clear()
 
