@@ -3,8 +3,8 @@
 import pytest
 
 from tests.helpers import make_pod, timestamp
-from tests.scheduling.driver import Driver
-from tests.scheduling.test_preempting import driver, gang, running, urgent, with_priority
+from tests.scheduling.driver import Driver, gang
+from tests.scheduling.test_preempting import driver, running, urgent, with_priority
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import EvictionOutcome, Preempt
 
