@@ -34,7 +34,7 @@ spec: {links: [{level: node, capacity: 400Gb}, {level: leaf, oversubscription: 2
 """
 
 
-BACKLOG = Configuration(SchedulerConfig(pending_pods=PendingPodsSettings(most_per_namespace=1_000_000, memory=1 << 40)))
+BACKLOG = Configuration(SchedulerConfig(pending_pods=PendingPodsSettings(max_per_namespace=1_000_000, memory=1 << 40)))
 """Benchmarks of backlogs are of all their pods."""
 
 
@@ -45,7 +45,7 @@ class Cluster:
         """``per_rack`` nodes of an accelerator domain, 0 for none; ``links``: their bandwidth is known."""
         self._jobs: dict[str, Job] = {}
         self.engine = Engine(load_configuration({"bench": LINKS}) if links else BACKLOG, self._resolve)
-        self.engine.contested.config = Contention(pods=0)  # who fills nodes here places nothing more
+        self.engine.contested.config = Contention(reserved_pods_per_node=0)  # who fills nodes here places nothing more
         self.engine.budgets_known()
         self.engine.nodes_applied([node(number, per_leaf, per_rack) for number in range(nodes)], 0.0)
 

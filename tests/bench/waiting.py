@@ -98,7 +98,7 @@ def moves(nodes: int, members: int, repeats: int = 6) -> Json:
     d = _torn(nodes)
     d.engine.configure(
         configured(
-            "{preemption: {enabled: false}, reservation: {enabled: false}, repair: {enabled: true, mostMoves: 64}}"
+            "{preemption: {enabled: false}, reservation: {enabled: false}, repair: {enabled: true, maxMoves: 64}}"
         )
     )
     pods = gang(members, name="large")

@@ -86,7 +86,7 @@ def _times(migration: dict[str, dict[str, dict[str, str]]]) -> dict[str, str]:
 @virtually
 async def test_seats_that_nobody_takes_are_kept_for_a_while_and_given_back_whatever_the_clock_says(skew: float) -> None:
     async with cluster({"s1/l1": 2}) as world:
-        first, second = await _pair(world, skew, seats_expire=300.0)
+        first, second = await _pair(world, skew, reservation_timeout=300.0)
         world.replicas("alone", 1, gpus=8)
         await world.until(lambda: world.nodes_of("alone"))
         (pod,) = world.pods(bound=True)

@@ -83,7 +83,7 @@ class Broken(RuleBasedStateMachine):
         self.configuration: Configuration = configured(
             ALONE if replicas == 1 else ELECTED,
             force_delete=force,
-            seats_expire=60.0,
+            reservation_timeout=60.0,
             quarantine=30.0,
             limits={"at_once": at_once},
         )

@@ -109,7 +109,7 @@ def test_every_example_is_placed_as_it_wishes(demo: str) -> None:
 
 def test_explain_on_it(demo: str) -> None:
     answer = json.loads(run("explain", "bare-gang-0", "--kubeconfig", demo, "-o", "json").output)
-    assert answer["state"] == "bound" and answer["byUs"] and answer["rank"] == 0
+    assert answer["state"] == "bound" and answer["boundByThisScheduler"] and answer["rank"] == 0
     assert answer["gang"]["id"] == "default/bare-gang" and len(answer["gang"]["members"]) == 2
     assert [event["reason"] for event in answer["events"]] == ["Scheduled"]
     assert "Events:\n  Normal   Scheduled            Successfully assigned default/bare-gang-0" in (

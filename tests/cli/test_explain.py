@@ -96,7 +96,7 @@ def test_a_pod_bound_by_another(served: Served) -> None:
     served.create_pod("taken")
     served.bind("taken", "node-1")
     assert "It was bound by somebody else" in explain(served, "taken")[1]
-    assert explained(served, "taken")["byUs"] is False
+    assert explained(served, "taken")["boundByThisScheduler"] is False
 
 
 def test_a_pod_of_another_scheduler(served: Served) -> None:
@@ -144,7 +144,7 @@ def test_a_gang_without_room_is_told_why(served: Served, tmp_path: Path) -> None
     decision = told["decision"]
     assert decision["verdict"] == "unschedulable" and decision["node"] is None
     assert decision["message"].startswith("0/8 nodes are available: ")
-    assert told["wouldTell"] == [decision["message"]]
+    assert told["predictedEvents"] == [decision["message"]]
     code, text = explain(served, name)
     assert code == 0 and "Pod default/big-0-" in text and decision["message"] in text
     assert served.call(lambda: served.server.store.revision) == before, "nothing is written"
@@ -160,37 +160,37 @@ def test_the_cheapest_ways_out_are_told_of_a_job_by_its_name(served: Served, tmp
     told = explained(served, "big")
     assert told["schema"] == SCHEMA
     assert told["pod"] == sorted(pods)[0]
-    why = told["why"]
+    why = told["pending"]
     # Eight nodes, of which three are down, and three are held.
     assert why["reason"].startswith("40 GPUs are needed and 16 are free; 24 more are on nodes that are cordoned or not")
     assert {domain["level"] for domain in why["domains"]} == {"spine", "leaf"}
     leaf = next(domain for domain in why["domains"] if domain["path"] == "spine-1/leaf-1")
     assert (leaf["nodes"], leaf["room"], leaf["needed"]) == (4, 1, 5)
-    ways = {way["kind"]: way for way in why["waysOut"]}
-    assert ways["wait"]["ends"] and ways["wait"]["until"].endswith("Z")
+    ways = {way["kind"]: way for way in why["remedies"]}
+    assert ways["wait"]["endingWorkloads"] and ways["wait"]["until"].endswith("Z")
     assert ways["reduce"]["size"] == 1
-    assert ways["free"]["cost"]["podsEnded"] == len(ways["free"]["ends"])
+    assert ways["free"]["cost"]["podsEnded"] == len(ways["free"]["endingWorkloads"])
     code, text = explain(served, "default/big")
     assert code == 0
     assert "What would help, cheapest first (each was tried on a copy of the cluster):\n  1. " in text
-    assert all(way["say"] in text for way in why["waysOut"] if "until" not in way["say"])
+    assert all(way["text"] in text for way in why["remedies"] if "until" not in way["text"])
     assert "spine-1/leaf-1           room for 1 of 5 pods" in text
     assert "size rule  at least 5 nodes, within 3 leaves of the cluster" in text
 
 
 def test_how_many_would_fit_is_no_remedy_and_room_beyond_the_size_rule_is_said_to_be_that() -> None:
-    reduce = {"kind": "reduce", "say": "16 of 100 pods would fit now", "size": 16, "cost": {"membersGivenUp": 84}}
-    end = {"kind": "free", "say": "end pod default/x", "size": None, "cost": {"membersGivenUp": 0}}
+    reduce = {"kind": "reduce", "text": "16 of 100 pods would fit now", "size": 16, "cost": {"membersGivenUp": 84}}
+    end = {"kind": "free", "text": "end pod default/x", "size": None, "cost": {"membersGivenUp": 0}}
     domain = {"path": "s1", "level": "spine", "nodes": 8, "freeGpus": 48, "room": 6, "needed": 5, "reasons": {}}
-    why = {"sizeRule": {"nodes": 5, "leaves": 2, "within": "spine"}, "domains": [domain], "waysOut": [reduce, end]}
+    why = {"sizeRule": {"nodes": 5, "leaves": 2, "within": "spine"}, "domains": [domain], "remedies": [reduce, end]}
     decision: dict[str, Any] = {"verdict": "unschedulable", "message": "0/8 nodes", "sizeRule": None, "domains": []}
-    told = {"namespace": "a", "pod": "b", "state": "pending", "workload": None, "decision": decision, "why": why}
-    text = list(lines({**told, "wouldTell": [], "leftOut": [], "events": []}))
+    told = {"namespace": "a", "pod": "b", "state": "pending", "workload": None, "decision": decision, "pending": why}
+    text = list(lines({**told, "predictedEvents": [], "unreadObjects": [], "events": []}))
     at = text.index("What would help, cheapest first (each was tried on a copy of the cluster):")
     assert text[at + 1 :] == ["  1. end pod default/x", "16 of 100 pods would fit now."]
     assert any("room for 6 of 5 pods but not within 2 leaves of one spine, 48 GPUs free" in line for line in text)
-    why["waysOut"] = [reduce]
-    text = list(lines({**told, "wouldTell": [], "leftOut": [], "events": []}))
+    why["remedies"] = [reduce]
+    text = list(lines({**told, "predictedEvents": [], "unreadObjects": [], "events": []}))
     assert text[-2].startswith("Nothing was found that would help") and text[-1] == "16 of 100 pods would fit now."
 
 
@@ -218,8 +218,8 @@ def test_a_way_out_that_was_told_helps(served: Served, tmp_path: Path) -> None:
     for number, node in enumerate((1, 3, 5)):
         served.create_pod(f"filler-{number}", gpus=8)
         served.bind(f"filler-{number}", f"node-{node}")
-    way = next(way for way in explained(served, name)["why"]["waysOut"] if way["kind"] == "free")
-    for one in way["ends"]:
+    way = next(way for way in explained(served, name)["pending"]["remedies"] if way["kind"] == "free")
+    for one in way["endingWorkloads"]:
         delete = partial(
             served.server.store.delete, "pods", one["name"].rpartition("/")[2], "default", DeleteOptions(0)
         )
@@ -270,7 +270,7 @@ def test_an_incomplete_gang_waits(served: Served) -> None:
     served.create_pod("one", annotations=wants)
     told = explained(served, "one")
     assert told["decision"] is None
-    assert told["wouldTell"] == ["Gang pair is waiting for 1 of 2 pods"]
+    assert told["predictedEvents"] == ["Gang pair is waiting for 1 of 2 pods"]
     assert "Gang pair is waiting for 1 of 2 pods" in explain(served, "one")[1]
 
 
@@ -288,7 +288,7 @@ def test_a_plugin_of_the_scheduler_that_is_not_installed_here(served: Served) ->
 def test_a_refused_pod(served: Served) -> None:
     served.create_pod("wrong", annotations={"topology.scheduler/gpu-count": "many"})
     told = explained(served, "wrong")
-    assert told["decision"] is None and "gpu-count" in told["wouldTell"][0]
+    assert told["decision"] is None and "gpu-count" in told["predictedEvents"][0]
 
 
 def test_a_gated_pod(served: Served) -> None:
@@ -306,7 +306,7 @@ def test_a_pod_of_a_pod_group(served: Served) -> None:
     served.call(lambda: store.create("podgroups.scheduling.k8s.io", native_pod_group("crew", 3), "default"))
     told = explained(served, "member")
     assert (told["workload"]["gang"], told["workload"]["size"]) == (True, 3)
-    assert told["wouldTell"] == ["Gang crew is waiting for 2 of 3 pods"]
+    assert told["predictedEvents"] == ["Gang crew is waiting for 2 of 3 pods"]
     for number in range(2):
         served.create_pod(f"other-{number}", schedulingGroup={"podGroupName": "crew"})
     assert explained(served, "member")["decision"]["verdict"] == "placed"

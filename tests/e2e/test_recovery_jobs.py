@@ -73,7 +73,7 @@ async def test_without_such_a_policy_each_pod_counts_as_a_failure(
 async def test_where_that_is_more_than_its_backoff_limit_the_job_fails_and_the_migration_says_so(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
-    await start_replica(recovering(seats_expire=5.0))
+    await start_replica(recovering(reservation_timeout=5.0))
     await cluster.add_fabric({"s1": [4, 4]})
     await _restarted(cluster, _restarting(0, None))
     failed = await wait_phase(cluster, "Failed")
@@ -182,7 +182,7 @@ async def test_a_migration_that_is_over_is_deleted_and_one_under_way_is_not(
 ) -> None:
     """With what the manifests grant."""
     monkeypatch.setattr(retention, "LEAST", 1.0)
-    await start_replica(recovering(keep_finished={"time": 1.0}, limits={"rest": 1.0}))
+    await start_replica(recovering(keep_finished={"time": 1.0}, limits={"cooldown": 1.0}))
     await cluster.add_fabric({"s1": [2]})
     await cluster.apply(objects.gang("team", 2))
     pods = await cluster.wait_bound("team", 2)

@@ -12,7 +12,7 @@ from tests.e2e.api import Json
 from tests.e2e.cluster import Cluster, annotation
 from tests.e2e.replica import Replica
 from tests.schemas import follows
-from topo_scheduler.cli.explanation_schema import Explained, PendingReport, WayOut
+from topo_scheduler.cli.explanation_schema import Explained, PendingReport, RemedyReport
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -35,8 +35,8 @@ async def why(cluster: Cluster, name: str) -> PendingReport:
     told = await explain(cluster, name, "-o", "json")
     follows(json.loads(told), "explain.schema.json")
     found = msgspec.json.decode(told, type=Explained)
-    assert isinstance(found.why, PendingReport)
-    return found.why
+    assert isinstance(found.pending, PendingReport)
+    return found.pending
 
 
 async def test_a_pending_gang_tells_why_and_a_way_out_and_it_helps(cluster: Cluster, daemon: Replica) -> None:
@@ -74,7 +74,7 @@ async def test_a_pending_gang_tells_why_and_a_way_out_and_it_helps(cluster: Clus
 
     found = await why(cluster, "whole")
     assert found.reason.startswith(reason)
-    kinds = {way.kind: way for way in found.ways_out}
+    kinds = {way.kind: way for way in found.remedies}
     assert list(kinds) == ["relax", "reduce", "free"]
     assert kinds["reduce"].size == 1
     await _end(cluster, kinds["free"])
@@ -85,8 +85,8 @@ async def test_a_pending_gang_tells_why_and_a_way_out_and_it_helps(cluster: Clus
     assert 0 < float(annotation(bound[0], "score")) <= 1
 
 
-async def _end(cluster: Cluster, way: WayOut) -> None:
-    for one in way.ends:
+async def _end(cluster: Cluster, way: RemedyReport) -> None:
+    for one in way.ending_workloads:
         for pod in one.pods:
             namespace, _, name = pod.partition("/")
             await cluster.api.delete("pods", name, namespace, grace=0)
@@ -102,8 +102,8 @@ async def test_what_ends_soon_is_waited_for(cluster: Cluster, daemon: Replica) -
     for waiting in await cluster.wait_pods("next", 2):
         event = await cluster.wait_note(waiting, "(1) wait until about ", reason="FailedScheduling")
         assert "when pod default/timed ends" in event["note"]
-    way = (await why(cluster, "next")).ways_out[0]
-    assert way.kind == "wait" and way.ends[0].name == "default/timed"
+    way = (await why(cluster, "next")).remedies[0]
+    assert way.kind == "wait" and way.ending_workloads[0].name == "default/timed"
     assert 7000 < way.cost.seconds_waited <= 7200
     await cluster.api.delete("pods", pod["metadata"]["name"], grace=0)
     await cluster.wait_bound("next", 2)

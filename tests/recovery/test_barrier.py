@@ -20,7 +20,7 @@ ERRORS = [ValueError("odd"), RecursionError(), MemoryError(), OverBudgetError("o
 @pytest.fixture
 def world() -> World:
     """Two gangs of one pod each, on nodes of their own."""
-    found = World(RecoverySpec(enabled=True, debounce=5, seats_expire=60), LEAVES)
+    found = World(RecoverySpec(enabled=True, debounce=5, reservation_timeout=60), LEAVES)
     for name in ("odd", "sound"):
         found.gang(name, 1)
     found.run()

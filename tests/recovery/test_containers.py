@@ -20,7 +20,7 @@ def check(world: World) -> None:
 
 
 def test_each_container_keeps_to_its_row_while_migrations_of_users_come_and_go() -> None:
-    world = World(RecoverySpec(enabled=True, debounce=5, seats_expire=60), {"s1/l1": 4, "s1/l2": 4})
+    world = World(RecoverySpec(enabled=True, debounce=5, reservation_timeout=60), {"s1/l1": 4, "s1/l2": 4})
     for name in ("a", "b"):
         world.gang(name, 2)
     world.run()

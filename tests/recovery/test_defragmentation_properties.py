@@ -16,7 +16,7 @@ BUDGET, REST = 3, 900.0
 ON = RecoverySpec(
     enabled=True,
     defragmentation=DefragmentationSpec(enabled=True, largest_block=True),
-    limits=RecoveryLimits(moves_per_hour=BUDGET, rest=REST),
+    limits=RecoveryLimits(moves_per_hour=BUDGET, cooldown=REST),
 )
 CONFIG = (
     "{recovery: {enabled: true, defragmentation: {enabled: true}},"

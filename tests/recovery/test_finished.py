@@ -32,7 +32,7 @@ def filled(count: int, start: float = 0.0) -> Finished:
 
 
 def keeping(rest: float = HOUR, **parts: Any) -> RecoverySpec:
-    return RecoverySpec(keep_finished=FinishedSpec(**parts), limits=RecoveryLimits(rest=rest))
+    return RecoverySpec(keep_finished=FinishedSpec(**parts), limits=RecoveryLimits(cooldown=rest))
 
 
 def names(out: list[DeleteMigration]) -> list[str]:
@@ -51,13 +51,13 @@ def test_one_that_is_over_is_deleted_after_its_time_at_its_version() -> None:
 
 
 def test_beyond_the_number_the_oldest_go_but_none_within_the_hour() -> None:
-    finished, spec = filled(5), keeping(most=3)
+    finished, spec = filled(5), keeping(max_count=3)
     assert finished.due(spec, 0.0, LEAST - 1) == []
     assert names(finished.due(spec, 0.0, LEAST + 100)) == ["m0000", "m0001"]
 
 
 def test_none_goes_while_its_pods_are_to_be_left_alone() -> None:
-    finished, spec = filled(1), keeping(rest=3 * HOUR, most=0)
+    finished, spec = filled(1), keeping(rest=3 * HOUR, max_count=0)
     assert finished.due(spec, 0.0, 2 * HOUR) == []
     assert len(finished.due(spec, 0.0, 3 * HOUR)) == 1
 
@@ -109,7 +109,7 @@ def test_one_that_was_changed_or_is_gone_is_left_to_the_watch() -> None:
     st.integers(0, 3),
 )
 def test_only_what_is_over_and_an_hour_old_is_deleted(events: list[tuple[int, Phase | None, float]], most: int) -> None:
-    finished, spec, now = Finished(), keeping(time=2 * HOUR, most=most), 0.0
+    finished, spec, now = Finished(), keeping(time=2 * HOUR, max_count=most), 0.0
     phases: dict[str, tuple[Phase | None, float]] = {}
     for number, phase, pause in events:
         name = f"m{number}"

@@ -109,7 +109,7 @@ def test_a_status_that_was_forged_before_the_first_leaves_no_gang_on_a_dead_node
 
     world._create = create_and_forge  # type: ignore[method-assign]
     node = failing(world)
-    world.run(FORCED.seats_expire + 10 * AGAIN_SECONDS)
+    world.run(FORCED.reservation_timeout + 10 * AGAIN_SECONDS)
     where = world.nodes_of("g")
     assert forged and len(where) == 2 and node not in where.values(), f"{where}, {world.phases()}"
     world.check()

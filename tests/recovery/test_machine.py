@@ -23,7 +23,9 @@ class Failing(RuleBasedStateMachine):
     def begin(self, force: bool, at_once: int) -> None:
         """A cluster with two gangs."""
         limits = RecoveryLimits(at_once=at_once)
-        spec = RecoverySpec(enabled=True, force_delete=force, debounce=5, seats_expire=60, quarantine=30, limits=limits)
+        spec = RecoverySpec(
+            enabled=True, force_delete=force, debounce=5, reservation_timeout=60, quarantine=30, limits=limits
+        )
         self.world = World(spec, LEAVES)
         for name, size in (("a", 2), ("b", 1)):
             self.gangs[name] = size

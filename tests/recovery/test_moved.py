@@ -8,7 +8,7 @@ from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.move_rate_limit import HOUR, LEAST, Moved
 
 REST = 900.0
-LIMITS = RecoveryLimits(rest=REST)
+LIMITS = RecoveryLimits(cooldown=REST)
 EVERY = 10.0
 
 

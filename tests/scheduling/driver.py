@@ -84,7 +84,7 @@ class Driver:
         self.said: list[Instruction] = []
         self.engine = self._make_engine(config or configured())
         if not leaves_room:
-            self.engine.contested.config = Contention(pods=0)
+            self.engine.contested.config = Contention(reserved_pods_per_node=0)
         self.engine.nodes_applied(nodes, self.now)
 
     def _make_engine(self, config: Configuration) -> Engine:

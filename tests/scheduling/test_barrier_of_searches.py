@@ -102,7 +102,7 @@ def test_a_search_for_nodes_to_hold_that_raises_stops_no_other(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     d = full()
-    d.engine.configure(configured("{reservation: {gangs: 2, mostPerNamespace: 1}}"))
+    d.engine.configure(configured("{reservation: {gangs: 2, maxGPUSharePerNamespace: 1}}"))
     plan = Choosing.plan
 
     def strike(self: Choosing, workload: Any, *arguments: Any) -> Any:

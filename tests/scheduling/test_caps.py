@@ -311,14 +311,14 @@ def reading(**limits: int) -> Configuration:
 
 
 def test_pods_beyond_those_a_namespace_may_have_pending_come_in_when_there_is_room() -> None:
-    d = Driver([make_node("n1", gpus=8)], config=reading(most_per_namespace=20, memory=1 << 30))
+    d = Driver([make_node("n1", gpus=8)], config=reading(max_per_namespace=20, memory=1 << 30))
     filler = make_pod("filler", gpus=8)
     d.run(filler)
     many = [make_pod(f"p{n:03}", gpus=1, created=n) for n in range(100)]
     d.run(*reversed(many))
     assert len(d.engine.arrivals.outside) == 80
     assert pending_pods(d.engine)["outside"] == 80
-    limits = "(pendingPods.mostPerNamespace 20, pendingPods.memory 1024Mi for all)"
+    limits = "(pendingPods.maxPerNamespace 20, pendingPods.memory 1024Mi for all)"
     assert sum("pending pods already" in told and limits in told for told in d.told()) == 80
     victim = make_pod("victim", gpus=0, namespace="other")
     d.run(victim)
@@ -341,7 +341,7 @@ def test_pods_beyond_those_a_namespace_may_have_pending_come_in_when_there_is_ro
 
 
 def test_pods_beyond_the_memory_for_pending_pods_stay_outside_and_namespaces_share_it() -> None:
-    d = Driver([make_node("n1", gpus=8)], config=reading(most_per_namespace=1000, memory=500_000))
+    d = Driver([make_node("n1", gpus=8)], config=reading(max_per_namespace=1000, memory=500_000))
     d.run(filler := make_pod("filler", gpus=8))
     large = {f"word{n}": "x" * 60 for n in range(200)}
     hostile = [make_pod(f"h{n:03}", gpus=1, created=n) for n in range(100)]

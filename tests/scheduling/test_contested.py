@@ -106,7 +106,7 @@ def test_no_more_is_left_than_what_came_lately() -> None:
 
 
 def test_patience_ends() -> None:
-    d = shared(1, config=configured("{otherSchedulers: {patience: 20s}}"))
+    d = shared(1, config=configured("{otherSchedulers: {maxWait: 20s}}"))
     d.apply(theirs("waits"))
     assert d.run(ours := make_pod("ours", cpu="1")) == {}
     for second in range(0, 20, 5):
@@ -140,7 +140,7 @@ def test_who_finds_no_room_anyway_is_told_what_there_is_and_may_preempt() -> Non
 
 
 def test_it_can_be_switched_off() -> None:
-    d = shared(1, config=configured("{otherSchedulers: {pods: 0}}"))
+    d = shared(1, config=configured("{otherSchedulers: {reservedPodsPerNode: 0}}"))
     d.apply(theirs("waits"))
     assert d.run(make_pod("ours", cpu="1")) == {"ours": "n0"}
 
@@ -297,7 +297,7 @@ def test_it_goes_on_for_a_while_after_the_others() -> None:
     assert len(d.flight) == 2 * AT_ONCE
 
 
-@pytest.mark.parametrize("key", ["pods: -1", "patience: -1s", "margin: 2"])
+@pytest.mark.parametrize("key", ["reservedPodsPerNode: -1", "maxWait: -1s", "margin: 2"])
 def test_bad_configuration_is_named(key: str) -> None:
     with pytest.raises(ValueError, match=r"spec\.otherSchedulers"):
         configured(f"{{otherSchedulers: {{{key}}}}}")

@@ -49,7 +49,9 @@ def test_a_pod_that_is_kept_off_learns_no_name_of_the_holder(spec: str) -> None:
     secret(d, "s1-l1-1")
     for pod in (pods := gang(2, name="large")):
         pod.metadata.namespace = "holder"
-    d.engine.configure(configured(spec.replace("{", "{reservation: {mostPerNamespace: 1}, ", 1).replace(", }", "}")))
+    d.engine.configure(
+        configured(spec.replace("{", "{reservation: {maxGPUSharePerNamespace: 1}, ", 1).replace(", }", "}"))
+    )
     d.apply(*pods)
     d.step()
     d.step(30)

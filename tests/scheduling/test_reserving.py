@@ -136,7 +136,7 @@ def test_what_holds_room_and_never_ends_is_waited_for_in_turns() -> None:
 
 
 def test_at_most_a_share_of_the_cluster_is_held() -> None:
-    d = Driver(fabric({"s1/l1": 4}), configured("{reservation: {most: 0.5}}"))
+    d = Driver(fabric({"s1/l1": 4}), configured("{reservation: {maxGPUShare: 0.5}}"))
     for number in range(1, 5):
         running(d, f"a-{number}", f"s1-l1-{number}", ends=3600)
     waiting_gang(d, size=3)

@@ -171,7 +171,7 @@ def test_a_preferred_level_that_no_node_tells_is_ignored_and_told() -> None:
     ]
 
 
-def test_nodes_that_tell_no_domain_share_none() -> None:
+def test_nodes_that_tell_no_domain_failure_share_none() -> None:
     d = Driver([*rack("", {"s1/a": 4}), *rack("x.1", {"s1/b": 1})])
     members = asking(2, gpus=4, required_level="accelerator-domain")
     assert d.run(*members) == {}

@@ -166,7 +166,7 @@ class MetricsSettings(Model):
 class PendingPodsSettings(Model):
     """Limits on the pending pods that the scheduler reads at once. It reads pods beyond them later, oldest first."""
 
-    most_per_namespace: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
+    max_per_namespace: Annotated[int, Field(ge=1, le=1_000_000)] = 20_000
     """Maximum pending pods of one namespace. A larger gang is never complete, so raise this limit and ``memory``
     together."""
     memory: Annotated[Bytes, Field(ge=LEAST_BYTES)] = 128 << 20

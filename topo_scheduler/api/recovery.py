@@ -20,7 +20,7 @@ class RecoveryLimits(Model):
     """Maximum Migrations started within an hour."""
     moves_per_hour: Annotated[int, Field(ge=1, le=100_000)] = 30
     """Maximum pods moved within an hour without a failure, by ``defragmentation`` and ``improvement``."""
-    rest: Seconds = 3600.0
+    cooldown: Seconds = 3600.0
     """Cooldown of a workload after any move of its pods: ``defragmentation`` and ``improvement`` leave it alone."""
 
 
@@ -32,11 +32,11 @@ def _age(value: object) -> object:
 
 
 class FinishedSpec(Model):
-    """Retention of finished Migrations. Each is kept at least for an hour and for `limits.rest`."""
+    """Retention of finished Migrations. Each is kept at least for an hour and for `limits.cooldown`."""
 
     time: Annotated[float, BeforeValidator(_age), PlainSerializer(written_duration), Field(gt=0, le=_MOST)] = 604_800.0
     """How long a finished Migration is kept, at most 8784 h."""
-    most: Annotated[int, Field(ge=0, le=100_000)] = 1000
+    max_count: Annotated[int, Field(ge=0, le=100_000)] = 1000
     """Maximum number of finished Migrations. Beyond it the oldest are deleted earlier."""
 
 
@@ -106,14 +106,14 @@ class RecoverySpec(Model):
     get this."""
     debounce: Seconds = 10.0
     """How long a node must have failed before a Migration is planned."""
-    seats_expire: Seconds = 900.0
+    reservation_timeout: Seconds = 900.0
     """How long target nodes stay reserved for replacement pods that do not appear. A Job may take ten minutes to create
     them."""
     quarantine: Seconds = 900.0
     """How long a node that failed gets no replacement pods. Each further failure within that time doubles it."""
-    domain_share: Share = 0.5
+    domain_failure_share: Share = 0.5
     """A domain counts as failed if more than this share of its nodes, and at least two, failed together."""
-    hold_above: Share = 0.55
+    pause_above_not_ready_share: Share = 0.55
     """No Migration starts while more than this share of all nodes is not ready. In that case the scheduler is more
     likely partitioned than the nodes down."""
     maintenance_taints: tuple[str, ...] = (f"{PREFIX}maintenance",)

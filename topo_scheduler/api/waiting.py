@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from topo_scheduler.api.models import Model, Seconds, Share
+from topo_scheduler.api.models import Model, Seconds
 
 
 class ReservationSpec(Model):
@@ -21,10 +21,10 @@ class ReservationSpec(Model):
     after_without_estimates: Seconds = 600.0
     """How long a workload must be pending if that can't be estimated. Capacity of these nodes that becomes free then
     stays idle until there is enough."""
-    most: Share = 1.0
+    max_gpu_share: Annotated[float, Field(ge=0, le=1, alias="maxGPUShare")] = 1.0
     """Maximum share of the cluster's GPUs that all reservations together may hold. A workload that needs more gets no
     reservation."""
-    most_per_namespace: Share = 0.5
+    max_gpu_share_per_namespace: Annotated[float, Field(ge=0, le=1, alias="maxGPUSharePerNamespace")] = 0.5
     """Maximum share for the reservations of one namespace, while pods of other namespaces hold GPUs."""
     expires: Seconds = 21_600.0
     """How long a reservation lasts after its expected start, or after the last pod that it waits for ended. If its
@@ -43,5 +43,5 @@ class RepairSpec(Model):
     the same search, whether this field is set or not."""
     after: Seconds = 60.0
     """How long a gang must be pending before the search starts."""
-    most_moves: Annotated[int, Field(ge=1, le=64)] = 8
+    max_moves: Annotated[int, Field(ge=1, le=64)] = 8
     """Maximum pods to move in one plan."""

@@ -103,7 +103,7 @@ async def _bound(client: Client, pod: Pod) -> Json:
     report: Json = {
         "node": pod.spec.node_name,
         # A pod bound by hand or by another scheduler under our name has no annotations of ours.
-        "byUs": ADDRESS in annotations,
+        "boundByThisScheduler": ADDRESS in annotations,
         "rank": written_number(annotations, RANK),
         "address": annotations.get(ADDRESS),
         "score": annotations.get(SCORE),
@@ -173,7 +173,13 @@ async def _planned_decision(client: Client, configuration: "Configuration", pod:
     workload_and_member = engine.workloads.of_pod(uid)
     if workload_and_member is None:
         changed = ["the pod changed while it was looked at; ask again"]
-        return {"workload": None, "decision": None, "wouldTell": changed, "why": None, "leftOut": listed.problems}
+        return {
+            "workload": None,
+            "decision": None,
+            "predictedEvents": changed,
+            "pending": None,
+            "unreadObjects": listed.problems,
+        }
     workload, member = workload_and_member
     engine.queue.configure(FairnessLimits())  # a limit on decisions only delays them; here the answer is needed now
     now = time.monotonic()
@@ -205,13 +211,13 @@ async def _planned_decision(client: Client, configuration: "Configuration", pod:
             "gpusPerPod": member.cls.gpus,
         },
         "decision": _decision(decision, uid) if decision is not None else None,
-        "wouldTell": [
+        "predictedEvents": [
             instruction.message
             for instruction in instructions
             if isinstance(instruction, EmitEvent) and instruction.pod.uid == uid
         ],
-        "why": why_json(why) if why is not None else None,
-        "leftOut": listed.problems,
+        "pending": why_json(why) if why is not None else None,
+        "unreadObjects": listed.problems,
     }
 
 

@@ -128,29 +128,29 @@ class Ended(ReportPart):
     expected_end: str | None
 
 
-class WayOut(ReportPart):
+class RemedyReport(ReportPart):
     """One remedy, tried on a copy of the state. Fields that do not belong to its kind are empty or null.
 
-    ``ends``: workloads that must end (``free``), or whose end is awaited (``wait``). ``nodes``: nodes that become free,
-    that return (``returnNodes``), or that the gang would use. ``size``: pods that fit (``reduce``). ``level``:
-    innermost level at which one domain would contain the gang (``relax``). ``demand`` and ``value``: the change to the
-    pods (``relax``, ``dropDemand``), or how nodes return. ``until``: RFC 3339 (``wait``). ``parts``: remedies that must
-    be combined (``combine``), else empty. ``least``: whether no cheaper set of pods is enough (``free``); false if the
-    search for one reached its limit.
+    ``ending_workloads``: workloads that must end (``free``), or whose end is awaited (``wait``). ``nodes``: nodes that
+    become free, that return (``returnNodes``), or that the gang would use. ``size``: pods that fit (``reduce``).
+    ``level``: innermost level at which one domain would contain the gang (``relax``). ``demand`` and ``value``: the
+    change to the pods (``relax``, ``dropDemand``), or how nodes return. ``until``: RFC 3339 (``wait``). ``parts``:
+    remedies that must be combined (``combine``), else empty. ``minimal``: whether no cheaper set of pods is enough
+    (``free``); false if the search for one reached its limit.
     """
 
     kind: Literal["wait", "returnNodes", "relax", "dropDemand", "reduce", "free", "combine"]
-    say: str
+    text: str
     cost: Cost
-    ends: list[Ended]
+    ending_workloads: list[Ended]
     nodes: list[str]
     size: int | None
     level: str | None
     demand: str | None
     value: str | None
     until: str | None
-    parts: list["WayOut"]
-    least: bool | None
+    parts: list["RemedyReport"]
+    minimal: bool | None
 
 
 class PendingReport(ReportPart):
@@ -167,7 +167,7 @@ class PendingReport(ReportPart):
     nodes: int
     reasons: dict[str, int]
     domains: list[DomainReason]
-    ways_out: list[WayOut]
+    remedies: list[RemedyReport]
     as_of: str
     seconds: float
 
@@ -175,7 +175,7 @@ class PendingReport(ReportPart):
 class Explained(ReportPart):
     """The explanation of one pod.
 
-    Bound or finished pods have the fields ``node`` to ``warnings``, pending pods ``workload`` to ``left_out``.
+    Bound or finished pods have the fields ``node`` to ``warnings``, pending pods ``workload`` to ``unread_objects``.
     """
 
     schema: Literal["topology.scheduler/explain/v1"]
@@ -185,7 +185,7 @@ class Explained(ReportPart):
     events: list[Event]
 
     node: str | msgspec.UnsetType = msgspec.UNSET
-    by_us: bool | msgspec.UnsetType = msgspec.UNSET
+    bound_by_this_scheduler: bool | msgspec.UnsetType = msgspec.UNSET
     rank: int | msgspec.UnsetType | None = msgspec.UNSET
     address: str | msgspec.UnsetType | None = msgspec.UNSET
     score: str | msgspec.UnsetType | None = msgspec.UNSET
@@ -201,9 +201,9 @@ class Explained(ReportPart):
 
     workload: WorkloadReport | msgspec.UnsetType | None = msgspec.UNSET
     decision: DecisionReport | msgspec.UnsetType | None = msgspec.UNSET
-    would_tell: list[str] | msgspec.UnsetType = msgspec.UNSET
-    why: PendingReport | msgspec.UnsetType | None = msgspec.UNSET
-    left_out: list[str] | msgspec.UnsetType = msgspec.UNSET
+    predicted_events: list[str] | msgspec.UnsetType = msgspec.UNSET
+    pending: PendingReport | msgspec.UnsetType | None = msgspec.UNSET
+    unread_objects: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
 def json_schema() -> dict[str, Any]:

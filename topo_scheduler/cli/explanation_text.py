@@ -30,7 +30,7 @@ def lines(report: Json) -> Iterator[str]:
 
 def _bound(pod: str, report: Json) -> Iterator[str]:
     yield f"Pod {pod} {'ran' if report['state'] == 'finished' else 'is'} on node {report.get('node') or '(none)'}."
-    if not report.get("byUs"):
+    if not report.get("boundByThisScheduler"):
         if report.get("node"):
             yield "It was bound by somebody else: it carries nothing that this scheduler writes."
         return
@@ -67,18 +67,18 @@ def _pending(pod: str, report: Json) -> Iterator[str]:
         )
     if decision is None:
         yield ""
-        yield from report["wouldTell"] or ["Nothing would be decided about it now."]
+        yield from report["predictedEvents"] or ["Nothing would be decided about it now."]
         return
     yield ""
     if decision["verdict"] == "placed":
         yield from _placeable(decision)
     else:
         yield decision["message"]
-        yield from _lost(decision, report.get("why"))
-    for line in report["wouldTell"]:
+        yield from _lost(decision, report.get("pending"))
+    for line in report["predictedEvents"]:
         if rest := line.removeprefix(decision["message"]).strip():
             yield f"Also: {rest}"
-    for problem in report.get("leftOut", ()):
+    for problem in report.get("unreadObjects", ()):
         yield f"Warning: {problem}"
 
 
@@ -110,18 +110,18 @@ def _lost(decision: Json, why: Json | None) -> Iterator[str]:
     # A gang of less than half its size is a different job: the size that fits is shown, but not as a remedy.
     fitting_sizes = [
         remedy
-        for remedy in why["waysOut"]
+        for remedy in why["remedies"]
         if remedy["kind"] == "reduce" and remedy["size"] < remedy["cost"]["membersGivenUp"]
     ]
-    remedies = [remedy for remedy in why["waysOut"] if remedy not in fitting_sizes]
+    remedies = [remedy for remedy in why["remedies"] if remedy not in fitting_sizes]
     if remedies:
         yield "What would help, cheapest first (each was tried on a copy of the cluster):"
     else:
         yield "Nothing was found that would help: no pods to end, nodes to bring back or demands to drop."
     for number, remedy in enumerate(remedies, 1):
-        yield f"  {number}. {remedy['say']}"
+        yield f"  {number}. {remedy['text']}"
     for remedy in fitting_sizes:
-        yield f"{remedy['say']}."
+        yield f"{remedy['text']}."
 
 
 def _domains(why: Json, where: str) -> Iterator[str]:

@@ -33,7 +33,7 @@ def why_json(explanation: "Explanation") -> Json:
             }
             for domain in explanation.domains
         ],
-        "waysOut": [_way(remedy, explanation.at) for remedy in explanation.ways],
+        "remedies": [_way(remedy, explanation.at) for remedy in explanation.ways],
         "asOf": _time(explanation.at),
         "seconds": round(explanation.seconds, 4),
     }
@@ -51,7 +51,7 @@ def _way(remedy: "Way", at: float) -> Json:
     cost = remedy.cost
     return {
         "kind": remedy.kind.value,
-        "say": say(remedy, at),
+        "text": say(remedy, at),
         "cost": {
             "podsEnded": cost.pods,
             "gpusEnded": cost.gpus,
@@ -61,7 +61,7 @@ def _way(remedy: "Way", at: float) -> Json:
             "nodesReturned": cost.nodes,
             "secondsWaited": cost.seconds,
         },
-        "ends": [
+        "endingWorkloads": [
             {
                 "name": ended.name,
                 "gang": ended.gang,
@@ -78,7 +78,7 @@ def _way(remedy: "Way", at: float) -> Json:
         "value": remedy.value or None,
         "until": _time(remedy.until) if remedy.until else None,
         "parts": [_way(part, at) for part in remedy.parts],
-        "least": remedy.least if remedy.kind is RemedyKind.FREE else None,
+        "minimal": remedy.least if remedy.kind is RemedyKind.FREE else None,
     }
 
 

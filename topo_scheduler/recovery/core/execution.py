@@ -121,7 +121,7 @@ class Execution:
         row_of = self._ground.engine.world.nodes.row_of
         kept = with_targets(moves, {move.uid: move.to for move in moves if move.to in row_of})
         reason = "SeatLost"
-        if self._ground.since(tracked, Phase.RESERVING, now) > self._ground.spec.seats_expire:
+        if self._ground.since(tracked, Phase.RESERVING, now) > self._ground.spec.reservation_timeout:
             kept, reason = with_targets(moves, {}), "Expired"
         if kept == moves:
             return moves
@@ -155,7 +155,7 @@ class Execution:
             placed = Condition("Placed", status=True, reason="Bound", message=f"{len(moves)} replacements are bound")
             self._ground.end(tracked, Phase.DONE, "", f"{len(moves)} pods moved", now, moves, placed)
             return
-        if self._ground.since(tracked, Phase.PLACING, now) > self._ground.spec.seats_expire:
+        if self._ground.since(tracked, Phase.PLACING, now) > self._ground.spec.reservation_timeout:
             missing = [move.pod for move in migration.status.moves if move.uid not in replacements]
             text = f"no pod took the place of {', '.join(missing[:3])} in time; its controller made none that was bound"
             self._ground.end(tracked, Phase.FAILED, "NoReplacement", text, now)

@@ -306,7 +306,11 @@ class Migrations:
             if tracked.migration.phase is not Phase.PLACING:
                 times.append(now + WAITS)
             phase = _clock_of(tracked.migration)
-            over = self._ground.over_at(tracked, phase, self._ground.spec.seats_expire) if phase is not None else None
+            over = (
+                self._ground.over_at(tracked, phase, self._ground.spec.reservation_timeout)
+                if phase is not None
+                else None
+            )
             if over is not None:
                 times.append(max(now + LOOK_AGAIN, over))
         return min(times, default=None)

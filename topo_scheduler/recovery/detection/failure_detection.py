@@ -274,7 +274,7 @@ class Detection:
     def _cut_off(self, now: float) -> str:
         gone = sum(not deleted.reported and now < deleted.at + DELETED_HOLDS for deleted in self._gone.values())
         dead, total = gone + sum(node.dead for node in self._failing.values()), gone + len(self._nodes)
-        if total < 3 or dead <= self.spec.hold_above * total:
+        if total < 3 or dead <= self.spec.pause_above_not_ready_share * total:
             return ""
         return f"{dead} of {total} nodes are not ready: nothing is moved while that is so, as this side may be cut off"
 
@@ -296,7 +296,7 @@ class Detection:
                 return None
             count = len(failed.fresh) + failed.reported
             total = len(self._nodes) + len(self._gone)
-            if count > 1 and count > self.spec.domain_share * size and size < total:
+            if count > 1 and count > self.spec.domain_failure_share * size and size < total:
                 gone = failed.reported + len(failed.fresh & self._gone.keys())
                 state = "not ready" if not gone else "gone" if gone == count else "gone or not ready"
                 text = f"{'/'.join(path)} failed: {count} of its {size} nodes are {state}"

@@ -83,7 +83,7 @@ class Moved:
         """Return why the pods can't move because of the cooldown of a workload, or an empty string."""
         self._forget(limits, wall)
         name = next((pod.member.key for pod in pods if key_of(pod) in self._last), "")
-        return f"the workload of pod {name} was moved lately: it is left alone for limits.rest" if name else ""
+        return f"the workload of pod {name} was moved lately: it is left alone for limits.cooldown" if name else ""
 
     def _forget(self, limits: RecoveryLimits, wall: float) -> None:
-        self._last = {key: at for key, at in self._last.items() if wall - at < limits.rest}
+        self._last = {key: at for key, at in self._last.items() if wall - at < limits.cooldown}

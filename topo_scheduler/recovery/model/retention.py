@@ -1,7 +1,7 @@
 """Retention of finished Migrations: they are kept for a while, then deleted.
 
 The oldest go first, a few at a time, and each only at the version at which it finished. None goes within an hour of its
-end, or within ``limits.rest``: limits on the rate of Migrations and moves are computed from them.
+end, or within ``limits.cooldown``: limits on the rate of Migrations and moves are computed from them.
 """
 
 from collections.abc import Container
@@ -115,6 +115,6 @@ class Finished:
 
     def _until(self, position: int, finished: _Over, spec: RecoverySpec) -> float:
         """Return the end of the retention of the Migration at a position in the order, in seconds since the epoch."""
-        too_many = position < len(self._over) - spec.keep_finished.most
-        shortest = max(LEAST, spec.limits.rest)
+        too_many = position < len(self._over) - spec.keep_finished.max_count
+        shortest = max(LEAST, spec.limits.cooldown)
         return finished.at + (shortest if too_many else max(shortest, spec.keep_finished.time))

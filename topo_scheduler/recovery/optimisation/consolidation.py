@@ -135,21 +135,19 @@ class Blocks:
     def _clearing(self, leaf: int, free: Int64, largest: int) -> _Clearing | None:
         """Return the pods that must leave a leaf for its block to be the largest; None if they can't."""
         world = self.ground.engine.world
-        most_moves = self.ground.engine.config.topology.spec.repair.most_moves
+        max_moves = self.ground.engine.config.topology.spec.repair.max_moves
         layout, nodes = world.layout, world.nodes
         rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist()
         block = int(free[rows].sum())
         usable = [row for row in rows if nodes.ready[row] and not nodes.unschedulable[row] and not free[row]]
         moving_pods: list[MovingPod] = []
         for row in sorted(usable, key=lambda row: (len(world.ledger.on_node(nodes.names[row])), row)):
-            if block > largest or len(moving_pods) > most_moves:
+            if block > largest or len(moving_pods) > max_moves:
                 break
             if (pods := self._movable(nodes.names[row])) is not None:
                 moving_pods += pods
                 block += int(nodes.allocatable[row, GPU])
-        return (
-            _Clearing(leaf, tuple(moving_pods), block) if block > largest and len(moving_pods) <= most_moves else None
-        )
+        return _Clearing(leaf, tuple(moving_pods), block) if block > largest and len(moving_pods) <= max_moves else None
 
     def _too_soon(self, moving_pods: Sequence[MovingPod]) -> bool:
         """Return whether rate limits forbid to move so many pods now, or one of these pods."""

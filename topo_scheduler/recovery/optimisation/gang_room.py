@@ -151,7 +151,7 @@ class GangRoom:
         ]
         if without_seat and self._ground.since(tracked, Phase.RESERVING, now) > PATIENCE:
             return f"pod {without_seat[0]} does not leave: no seat is held for it"
-        if self._ground.since(tracked, Phase.RESERVING, now) > self._ground.spec.seats_expire:
+        if self._ground.since(tracked, Phase.RESERVING, now) > self._ground.spec.reservation_timeout:
             return "the others did not leave in time"
         return ""
 
@@ -183,7 +183,7 @@ class GangRoom:
             self._ground.end(tracked, Phase.DONE, "", text, now, done, placed)
         elif len(seated) < len(moves) and not self._waiting(migration, workload):
             self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang waits no longer", now)
-        elif self._ground.since(tracked, Phase.PLACING, now) > self._ground.spec.seats_expire:
+        elif self._ground.since(tracked, Phase.PLACING, now) > self._ground.spec.reservation_timeout:
             text = "the gang did not take its room in time; others may use it"
             self._ground.end(tracked, Phase.FAILED, "NotTaken", text, now)
         else:

@@ -271,7 +271,9 @@ class Planning:
             self._ground.write(tracked, now, Phase.EVICTING, None)
             return
         waited = self._ground.since(tracked, Phase.RESERVING, now)
-        if waited > self._ground.spec.seats_expire or (waited > HELP_SECONDS and not self._ground.helpers(migration)):
+        if waited > self._ground.spec.reservation_timeout or (
+            waited > HELP_SECONDS and not self._ground.helpers(migration)
+        ):
             self._ground.release(migration.key)
             seat_lost = Condition("Reserved", status=False, reason="SeatLost", message="others did not leave the seats")
             self._ground.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)

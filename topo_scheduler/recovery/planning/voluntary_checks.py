@@ -79,7 +79,7 @@ def reason_useless_now(ground: MigrationContext, tracked: Tracked, now: float) -
     Pods on a node that has failed meanwhile go in any case, as long as they have seats: the failure makes it useful.
     """
     migration = tracked.migration
-    if ground.since(tracked, Phase.RESERVING, now) > ground.spec.seats_expire:
+    if ground.since(tracked, Phase.RESERVING, now) > ground.spec.reservation_timeout:
         return "Expired", "seats are held no longer"
     if (lost := ground.lost_target(migration.status.moves, now)) is not None:
         return "SeatLost", f"node {lost} can't be used now"

@@ -125,7 +125,11 @@ class Contested:
                 self._answered.pop(uid, None)
             if pod.finished:
                 self._unbound.pop(uid, None)
-            if pod.spec.scheduler_name == self._scheduler_name or pod.finished or not self.config.pods:
+            if (
+                pod.spec.scheduler_name == self._scheduler_name
+                or pod.finished
+                or not self.config.reserved_pods_per_node
+            ):
                 continue
             controller = pod.metadata.controller
             if controller is not None and controller.kind in ("DaemonSet", "Node"):
@@ -255,7 +259,7 @@ class Contested:
         """Return the message for a workload that would find room without the room reserved for other schedulers."""
         return (
             f"{len(self._world.kept)} node(s) keep room for pods of other schedulers that are being placed, for"
-            f" {self.config.patience:g} s at most."
+            f" {self.config.max_wait:g} s at most."
         )
 
     # ------------------------------------------------------------ patience
@@ -267,7 +271,7 @@ class Contested:
         """
         self._impatient.discard(id_)
         if self._world.kept:
-            self._patience.setdefault(id_, now + self.config.patience)
+            self._patience.setdefault(id_, now + self.config.max_wait)
 
     def take_impatient(self, now: float) -> list[str]:
         """Return the workloads to retry because they waited long enough."""
@@ -284,7 +288,7 @@ class Contested:
         expired = {
             namespace: None
             for namespace, unproven in self._unproven.items()
-            if unproven.since + self.config.patience <= now
+            if unproven.since + self.config.max_wait <= now
         }
         for namespace in expired:
             if len(self._doubted) > MOST_DOUBTED:
@@ -312,7 +316,7 @@ class Contested:
 
     def _wanted(self, node: _ContestedNode, now: float) -> Amounts:
         asked = node.asked if node.recent > now else self._usual
-        return tuple((column, self.config.pods * amount) for column, amount in asked)
+        return tuple((column, self.config.reserved_pods_per_node * amount) for column, amount in asked)
 
     def _keep(self, name: str, node: _ContestedNode, now: float) -> None:
         row = self._world.nodes.row_of.get(name)

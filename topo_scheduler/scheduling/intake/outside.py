@@ -86,7 +86,7 @@ def said_outside(namespace: str, count: int, limits: PendingPodsSettings) -> str
     """Return the message for a pod that stays outside, while ``count`` pending pods of its namespace are read."""
     return (
         f"namespace {namespace} has {count} pending pods already, and the scheduler reads no more of it now"
-        f" (pendingPods.mostPerNamespace {limits.most_per_namespace}, pendingPods.memory {limits.memory >> 20}Mi for"
+        f" (pendingPods.maxPerNamespace {limits.max_per_namespace}, pendingPods.memory {limits.memory >> 20}Mi for"
         " all): this pod is read once some of them are bound or deleted; the oldest comes first"
     )
 

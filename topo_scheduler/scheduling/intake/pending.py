@@ -98,7 +98,7 @@ class PendingPods:
             factor: multiplies the usual limits.
         """
         memory = factor * self.limits.memory
-        if self._counts[namespace] >= factor * self.limits.most_per_namespace:
+        if self._counts[namespace] >= factor * self.limits.max_per_namespace:
             return False
         if self._all_bytes < memory:
             return True

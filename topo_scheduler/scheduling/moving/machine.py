@@ -186,7 +186,7 @@ class Moving:
 
     def _search_for(self, workload: Workload, gang: _PendingGang) -> Iterator[tuple[Workload, str] | None]:
         """Search for moves for a gang. Yield None after each part of the work, and the gang if the plan changed."""
-        plan, candidate_count, state = yield from self._find_plan(workload, self._now, self._spec.most_moves)
+        plan, candidate_count, state = yield from self._find_plan(workload, self._now, self._spec.max_moves)
         self._not_before = self._now + max(MIN_PAUSE_SECONDS, PAUSE_SECONDS_PER_CANDIDATE * candidate_count)
         if self._wanted.get(workload.id) is not gang or self._workloads.get(workload.id) is not workload:
             return

@@ -115,11 +115,11 @@ class Choosing:
         asked = sum(member.cls.gpus for member in members)
         others = sum(held.gpus for held in self._holds if held.workload != workload.id)
         total = int(self._world.nodes.allocatable[self._world.nodes.exists, GPU].sum())
-        if asked + others > self.spec.most * total:
+        if asked + others > self.spec.max_gpu_share * total:
             return False
         mine = (held for held in self._holds if held.workload != workload.id and held.namespace == workload.namespace)
         own = sum(held.gpus for held in mine)
-        return asked + own <= self.spec.most_per_namespace * total or not self.shared(workload.namespace)
+        return asked + own <= self.spec.max_gpu_share_per_namespace * total or not self.shared(workload.namespace)
 
     def shared(self, namespace: str) -> bool:
         """Return whether pods of other namespaces hold GPUs."""

@@ -100,7 +100,7 @@ def _read(name: str) -> SimulatedPolicy:
 
 
 _EVERY_NAMESPACE: Final = GpusByAnnotation(namespaces=("*",))
-_EVERY_POD: Final = PendingPodsSettings(most_per_namespace=1_000_000, memory=1 << 50)
+_EVERY_POD: Final = PendingPodsSettings(max_per_namespace=1_000_000, memory=1 << 50)
 
 
 def configuration_of(policy: SimulatedPolicy, topology: TopologySpec | None, base: Configuration) -> Configuration:
@@ -123,14 +123,18 @@ def configuration_of(policy: SimulatedPolicy, topology: TopologySpec | None, bas
         spec = config.topology.spec
         links_update = {"links": topology.links} if topology is not None and not spec.links else {}
         # A simulation has no other schedulers, and allows GPUs by annotation in all namespaces.
-        update = {**links_update, "other_schedulers": Contention(pods=0), "gpus_by_annotation": _EVERY_NAMESPACE}
+        update = {
+            **links_update,
+            "other_schedulers": Contention(reserved_pods_per_node=0),
+            "gpus_by_annotation": _EVERY_NAMESPACE,
+        }
         spec = spec.model_copy(update=update)
         return Configuration(config.scheduler, config.topology.model_copy(update={"spec": spec}))
     scheduler = config.scheduler
     if policy.kind == BLIND_GANG:
         scheduler = scheduler.model_copy(update={"topology": _NO_LEVELS})
     greedy = TopologySpec(
-        other_schedulers=Contention(pods=0),
+        other_schedulers=Contention(reserved_pods_per_node=0),
         gpus_by_annotation=_EVERY_NAMESPACE,
         reservation=ReservationSpec(enabled=False),
         preemption=PreemptionSpec(enabled=False),
