@@ -85,6 +85,8 @@ CONFIRMATIONS = 16
 """Concurrent requests before evictions, in addition to the other requests."""
 EACH = 4
 """Concurrent requests for pods of one namespace, so that no namespace delays all others."""
+LENDABLE = 32
+"""Concurrent requests in addition, while as many hang: eight more namespaces must not delay all others, either."""
 
 MOST_FETCHED = 20_000
 """Most unwatched owners kept; beyond it, the least recently used ones that no pending pod needs are dropped first."""
@@ -127,8 +129,8 @@ class OwnerDirectory:
         """By all parts of a reference: the answer for one that borrows a uid must not be that for the uid's owner."""
         self._arrivals: dict[str, asyncio.Event] = {}
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
-        self._slots = FairSlots(CONCURRENCY, EACH)
-        self._confirmations = FairSlots(CONFIRMATIONS, EACH)
+        self._slots = FairSlots(CONCURRENCY, EACH, lendable=LENDABLE)
+        self._confirmations = FairSlots(CONFIRMATIONS, EACH, lendable=LENDABLE)
         self._confirmed: dict[Key, float] = {}
         """When the last confirmation that got an answer was requested."""
         self._refreshes = Refreshes(self._refresh, EACH)
