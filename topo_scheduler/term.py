@@ -15,7 +15,7 @@ from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import OwnerReference, Pod
 from topo_scheduler.bind_plugins import BindPlugins
-from topo_scheduler.executor import Executor, Writers
+from topo_scheduler.executor import MOST_STAND_INS, Executor, Writers
 from topo_scheduler.facts import Facts
 from topo_scheduler.handover import Handover
 from topo_scheduler.isolation import Isolated
@@ -99,7 +99,7 @@ class Term:
         self.engine.may_preempt(False)
         self._binder = Binder(
             client,
-            concurrency=connection.max_binds_in_flight,
+            concurrency=connection.max_binds_in_flight + MOST_STAND_INS,
             timeout=connection.bind_timeout,
             clock=clock,
         )
