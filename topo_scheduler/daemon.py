@@ -402,7 +402,6 @@ async def serve(configuration: Configuration, *, config_path: Path | None, stop:
     client = await Client.connect(
         connection.kubeconfig or None,
         connection.context or None,
-        pool_size=connection.max_binds_in_flight + 48,
     )
     try:
         daemon = Daemon(configuration, client, config_path=config_path)

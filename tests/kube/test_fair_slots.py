@@ -47,3 +47,32 @@ async def test_no_slot_is_lost_whatever_is_cancelled() -> None:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert (slots._free, slots._held, len(slots)) == (3, {}, 0)
+
+
+@virtual_time
+async def test_requests_that_hang_lend_their_slots_up_to_a_bound() -> None:
+    slots, most, running = FairSlots(4, 2, lendable=6), 0, 0
+
+    async def use(namespace: str, seconds: float) -> None:
+        nonlocal most, running
+        async with slots.slot(namespace):
+            running += 1
+            most = max(most, running)
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                running -= 1
+
+    hanging = [asyncio.create_task(use(name, 30)) for name in "aabbccdd"]
+    await asyncio.sleep(0)
+    async with asyncio.timeout(2):
+        await use("victim", 0.1)
+    hanging += [asyncio.create_task(use(name, 30)) for name in "eeff"]
+    await asyncio.sleep(5)
+    assert most == running == 4 + 6
+    for task in hanging[::2]:
+        task.cancel()
+    await asyncio.gather(*hanging, return_exceptions=True)
+    assert most == 4 + 6
+    assert (slots._free, slots._held, len(slots)) == (4, {}, 0)
+    assert not slots._loans._lent and not slots._loans._overdue

@@ -126,7 +126,7 @@ async def _scheduling(configuration: "Configuration", stop: asyncio.Event) -> As
     from topo_scheduler.kube.connection.client import Client
 
     connection = configuration.scheduler.client_connection
-    client = await Client.connect(connection.kubeconfig, None, pool_size=connection.max_binds_in_flight + 48)
+    client = await Client.connect(connection.kubeconfig, None)
     try:
         daemon = Daemon(configuration, client)
         async with asyncio.TaskGroup() as group:

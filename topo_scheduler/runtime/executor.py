@@ -59,6 +59,8 @@ EVICTIONS_OF_NAMESPACE: Final = 4
 ROLLBACKS_IN_FLIGHT: Final = 16
 ROLLBACKS_OF_NAMESPACE: Final = 8
 """Maximum concurrent evictions of half-bound gangs, in all and of one namespace, whose webhooks may hang."""
+MOST_STAND_INS: Final = 48
+"""Maximum workers in addition, one for each bind that hangs: those of a dozen namespaces must not hold all workers."""
 HANGS_AFTER_SECONDS: Final = 3.0
 """Time without an answer to a bind after which the executor checks if the API server answers other requests."""
 
@@ -134,6 +136,10 @@ class Executor:
         self._evictions = FairSlots(EVICTIONS_IN_FLIGHT, EVICTIONS_OF_NAMESPACE)
         self._rollbacks = FairSlots(ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE)
         self._binds = BindQueue()
+        self._unanswered: set[str] = set()
+        """Uids of the pods whose binds are under way."""
+        self._stand_ins: set[str] = set()
+        """Uids of the pods whose binds hang and have a stand-in: their workers end with them."""
         self._marks = GangMarks(self._binds, self._mark_complete, self._is_known, start)
 
     @property
@@ -206,14 +212,24 @@ class Executor:
                 self._start(self._preempt(instruction), f"preempt {instruction.pod.uid}")
 
     async def bind(self) -> None:
-        """Write binds one after the other, until cancelled. Several such workers run at once."""
-        while True:
+        """Write binds one after the other, until cancelled or replaced by a stand-in. Several workers run at once."""
+        replaced = False
+        while not replaced:
             work = await self._binds.take()
             began = self._clock()
+            uid = work.pod.uid if isinstance(work, Bind) else ""
             try:
                 await (self._bind(work) if isinstance(work, Bind) else self._rehearse(work.bind))
             finally:
+                replaced = uid in self._stand_ins
+                self._stand_ins.discard(uid)
                 self._binds.done(work, self._clock() - began)
+
+    def _stand_in(self, uid: str) -> None:
+        """Start a worker in the place of one whose bind hangs, which ends after that bind."""
+        if uid not in self._stand_ins and len(self._stand_ins) < MOST_STAND_INS:
+            self._stand_ins.add(uid)
+            self._start(self.bind(), f"bind instead of {uid}")
 
     async def _rehearse(self, bind: Bind) -> None:
         """Ask with a dry run whether the API server would accept a Binding.
@@ -305,14 +321,18 @@ class Executor:
             timers[:] = [loop.call_later(HANGS_AFTER_SECONDS, ask)]
 
         ask()
+        self._unanswered.add(request.uid)
         try:
             return await self._to.binder.bind(request, recheck=partial(self._engine.may_bind, request.uid))
         finally:
+            self._unanswered.discard(request.uid)
             timers[0].cancel()
 
     async def _ask_about(self, request: BindRequest) -> None:
         if await self._to.binder.is_answered(request):
             self._binds.hangs(request.namespace)
+            if request.uid in self._unanswered:
+                self._stand_in(request.uid)
             for uid in (request.uid, *self._binds.take_stuck(request.namespace)):
                 self._engine.bind_hangs(uid, self._clock())
             self._changed()

@@ -36,7 +36,7 @@ from topo_scheduler.plugins.isolation import Isolated
 from topo_scheduler.recording.observed_engine import CallListener, new_engine, sinks_of_storage
 from topo_scheduler.recovery.controller.runner import RecoveryRunner
 from topo_scheduler.runtime.bind_plugins import BindPlugins
-from topo_scheduler.runtime.executor import Executor, Writers
+from topo_scheduler.runtime.executor import MOST_STAND_INS, Executor, Writers
 from topo_scheduler.runtime.facts import Facts
 from topo_scheduler.runtime.handover import Handover
 from topo_scheduler.runtime.owner_confirmation import OwnerConfirmation
@@ -99,7 +99,7 @@ class Term:
         self.engine.may_preempt(False)
         self._binder = Binder(
             client,
-            concurrency=connection.max_binds_in_flight,
+            concurrency=connection.max_binds_in_flight + MOST_STAND_INS,
             timeout=connection.bind_timeout,
             clock=clock,
         )

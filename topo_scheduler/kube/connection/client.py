@@ -130,9 +130,13 @@ class Client:
         context: str | None = None,
         *,
         user_agent: str = f"topo-scheduler/{__version__}",
-        pool_size: int = 100,
+        pool_size: int = 0,
     ) -> "Client":
-        """Read the configuration; raises ``Misconfigured``. The first request contacts the server."""
+        """Read the configuration; raises ``Misconfigured``. The first request contacts the server.
+
+        ``pool_size`` is the most connections, 0 for no limit. Each kind of write has a limit of its own: with one
+        for all, writes that hang would hold up the renewals of the Lease.
+        """
         return cls(await Transport.open(kubeconfig, context, pool_size), user_agent=user_agent)
 
     def fenced(self, fence: Fence) -> "Client":

@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, NoReturn
 
+from topo_scheduler.kube.connection.fair_slots import LENDABLE, Loans
 from topo_scheduler.kube.writing.fair_queue import FairQueue, K, T
 
 POLL_SECONDS = 0.05
@@ -42,6 +43,7 @@ class Lane(Generic[K, T]):
         self._do = do
         self._busy = busy
         self._slots = asyncio.Semaphore(concurrency)
+        self._loans = Loans(LENDABLE, self._slots.release)
         self._patience = patience
         self._settle = settle
         self._clock = clock
@@ -97,9 +99,9 @@ class Lane(Generic[K, T]):
 
     async def _one(self, key: K, item: T) -> None:
         try:
-            await self._do(item)
+            with self._loans.request():
+                await self._do(item)
         finally:
             self._queue.done(key)
             self._doing -= 1
-            self._slots.release()
             self._wake.set()  # items of the same key or namespace may be available now

@@ -1,0 +1,43 @@
+"""Low-priority writes that hang, in many namespaces, hold up no other namespace."""
+
+import asyncio
+
+from tests.kube.virtual import virtual_time
+from topo_scheduler.kube.connection.fair_slots import LENDABLE
+from topo_scheduler.kube.writing.fair_queue import FairQueue
+from topo_scheduler.kube.writing.low_priority_writes import CONCURRENCY, OF_NAMESPACE, Lane
+
+
+@virtual_time
+async def test_writes_that_hang_lend_their_slots_up_to_a_bound() -> None:
+    queue: FairQueue[str, str] = FairQueue(OF_NAMESPACE)
+    loop = asyncio.get_running_loop()
+    done: dict[str, float] = {}
+    running = most = 0
+
+    async def write(item: str) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(30 if item.startswith("hanging") else 0.1)
+        running -= 1
+        done[item] = loop.time()
+
+    lane = Lane(queue=queue, do=write, busy=lambda: False, patience=1.0, clock=loop.time)
+    task = asyncio.create_task(lane.run())
+    began = loop.time()
+    for number in range(OF_NAMESPACE * 4):
+        queue.put(f"hanging-{number}", f"evil-{number % 4}", began, f"hanging-{number}")
+    lane.wake()
+    await asyncio.sleep(0.5)
+    queue.put("victim", "default", loop.time(), "victim")
+    lane.wake()
+    await asyncio.sleep(4)
+    assert done["victim"] - began < 3
+    for number in range(200):
+        queue.put(f"hanging-more-{number}", f"more-{number}", loop.time(), f"hanging-more-{number}")
+    lane.wake()
+    assert await lane.flush(300)
+    assert most == CONCURRENCY + LENDABLE and len(done) == OF_NAMESPACE * 4 + 1 + 200
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
