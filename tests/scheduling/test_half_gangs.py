@@ -475,3 +475,51 @@ def test_a_gang_of_which_a_pod_is_deleted_while_all_binds_are_on_their_way_does_
     assert d.evicted() == []
     d.step(1.1)
     assert sorted(d.evicted()) == ["g-0", "g-1", "g-2"]
+
+
+@pytest.mark.parametrize("why", ["no room", "too few pods", "refused"])
+def test_a_gang_whose_rest_was_set_aside_before_its_first_bind_was_answered_does_not_stay_half(why: str) -> None:
+    """Pods are deleted and created again while a slow API server has yet to answer the binds of the others."""
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = gang(4)
+    d.apply(*pods)
+    d.step()
+    lost = pods[2:] if why == "too few pods" else pods[3:]
+    for pod in lost:
+        del d.flight[pod.metadata.uid]
+    d.delete(*lost)
+    if why == "no room":
+        d.apply(other := make_pod("other", gpus=8, priority=10))
+        d.step()
+        d.answer(other.metadata.uid)
+    said = {"gang-name": "g", "gang-size": "4", **({"rank": "5"} if why == "refused" else {})}
+    d.apply(make_pod("g-4", gpus=8, annotations=said, created=4))
+    d.step()
+    for _ in range(2):
+        d.step(4)
+    for uid in list(d.flight):
+        d.answer(uid)
+    d.settle(0.1)
+    d.step(ROLL_BACK_AFTER_SECONDS - 1)
+    assert d.evicted() == []
+    d.step(1.1)
+    assert len(d.evicted()) == 4 - len(lost)
+
+
+def test_a_gang_of_which_an_earlier_process_bound_only_pods_that_are_gone_is_rolled_back() -> None:
+    pods = gang(4)
+    Driver(fabric({"s1/l1": 4})).run(*pods)
+    d = again(pods)
+    d.step()
+    stead = gang(8)[4:]
+    for fresh, pod in zip(stead, pods, strict=True):
+        fresh.metadata.annotations |= {"topology.scheduler/gang-size": "4"}
+        d.apply(fresh)
+        d.delete(pod)
+    d.step()
+    assert len(d.flight) == 4
+    del d.flight[stead[3].metadata.uid]
+    d.delete(stead[3])
+    d.settle(0.1)
+    d.step(SOON)
+    assert sorted(d.evicted()) == ["g-4", "g-5", "g-6"]

@@ -247,10 +247,12 @@ class HalfGangs:
 
     def _may_be_rolled_back(self, workload: Workload) -> bool:
         # It is unknown whether a gang that an older version bound ran complete, unless a bind fails now.
+        members = workload.members.values()
         known = (
             not workload.bound_earlier
             or workload.attempts
-            or any(one.recorded_size for one in workload.members.values())
+            or any(one.recorded_size for one in members)
+            or all(one.decided for one in members if one.stage is Stage.BOUND)
         )
         return bool(known) and half_bound(workload)
 

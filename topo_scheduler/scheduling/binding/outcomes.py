@@ -236,8 +236,9 @@ class Outcomes:
             self.half.gets_on(workload, now)
             self._hasten(workload, now)
             marks = self.note_complete(workload, member)
-            if not workload.complete and workload.bound == len(workload.members):
-                self.half.lacks_pods(workload, now)  # a pod was deleted while binds were in flight
+            if not workload.complete and workload.bound + workload.pending == len(workload.members):
+                # The other members were deleted while binds were in flight, or found no room before this one was bound.
+                self.hindered(workload, now)
             text = f"Successfully assigned {member.key} to {member.node}{sent.why}"
             return [*marks, EmitEvent(reference(member), False, Reason.SCHEDULED, text), *late]
         if withdrawn and outcome is BindOutcome.WITHDRAWN:
