@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.helpers import make_node, make_pod, timestamp
+from tests.helpers import controlled_by, job_owner, make_job, make_node, make_pod, timestamp
 from tests.scheduling.driver import fabric
 from topo_scheduler.api.annotations import GANG_COMPLETE, RANK
 from topo_scheduler.api.objects import Pod, PodCondition
@@ -523,3 +523,26 @@ def test_a_gang_of_which_an_earlier_process_bound_only_pods_that_are_gone_is_rol
     d.settle(0.1)
     d.step(SOON)
     assert sorted(d.evicted()) == ["g-4", "g-5", "g-6"]
+
+
+def test_members_that_succeeded_do_not_count_again_where_the_size_of_their_job_fell_with_them() -> None:
+    """Two of the three that were bound succeed: the Job then has three pods left, of which one runs."""
+    d = Driver(fabric({"s1/l1": 5}))
+    by, index = controlled_by("Job", "g"), "batch.kubernetes.io/job-completion-index"
+    d.own(job_owner(make_job("g", parallelism=5, completions=5, indexed=True)))
+    pods = [make_pod(f"g-{n}", gpus=8, owner=by, labels={index: str(n)}, created=n) for n in range(5)]
+    d.apply(*pods)
+    d.step()
+    for pod in pods:
+        outcome = BindOutcome.BOUND if pod in pods[:3] else BindOutcome.WITHDRAWN
+        d.answer(pod.metadata.uid, outcome, "admission refuses it")
+    d.step(0.5)
+    for pod in pods[:2]:
+        d.finish(pod)
+    d.own(job_owner(make_job("g", parallelism=5, completions=5, indexed=True, succeeded=2)))
+    for _ in range(100):
+        for uid in list(d.flight):
+            d.answer(uid, BindOutcome.WITHDRAWN, "admission refuses it")
+        d.step(0.1)
+    assert not [said for said in d.said if isinstance(said, MarkComplete)]
+    assert d.evicted() == ["g-2"]

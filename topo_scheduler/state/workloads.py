@@ -191,6 +191,8 @@ class Workload:
 
     By rank the uid of the last such member; empty if it has succeeded.
     """
+    ran_of: int = 0
+    """Largest size of the gang when one of these members was bound: a Job counts fewer once some have succeeded."""
     kept_ranks: int = 0
     """Number of these ranks after the last time that some were forgotten."""
     failing: bool = False
@@ -244,6 +246,7 @@ class Workload:
         """Note that a member of an incomplete gang is bound. Ranks are bounded, as tenants can lose members at will."""
         if member.rank >= 0 and not self.complete and not member.leaving:
             self.ran[member.rank] = member.uid
+            self.ran_of = max(self.ran_of, self.size)
             if len(self.ran) > 2 * max(len(self.members), self.kept_ranks) + MOST_LOST:
                 self.forget_lost()
 
@@ -257,6 +260,17 @@ class Workload:
         staying = {uid for uid in self.ran.values() if uid in self.members and not self.members[uid].leaving}
         self.ran = {rank: uid for rank, uid in self.ran.items() if uid in staying or (size_known and not uid)}
         self.kept_ranks = len(self.ran)
+
+    def forget_ran(self) -> None:
+        """Forget all ranks of which a member was bound."""
+        self.ran.clear()
+        self.ran_of = 0
+
+    @property
+    def ran_whole(self) -> bool:
+        """Whether members of as many ranks as the size were bound, each still bound or succeeded."""
+        size = size_of(self)
+        return bool(size) and len(self.ran) >= max(size, self.ran_of if "" in self.ran.values() else 0)
 
     def recount(self) -> None:
         """Count the members again, after the caller replaced them."""
@@ -456,7 +470,7 @@ class Workloads:
             self._ending.discard(id_)
         elif workload.complete and workload.pending == len(workload.members):
             workload.complete = False
-            workload.ran.clear()
+            workload.forget_ran()
         return workload
 
     def leaves(self, uid: str) -> Workload | None:
@@ -489,6 +503,6 @@ class Workloads:
             self._by_id[leaving_id].put(member)
             self._of_pod[member.uid] = leaving_id
         workload.complete, workload.half_bound_since, workload.bound_earlier = False, None, False
-        workload.ran.clear()
+        workload.forget_ran()
         self._ending.discard(workload.id)
         return True

@@ -128,7 +128,7 @@ class HalfGangs:
         workload.rollbacks += 1
         workload.not_before = now + pause
         workload.half_bound_since, workload.progressed = None, 0.0
-        workload.ran.clear()
+        workload.forget_ran()
         bound = [member for member in workload.at(Stage.BOUND) if not member.leaving]
         text = (
             f"gang {workload.name} could not be completed: {len(bound)} of {workload.size} members were bound. They are"

@@ -306,12 +306,13 @@ class Outcomes:
         bound = [m for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
         # Members that were found may have run together with one that is now being deleted and was not replaced.
         found = {m.rank for m in bound if not m.decided and 0 <= m.rank < size} if workload.bound_earlier else ()
-        whole = bool(size) and max(sum(not m.leaving for m in bound), len(found), len(workload.ran)) >= size
+        whole = bool(size) and max(sum(not m.leaving for m in bound), len(found)) >= size
+        whole = whole or workload.ran_whole
         if not whole and not any(m.marked for m in bound):
             workload.marked_members = ()
             return []
         workload.complete = True
-        workload.ran.clear()
+        workload.forget_ran()
         workload.attempts = 0
         self.half.complete(workload)
         return [*(mark_placed(workload) if whole else []), *self.half.marks(workload, spread=True)]
