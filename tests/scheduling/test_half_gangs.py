@@ -7,7 +7,7 @@ import pytest
 from tests.helpers import controlled_by, job_owner, make_job, make_node, make_pod, timestamp
 from tests.scheduling.driver import fabric
 from topo_scheduler.api.annotations import GANG_COMPLETE, RANK
-from topo_scheduler.api.objects import Pod, PodCondition
+from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, PodCondition, Terminated
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.binding.half_gangs import FIRST_PAUSE_SECONDS, PART_INSTRUCTIONS, ROLL_BACK_AFTER_SECONDS
 from topo_scheduler.scheduling.binding.unsettled import LONGEST_PAUSE_SECONDS
@@ -546,3 +546,67 @@ def test_members_that_succeeded_do_not_count_again_where_the_size_of_their_job_f
         d.step(0.1)
     assert not [said for said in d.said if isinstance(said, MarkComplete)]
     assert d.evicted() == ["g-2"]
+
+
+def successor(there: list[Pod], restarted: list[Pod]) -> Driver:
+    """Return a successor that finds all this, and no room for the rest of what was restarted; it takes its time."""
+    d = Driver(fabric({"s1/l1": 8}))
+    taken = {pod.spec.node_name for pod in (*there, *restarted)}
+    free = sorted({f"s1-l1-{number}" for number in range(1, 9)} - taken)
+    d.apply(*(make_pod(f"o-{node}", gpus=8, scheduler="other", node=node) for node in free))
+    d.apply(*there, *restarted)
+    for _ in range(10):
+        d.step(1)
+    return d
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("old_first", [True, False])
+def test_pods_that_terminate_do_not_make_the_gang_complete_that_takes_their_place(
+    marked: bool, old_first: bool
+) -> None:
+    """A complete gang is restarted, and the leader ends while its new pods are being bound."""
+    first = Driver(fabric({"s1/l1": 8}))
+    old, new = gang(4), gang(8)[4:]
+    first.run(*old)
+    if marked:
+        first.write_conditions()
+    for pod in old:
+        pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds = timestamp(603), 600
+    first.apply(*old)
+    for pod in new:
+        pod.metadata.annotations |= {"topology.scheduler/gang-size": "4"}
+    half(first, new)
+    d = successor(*((old, new) if old_first else (new, old)))
+    assert sorted(d.evicted()) == sorted(pod.metadata.name for pod in new if pod.spec.node_name)
+
+
+def test_a_gang_stays_complete_of_which_all_marked_members_are_being_deleted() -> None:
+    """The leader ends before it has marked others."""
+    first = Driver(fabric({"s1/l1": 8}))
+    pods = gang(5)
+    first.run(*pods)
+    first.write_conditions()
+    marked = [pod for pod in pods if pod.status.conditions]
+    assert len(marked) == 3
+    for pod in marked:
+        pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds = timestamp(660), 600
+    stead = gang(8)[5:]
+    for pod in stead:
+        pod.metadata.annotations |= {"topology.scheduler/gang-size": "5"}
+    assert successor(pods, stead).evicted() == []
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+def test_members_that_succeeded_do_not_make_a_later_gang_of_their_name_complete(earlier: bool) -> None:
+    first = Driver(fabric({"s1/l1": 8}))
+    pods = gang(4)
+    half(first, pods)
+    done = next(pod for pod in pods if pod.spec.node_name)
+    if earlier:
+        done = make_pod("done", gpus=8, created=-90, annotations=done.metadata.annotations, node="s1-l1-8")
+    done.status.phase = "Succeeded"
+    ended = Terminated(finished_at=timestamp(-60 if earlier else 60))
+    done.status.container_statuses = [ContainerStatus(state=ContainerState(terminated=ended))]
+    d = successor([done], [pod for pod in pods if pod is not done])
+    assert len(d.evicted()) == (2 if earlier else 0)

@@ -61,6 +61,10 @@ class Member:
     """Whether the scheduler evicted it because its gang could not be completed."""
     leaving: bool = False
     """Whether it is bound and being deleted."""
+    bound_at: float = inf
+    """When it was bound, in seconds since the epoch, for a pod that was already bound."""
+    left_at: float = inf
+    """When its deletion was requested, in seconds since the epoch."""
     marked: bool = False
     """Whether it has the condition that its gang ran complete."""
     recorded_size: int = 0
@@ -473,13 +477,16 @@ class Workloads:
             workload.forget_ran()
         return workload
 
-    def leaves(self, uid: str) -> Workload | None:
-        """Mark a bound pod as being deleted; return the workload whose pending pods now form a new gang, if they do."""
+    def leaves(self, uid: str, at: float = inf) -> Workload | None:
+        """Mark a bound pod as being deleted; return the workload whose pending pods now form a new gang, if they do.
+
+        ``at`` is when its deletion was requested, in seconds since the epoch.
+        """
         id_ = self._of_pod.get(uid)
         if id_ is None:
             return None
         workload = self._by_id[id_]
-        workload.members[uid].leaving = True
+        workload.members[uid].leaving, workload.members[uid].left_at = True, at
         if workload.id != id_:
             return None
         self._ending.add(id_)

@@ -48,8 +48,8 @@ class HalfGangs:
     def __init__(self, world: World, workloads: Workloads) -> None:
         self._workloads = workloads
         self._clocks: dict[str, None] = {}
-        self._succeeded: dict[str, None] = {}
-        """Ids of gangs of which a member had succeeded before the first decision."""
+        self._succeeded: dict[str, float] = {}
+        """Ids of gangs of which a member had succeeded before the first decision, and when the last one did."""
         self._hanging: set[str] = set()
         self._withdrawn: set[str] = set()
         self._seats: dict[str, str] = {}
@@ -85,16 +85,23 @@ class HalfGangs:
         if workload.gang and all(member.stage is Stage.BOUND for member in workload.members.values()):
             self.hindered(workload, now)
 
-    def succeeded(self, gang: str) -> None:
-        """Record, before the first decision, that a member of a gang has succeeded."""
-        self._succeeded[gang] = None
+    def succeeded(self, gang: str, at: float | None) -> None:
+        """Record, before the first decision, that a member of a gang has succeeded.
+
+        ``at``: when it ended, in seconds since the epoch; None if that is unknown.
+        """
+        self._succeeded[gang] = max(inf if at is None else at, self._succeeded.get(gang, -inf))
 
     def begin(self) -> None:
-        """Treat gangs of which a member has succeeded as complete: that member may have carried the condition."""
-        for id_ in self._succeeded:
+        """Treat gangs of which a member has succeeded as complete: that member may have carried the condition.
+
+        This does not hold for members that were bound after it had ended: they belong to a later gang of that name.
+        """
+        for id_, ended in self._succeeded.items():
             workload = self._workloads.get(id_)
             if workload is not None and workload.bound_earlier:
-                workload.complete = True
+                bound = (member for member in workload.members.values() if member.stage is Stage.BOUND)
+                workload.complete = workload.complete or any(member.bound_at <= ended for member in bound)
         self._succeeded.clear()
 
     def complete(self, workload: Workload) -> None:

@@ -304,12 +304,16 @@ class Outcomes:
         if not (size and max(workload.bound, len(workload.ran)) >= size) and not workload.marked_members:
             return []
         bound = [m for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
-        # Members that were found may have run together with one that is now being deleted and was not replaced.
-        found = {m.rank for m in bound if not m.decided and 0 <= m.rank < size} if workload.bound_earlier else ()
+        # Members that were found may have run together with one that is now being deleted. But all members of a gang
+        # that is restarted are being deleted when its new members are bound.
+        since = min((m.bound_at for m in bound if not m.leaving), default=inf)
+        stay = [m for m in bound if not m.leaving or since < m.left_at]
+        found = {m.rank for m in stay if not m.decided and 0 <= m.rank < size} if workload.bound_earlier else ()
         whole = bool(size) and max(sum(not m.leaving for m in bound), len(found)) >= size
         whole = whole or workload.ran_whole
-        if not whole and not any(m.marked for m in bound):
-            workload.marked_members = ()
+        if not whole and not any(m.marked for m in stay):
+            if not any(m.marked for m in bound):
+                workload.marked_members = ()
             return []
         workload.complete = True
         workload.forget_ran()
