@@ -134,7 +134,7 @@ class Executor:
         self._evictions = FairSlots(EVICTIONS_IN_FLIGHT, EVICTIONS_OF_NAMESPACE)
         self._rollbacks = FairSlots(ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE)
         self._binds = BindQueue()
-        self._marks = GangMarks(self._binds, self._mark_complete, self._is_known, start)
+        self._marks = GangMarks(self._binds, self._mark_complete, self._stays, start)
 
     @property
     def busy(self) -> bool:
@@ -329,8 +329,10 @@ class Executor:
     async def _mark_complete(self, pod: PodRef, first: bool) -> bool:
         return await self._to.statuses.mark_complete(pod.namespace, pod.name, pod.uid, self._wall(), first=first)
 
-    def _is_known(self, uid: str) -> bool:
-        return self._engine.workloads.of_pod(uid) is not None
+    def _stays(self, uid: str) -> bool:
+        """Return whether a mark is still of use: its pod exists and is not being deleted."""
+        found = self._engine.workloads.of_pod(uid)
+        return found is not None and not found[1].leaving
 
     async def _prepare_volumes(self, pod: PodRef, writes: Sequence[VolumeWrite]) -> None:
         result = await self._to.volumes.write(writes)

@@ -610,3 +610,17 @@ def test_members_that_succeeded_do_not_make_a_later_gang_of_their_name_complete(
     done.status.container_statuses = [ContainerStatus(state=ContainerState(terminated=ended))]
     d = successor([done], [pod for pod in pods if pod is not done])
     assert len(d.evicted()) == (2 if earlier else 0)
+
+
+def test_members_that_are_deleted_at_once_do_not_mark_one_another() -> None:
+    """They are deleted from the last to the first, and each was chosen in place of the one deleted before."""
+    d = Driver(fabric({"s1/l1": 8}))
+    pods = gang(64, gpus=1)
+    d.run(*pods)
+    d.forget()
+    for pod in reversed(pods[8:]):
+        pod.metadata.deletion_timestamp = timestamp(600)
+        d.apply(pod)
+    d.step()
+    marked = {said.pod.name for said in d.said if isinstance(said, MarkComplete)}
+    assert 0 < len(marked) <= 3 and marked <= {pod.metadata.name for pod in pods[:8]}

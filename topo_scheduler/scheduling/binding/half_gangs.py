@@ -50,6 +50,8 @@ class HalfGangs:
         self._clocks: dict[str, None] = {}
         self._succeeded: dict[str, float] = {}
         """Ids of gangs of which a member had succeeded before the first decision, and when the last one did."""
+        self._may_lack_marks: dict[str, None] = {}
+        """Ids of complete gangs of which a member changed or left since the last step."""
         self._hanging: set[str] = set()
         self._withdrawn: set[str] = set()
         self._seats: dict[str, str] = {}
@@ -223,12 +225,25 @@ class HalfGangs:
         ):
             workload.marked_members = (*workload.marked_members, member.uid)
 
+    def may_lack_marks(self, workload: Workload) -> None:
+        """Record that a member of a gang changed or left: the step marks another if fewer carry the condition now.
+
+        Not at once: a gang may have thousands of members that are deleted one after the other.
+        """
+        if workload.gang and workload.complete:
+            self._may_lack_marks[workload.id] = None
+
+    def missing_marks(self) -> list[Instruction]:
+        """Return the conditions to write in place of those of members that left since the last step."""
+        changed, self._may_lack_marks = self._may_lack_marks, {}
+        known = (workload for id_ in changed if (workload := self._workloads.get(id_)) is not None)
+        return [instruction for workload in known for instruction in self.marks(workload)]
+
     def marks(self, workload: Workload, *, spread: bool = False) -> list[Instruction]:
         """Return the conditions to write so that the next leader knows that a gang ran complete.
 
         ``spread``: choose the members evenly over the order of ranks, as the gang becomes complete. Otherwise the
-        member that came last replaces a marked one that leaves. That member is found at once. A gang may have
-        thousands of members, each of which is deleted.
+        member that came last replaces a marked one that leaves.
         """
         if not workload.gang or not workload.complete:
             return []

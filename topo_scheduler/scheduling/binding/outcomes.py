@@ -292,7 +292,8 @@ class Outcomes:
             self.half.bears(workload, member)
             workload.note_ran(member)
         if workload.complete:
-            return self.half.marks(workload)
+            self.half.may_lack_marks(workload)
+            return []
         return self.note_size(workload)
 
     def note_size(self, workload: Workload) -> list[Instruction]:
@@ -326,14 +327,14 @@ class Outcomes:
         self.half.hindered(workload, now)
 
     def due(self, now: float) -> list[Instruction]:
-        """Return what is due by now: binds to write again, gangs to roll back."""
+        """Return what is due by now: binds to write again, gangs to roll back, members to mark in place of lost ones."""
         for workload in self.half.take_due(now, self._idle_since):
             self._roll_back(workload, now)
         again = (
             self._withdraw(uid) if self.half.is_withdrawn(uid) else self._sent[uid].bind
             for uid in self._unsettled.take_due(now)
         )
-        return [*again, *self.half.part(now)]
+        return [*again, *self.half.part(now), *self.half.missing_marks()]
 
     def next_due(self) -> float | None:
         """Return when to call `due` next."""

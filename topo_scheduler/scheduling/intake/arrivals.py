@@ -225,7 +225,7 @@ class Arrivals:
         self.siblings.drop(uid)
         self._told.drop(uid)
         if workload is not None:
-            self._out += self._outcomes.half.marks(workload)
+            self._outcomes.half.may_lack_marks(workload)
         return workload
 
     def _speak(self, workload: Workload, now: float) -> None:
