@@ -624,3 +624,30 @@ def test_members_that_are_deleted_at_once_do_not_mark_one_another() -> None:
     d.step()
     marked = {said.pod.name for said in d.said if isinstance(said, MarkComplete)}
     assert 0 < len(marked) <= 3 and marked <= {pod.metadata.name for pod in pods[:8]}
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_complete_gang_that_is_lost_while_one_replacement_is_being_bound_does_not_stay_half(gone: bool) -> None:
+    d = Driver(fabric({"s1/l1": 6}))
+    pods = gang(4)
+    d.run(*pods)
+    d.delete(pods[0])
+    stead = gang(8)[4:]
+    for pod in stead:
+        pod.metadata.annotations |= {"topology.scheduler/gang-size": "4"}
+    d.apply(stead[0])
+    d.step()
+    assert list(d.flight) == [stead[0].metadata.uid]
+    for pod in pods[1:]:
+        pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds = timestamp(630), 600
+    d.apply(*pods[1:])
+    if gone:
+        d.delete(*pods[1:])
+    seat = d.flight[stead[0].metadata.uid].node
+    nodes = {f"s1-l1-{n}" for n in range(1, 7)} - {seat, *(p.spec.node_name for p in d.pods.values())}
+    d.apply(*(make_pod(f"o-{node}", gpus=8, scheduler="other", node=node) for node in sorted(nodes)))
+    d.apply(*stead[1:])
+    d.settle(0.1)
+    assert d.where(*stead).keys() == {"g-4"}
+    d.step(SOON)
+    assert d.evicted() == ["g-4"]

@@ -270,6 +270,15 @@ class Workload:
         self.ran.clear()
         self.ran_of = 0
 
+    def forget_lost_gang(self) -> None:
+        """Count the gang as incomplete if none of its members runs on, although binds of others may be in flight."""
+        placed = len(self.members) - self.pending
+        if not self.complete or 0 < placed == self.bound:
+            return  # those that are all being deleted become a workload of their own, as soon as others are pending
+        if not any(one.stage is Stage.BOUND and not one.leaving for one in self.members.values()):
+            self.complete = False
+            self.forget_ran()
+
     @property
     def ran_whole(self) -> bool:
         """Whether members of as many ranks as the size were bound, each still bound or succeeded."""
@@ -457,7 +466,7 @@ class Workloads:
     def leave(self, uid: str, *, succeeded: bool = False) -> Workload | None:
         """Remove a pod; return its workload. ``succeeded``: the pod has done its part of a gang's work.
 
-        A workload without members is removed. One whose remaining members are all pending no longer counts as complete.
+        A workload without members is removed. One of which no member runs any more no longer counts as complete.
         """
         id_ = self._of_pod.pop(uid, None)
         if id_ is None:
@@ -472,9 +481,8 @@ class Workloads:
         if not workload.members:
             del self._by_id[id_]
             self._ending.discard(id_)
-        elif workload.complete and workload.pending == len(workload.members):
-            workload.complete = False
-            workload.forget_ran()
+        else:
+            workload.forget_lost_gang()
         return workload
 
     def leaves(self, uid: str, at: float = inf) -> Workload | None:
@@ -487,6 +495,7 @@ class Workloads:
             return None
         workload = self._by_id[id_]
         workload.members[uid].leaving, workload.members[uid].left_at = True, at
+        workload.forget_lost_gang()
         if workload.id != id_:
             return None
         self._ending.add(id_)
