@@ -651,3 +651,14 @@ def test_a_complete_gang_that_is_lost_while_one_replacement_is_being_bound_does_
     assert d.where(*stead).keys() == {"g-4"}
     d.step(SOON)
     assert d.evicted() == ["g-4"]
+
+
+def test_a_member_that_is_gone_before_the_last_is_bound_does_not_count() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = gang(4)
+    rest = half(d, pods, 1)
+    d.delete(next(pod for pod in pods if pod.metadata.uid not in rest))
+    d.settle(0.1)
+    assert len(d.where(*pods)) == 4
+    d.step(SOON)
+    assert len(d.evicted()) == 3

@@ -191,7 +191,7 @@ class Workload:
     not_before: float = 0.0
     """Earliest time of the next attempt after a rollback, in seconds."""
     ran: dict[int, str] = field(default_factory=dict)
-    """Ranks of which a member was bound since the last decision, is still bound, or has succeeded.
+    """Ranks of which a member is bound or has succeeded. One that is being deleted counts until the next decision.
 
     By rank the uid of the last such member; empty if it has succeeded.
     """
@@ -474,8 +474,11 @@ class Workloads:
         workload = self._by_id[id_]
         rank = workload.members[uid].rank
         workload.take(uid)
-        if succeeded and workload.ran.get(rank) == uid:
-            workload.ran[rank] = ""
+        if workload.ran.get(rank) == uid:
+            if succeeded:
+                workload.ran[rank] = ""
+            else:
+                del workload.ran[rank]
         if workload.id == id_:
             self._split_off_leaving(workload)
         if not workload.members:
