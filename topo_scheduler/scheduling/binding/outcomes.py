@@ -327,7 +327,7 @@ class Outcomes:
         self.half.hindered(workload, now)
 
     def due(self, now: float) -> list[Instruction]:
-        """Return what is due by now: binds to write again, gangs to roll back, members to mark in place of lost ones."""
+        """Return what is due by now: binds to write again, gangs to roll back, members to mark for lost ones."""
         for workload in self.half.take_due(now, self._idle_since):
             self._roll_back(workload, now)
         again = (

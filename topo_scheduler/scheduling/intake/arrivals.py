@@ -437,9 +437,9 @@ class Arrivals:
         self.leaving.drop(pod.metadata.uid)
         if pod.spec.scheduler_name == self._scheduler_name:
             self._bound_ours(pod, now)
-            if pod.metadata.deletion_timestamp:
-                if (workload := self._workloads.leaves(pod.metadata.uid, _left_at(pod))) is not None:
-                    self.touch(workload)
+            left = self._workloads.leaves(pod.metadata.uid, _left_at(pod)) if pod.metadata.deletion_timestamp else None
+            if left is not None:
+                self.touch(left)
         if changed:
             self._out += self._outcomes.check_overdrawn(pod)
         self.unread.drop(pod.metadata.uid)
