@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from tests.helpers import make_node, make_pod, timestamp
+from tests.helpers import controlled_by, job_owner, make_job, make_node, make_pod, timestamp
 from tests.scheduling.driver import fabric
 from topo_scheduler.api.annotations import GANG_COMPLETE, RANK
-from topo_scheduler.api.objects import Pod, PodCondition
+from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, PodCondition, Terminated
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.binding.half_gangs import FIRST_PAUSE_SECONDS, PART_INSTRUCTIONS, ROLL_BACK_AFTER_SECONDS
 from topo_scheduler.scheduling.binding.unsettled import LONGEST_PAUSE_SECONDS
@@ -475,3 +475,190 @@ def test_a_gang_of_which_a_pod_is_deleted_while_all_binds_are_on_their_way_does_
     assert d.evicted() == []
     d.step(1.1)
     assert sorted(d.evicted()) == ["g-0", "g-1", "g-2"]
+
+
+@pytest.mark.parametrize("why", ["no room", "too few pods", "refused"])
+def test_a_gang_whose_rest_was_set_aside_before_its_first_bind_was_answered_does_not_stay_half(why: str) -> None:
+    """Pods are deleted and created again while a slow API server has yet to answer the binds of the others."""
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = gang(4)
+    d.apply(*pods)
+    d.step()
+    lost = pods[2:] if why == "too few pods" else pods[3:]
+    for pod in lost:
+        del d.flight[pod.metadata.uid]
+    d.delete(*lost)
+    if why == "no room":
+        d.apply(other := make_pod("other", gpus=8, priority=10))
+        d.step()
+        d.answer(other.metadata.uid)
+    said = {"gang-name": "g", "gang-size": "4", **({"rank": "5"} if why == "refused" else {})}
+    d.apply(make_pod("g-4", gpus=8, annotations=said, created=4))
+    d.step()
+    for _ in range(2):
+        d.step(4)
+    for uid in list(d.flight):
+        d.answer(uid)
+    d.settle(0.1)
+    d.step(ROLL_BACK_AFTER_SECONDS - 1)
+    assert d.evicted() == []
+    d.step(1.1)
+    assert len(d.evicted()) == 4 - len(lost)
+
+
+def test_a_gang_of_which_an_earlier_process_bound_only_pods_that_are_gone_is_rolled_back() -> None:
+    pods = gang(4)
+    Driver(fabric({"s1/l1": 4})).run(*pods)
+    d = again(pods)
+    d.step()
+    stead = gang(8)[4:]
+    for fresh, pod in zip(stead, pods, strict=True):
+        fresh.metadata.annotations |= {"topology.scheduler/gang-size": "4"}
+        d.apply(fresh)
+        d.delete(pod)
+    d.step()
+    assert len(d.flight) == 4
+    del d.flight[stead[3].metadata.uid]
+    d.delete(stead[3])
+    d.settle(0.1)
+    d.step(SOON)
+    assert sorted(d.evicted()) == ["g-4", "g-5", "g-6"]
+
+
+def test_members_that_succeeded_do_not_count_again_where_the_size_of_their_job_fell_with_them() -> None:
+    """Two of the three that were bound succeed: the Job then has three pods left, of which one runs."""
+    d = Driver(fabric({"s1/l1": 5}))
+    by, index = controlled_by("Job", "g"), "batch.kubernetes.io/job-completion-index"
+    d.own(job_owner(make_job("g", parallelism=5, completions=5, indexed=True)))
+    pods = [make_pod(f"g-{n}", gpus=8, owner=by, labels={index: str(n)}, created=n) for n in range(5)]
+    d.apply(*pods)
+    d.step()
+    for pod in pods:
+        outcome = BindOutcome.BOUND if pod in pods[:3] else BindOutcome.WITHDRAWN
+        d.answer(pod.metadata.uid, outcome, "admission refuses it")
+    d.step(0.5)
+    for pod in pods[:2]:
+        d.finish(pod)
+    d.own(job_owner(make_job("g", parallelism=5, completions=5, indexed=True, succeeded=2)))
+    for _ in range(100):
+        for uid in list(d.flight):
+            d.answer(uid, BindOutcome.WITHDRAWN, "admission refuses it")
+        d.step(0.1)
+    assert not [said for said in d.said if isinstance(said, MarkComplete)]
+    assert d.evicted() == ["g-2"]
+
+
+def successor(there: list[Pod], restarted: list[Pod]) -> Driver:
+    """Return a successor that finds all this, and no room for the rest of what was restarted; it takes its time."""
+    d = Driver(fabric({"s1/l1": 8}))
+    taken = {pod.spec.node_name for pod in (*there, *restarted)}
+    free = sorted({f"s1-l1-{number}" for number in range(1, 9)} - taken)
+    d.apply(*(make_pod(f"o-{node}", gpus=8, scheduler="other", node=node) for node in free))
+    d.apply(*there, *restarted)
+    for _ in range(10):
+        d.step(1)
+    return d
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("old_first", [True, False])
+def test_pods_that_terminate_do_not_make_the_gang_complete_that_takes_their_place(
+    marked: bool, old_first: bool
+) -> None:
+    """A complete gang is restarted, and the leader ends while its new pods are being bound."""
+    first = Driver(fabric({"s1/l1": 8}))
+    old, new = gang(4), gang(8)[4:]
+    first.run(*old)
+    if marked:
+        first.write_conditions()
+    for pod in old:
+        pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds = timestamp(603), 600
+    first.apply(*old)
+    for pod in new:
+        pod.metadata.annotations |= {"topology.scheduler/gang-size": "4"}
+    half(first, new)
+    d = successor(*((old, new) if old_first else (new, old)))
+    assert sorted(d.evicted()) == sorted(pod.metadata.name for pod in new if pod.spec.node_name)
+
+
+def test_a_gang_stays_complete_of_which_all_marked_members_are_being_deleted() -> None:
+    """The leader ends before it has marked others."""
+    first = Driver(fabric({"s1/l1": 8}))
+    pods = gang(5)
+    first.run(*pods)
+    first.write_conditions()
+    marked = [pod for pod in pods if pod.status.conditions]
+    assert len(marked) == 3
+    for pod in marked:
+        pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds = timestamp(660), 600
+    stead = gang(8)[5:]
+    for pod in stead:
+        pod.metadata.annotations |= {"topology.scheduler/gang-size": "5"}
+    assert successor(pods, stead).evicted() == []
+
+
+@pytest.mark.parametrize("earlier", [True, False])
+def test_members_that_succeeded_do_not_make_a_later_gang_of_their_name_complete(earlier: bool) -> None:
+    first = Driver(fabric({"s1/l1": 8}))
+    pods = gang(4)
+    half(first, pods)
+    done = next(pod for pod in pods if pod.spec.node_name)
+    if earlier:
+        done = make_pod("done", gpus=8, created=-90, annotations=done.metadata.annotations, node="s1-l1-8")
+    done.status.phase = "Succeeded"
+    ended = Terminated(finished_at=timestamp(-60 if earlier else 60))
+    done.status.container_statuses = [ContainerStatus(state=ContainerState(terminated=ended))]
+    d = successor([done], [pod for pod in pods if pod is not done])
+    assert len(d.evicted()) == (2 if earlier else 0)
+
+
+def test_members_that_are_deleted_at_once_do_not_mark_one_another() -> None:
+    """They are deleted from the last to the first, and each was chosen in place of the one deleted before."""
+    d = Driver(fabric({"s1/l1": 8}))
+    pods = gang(64, gpus=1)
+    d.run(*pods)
+    d.forget()
+    for pod in reversed(pods[8:]):
+        pod.metadata.deletion_timestamp = timestamp(600)
+        d.apply(pod)
+    d.step()
+    marked = {said.pod.name for said in d.said if isinstance(said, MarkComplete)}
+    assert 0 < len(marked) <= 3 and marked <= {pod.metadata.name for pod in pods[:8]}
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_complete_gang_that_is_lost_while_one_replacement_is_being_bound_does_not_stay_half(gone: bool) -> None:
+    d = Driver(fabric({"s1/l1": 6}))
+    pods = gang(4)
+    d.run(*pods)
+    d.delete(pods[0])
+    stead = gang(8)[4:]
+    for pod in stead:
+        pod.metadata.annotations |= {"topology.scheduler/gang-size": "4"}
+    d.apply(stead[0])
+    d.step()
+    assert list(d.flight) == [stead[0].metadata.uid]
+    for pod in pods[1:]:
+        pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds = timestamp(630), 600
+    d.apply(*pods[1:])
+    if gone:
+        d.delete(*pods[1:])
+    seat = d.flight[stead[0].metadata.uid].node
+    nodes = {f"s1-l1-{n}" for n in range(1, 7)} - {seat, *(p.spec.node_name for p in d.pods.values())}
+    d.apply(*(make_pod(f"o-{node}", gpus=8, scheduler="other", node=node) for node in sorted(nodes)))
+    d.apply(*stead[1:])
+    d.settle(0.1)
+    assert d.where(*stead).keys() == {"g-4"}
+    d.step(SOON)
+    assert d.evicted() == ["g-4"]
+
+
+def test_a_member_that_is_gone_before_the_last_is_bound_does_not_count() -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = gang(4)
+    rest = half(d, pods, 1)
+    d.delete(next(pod for pod in pods if pod.metadata.uid not in rest))
+    d.settle(0.1)
+    assert len(d.where(*pods)) == 4
+    d.step(SOON)
+    assert len(d.evicted()) == 3

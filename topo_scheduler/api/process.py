@@ -55,8 +55,8 @@ class ClientConnection(Model):
     context: str = ""
     """Context of the kubeconfig. If empty, its current context is used."""
     max_binds_in_flight: Annotated[int, Field(ge=1, le=1000)] = 48
-    """Maximum number of concurrent Binding requests, and up to 48 more while as many hang. In measurements, more requests
-    only queued in the API server."""
+    """Maximum number of concurrent Binding requests, and up to 48 more while as many hang. In measurements, more
+    requests only queued in the API server."""
     bind_timeout: Seconds = 20.0
     """Maximum time of one bind with its retries. A bind that takes longer counts as failed."""
 

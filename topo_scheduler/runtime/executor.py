@@ -140,7 +140,7 @@ class Executor:
         """Uids of the pods whose binds are under way."""
         self._stand_ins: set[str] = set()
         """Uids of the pods whose binds hang and have a stand-in: their workers end with them."""
-        self._marks = GangMarks(self._binds, self._mark_complete, self._is_known, start)
+        self._marks = GangMarks(self._binds, self._mark_complete, self._stays, start)
 
     @property
     def busy(self) -> bool:
@@ -349,8 +349,10 @@ class Executor:
     async def _mark_complete(self, pod: PodRef, first: bool) -> bool:
         return await self._to.statuses.mark_complete(pod.namespace, pod.name, pod.uid, self._wall(), first=first)
 
-    def _is_known(self, uid: str) -> bool:
-        return self._engine.workloads.of_pod(uid) is not None
+    def _stays(self, uid: str) -> bool:
+        """Return whether a mark is still of use: its pod exists and is not being deleted."""
+        found = self._engine.workloads.of_pod(uid)
+        return found is not None and not found[1].leaving
 
     async def _prepare_volumes(self, pod: PodRef, writes: Sequence[VolumeWrite]) -> None:
         result = await self._to.volumes.write(writes)

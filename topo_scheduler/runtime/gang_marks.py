@@ -79,7 +79,7 @@ class GangMarks:
     Args:
         binds: the queue of binds, after which marks are written.
         write: writes one mark.
-        known: whether the pod of a uid is still known; other marks are dropped.
+        known: whether the pod of a uid is still known and stays; other marks are dropped.
         start: starts a task of the term that ends by itself.
     """
 

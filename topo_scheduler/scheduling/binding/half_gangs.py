@@ -48,8 +48,10 @@ class HalfGangs:
     def __init__(self, world: World, workloads: Workloads) -> None:
         self._workloads = workloads
         self._clocks: dict[str, None] = {}
-        self._succeeded: dict[str, None] = {}
-        """Ids of gangs of which a member had succeeded before the first decision."""
+        self._succeeded: dict[str, float] = {}
+        """Ids of gangs of which a member had succeeded before the first decision, and when the last one did."""
+        self._may_lack_marks: dict[str, None] = {}
+        """Ids of complete gangs of which a member changed or left since the last step."""
         self._hanging: set[str] = set()
         self._withdrawn: set[str] = set()
         self._seats: dict[str, str] = {}
@@ -85,16 +87,23 @@ class HalfGangs:
         if workload.gang and all(member.stage is Stage.BOUND for member in workload.members.values()):
             self.hindered(workload, now)
 
-    def succeeded(self, gang: str) -> None:
-        """Record, before the first decision, that a member of a gang has succeeded."""
-        self._succeeded[gang] = None
+    def succeeded(self, gang: str, at: float | None) -> None:
+        """Record, before the first decision, that a member of a gang has succeeded.
+
+        ``at``: when it ended, in seconds since the epoch; None if that is unknown.
+        """
+        self._succeeded[gang] = max(inf if at is None else at, self._succeeded.get(gang, -inf))
 
     def begin(self) -> None:
-        """Treat gangs of which a member has succeeded as complete: that member may have carried the condition."""
-        for id_ in self._succeeded:
+        """Treat gangs of which a member has succeeded as complete: that member may have carried the condition.
+
+        This does not hold for members that were bound after it had ended: they belong to a later gang of that name.
+        """
+        for id_, ended in self._succeeded.items():
             workload = self._workloads.get(id_)
             if workload is not None and workload.bound_earlier:
-                workload.complete = True
+                bound = (member for member in workload.members.values() if member.stage is Stage.BOUND)
+                workload.complete = workload.complete or any(member.bound_at <= ended for member in bound)
         self._succeeded.clear()
 
     def complete(self, workload: Workload) -> None:
@@ -128,7 +137,7 @@ class HalfGangs:
         workload.rollbacks += 1
         workload.not_before = now + pause
         workload.half_bound_since, workload.progressed = None, 0.0
-        workload.ran.clear()
+        workload.forget_ran()
         bound = [member for member in workload.at(Stage.BOUND) if not member.leaving]
         text = (
             f"gang {workload.name} could not be completed: {len(bound)} of {workload.size} members were bound. They are"
@@ -216,12 +225,25 @@ class HalfGangs:
         ):
             workload.marked_members = (*workload.marked_members, member.uid)
 
+    def may_lack_marks(self, workload: Workload) -> None:
+        """Record that a member of a gang changed or left: the step marks another if fewer carry the condition now.
+
+        Not at once: a gang may have thousands of members that are deleted one after the other.
+        """
+        if workload.gang and workload.complete:
+            self._may_lack_marks[workload.id] = None
+
+    def missing_marks(self) -> list[Instruction]:
+        """Return the conditions to write in place of those of members that left since the last step."""
+        changed, self._may_lack_marks = self._may_lack_marks, {}
+        known = (workload for id_ in changed if (workload := self._workloads.get(id_)) is not None)
+        return [instruction for workload in known for instruction in self.marks(workload)]
+
     def marks(self, workload: Workload, *, spread: bool = False) -> list[Instruction]:
         """Return the conditions to write so that the next leader knows that a gang ran complete.
 
         ``spread``: choose the members evenly over the order of ranks, as the gang becomes complete. Otherwise the
-        member that came last replaces a marked one that leaves. That member is found at once. A gang may have
-        thousands of members, each of which is deleted.
+        member that came last replaces a marked one that leaves.
         """
         if not workload.gang or not workload.complete:
             return []
@@ -247,10 +269,12 @@ class HalfGangs:
 
     def _may_be_rolled_back(self, workload: Workload) -> bool:
         # It is unknown whether a gang that an older version bound ran complete, unless a bind fails now.
+        members = workload.members.values()
         known = (
             not workload.bound_earlier
             or workload.attempts
-            or any(one.recorded_size for one in workload.members.values())
+            or any(one.recorded_size for one in members)
+            or all(one.decided for one in members if one.stage is Stage.BOUND)
         )
         return bool(known) and half_bound(workload)
 

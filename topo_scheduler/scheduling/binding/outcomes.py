@@ -236,8 +236,9 @@ class Outcomes:
             self.half.gets_on(workload, now)
             self._hasten(workload, now)
             marks = self.note_complete(workload, member)
-            if not workload.complete and workload.bound == len(workload.members):
-                self.half.lacks_pods(workload, now)  # a pod was deleted while binds were in flight
+            if not workload.complete and workload.bound + workload.pending == len(workload.members):
+                # The other members were deleted while binds were in flight, or found no room before this one was bound.
+                self.hindered(workload, now)
             text = f"Successfully assigned {member.key} to {member.node}{sent.why}"
             return [*marks, EmitEvent(reference(member), False, Reason.SCHEDULED, text), *late]
         if withdrawn and outcome is BindOutcome.WITHDRAWN:
@@ -291,7 +292,8 @@ class Outcomes:
             self.half.bears(workload, member)
             workload.note_ran(member)
         if workload.complete:
-            return self.half.marks(workload)
+            self.half.may_lack_marks(workload)
+            return []
         return self.note_size(workload)
 
     def note_size(self, workload: Workload) -> list[Instruction]:
@@ -303,14 +305,19 @@ class Outcomes:
         if not (size and max(workload.bound, len(workload.ran)) >= size) and not workload.marked_members:
             return []
         bound = [m for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
-        # Members that were found may have run together with one that is now being deleted and was not replaced.
-        found = {m.rank for m in bound if not m.decided and 0 <= m.rank < size} if workload.bound_earlier else ()
-        whole = bool(size) and max(sum(not m.leaving for m in bound), len(found), len(workload.ran)) >= size
-        if not whole and not any(m.marked for m in bound):
-            workload.marked_members = ()
+        # Members that were found may have run together with one that is now being deleted. But all members of a gang
+        # that is restarted are being deleted when its new members are bound.
+        since = min((m.bound_at for m in bound if not m.leaving), default=inf)
+        stay = [m for m in bound if not m.leaving or since < m.left_at]
+        found = {m.rank for m in stay if not m.decided and 0 <= m.rank < size} if workload.bound_earlier else ()
+        whole = bool(size) and max(sum(not m.leaving for m in bound), len(found)) >= size
+        whole = whole or workload.ran_whole
+        if not whole and not any(m.marked for m in stay):
+            if not any(m.marked for m in bound):
+                workload.marked_members = ()
             return []
         workload.complete = True
-        workload.ran.clear()
+        workload.forget_ran()
         workload.attempts = 0
         self.half.complete(workload)
         return [*(mark_placed(workload) if whole else []), *self.half.marks(workload, spread=True)]
@@ -320,14 +327,14 @@ class Outcomes:
         self.half.hindered(workload, now)
 
     def due(self, now: float) -> list[Instruction]:
-        """Return what is due by now: binds to write again, gangs to roll back."""
+        """Return what is due by now: binds to write again, gangs to roll back, members to mark for lost ones."""
         for workload in self.half.take_due(now, self._idle_since):
             self._roll_back(workload, now)
         again = (
             self._withdraw(uid) if self.half.is_withdrawn(uid) else self._sent[uid].bind
             for uid in self._unsettled.take_due(now)
         )
-        return [*again, *self.half.part(now)]
+        return [*again, *self.half.part(now), *self.half.missing_marks()]
 
     def next_due(self) -> float | None:
         """Return when to call `due` next."""

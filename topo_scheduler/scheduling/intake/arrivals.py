@@ -1,6 +1,7 @@
 """Pods that appear, change and disappear: from the API server's view of them to members of workloads."""
 
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 
 from topo_scheduler.api.annotations import (
     GANG_COMPLETE,
@@ -16,6 +17,7 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import PendingPodsSettings as Limits
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, described, failure_of, guard
 from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed
@@ -36,6 +38,7 @@ from topo_scheduler.state.pods.constraints import profile_of
 from topo_scheduler.state.pods.pod_groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.pods.trimming import trimmed
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads, size_of
+from topo_scheduler.state.statistics.run_times import finished_at
 
 Resolve = Callable[[Pod], Lineage | None]
 """Returns a pod's owners, or None until all of them are known."""
@@ -222,7 +225,7 @@ class Arrivals:
         self.siblings.drop(uid)
         self._told.drop(uid)
         if workload is not None:
-            self._out += self._outcomes.half.marks(workload)
+            self._outcomes.half.may_lack_marks(workload)
         return workload
 
     def _speak(self, workload: Workload, now: float) -> None:
@@ -434,8 +437,9 @@ class Arrivals:
         self.leaving.drop(pod.metadata.uid)
         if pod.spec.scheduler_name == self._scheduler_name:
             self._bound_ours(pod, now)
-            if pod.metadata.deletion_timestamp and (workload := self._workloads.leaves(pod.metadata.uid)) is not None:
-                self.touch(workload)
+            left = self._workloads.leaves(pod.metadata.uid, _left_at(pod)) if pod.metadata.deletion_timestamp else None
+            if left is not None:
+                self.touch(left)
         if changed:
             self._out += self._outcomes.check_overdrawn(pod)
         self.unread.drop(pod.metadata.uid)
@@ -497,6 +501,7 @@ class Arrivals:
         member.stage, member.node, member.problem = Stage.BOUND, entry.node, ""
         member.rank, member.bandwidth, member.profile = made_up.rank, made_up.bandwidth, entry.profile
         member.marked, member.recorded_size = made_up.marked, made_up.recorded_size
+        member.bound_at, member.left_at = made_up.bound_at, made_up.left_at
         member.leaving = pod.metadata.deletion_timestamp is not None
         member.withdrawn = self._gone(pod, lineage)
         if found is not None and found[0].id != wanted.id:
@@ -533,7 +538,7 @@ class Arrivals:
             size = size_of(found[0]) if found else 0
             self._world.ended(pod, entry, cls, now, size)
             if not self.deciding and pod.status.phase == "Succeeded" and (gang := _gang_of(pod)):
-                self._outcomes.half.succeeded(gang)
+                self._outcomes.half.succeeded(gang, finished_at(pod))
             self.deleted(uid, now, succeeded=pod.status.phase == "Succeeded")
 
     def _warn(self, member: Member, warnings: Sequence[tuple[Reason, str]], workload: Workload) -> None:
@@ -594,6 +599,18 @@ def ran_complete(pod: Pod) -> bool:
     return any(one.type == GANG_COMPLETE and one.status == "True" for one in pod.status.conditions)
 
 
+def _bound_at(pod: Pod) -> float:
+    """Return when a pod was bound, or at least was created, in seconds since the epoch."""
+    told = next((one.last_transition_time for one in pod.status.conditions if one.type == "PodScheduled"), None)
+    return max(seconds(told), seconds(pod.metadata.creation_timestamp))
+
+
+def _left_at(pod: Pod) -> float:
+    """Return when the deletion of a pod was requested, in seconds since the epoch; infinite if it was not."""
+    until = seconds_of(pod.metadata.deletion_timestamp)
+    return inf if until is None else until - (pod.metadata.deletion_grace_period_seconds or 0)
+
+
 def _gang_of(pod: Pod) -> str:
     """Return the id of the gang with which a pod was bound, by its own annotation; empty for none."""
     gang, controller = pod.metadata.annotations.get(GANG_ID, ""), pod.metadata.controller
@@ -620,6 +637,8 @@ def found_bound(pod: Pod, gang: str) -> tuple[Workload, Member]:
         controlled=controller is not None,
         stage=Stage.BOUND,
         node=pod.spec.node_name,
+        bound_at=_bound_at(pod),
+        left_at=_left_at(pod),
         rank=-1 if rank is None else rank,
         marked=ran_complete(pod),
         recorded_size=size,

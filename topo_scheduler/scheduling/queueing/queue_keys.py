@@ -23,7 +23,7 @@ def half_bound(workload: Workload) -> bool:
     bound = sum(
         member.stage is Stage.BOUND and not (member.leaving or member.evicted) for member in workload.members.values()
     )
-    return bound > 0 and max(bound, len(workload.ran)) < workload.size
+    return 0 < bound < workload.size and not workload.ran_whole
 
 
 def has_begun(workload: Workload) -> bool:

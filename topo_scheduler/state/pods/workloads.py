@@ -61,6 +61,10 @@ class Member:
     """Whether the scheduler evicted it because its gang could not be completed."""
     leaving: bool = False
     """Whether it is bound and being deleted."""
+    bound_at: float = inf
+    """When it was bound, in seconds since the epoch, for a pod that was already bound."""
+    left_at: float = inf
+    """When its deletion was requested, in seconds since the epoch."""
     marked: bool = False
     """Whether it has the condition that its gang ran complete."""
     recorded_size: int = 0
@@ -187,10 +191,12 @@ class Workload:
     not_before: float = 0.0
     """Earliest time of the next attempt after a rollback, in seconds."""
     ran: dict[int, str] = field(default_factory=dict)
-    """Ranks of which a member was bound since the last decision, is still bound, or has succeeded.
+    """Ranks of which a member is bound or has succeeded. One that is being deleted counts until the next decision.
 
     By rank the uid of the last such member; empty if it has succeeded.
     """
+    ran_of: int = 0
+    """Largest size of the gang when one of these members was bound: a Job counts fewer once some have succeeded."""
     kept_ranks: int = 0
     """Number of these ranks after the last time that some were forgotten."""
     failing: bool = False
@@ -244,6 +250,7 @@ class Workload:
         """Note that a member of an incomplete gang is bound. Ranks are bounded, as tenants can lose members at will."""
         if member.rank >= 0 and not self.complete and not member.leaving:
             self.ran[member.rank] = member.uid
+            self.ran_of = max(self.ran_of, self.size)
             if len(self.ran) > 2 * max(len(self.members), self.kept_ranks) + MOST_LOST:
                 self.forget_lost()
 
@@ -257,6 +264,26 @@ class Workload:
         staying = {uid for uid in self.ran.values() if uid in self.members and not self.members[uid].leaving}
         self.ran = {rank: uid for rank, uid in self.ran.items() if uid in staying or (size_known and not uid)}
         self.kept_ranks = len(self.ran)
+
+    def forget_ran(self) -> None:
+        """Forget all ranks of which a member was bound."""
+        self.ran.clear()
+        self.ran_of = 0
+
+    def forget_lost_gang(self) -> None:
+        """Count the gang as incomplete if none of its members runs on, although binds of others may be in flight."""
+        placed = len(self.members) - self.pending
+        if not self.complete or 0 < placed == self.bound:
+            return  # those that are all being deleted become a workload of their own, as soon as others are pending
+        if not any(one.stage is Stage.BOUND and not one.leaving for one in self.members.values()):
+            self.complete = False
+            self.forget_ran()
+
+    @property
+    def ran_whole(self) -> bool:
+        """Whether members of as many ranks as the size were bound, each still bound or succeeded."""
+        size = size_of(self)
+        return bool(size) and len(self.ran) >= max(size, self.ran_of if "" in self.ran.values() else 0)
 
     def recount(self) -> None:
         """Count the members again, after the caller replaced them."""
@@ -439,7 +466,7 @@ class Workloads:
     def leave(self, uid: str, *, succeeded: bool = False) -> Workload | None:
         """Remove a pod; return its workload. ``succeeded``: the pod has done its part of a gang's work.
 
-        A workload without members is removed. One whose remaining members are all pending no longer counts as complete.
+        A workload without members is removed. One of which no member runs any more no longer counts as complete.
         """
         id_ = self._of_pod.pop(uid, None)
         if id_ is None:
@@ -447,25 +474,31 @@ class Workloads:
         workload = self._by_id[id_]
         rank = workload.members[uid].rank
         workload.take(uid)
-        if succeeded and workload.ran.get(rank) == uid:
-            workload.ran[rank] = ""
+        if workload.ran.get(rank) == uid:
+            if succeeded:
+                workload.ran[rank] = ""
+            else:
+                del workload.ran[rank]
         if workload.id == id_:
             self._split_off_leaving(workload)
         if not workload.members:
             del self._by_id[id_]
             self._ending.discard(id_)
-        elif workload.complete and workload.pending == len(workload.members):
-            workload.complete = False
-            workload.ran.clear()
+        else:
+            workload.forget_lost_gang()
         return workload
 
-    def leaves(self, uid: str) -> Workload | None:
-        """Mark a bound pod as being deleted; return the workload whose pending pods now form a new gang, if they do."""
+    def leaves(self, uid: str, at: float = inf) -> Workload | None:
+        """Mark a bound pod as being deleted; return the workload whose pending pods now form a new gang, if they do.
+
+        ``at`` is when its deletion was requested, in seconds since the epoch.
+        """
         id_ = self._of_pod.get(uid)
         if id_ is None:
             return None
         workload = self._by_id[id_]
-        workload.members[uid].leaving = True
+        workload.members[uid].leaving, workload.members[uid].left_at = True, at
+        workload.forget_lost_gang()
         if workload.id != id_:
             return None
         self._ending.add(id_)
@@ -489,6 +522,6 @@ class Workloads:
             self._by_id[leaving_id].put(member)
             self._of_pod[member.uid] = leaving_id
         workload.complete, workload.half_bound_since, workload.bound_earlier = False, None, False
-        workload.ran.clear()
+        workload.forget_ran()
         self._ending.discard(workload.id)
         return True

@@ -94,6 +94,17 @@ def recorded_size(pod: Pod) -> int:
     return written_number(annotations, GANG_SIZE) or 0
 
 
+def finished_at(pod: Pod) -> float | None:
+    """Return when the last container of a pod ended, in seconds since the epoch; None if that is unknown."""
+    finish_times = (
+        finished
+        for status in pod.status.container_statuses
+        if status.state is not None and status.state.terminated is not None
+        if (finished := seconds_of(status.state.terminated.finished_at)) is not None
+    )
+    return max(finish_times, default=None)
+
+
 def ended_of(pod: Pod, seen: float | None) -> CompletedRun | None:
     """Return the completed run of a pod; None if it did not succeed or its duration is unknown.
 
@@ -104,13 +115,9 @@ def ended_of(pod: Pod, seen: float | None) -> CompletedRun | None:
     start_time = seconds_of(pod.status.start_time)
     if pod.status.phase != "Succeeded" or start_time is None:
         return None
-    finish_times = [
-        finished
-        for status in pod.status.container_statuses
-        if status.state is not None and status.state.terminated is not None
-        if (finished := seconds_of(status.state.terminated.finished_at)) is not None
-    ]
-    end_time = max(finish_times, default=seen)
+    end_time = finished_at(pod)
+    if end_time is None:
+        end_time = seen
     if end_time is None:
         return None
     seconds = end_time - start_time
