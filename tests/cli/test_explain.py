@@ -95,7 +95,7 @@ def test_a_share_of_a_gpu_is_told_with_its_index(served: Served) -> None:
 def test_a_pod_bound_by_another(served: Served) -> None:
     served.create_pod("taken")
     served.bind("taken", "node-1")
-    assert "It was bound by somebody else" in explain(served, "taken")[1]
+    assert "It was not bound by this scheduler" in explain(served, "taken")[1]
     assert explained(served, "taken")["boundByThisScheduler"] is False
 
 

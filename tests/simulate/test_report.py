@@ -97,11 +97,11 @@ def test_where_all_begins_at_once_and_stays_no_time_passes(tmp_path: Path) -> No
 
 def test_where_nothing_waited_that_is_said(tmp_path: Path) -> None:
     simulate(tmp_path / "out", "--what-if", "add-leaf:200x8")
-    assert "Nobody waited for longer than a second." not in (tmp_path / "out" / "report.html").read_text()
+    assert "No workload waited for longer than a second." not in (tmp_path / "out" / "report.html").read_text()
     answer = run("simulate", *CASE, "--workload", "poisson:rate=1/h,jobs=3,duration=1m", "--out", str(tmp_path / "out"))
     assert answer.exit_code == 0, answer.output
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "Nobody waited for longer than a second." in page
+    assert "No workload waited for longer than a second." in page
     assert "<title>Queue wait by gang size</title>" not in page
 
 
