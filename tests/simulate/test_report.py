@@ -68,7 +68,7 @@ def test_a_report_is_the_same_again_from_what_was_written(out: Path) -> None:
 def test_a_fill_has_pictures_of_its_own(tmp_path: Path) -> None:
     simulate(tmp_path / "out", "--fill", "1.2", "--policy", "topo,random")
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "GPUs allocated against GPUs asked for" in page
+    assert "GPUs allocated against GPUs requested" in page
     assert "Queue wait" not in page
 
 
