@@ -71,14 +71,14 @@ def test_of_a_gang_on_nodes_without_labels_it_is_not_said_what_spans_it(served: 
         served.bind(f"member-{rank}", node, rank=str(rank), address=f"{place}.{node}", **written)
     (warning,) = explained(served, "member-2")["warnings"]
     assert warning.startswith(
-        "2 of 3 pods are on nodes without labels that tell their place in the fabric (node-3, node-4)"
+        "2 of 3 pods are on nodes without labels that give their position in the fabric (node-3, node-4)"
     )
     _, text = explain(served, "member-0")
     assert f"  warning    {warning}" in text
     assert "within one leaf" not in text and "hops between" not in text
     served.create_pod("alone")
     served.bind("alone", "node-5", address="unlabelled.node-5")
-    assert explained(served, "alone")["warnings"] == ["node node-5 has no labels that tell its place in the fabric"]
+    assert explained(served, "alone")["warnings"] == ["node node-5 has no labels that give its position in the fabric"]
     served.create_pod("placed")
     served.bind("placed", "node-6", **{**written, "gang_id": "default/h"}, rank="0", address="spine-1.leaf-1.node-6")
     assert explained(served, "placed")["warnings"] == []
