@@ -41,7 +41,7 @@ STEPS: Final[Mapping[str, tuple[str, float]]] = {
     "pod_alone": ("a pod alone, 1,000 nodes", 1.6),
     "share_of_a_gpu": ("a pod alone, some ask for shares of a GPU, 1,000 nodes", 1.6),
     "backlog_of_200": ("a second of a backlog of 200 gangs, 1,000 nodes", 1.6),
-    "preemption": ("who gives way for a gang of 4, 1,000 nodes", 1.6),
+    "preemption": ("choice of victims for a gang of 4, 1,000 nodes", 1.6),
     "explanation": ("why a gang of 64 waits and what would help, 7,200 pods", 1.6),
     "reservation": ("nodes held for a gang of 16, 1,000 nodes", 1.6),
     "moves": ("the moves that make room for a gang of 16, 1,000 nodes", 1.6),

@@ -228,7 +228,7 @@ def _alone(parts: Mapping[str, Json]) -> Rows:
 def _no_room(parts: Mapping[str, Json]) -> Rows:
     yield "what", "nodes", "pods that run", "CPU ms", "longest part or step, ms"
     for one in _figures(parts, "roomless", "preemption"):
-        what = f"who gives way for {_gang(one['gang'])} of {one['gpus_each']} GPUs: {one['victims']} pods"
+        what = f"choice of victims for {_gang(one['gang'])} of {one['gpus_each']} GPUs: {one['victims']} pods"
         yield what, one["nodes"], one["candidates"], one["p50_ms"], None
     for one in _figures(parts, "roomless", "explanations").values():
         what = f"why a gang of {one['gang']} waits, and what would help"

@@ -71,14 +71,14 @@ def test_of_a_gang_on_nodes_without_labels_it_is_not_said_what_spans_it(served: 
         served.bind(f"member-{rank}", node, rank=str(rank), address=f"{place}.{node}", **written)
     (warning,) = explained(served, "member-2")["warnings"]
     assert warning.startswith(
-        "2 of 3 pods are on nodes without labels that tell their place in the fabric (node-3, node-4)"
+        "2 of 3 pods are on nodes without labels that give their position in the fabric (node-3, node-4)"
     )
     _, text = explain(served, "member-0")
     assert f"  warning    {warning}" in text
     assert "within one leaf" not in text and "hops between" not in text
     served.create_pod("alone")
     served.bind("alone", "node-5", address="unlabelled.node-5")
-    assert explained(served, "alone")["warnings"] == ["node node-5 has no labels that tell its place in the fabric"]
+    assert explained(served, "alone")["warnings"] == ["node node-5 has no labels that give its position in the fabric"]
     served.create_pod("placed")
     served.bind("placed", "node-6", **{**written, "gang_id": "default/h"}, rank="0", address="spine-1.leaf-1.node-6")
     assert explained(served, "placed")["warnings"] == []
@@ -95,7 +95,7 @@ def test_a_share_of_a_gpu_is_told_with_its_index(served: Served) -> None:
 def test_a_pod_bound_by_another(served: Served) -> None:
     served.create_pod("taken")
     served.bind("taken", "node-1")
-    assert "It was bound by somebody else" in explain(served, "taken")[1]
+    assert "It was not bound by this scheduler" in explain(served, "taken")[1]
     assert explained(served, "taken")["boundByThisScheduler"] is False
 
 

@@ -134,6 +134,6 @@ def test_check_config_compares_with_the_nodes_of_a_cluster(served: Served, tmp_p
     served.call(lambda: served.server.store.create("nodes", {"metadata": {"name": "stray"}}))
     answer = run("check-config", "--live", "--kubeconfig", served.kubeconfig, str(path))
     assert answer.exit_code == 0
-    assert "warning: 1 of 9 nodes have no labels that tell their place in the fabric (stray)" in answer.stderr
+    assert "warning: 1 of 9 nodes have no labels that give their position in the fabric (stray)" in answer.stderr
     nobody = run("check-config", "--live", "--kubeconfig", str(tmp_path / "none"), str(path))
     assert nobody.exit_code == 2 and "none does not exist" in nobody.output

@@ -1,4 +1,4 @@
-"""The ClusterRoles of docs/reference/cli.md: they allow every request of the commands, and nothing that none makes."""
+"""The ClusterRoles of docs/reference/cli-permissions.md allow every request of the commands, and nothing else."""
 
 import re
 import signal
@@ -26,8 +26,8 @@ OWNED_BY_OTHERS: Final = {
 
 def _rules(name: str) -> list[dict[str, Any]]:
     """Return the rules of a ClusterRole that the page shows."""
-    page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```yaml\n(.*?)```", page.partition("## Rights")[2], re.DOTALL)
+    page = (ROOT / "docs" / "reference" / "cli-permissions.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     roles = {role["metadata"]["name"]: role["rules"] for role in yaml.safe_load_all(block)}
     assert roles.keys() == {READER, DRAINER}
     rules: list[dict[str, Any]] = roles[name]

@@ -68,7 +68,7 @@ def test_what_waits_in_a_live_cluster_is_the_workload_where_none_is_named(served
 def test_who_tells_not_what_waits_needs_a_workload() -> None:
     answer = run("simulate", "--cluster", "leaf-spine:nodes=2")
     assert answer.exit_code == 2
-    assert "--workload: leaf-spine:nodes=2 does not tell what waits there; name what arrives" in answer.output
+    assert "--workload: leaf-spine:nodes=2 contains no pending pods; name a workload" in answer.output
     answer = run("simulate", "--cluster", "leaf-spine:nodes=2", "--workload", "live")
     assert answer.exit_code == 2
     assert "--workload: live is what waits in a live cluster; it goes with --cluster live" in answer.output

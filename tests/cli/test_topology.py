@@ -92,7 +92,7 @@ def test_links_and_what_is_reserved_of_them(served: Served, tmp_path: Path) -> N
 def test_nodes_without_labels_are_noted(served: Served) -> None:
     served.call(lambda: served.server.store.create("nodes", {"metadata": {"name": "stray"}}))
     answer = run("topology", "--kubeconfig", served.kubeconfig)
-    assert "1 of 9 nodes have no labels that tell their place in the fabric (stray)" in answer.output
+    assert "1 of 9 nodes have no labels that give their position in the fabric (stray)" in answer.output
     assert "unlabelled" in answer.output
 
 

@@ -305,48 +305,57 @@ def labels_page() -> str:
 _METRICS: Final = """\
 # Metrics
 
-Served at `/metrics` in Prometheus' text format, by default on port 10261. No label ever carries the name of a pod or
-a job. Label values:
+The scheduler serves them at `/metrics` in Prometheus' text format, by default on port 10261. No label ever carries the
+name of a pod or a job. For example, alert if pods are pending for more than an hour:
 
-- `limit`: the limit per leaf, `maxNodesPerLeaf` or `maxGPUsPerLeaf`; none where it is not set.
-- `level`, `domain`: type of a domain and its path, such as `spine-1/leaf-2`; `cluster` and an empty path for the whole.
-  Of links, those of the domain's uplink; `node` and a leaf for the networks of its nodes together. Accelerator domains
-  are there with the levels `accelerator-domain` and `accelerator-sub-domain`, and their path in the second tree.
+```text
+topology_scheduler_longest_wait_seconds{queue="unschedulable"} > 3600
+```
+
+## Label values
+
+- `limit`: the limit per leaf, `maxNodesPerLeaf` or `maxGPUsPerLeaf`. A limit that is not set has no sample.
+- `level`, `domain`: level of a domain and its path, such as `spine-1/leaf-2`; `cluster` and an empty path for the whole
+  cluster. Metrics of links have those of the domain's uplink; `node` and a leaf stand for the networks of its nodes
+  together. Accelerator domains have the levels `accelerator-domain` and `accelerator-sub-domain`, and their path in the
+  second tree.
 - `level` in `topology_scheduler_gang_score` and `topology_scheduler_gang_hops`: innermost level of which one domain
   holds the gang, `node` for one node.
-- `model`, `member`: a GPU model as nodes tell it, empty where they don't; `node` for members of whole nodes, `typical`
-  for those of [the usual size](../explanation/fragmentation.md#fragmentation).
+- `model`, `member`: GPU model by the labels of nodes, empty without a label; `node` for members of whole nodes,
+  `typical` for those of [the usual size](../explanation/fragmentation.md#fragmentation).
 - `verdict`: `placed` or `unschedulable`.
 - `outcome` in `topology_scheduler_bind_duration_seconds`: `bound`, `rejected`, `taken`, `gone`, `withdrawn`,
-  `unbound` or `unknown`; what each means is told in
-  [reliability](../explanation/writes-and-retries.md#binds-with-an-unknown-outcome).
+  `unbound` or `unknown`. [Binds with an unknown
+  outcome](../explanation/writes-and-retries.md#binds-with-an-unknown-outcome) describes them.
 - `outcome` in `topology_scheduler_preemption_victims_total` and `topology_scheduler_recovery_evictions_total`:
-  `evicted`, `blocked` (a disruption budget does not allow it now), `gone` (there was no such pod any more), `withdrawn`
-  (not sent, as it is not wanted any more) or `failed`.
-  An eviction that is tried again counts each time.
+  `evicted`, `failed`, `blocked` (by a disruption budget), `gone` (the pod did not exist any more) or `withdrawn` (not
+  sent, because no longer needed). Each retry of an eviction counts.
 - `outcome` in `topology_recovery_duration_seconds`: the last [phase](migrations.md#status) of the Migration, `Done`,
   `Failed` or `Cancelled`; `cause`: its [cause](../explanation/failure-detection.md#what-counts-as-a-failure), such as
   `NodeUnreachable`.
 - `phase` in `topology_scheduler_recovery_duration_seconds`: a phase of a Migration that is not the last: `Planned`,
   `Reserving`, `Evicting` or `Placing`.
-- `phase` in `topology_scheduler_workload_failures_total`: what failed, `understanding`, `decision`, `preemption`,
-  `placement`, `explanation`, `reservation`, `moves`, `recovery`, or `object` for a node, namespace or budget that could
-  not be read; `kind`: `fault` (an exception), `operations`, `time` or `memory` (the budget that was exceeded). See
+- `phase` in `topology_scheduler_workload_failures_total`: the step that failed: `understanding`, `decision`,
+  `preemption`, `placement`, `explanation`, `reservation`, `moves` or `recovery`. `object` stands for a node, namespace
+  or disruption budget that could not be read.
+- `kind`: `fault` (an exception), or the exceeded budget: `operations`, `time` or `memory`. See
   [the barrier around each workload](../explanation/barrier.md).
 - `state`: `wanted`, `free` or `lent`.
 - `queue`: `active`, `backoff`, `unschedulable`, `gated` (the gang lacks pods) or, of pending pods, `outside` (beyond
   the [cap](caps.md) of its namespace).
 - `namespace`: in `topology_scheduler_dominant_share_ratio` only, for namespaces that have pods of this scheduler.
 - `resource`: the plural of a watched kind, such as `pods`.
-- `verb`, `code`: HTTP method and status of a request; code 0 where no answer came.
+- `verb`, `code`: HTTP method and status of a request; code 0 if no answer came.
 - `result`: `posted`, `dropped` or `failed`.
-- `plugin`, `point`: name of a plugin that is loaded, and what it was asked for: `filter`, `score`, `strategy`,
-  `size rule`, `bind` or `post-bind`.
-- `reason`: `raised`, `answer` (what it returned makes no sense), `slow`, `set_aside` (not asked, since it was slow
-  before) or `dropped` (too many binds to tell it of).
+- `plugin`, `point`: name of a loaded plugin, and its extension point: `filter`, `score`, `strategy`, `size rule`,
+  `bind` or `post-bind`.
+- `reason`: `raised` (an exception), `answer` (an invalid answer), `slow` (a timeout), `set_aside` (not called after a
+  timeout) or `dropped` (too many binds to report).
 
-A replica that does not lead has no beliefs about the cluster: it serves no sample of domains, queues, watches and
-events, and 0 for the single gauges. Requests, bytes received and the warm-up of the kernels are those of the process.
+A replica that does not lead has no state of the cluster. It serves no sample of domains, queues, watches and events,
+and 0 for the single gauges. Requests, received bytes and the time to compile kernels are those of the process.
+
+## Metrics
 """
 
 
@@ -374,24 +383,53 @@ def metric_names() -> set[str]:
 _CLI: Final = """\
 # Command line
 
-This page shows the `--help` text of every command, and the RBAC permissions that its users need.
-`python -m topo_scheduler` is the same as `topo-scheduler`. To begin, look at a cluster, then at one pending workload:
+This page shows the `--help` text of the commands that work on a cluster. `python -m topo_scheduler` is the same as
+`topo-scheduler`. To begin, look at a cluster, then at one pending workload:
 
 ```sh
 topo-scheduler topology
 topo-scheduler explain training
 ```
 
+`filter`, `replay`, `simulate` and `demo` need no cluster: [offline commands](cli-offline.md). For RBAC, see
+[permissions](cli-permissions.md).
+
 All commands:
 """
+_CLI_OFFLINE: Final = """\
+# Offline commands
+
+This page shows the `--help` text of the commands that need no cluster. Only `simulate --cluster live` reads one. To
+begin, schedule the examples on a cluster inside the process:
+
+```sh
+topo-scheduler demo
+```
+
+All other commands: [command line](cli.md).
+"""
+_OFFLINE: Final = ("filter", "replay", "simulate", "demo")
 
 
 def cli_page() -> str:
     """Return ``cli.md``."""
-    parts = [NOTICE, _CLI, f"\n```text\n{_help(cli, 'topo-scheduler')}\n```\n"]
-    for name, command in commands().items():
-        parts.append(f"\n## {name}\n\n```text\n{_help(command, f'topo-scheduler {name}')}\n```\n")
-    return "".join([*parts, RIGHTS])
+    names = [name for name in commands() if name not in _OFFLINE]
+    return "".join([NOTICE, _CLI, f"\n```text\n{_help(cli, 'topo-scheduler')}\n```\n", *_helps(names)])
+
+
+def cli_offline_page() -> str:
+    """Return ``cli-offline.md``."""
+    return "".join([NOTICE, _CLI_OFFLINE, *_helps(_OFFLINE)])
+
+
+def cli_permissions_page() -> str:
+    """Return ``cli-permissions.md``."""
+    return NOTICE + RIGHTS
+
+
+def _helps(names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        yield f"\n## {name}\n\n```text\n{_help(commands()[name], f'topo-scheduler {name}')}\n```\n"
 
 
 def commands() -> dict[str, click.Command]:
@@ -428,6 +466,8 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "labels.md": labels_page,
     "metrics.md": metrics_page,
     "cli.md": cli_page,
+    "cli-offline.md": cli_offline_page,
+    "cli-permissions.md": cli_permissions_page,
     "measurements.md": page_of_copy,
     "explain.schema.json": schema_page,
     "result.schema.json": result_page,

@@ -1,12 +1,19 @@
-"""The rights that users of commands need, as ``cli.md`` states them; tests/cli/test_rights.py compares them."""
+"""The permissions that users of commands need, as ``cli-permissions.md`` lists them.
+
+tests/cli/test_rights.py compares them with the requests of the commands.
+"""
 
 from typing import Final
 
-RIGHTS: Final = """
-## Rights
+RIGHTS: Final = """\
+# Permissions of commands
 
-Commands send requests to the API server as the user of the kubeconfig. The table lists the permissions of that user. They are
-cluster-wide where no namespace is named.
+[Commands](cli.md) send requests to the API server as the user of the kubeconfig. The table lists the permissions that this user
+needs. A permission without a namespace is cluster-wide. For example, test the first one:
+
+```sh
+kubectl auth can-i list nodes
+```
 
 | command | needs | uses if allowed |
 | --- | --- | --- |
@@ -22,6 +29,8 @@ cluster-wide where no namespace is named.
 If a user may not list Deployments, the commands read the ConfigMap `topology-scheduler-config` of `kube-system`. If that cannot be
 read either, the commands warn that they assume defaults. `drain` then does not know whether recovery is enabled. `explain` also
 reports other objects that it could not read, if they may change its answer.
+
+## ClusterRoles
 
 These two ClusterRoles are sufficient. Bind the first to users of `topology` and `explain`, and both to users of `drain`. The first
 role shows all pods of all namespaces. Owners of further kinds, such as JobSets, need one more rule each.

@@ -641,7 +641,7 @@ def test_a_listener_that_fails_is_told_nothing_more(caplog: pytest.LogCaptureFix
     three_gangs(d)
     assert len(d.decisions()) == 3
     assert broken.calls == len(broken.told) == 1
-    assert "Broken failed, and is told nothing more" in caplog.text
+    assert "Broken failed, and gets no more calls" in caplog.text
 
 
 # ---------------------------------------------------------------- the command

@@ -359,7 +359,7 @@ def test_a_filter_that_fails_is_told_on_the_pod_and_changes_nothing(kind: str) -
     pod = make_pod("p", gpus=1)
     d.apply(pod)
     d.step()
-    assert d.told(pod, Reason.FAILED_SCHEDULING) == [f"Plugin sensor failed: filter: {told}. It is tried again."]
+    assert d.told(pod, Reason.FAILED_SCHEDULING) == [f"Plugin sensor failed: filter: {told}. The scheduler retries."]
     assert d.marked() == set(), "no node is lacking: an autoscaler must not add any"
     assert d.decisions() == []
     assert (d.engine.world.nodes.allocatable == before).all()
@@ -472,7 +472,7 @@ def test_a_score_that_makes_no_sense_is_a_failure(scores: Any, told: str) -> Non
     pod = make_pod("p", gpus=1)
     d.apply(pod)
     d.step()
-    assert d.told(pod) == [f"Plugin odd failed: score: {told}. It is tried again."]
+    assert d.told(pod) == [f"Plugin odd failed: score: {told}. The scheduler retries."]
 
 
 def test_two_plugins_filter_both() -> None:
@@ -495,7 +495,7 @@ def test_a_demand_that_makes_no_sense_is_a_failure(answer: Any, told: str) -> No
     pods = gang(2)
     d.apply(*pods)
     d.step()
-    assert d.told(pods[0]) == [f"Plugin odd failed: size rule: {told}. It is tried again."]
+    assert d.told(pods[0]) == [f"Plugin odd failed: size rule: {told}. The scheduler retries."]
 
 
 def test_no_array_that_a_plugin_gets_can_be_written_to() -> None:

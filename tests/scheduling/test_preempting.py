@@ -309,7 +309,7 @@ def test_a_refused_eviction_is_told_and_others_are_looked_for() -> None:
     assert d.preempted() == ["a", "b"]
     assert d.nominated() == {"urgent": "s1-l1-2"}
     (text,) = d.told(high, Reason.PREEMPTION_FAILED)
-    assert text == "Evicting pod default/a to make room was refused, others are looked for: the server said so"
+    assert text == "Evicting pod default/a to make room was refused, searching for other victims: the server said so"
     d.evict(second)
     d.settle()
     assert d.where(high) == {"urgent": "s1-l1-2"}
@@ -349,7 +349,7 @@ def test_a_victim_that_does_not_end_is_given_up() -> None:
     assert d.preempted() == ["a"], "its grace period is 30 seconds"
     d.step(11)
     assert d.preempted() == ["a", "b"]
-    assert d.told(high, Reason.PREEMPTION_FAILED) == ["Pod default/a did not end in time; other room is looked for"]
+    assert d.told(high, Reason.PREEMPTION_FAILED) == ["Pod default/a did not end in time; searching for other victims"]
 
 
 def test_a_budget_of_pods_whose_room_would_be_of_no_use_is_not_told() -> None:

@@ -68,7 +68,7 @@ def test_a_report_is_the_same_again_from_what_was_written(out: Path) -> None:
 def test_a_fill_has_pictures_of_its_own(tmp_path: Path) -> None:
     simulate(tmp_path / "out", "--fill", "1.2", "--policy", "topo,random")
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "GPUs allocated against GPUs asked for" in page
+    assert "GPUs allocated against GPUs requested" in page
     assert "Queue wait" not in page
 
 
@@ -97,11 +97,11 @@ def test_where_all_begins_at_once_and_stays_no_time_passes(tmp_path: Path) -> No
 
 def test_where_nothing_waited_that_is_said(tmp_path: Path) -> None:
     simulate(tmp_path / "out", "--what-if", "add-leaf:200x8")
-    assert "Nobody waited for longer than a second." not in (tmp_path / "out" / "report.html").read_text()
+    assert "No workload waited for longer than a second." not in (tmp_path / "out" / "report.html").read_text()
     answer = run("simulate", *CASE, "--workload", "poisson:rate=1/h,jobs=3,duration=1m", "--out", str(tmp_path / "out"))
     assert answer.exit_code == 0, answer.output
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "Nobody waited for longer than a second." in page
+    assert "No workload waited for longer than a second." in page
     assert "<title>Queue wait by gang size</title>" not in page
 
 

@@ -141,7 +141,7 @@ class TopologySpec(Model):
             raise ValueError(f"domainAccess lists {duplicate} twice; put its namespaces into one entry")
         links = [link.name for link in self.links]
         if duplicate := next((name for name in links if links.count(name) > 1), None):
-            raise ValueError(f"links tells of {duplicate} twice; keep one entry")
+            raise ValueError(f"links names {duplicate} twice; keep one entry")
         return self
 
 

@@ -67,6 +67,6 @@ def lacking_labels(nodes: Sequence[str], total: int) -> str:
     if not nodes:
         return ""
     return (
-        f"{len(nodes)} of {total} nodes have no labels that tell their place in the fabric ({few_of(nodes, 5)}):"
+        f"{len(nodes)} of {total} nodes have no labels that give their position in the fabric ({few_of(nodes, 5)}):"
         " they share domains called unlabelled, and gangs there are placed without topology."
     )

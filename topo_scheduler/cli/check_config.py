@@ -13,18 +13,19 @@ if TYPE_CHECKING:
 
 @click.command(cls=ShortCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
-@click.option("--live", is_flag=True, help="Compare it with the nodes of the cluster, too.")
+@click.option("--live", is_flag=True, help="Also compare it with the nodes of the cluster.")
 @cluster_options
 def command(file: Path, live: bool, kubeconfig: str | None, context: str | None) -> None:
     """Check a configuration file, or every .yaml file of a folder.
 
-    The file may also be a manifest of the ConfigMap, alone or among other objects, which are skipped and named.
+    The file may also be a manifest of the ConfigMap. The command skips other objects in it, and names them.
 
-    Exit code 0 if a scheduler would take it over, 1 with file, field and remedy if not. What it would take over and
-    ignore is told on standard error. Plugins that it names are loaded, so they must be installed here too.
+    Exit code 0 if the scheduler would accept the configuration, 1 with file, field and remedy if not. Warnings on
+    standard error name what it would accept and ignore. The command loads the plugins that the file names, so they
+    must be installed here too.
 
-    With --live the nodes are listed, and warnings name limits per leaf that are below the size of a leaf, levels that
-    no node has a label for, and nodes whose labels do not tell their place.
+    With --live it lists the nodes. Warnings then name limits per leaf below the size of a leaf, levels for which no
+    node has a label, and nodes whose labels do not give their position.
     """
     from topo_scheduler.api.config import ConfigError
     from topo_scheduler.runtime.config_files import read_configuration

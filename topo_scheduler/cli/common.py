@@ -108,7 +108,7 @@ class Number(click.FloatRange):
 def cluster_options(command: Command) -> Command:
     """Give a command ``--kubeconfig`` and ``--context``."""
     for option in (
-        click.option("--context", metavar="NAME", help="Context of the kubeconfig; its current one by default."),
+        click.option("--context", metavar="NAME", help="Context of the kubeconfig; by default the current one."),
         click.option(
             "--kubeconfig",
             metavar="FILE",
@@ -124,7 +124,7 @@ config_option = click.option(
     "config_path",
     metavar="PATH",
     type=click.Path(path_type=Path),
-    help="Configuration: a YAML file, or a folder of them as a mounted ConfigMap is.",
+    help="Configuration: a YAML file or a folder of them, such as a mounted ConfigMap.",
 )
 """``--config``."""
 
@@ -132,7 +132,7 @@ config_option = click.option(
 config_map_option = click.option(
     "--config-map",
     metavar="NAMESPACE/NAME",
-    help="ConfigMap to read the configuration from; by default the one that the scheduler's Deployment mounts.",
+    help="ConfigMap with the configuration; by default the one that the scheduler's Deployment mounts.",
 )
 """``--config-map``, for commands that read the configuration from the cluster."""
 

@@ -34,11 +34,11 @@ EVENT_SECONDS: Final = 10.0
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Show the scheduler's logs as text."
 )
 def command(serve: bool, port: int, log_level: str | None) -> None:
-    """Schedule the examples on a cluster inside this process: nothing else is needed, and nothing is left behind.
+    """Schedule the examples on a cluster inside this process. It needs nothing else and leaves nothing behind.
 
-    A leaf-spine cluster is built, the files of examples/ are submitted one after the other, and the very daemon of
-    `run` places them over HTTP. Shown is where everything stands, and why. Kernels that were never compiled on this
-    machine run as plain Python, which decides the same; with --serve they are compiled.
+    The command builds a leaf-spine cluster and submits the files of examples/ one after the other. The daemon of `run`
+    places them over HTTP. Tables show each placement and its reason. Kernels that were never compiled on this machine
+    run as plain Python, with the same decisions; with --serve they are compiled.
     """
     from topo_scheduler.kernels.warm import interpret_unless_compiled, warm_beside
     from topo_scheduler.observability import logs

@@ -55,13 +55,13 @@ class Stays:
 @click.command(cls=ShortCommand, context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("target", metavar="DOMAIN|NODE")
 @click.option("--dry-run", is_flag=True, help="Report what would be moved; write nothing.")
-@click.option("--cause", default="", metavar="TEXT", help="Why, as the Migrations report it.")
-@click.option("--wait", is_flag=True, help="Wait until every Migration has ended, and show how far they are.")
+@click.option("--cause", default="", metavar="TEXT", help="Reason that the Migrations report.")
+@click.option("--wait", is_flag=True, help="Wait until every Migration has ended, and show progress.")
 @click.option(
     "--timeout",
     type=Duration(),
     metavar="DURATION",
-    help="Longest --wait, such as 30m; no limit by default. Migrations go on after it.",
+    help="Limit for --wait, such as 30m; none by default. Migrations continue after it.",
 )
 @cluster_options
 @config_option
@@ -71,7 +71,7 @@ class Stays:
     "--output",
     type=click.Choice(["text", "json", "yaml"]),
     default="text",
-    help="How the plan is written; progress goes to standard error then.",
+    help="Format of the plan; json and yaml send progress to standard error.",
 )
 def command(
     target: str,
@@ -87,12 +87,13 @@ def command(
 ) -> None:
     """Empty a domain such as spine-1/leaf-3, or a node.
 
-    Its nodes are cordoned, and one Migration is created for each gang, and each controller of pods alone, that this
-    scheduler placed there. The scheduler holds seats elsewhere before it evicts a pod; --wait shows how far it is, and
-    so does `kubectl get migrations -A`. Deleting a Migration cancels it; nodes stay cordoned until you uncordon them.
-    Where recovery is off in the scheduler's configuration, or in dry run, the scheduler moves no pod: if a pod would
-    have to move, the command refuses and cordons nothing; if none would, it cordons. The exit status is 1 if it
-    refuses, or if a Migration failed or was cancelled.
+    The command cordons the nodes. It creates one Migration for each gang, and for each controller of single pods, that
+    this scheduler placed there. The scheduler reserves nodes elsewhere before it evicts a pod. --wait and
+    `kubectl get migrations -A` show progress. To cancel a Migration, delete it; nodes stay cordoned until you uncordon
+    them.
+
+    If recovery is disabled or in dry run, the scheduler moves no pod. The command then refuses if a pod would have to
+    move, and cordons nothing. Exit code 1 if it refuses, or if a Migration failed or was cancelled.
     """
     run_async(_drain(target, dry_run, cause, wait, timeout, kubeconfig, context, config_path, config_map, output))
 
@@ -199,7 +200,7 @@ def migrations_for(
         if pod.spec.scheduler_name != scheduler:
             stays.append(Stays(pod.key, pod.spec.node_name, f"another scheduler placed it: {pod.spec.scheduler_name}"))
         elif controller is None:
-            stays.append(Stays(pod.key, pod.spec.node_name, "it has no controller that would make it again"))
+            stays.append(Stays(pod.key, pod.spec.node_name, "it has no controller to recreate it"))
         elif pod.metadata.annotations.get(MOVABLE, "").strip().lower() == "false":
             stays.append(Stays(pod.key, pod.spec.node_name, f'it says {MOVABLE}: "false"'))
         else:

@@ -22,11 +22,11 @@ from topo_scheduler.cli.common import (
 @click.option(
     "-n", "--namespace", metavar="NAME", help="Namespace of the workload; by default that of the kubeconfig's context."
 )
-@click.option("-A", "--all-namespaces", is_flag=True, help="Look for it in all namespaces.")
+@click.option("-A", "--all-namespaces", is_flag=True, help="Search all namespaces.")
 @cluster_options
 @config_option
 @config_map_option
-@click.option("--scheduler-name", metavar="NAME", help="Name of the scheduler, where it is not the configured one.")
+@click.option("--scheduler-name", metavar="NAME", help="Name of the scheduler; by default the configured one.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
 def command(
     target: str,
@@ -39,15 +39,17 @@ def command(
     scheduler_name: str | None,
     output: str,
 ) -> None:
-    """Tell why a pod is where it is, or why it has no node yet and what would help.
+    """Report why a pod was placed on its node, or why it is pending and what would help.
 
-    Of a bound pod: what was written when it was bound, and its gang. Of a pending one: what a scheduler would decide
-    about its workload now, from nodes and pods as they are; when that finds no room, why not, domain by domain, and
-    the cheapest ways out, each tried on a copy of the cluster. The name of a Job, JobSet, Deployment or gang, alone or
-    as TYPE/NAME (job/train, deploy/web), stands for the first of its pods that waits. What is no type before the slash
-    is a namespace, as pods are called in messages (research/train-0). The output of -o json follows a
-    published schema. Writes nothing. The rules are those of the ConfigMap that the scheduler's Deployment mounts,
-    unless --config or --config-map names others.
+    For a bound pod it shows what the scheduler recorded when it bound the pod, and the pod's gang. For a pending pod
+    it shows what the scheduler would decide about the workload now. If there is no room, it shows the reasons for each
+    domain and the cheapest remedies, each tested on a copy of the state.
+
+    The name of a Job, JobSet, Deployment or gang, alone or as TYPE/NAME (job/train, deploy/web), stands for its first
+    pending pod. A word before the slash that is no type is a namespace (research/train-0).
+
+    The output of -o json follows a published schema. The command writes nothing. It reads the ConfigMap that the
+    scheduler's Deployment mounts, unless --config or --config-map names another configuration.
     """
     if namespace and all_namespaces:
         raise CommandFailure("--namespace and --all-namespaces exclude each other; give one of them", USAGE)

@@ -138,9 +138,9 @@ def _unlabelled_warnings(report: Json) -> list[str]:
         return []
     nodes = list(dict.fromkeys(unlabelled_nodes))
     if len(placed_members) == 1:
-        return [f"node {nodes[0]} has no labels that tell its place in the fabric"]
+        return [f"node {nodes[0]} has no labels that give its position in the fabric"]
     return [
-        f"{len(unlabelled_nodes)} of {len(placed_members)} pods are on nodes without labels that tell their place in"
+        f"{len(unlabelled_nodes)} of {len(placed_members)} pods are on nodes without labels that give their position in"
         f" the fabric ({few_of(nodes)}): which leaves they share, and how many hops they are apart, is not known"
     ]
 

@@ -32,7 +32,7 @@ def _bound(pod: str, report: Json) -> Iterator[str]:
     yield f"Pod {pod} {'ran' if report['state'] == 'finished' else 'is'} on node {report.get('node') or '(none)'}."
     if not report.get("boundByThisScheduler"):
         if report.get("node"):
-            yield "It was bound by somebody else: it carries nothing that this scheduler writes."
+            yield "It was not bound by this scheduler: it has none of its annotations."
         return
     yield f"  address    {report['address']}"
     if report["score"] is not None:

@@ -19,10 +19,10 @@ from topo_scheduler.cli.common import USAGE, CommandFailure, say
 )
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 def command(path: Path, output: str) -> None:
-    """Tell on which nodes each pending pod could run by the rules of Kubernetes alone, and why not on the others.
+    """List the feasible nodes of each pending pod by Kubernetes' own filters, and the reasons against the others.
 
-    Asks no cluster. Each pod is looked at by itself, as kube-scheduler would filter nodes for it: gangs, fabric,
-    readiness and this scheduler's annotations have no say.
+    Reads no cluster. Each pod is filtered by itself, as by kube-scheduler. Gangs, the fabric, readiness of nodes and
+    annotations of this scheduler have no effect.
     """
     from topo_scheduler.cli.filtering import SnapshotError, filter_snapshot, read_snapshot
 

@@ -14,11 +14,11 @@ from topo_scheduler.cli.common import use_plain_characters
 COMMANDS: Final = {
     "run": "Run the scheduler: in a cluster, or with a kubeconfig.",
     "check-config": "Check a configuration file or a folder of them.",
-    "topology": "Show the fabric as a tree, with what is free.",
-    "explain": "Tell why a pod is where it is, or why not, and what would help.",
+    "topology": "Show the fabric as a tree with its free GPUs.",
+    "explain": "Report why a pod was placed or is pending, and what would help.",
     "drain": "Empty a domain or a node by Migrations.",
-    "filter": "Tell where pods of a snapshot may run by Kubernetes' own rules.",
-    "replay": "Repeat recorded decisions and tell where the first differs.",
+    "filter": "List the feasible nodes of a snapshot's pods by Kubernetes' own filters.",
+    "replay": "Repeat recorded decisions and report the first that differs.",
     "simulate": "Schedule a workload on a cluster in virtual time, and compare policies.",
     "demo": "Schedule the examples on a cluster inside this process.",
 }

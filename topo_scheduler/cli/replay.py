@@ -15,13 +15,13 @@ SCHEMA = 1
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.argument("directory", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the report.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Format of the report.")
 def command(directory: Path, output: str) -> None:
     """Repeat the decisions that `run --record DIR` recorded.
 
-    An engine is told again what the recorded one was told, and must answer the same, bit for bit. Exit code 0 if it
-    does, 1 with the first difference if not, 2 if the record can't be read. The directory is not changed, and may be
-    that of a scheduler that runs.
+    A new engine gets the recorded inputs again, and must answer the same, bit for bit. Exit code 0 if it does, 1 with
+    the first difference if not, 2 if the record can't be read. The command does not change the directory. The scheduler
+    that writes it may still run.
     """
     from topo_scheduler.observability.segments import RecordError
     from topo_scheduler.recording.replay import replay

@@ -55,7 +55,7 @@ def election_options(command: Callable[..., None]) -> Callable[..., None]:
         ("resource-name", str, "Name of the Lease."),
         ("retry-period", Duration(), "Pause between attempts to take or renew the Lease."),
         ("renew-deadline", Duration(), "How long a leader tries to renew before it stops leading."),
-        ("lease-duration", Duration(), "How long others wait after the last renewal."),
+        ("lease-duration", Duration(), "How long other replicas wait after the last renewal."),
     ):
         parameter = flag.replace("-", "_")
         command = click.option(f"--leader-elect-{flag}", parameter, type=kind, metavar=_metavar(kind), help=text)(
@@ -68,7 +68,7 @@ def election_options(command: Callable[..., None]) -> Callable[..., None]:
         is_flag=False,
         flag_value="true",
         metavar="[=true|false]",
-        help="Whether to take a Lease before scheduling; on by default.",
+        help="Take a Lease before scheduling; on by default.",
     )(command)
 
 
@@ -87,21 +87,23 @@ def _collections_enabled_at_end() -> Iterator[None]:
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @cluster_options
 @config_option
-@click.option("--scheduler-name", metavar="NAME", help="Pods with this schedulerName are ours.")
+@click.option("--scheduler-name", metavar="NAME", help="Schedule pods with this schedulerName.")
 @election_options
-@click.option("--bind-address", metavar="ADDRESS", help="Where metrics and health are served.")
-@click.option("--metrics-port", type=int, metavar="PORT", help="Port of metrics and health; 0 takes a free one.")
-@click.option("--record", metavar="DIR", help="Record every decision with its inputs here, for `replay`.")
-@click.option("--record-max-bytes", type=Size(), metavar="SIZE", help="Most that DIR may hold, such as 2Gi.")
-@click.option("--audit-log", metavar="FILE", help="Append what was asked, decided and done here; - for stdout.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Least severity logged.")
-@click.option("--log-format", type=click.Choice(["json", "text"]), help="JSON lines, or text for people.")
+@click.option("--bind-address", metavar="ADDRESS", help="Address that serves metrics and health.")
+@click.option("--metrics-port", type=int, metavar="PORT", help="Port of metrics and health; 0 takes any free port.")
+@click.option("--record", metavar="DIR", help="Record every decision with its inputs in DIR, for `replay`.")
+@click.option("--record-max-bytes", type=Size(), metavar="SIZE", help="Maximum size of DIR, such as 2Gi.")
+@click.option("--audit-log", metavar="FILE", help="Append requests, decisions and actions to FILE; - for stdout.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Lowest severity that is logged."
+)
+@click.option("--log-format", type=click.Choice(["json", "text"]), help="JSON lines, or text.")
 @_collections_enabled_at_end()
 def command(config_path: Path | None, **flags: Any) -> None:
     """Run the scheduler.
 
-    Flags override the file given with --config. SIGTERM and SIGINT end it orderly: binds in flight are waited for and
-    the Lease is given back.
+    Flags override the file given with --config. SIGTERM and SIGINT trigger a graceful shutdown: the
+    scheduler completes binds in flight and releases the Lease.
     """
     from topo_scheduler import kernels
     from topo_scheduler.kernels.warm import warm_beside

@@ -34,22 +34,24 @@ def _write_report(context: click.Context, _: click.Parameter, folder: Path | Non
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
-@click.option("--cluster", required=True, metavar="C", help="The cluster; see above.")
-@click.option("--workload", metavar="W", help="What arrives; see above. By default the pods that wait in C.")
-@click.option("--policy", default="topo", show_default=True, metavar="P[,P...]", help="Who schedules; see above.")
-@click.option("--seeds", default="42", show_default=True, metavar="SEEDS", help="One run each: 42, 42..51 or 1,5.")
+@click.option("--cluster", required=True, metavar="C", help="Cluster; see above.")
+@click.option("--workload", metavar="W", help="Workload; see above. By default the pending pods of C.")
+@click.option("--policy", default="topo", show_default=True, metavar="P[,P...]", help="Policies to compare; see above.")
+@click.option(
+    "--seeds", default="42", show_default=True, metavar="SEEDS", help="Seeds, one run each: 42, 42..51 or 1,5."
+)
 @click.option(
     "--fill",
     type=Number(0, 100, min_open=True),
     metavar="SHARE",
-    help="Shuffle the workload and repeat of it until GPUs asked for reach this share of those there are; nobody"
-    " leaves. By default workloads come and go at their times.",
+    help="Shuffle and resample until requested GPUs reach this share of the cluster; jobs never finish. By default"
+    " jobs arrive and end at their times.",
 )
 @click.option(
     "--what-if",
     multiple=True,
     metavar="CHANGE[,...]",
-    help="Run everything again after this change, and show the difference; repeated, each is tried alone; see above.",
+    help="Run everything again with this change and show the difference; see above. Repeatable: one run each.",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), metavar="DIR", help="Write result.json, report.html and all placements."
@@ -61,14 +63,14 @@ def _write_report(context: click.Context, _: click.Parameter, folder: Path | Non
     is_eager=True,
     expose_value=False,
     callback=_write_report,
-    help="Write report.html of a result in DIR anew, and do nothing else.",
+    help="Only write report.html again, from the result in DIR.",
 )
 @click.option(
     "--bind-latency",
     type=Number(0, 3600),
     default=0.0,
     metavar="SECONDS",
-    help="Time from a decision until its pods run; none by default.",
+    help="Time from a decision until its pods run; 0 by default.",
 )
 @click.option(
     "--communication",
@@ -76,22 +78,23 @@ def _write_report(context: click.Context, _: click.Parameter, folder: Path | Non
     default=0.3,
     show_default=True,
     metavar="SHARE",
-    help="Share of a training step that is all-reduce; the slow-down of gangs is estimated for it.",
+    help="Share of all-reduce in a training step, for the estimated slowdown of gangs.",
 )
 @click.option("--workers", type=click.IntRange(1, 1024), metavar="N", help="Run in N processes; needs Dask.")
-@click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster whose scheduler is there: tcp://HOST:8786.")
+@click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster with this scheduler: tcp://HOST:8786.")
 @cluster_options
 @config_option
 def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
     """Schedule a workload on a cluster in virtual time, and compare policies.
 
-    The decisions are those of the very code that `run` schedules with. Same input and seed, same result.
+    It runs the scheduling code of `run`. The same input and seed give the same result. All inputs and policies are in
+    docs/reference/simulate-inputs.md and docs/reference/simulation.md.
 
     \b
     C:  live (read once, with --kubeconfig), leaf-spine:spines=8,leaves=16,nodes=16,gpus=8,
         a directory or file of kubectl get -o yaml, a recorded directory,
         openb nodes (CSV), a topograph model, the Lingjun table
-    W:  live (what waits in it), YAML manifests,
+    W:  live (its pending pods), YAML manifests,
         poisson:rate=120/h,jobs=1000,sizes=1:0.5|8:0.5,duration=lognormal:mean=2h,sigma=1.5,
         a recorded directory, openb pods (CSV), streams of Gavel and Muri
     P:  topo, topo:FILE (another configuration), blind-gang (gangs without topology),
@@ -99,7 +102,7 @@ def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
         least-allocated (kube-scheduler's default), most-allocated, dot-product, fgd
     CHANGE:
         add-leaf:4x8 (nodes x GPUs; @spine-2 below that one), drain:spine-1/leaf-3,
-        job.yaml (arrives at the start); with commas between them: all at once
+        job.yaml (arrives at the start); separated by commas: all at once
     """  # noqa: D301 - click reads the backspace
     from topo_scheduler.simulation.cases.model import LIVE, CaseError
     from topo_scheduler.simulation.cases.reading import pending_pods_spec, read_cluster

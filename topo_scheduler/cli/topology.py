@@ -34,16 +34,16 @@ if TYPE_CHECKING:
     "--output",
     type=click.Choice(["text", "wide", "json", "yaml"]),
     default="text",
-    help="wide also tells who sits where.",
+    help="wide adds the pods of each node, and all links.",
 )
-@click.option("-w", "--watch", is_flag=True, help="Follow the cluster and show it again and again, until Ctrl-C.")
+@click.option("-w", "--watch", is_flag=True, help="Watch the cluster and redraw until Ctrl-C.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1, max=3600),
     default=2.0,
     show_default=True,
     metavar="SECONDS",
-    help="How often --watch shows it.",
+    help="Pause between redraws of --watch.",
 )
 def command(
     kubeconfig: str | None,
@@ -54,12 +54,12 @@ def command(
     watch: bool,
     interval: float,
 ) -> None:
-    """Show the fabric as a tree: domains and nodes with their GPUs, how full they are and how fragmented.
+    """Show the fabric as a tree: domains and nodes with their GPUs, utilisation and fragmentation.
 
-    Below it, for each level and GPU model, the largest gang that would fit now, and how many free GPUs are stranded.
-    Lists nodes and pods once; writes nothing. With --watch they are watched: on a terminal the picture stays in its
-    place, elsewhere one follows the other, with -o json one a line. Levels, labels, links and GPU resources are those
-    of the scheduler that runs in the cluster: its ConfigMap is read, unless --config names a file.
+    Below the tree: for each level and GPU model the largest gang that would fit now, and the number of stranded GPUs.
+    The command lists nodes and pods once, and writes nothing. With --watch it follows changes; with -o json it prints
+    one document a line. Levels, labels, links and GPU resources come from the ConfigMap of the scheduler in the
+    cluster, unless --config names a file.
     """
     try:
         if watch:

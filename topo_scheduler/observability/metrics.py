@@ -90,13 +90,13 @@ class Metrics:
     def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
         self.registry = CollectorRegistry()
         self.latency = self._histogram(
-            "topology_scheduler_latency_seconds", "From a pod first seen pending until it is bound.", _SLOW
+            "topology_scheduler_latency_seconds", "From the first sight of a pending pod until it is bound.", _SLOW
         )
         self.placement = self._histogram(
-            "topology_scheduler_placement_duration_seconds", "The decision on one workload.", _FAST
+            "topology_scheduler_placement_duration_seconds", "Time to decide on one workload.", _FAST
         )
         self.bind = self._histogram(
-            "topology_scheduler_bind_duration_seconds", "One Binding, retries included.", _SLOW, ("outcome",)
+            "topology_scheduler_bind_duration_seconds", "Time of one Binding, including retries.", _SLOW, ("outcome",)
         )
         self.decisions = Counter(
             "topology_placement_decisions", "Decisions by verdict.", ("verdict",), registry=self.registry
@@ -114,11 +114,11 @@ class Metrics:
             ("level",),
         )
         self.plugin_calls = self._histogram(
-            "topology_scheduler_plugin_duration_seconds", "One call of a plugin.", _FAST, ("plugin", "point")
+            "topology_scheduler_plugin_duration_seconds", "Time of one call of a plugin.", _FAST, ("plugin", "point")
         )
         self.plugin_errors = Counter(
             "topology_scheduler_plugin_errors",
-            "Calls of plugins that failed, those not made because the plugin is set aside included.",
+            "Calls of plugins that failed, including those not made because the plugin is set aside.",
             ("plugin", "point", "reason"),
             registry=self.registry,
         )
@@ -130,28 +130,28 @@ class Metrics:
         )
         self.preempted = Counter(
             "topology_scheduler_preemption_victims",
-            "Pods asked to make room for others of higher priority, by how that ended.",
+            "Evictions of pods for workloads of higher priority, by outcome.",
             ("outcome",),
             registry=self.registry,
         )
         self.recovery = self._histogram(
             "topology_recovery_duration_seconds",
-            "From the moment a node failed, a gang began to wait, or a Migration was asked for, until that was over.",
+            "From the failure of a node, the request for a Migration or the start of a gang's wait, until its end.",
             _RECOVERY,
             ("cause", "outcome"),
         )
         self.recovery_phase = self._histogram(
-            "topology_scheduler_recovery_duration_seconds", "One phase of a Migration.", _RECOVERY, ("phase",)
+            "topology_scheduler_recovery_duration_seconds", "Time of one phase of a Migration.", _RECOVERY, ("phase",)
         )
         self.recovery_evictions = Counter(
             "topology_scheduler_recovery_evictions",
-            "Evictions asked for by Migrations, by how that ended.",
+            "Evictions for Migrations, by outcome.",
             ("outcome",),
             registry=self.registry,
         )
         self.kernels = Gauge(
             "topology_scheduler_kernel_warmup_seconds",
-            "What it took to have every kernel compiled or loaded.",
+            "Time to compile or load every kernel.",
             registry=self.registry,
         )
         self.registry.register(_AtScrape(snapshot))
@@ -231,10 +231,14 @@ class _AtScrape(Collector):
         yield stranded
         yield _gauge("topology_gpu_allocation_ratio", "Share of all GPUs in use.", snapshot.gpu_allocation)
         yield _gauge("topology_scheduler_nodes", "Nodes known.", snapshot.nodes)
-        yield _gauge("topology_scheduler_unlabelled_nodes", "Nodes whose place is not told.", snapshot.unlabelled_nodes)
+        yield _gauge(
+            "topology_scheduler_unlabelled_nodes",
+            "Nodes whose labels do not give their position.",
+            snapshot.unlabelled_nodes,
+        )
         yield _gauge(
             "topology_scheduler_unlabelled_gpu_nodes",
-            "Nodes with GPUs whose labels do not tell their place: gangs there are placed without topology.",
+            "Nodes with GPUs whose labels do not give their position: gangs there are placed without topology.",
             snapshot.unlabelled_gpu_nodes,
         )
         above_limit = GaugeMetricFamily(
@@ -255,36 +259,38 @@ class _AtScrape(Collector):
             "Classes of pods of which the API server refused one lately, by namespace.",
             snapshot.held_back_classes,
         )
-        yield _gauge("topology_scheduler_reservations", "Workloads that nodes are held for.", snapshot.reservations)
+        yield _gauge("topology_scheduler_reservations", "Workloads with a reservation.", snapshot.reservations)
         yield _gauge(
             "topology_scheduler_reserved_gpus",
-            "GPUs held for workloads that wait, those that others still use included.",
+            "GPUs reserved for pending workloads, including those that other pods still use.",
             snapshot.reserved_gpus,
         )
-        yield _gauge("topology_scheduler_migrations", "Migrations that are not over.", snapshot.migrations)
+        yield _gauge("topology_scheduler_migrations", "Migrations that have not ended.", snapshot.migrations)
         spares = GaugeMetricFamily(
             "topology_scheduler_spare_nodes",
             "Nodes of a leaf that are kept for recovery: wanted; of these free of pods with GPUs, or lent to pods that"
-            " would give way. On the others GPUs are yet in use.",
+            " the scheduler would evict. On the others GPUs are still in use.",
             labels=("domain", "state"),
         )
         for (domain_path, state), nodes in snapshot.spares.items():
             spares.add_metric((domain_path, state), nodes)
         yield spares
-        yield _gauge("topology_scheduler_binds_in_flight", "Bindings whose end is not known.", snapshot.binds_in_flight)
+        yield _gauge(
+            "topology_scheduler_binds_in_flight", "Bindings without a known outcome.", snapshot.binds_in_flight
+        )
         yield _gauge("topology_scheduler_leader", "1 while this replica leads.", int(snapshot.leading))
         yield _gauge(
             "topology_scheduler_plugin_threads_lost",
             "Threads of plugins that took too long and could not be ended.",
             snapshot.plugin_threads,
         )
-        pending = GaugeMetricFamily("scheduler_pending_pods", "Pods waiting, by queue.", labels=("queue",))
+        pending = GaugeMetricFamily("scheduler_pending_pods", "Pending pods, by queue.", labels=("queue",))
         for queue, count in (snapshot.pending or {}).items():
             pending.add_metric((queue,), count)
         yield pending
         waits = GaugeMetricFamily(
             "topology_scheduler_longest_wait_seconds",
-            "Since the pod was first seen pending that has waited longest, by queue.",
+            "Time since the longest pending pod was first seen, by queue.",
             labels=("queue",),
         )
         for queue, seconds in (snapshot.longest_wait or {}).items():
@@ -300,7 +306,7 @@ class _AtScrape(Collector):
         yield shares
         stale = GaugeMetricFamily(
             "topology_scheduler_watch_staleness_seconds",
-            "Since the last sign of life of a watch.",
+            "Time since a watch last received anything.",
             labels=("resource",),
         )
         for resource, seconds in (snapshot.staleness or {}).items():
@@ -315,7 +321,7 @@ class _AtScrape(Collector):
         received = CounterMetricFamily("topology_scheduler_api_received_bytes", "Bytes read from the API server.")
         received.add_metric((), snapshot.api_bytes)
         yield received
-        events = CounterMetricFamily("topology_scheduler_events", "Events by what became of them.", labels=("result",))
+        events = CounterMetricFamily("topology_scheduler_events", "Events by result.", labels=("result",))
         for result, count in (snapshot.events or {}).items():
             events.add_metric((result,), count)
         yield events
@@ -333,7 +339,7 @@ def _of_written(written: WrittenCounts) -> Iterator[GaugeMetricFamily | CounterM
         counter.add_metric((), value)
         yield counter
     yield _gauge(
-        "topology_scheduler_record_stopped", "1 if the record had to be given up.", int(written.record_stopped)
+        "topology_scheduler_record_stopped", "1 if recording stopped after a failure.", int(written.record_stopped)
     )
 
 
@@ -345,12 +351,14 @@ def _links(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
     names = ("level", "domain")
     capacity = GaugeMetricFamily(
         "topology_scheduler_link_capacity_bits_per_second",
-        "What the uplink of a domain carries in each direction; level node: the networks of a leaf's nodes together."
+        "Capacity of a domain's uplink in each direction; level node: the networks of a leaf's nodes together."
         " Links of unknown capacity are left out.",
         labels=names,
     )
     reserved = GaugeMetricFamily(
-        "topology_scheduler_link_reserved_bits_per_second", "What gangs have reserved of it.", labels=names
+        "topology_scheduler_link_reserved_bits_per_second",
+        "Bandwidth of a link that gangs have reserved.",
+        labels=names,
     )
     for link in snapshot.links:
         if link.capacity is not None:
@@ -358,7 +366,7 @@ def _links(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
         reserved.add_metric((link.level, link.path), link.reserved)
     unknown = GaugeMetricFamily(
         "topology_scheduler_links_of_unknown_capacity",
-        "Links that are not limited because nothing tells what they carry; level node: networks of nodes.",
+        "Links that are not limited because their capacity is unknown; level node: networks of nodes.",
         labels=("level",),
     )
     for level, count in (snapshot.unknown_links or {}).items():

@@ -109,7 +109,7 @@ class Ear:
                 notify(listener)
             except Exception as error:
                 self._listeners.remove(listener)
-                log.exception("%s failed, and is told nothing more in this term", type(listener).__name__)
+                log.exception("%s failed, and gets no more calls in this term", type(listener).__name__)
                 listener.broke(error)
 
 

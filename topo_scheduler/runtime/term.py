@@ -232,7 +232,7 @@ class Term:
         )
         if unlabelled:
             log.warning(
-                "%d of %d nodes do not tell their place in the fabric: they share domains called unlabelled",
+                "%d of %d nodes have no labels for their position in the fabric: they share domains called unlabelled",
                 len(unlabelled),
                 len(world.nodes),
                 extra={"examples": unlabelled[:5]},

@@ -186,7 +186,7 @@ class LeaderElector:
             logger.info("leading as %s, transition %d", self.identity, self.transitions)
             if await self._lead(body):
                 return
-            logger.warning("not leading any more, %s is; contending again", self.leader or "nobody known")
+            logger.warning("not leading any more, %s is; contending again", self.leader or "no known replica")
 
     # ------------------------------------------------------------ leading
 

@@ -218,7 +218,7 @@ class Migrations:
                 continue
             shortened = few_for([key], self._ground.engine.world.reader(tracked.migration.metadata.namespace), "pod")
             named = f"pod {key} can't be read: {reason}" if shortened == key else f"{shortened} can't be read"
-            text = f"{named}; it is tried again every few seconds, and nothing is moved before"
+            text = f"{named}; the scheduler retries every few seconds and moves no pod until then"
             phase = tracked.migration.phase
             condition = Condition(NEXT_CONDITION[phase], status=False, reason="PodNotRead", message=text)
             self._ground.write(tracked, now, None, None, condition, message=text if phase is None else None)

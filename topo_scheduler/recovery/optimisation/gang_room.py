@@ -268,9 +268,9 @@ class GangRoom:
             if restarts(pod) and any(
                 remaining.member.uid not in leaving for remaining in rest_of_gang(self._ground.engine, [pod])
             ):
-                return "NotMovable", f"pod {name} stays: all of its gang would have to start again"
+                return "NotMovable", f"pod {name} stays: its whole gang would have to restart"
             if not may_move(pod):
-                return "NotMovable", f"pod {name} stays: it says so, or nobody would make it again"
+                return "NotMovable", f"pod {name} stays: it must not move, or no controller would recreate it"
             if pod.workload.priority > workload.priority:
                 return "NotMovable", f"pod {name} stays: its priority is above that of the gang"
             if pod.member.uid in taken:

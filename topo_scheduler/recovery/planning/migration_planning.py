@@ -342,11 +342,9 @@ class Planning:
         return avoided | avoided_nodes(self._ground.engine, migration.spec.avoid) | kept_free(self._ground, migration)
 
     def _searches(self, moving_pods: Sequence[MovingPod]) -> Condition:
-        text = (
-            f"nothing is free for {len(moving_pods)} pods where the rules allow them; who else might move is searched"
-        )
+        text = f"no node is free for {len(moving_pods)} pods by the rules; searching for other pods to relocate"
         return Condition("Reserved", status=False, reason="Searching", message=text)
 
     def _no_room(self, moving_pods: Sequence[MovingPod]) -> Condition:
-        text = f"no room for {len(moving_pods)} pods where the rules allow them; it is looked for again when room comes"
+        text = f"no room for {len(moving_pods)} pods by the rules; the scheduler retries when room is freed"
         return Condition("Reserved", status=False, reason="NoRoom", message=text)

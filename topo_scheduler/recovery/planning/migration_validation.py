@@ -88,7 +88,7 @@ def _rest_of_gang(engine: Engine, pods: Sequence[MovingPod], learned: Collection
     if unlearned:
         raise Unlearned(tuple(PodRef(member.namespace, member.name, member.uid) for member in unlearned))
     if bare := next((pod for pod in remaining if not pod.member.controlled or not pod.member.cls.amounts), None):
-        text = f"the gang restarts whole, but nobody would make pod {bare.member.name} again: it stays"
+        text = f"the whole gang would restart, but no controller would recreate pod {bare.member.name}: it stays"
         raise Refused(Phase.FAILED, "BarePod", text)
     return remaining
 
@@ -128,7 +128,7 @@ def check_comes_back(pod: MovingPod) -> None:
     """
     name, occupant = pod.member.name, pod.entry.occupant
     if not pod.member.controlled:
-        raise Refused(Phase.FAILED, "BarePod", f"pod {name} has no controller that would make it again: it stays")
+        raise Refused(Phase.FAILED, "BarePod", f"pod {name} has no controller to recreate it, so it is not moved")
     if occupant is not None and occupant.fixed:
         raise Refused(Phase.FAILED, "Fixed", f"pod {name} belongs to its node: it stays")
 

@@ -387,7 +387,7 @@ class Preempting:
         claim = self._claims.take_victim(uid)
         if claim is None:
             return [], ""
-        text = f"Evicting pod {victim} to make room was refused, others are looked for: {message}"
+        text = f"Evicting pod {victim} to make room was refused, searching for other victims: {message}"
         return [*self._claims.tell(claim, text), *self._claims.end(claim, now)], claim.workload
 
     def _unconfirmed(self, uid: str, message: str, now: float) -> tuple[list[Instruction], str]:
@@ -395,7 +395,7 @@ class Preempting:
         claim = self._claims.take_victim(uid)
         if claim is None:
             return [], ""
-        text = f"No pod is evicted to make room: {message}. It is tried again after a pause."
+        text = f"No pod is evicted to make room: {message}. The scheduler retries after a pause."
         return [*self._claims.tell(claim, text), *self._claims.end(claim, now)], claim.workload
 
     def due(self, now: float) -> tuple[list[Instruction], list[str]]:
@@ -410,7 +410,7 @@ class Preempting:
             if names:
                 found = self._workloads.get(claim.workload)
                 reader = self._world.reader(found.namespace) if found is not None else ""
-                text = f"{_pods_told(names, reader)} did not end in time; other room is looked for"
+                text = f"{_pods_told(names, reader)} did not end in time; searching for other victims"
                 out += self._claims.tell(claim, text)
             out += self._claims.end(claim, now)
             again.append(claim.workload)

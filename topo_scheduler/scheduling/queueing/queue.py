@@ -1,4 +1,4 @@
-"""The queue of pending workloads: a state machine without I/O. `turns` orders the workloads that are ready.
+"""The queue of pending workloads: a state machine without I/O. `fair_queue` orders the workloads that are ready.
 
 A workload is in one of four places. *Active*: to be tried. *Backing off*: a bind failed, and the engine tries the
 workload again at a given time. *Parked*: unschedulable, and tried again after an event that could help. *Waiting*: some

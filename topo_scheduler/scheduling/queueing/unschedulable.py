@@ -69,7 +69,7 @@ class SettingAside:
         """Set a workload aside of which the API server would refuse a pod. No other workload waits for it."""
         self.queue.back_off(order_of(workload), until)
         self.outcomes.hindered(workload, now)
-        text = f"Held back: the API server refused to bind a pod like this one: {why}. It is tried again."
+        text = f"Held back: the API server refused to bind a pod like this one: {why}. The scheduler retries."
         changed = [member for member in pending if self._published.changed(member.uid, text)]
         out: list[Instruction] = [
             EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text) for member in changed
@@ -86,7 +86,7 @@ class SettingAside:
         pause = self._config.pod_initial_backoff_seconds * 2 ** min(20, workload.plugin_failures - 1)
         self.queue.back_off(order_of(workload), now + min(self._config.pod_max_backoff_seconds, pause))
         self.outcomes.hindered(workload, now)
-        text = f"{str(error)[0].upper()}{str(error)[1:]}. It is tried again."
+        text = f"{str(error)[0].upper()}{str(error)[1:]}. The scheduler retries."
         return [
             EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text)
             for member in pending

@@ -16,8 +16,8 @@ _PAUSE_SECONDS: Final = 1.0
 class Listener:
     """Accepts connections on one address until it is closed; each gets a protocol of its own.
 
-    asyncio's own server (Python 3.11) forgets the connections that it accepts in the step in which it is closed: nobody
-    closes their sockets, and their clients wait.
+    asyncio's own server (Python 3.11) forgets the connections that it accepts in the step in which it is closed. It
+    does not close their sockets, so their clients wait.
     """
 
     def __init__(self, make_protocol: Callable[[], asyncio.Protocol], address: tuple[str, int]) -> None:

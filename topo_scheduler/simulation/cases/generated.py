@@ -161,7 +161,7 @@ def _sigma(parameters: Options, moments: Options) -> float:
     if "duration-cv" in moments.values:
         parameters.take("duration-cv", str, "")
         if "sigma" in moments.values:
-            raise CaseError(f"{parameters.spec}: sigma and duration-cv both tell how durations vary; keep one")
+            raise CaseError(f"{parameters.spec}: sigma and duration-cv both set the variation of durations; keep one")
         return sqrt(log(1 + moments.take("duration-cv", number(0.0, 100.0), 1.0) ** 2))
     return moments.take("sigma", number(0.0, 10.0), 1.0)
 

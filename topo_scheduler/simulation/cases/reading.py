@@ -201,8 +201,8 @@ def pending_pods_spec(cluster: str) -> str:
     if cluster == LIVE or path.is_dir() or path.suffix in SUFFIXES:
         return cluster
     raise CaseError(
-        f"--workload: {cluster} does not tell what waits there; name what arrives. Without it a live cluster, what"
-        " kubectl wrote, and a record of the daemon tell it"
+        f"--workload: {cluster} contains no pending pods; name a workload. It may be left out for a live cluster, files"
+        " of kubectl, and a record of the daemon"
     )
 
 

@@ -35,12 +35,12 @@ def utilisation(course: Course) -> Markup:
         heading, explanation = (
             "GPUs allocated",
             (
-                "GPUs allocated against GPUs asked for so far, both in percent of those there are. Nobody leaves; the"
-                " dotted line is what was asked for."
+                "GPUs allocated against GPUs requested so far, both in percent of the GPUs of the cluster. Jobs never"
+                " finish; the dotted line is the requested GPUs."
             ),
         )
     else:
-        heading, explanation = "Utilisation over time", "GPUs in use, in percent of those there are."
+        heading, explanation = "Utilisation over time", "GPUs in use, in percent of the GPUs of the cluster."
     picture = _lines(course, heading, USED, charts.exact(charts.even("GPUs in use %", 100), 100), ".1f")
     return _section(heading, explanation + _bands(course), *picture)
 
@@ -63,7 +63,7 @@ def waits(course: Course) -> Markup:
     picture: tuple[Markup, ...] = (charts.legend(looks), _axis_title(axes[1]), chart)
     if longest <= charts.SHORTEST_SECONDS:
         ran = any(side_waits.get(ALL, [None])[0] is not None for side_waits in waits_by_side)
-        picture = (tag("p", "Nobody waited for longer than a second." if ran else "No workload ran."),)
+        picture = (tag("p", "No workload waited for longer than a second." if ran else "No workload ran."),)
     rows = [
         [side.name, name, *(_waited(column.get(size)) for size in [ALL, *sizes])]
         for side, side_waits in zip(course.sides, [_columns(side_waits) for side_waits in waits_by_side], strict=True)
@@ -77,7 +77,7 @@ def waits(course: Course) -> Markup:
     rows.sort(key=lambda row: [side.name for side in course.sides].index(row[0]))
     explanation = (
         "From arrival until all pods of the workload ran: the mark is the median, the ticks above it are the 95th and"
-        " the 99th percentile. Who never ran is in none of them, and counted in the table."
+        " the 99th percentile. Workloads that never ran are not included; the table counts them."
     )
     waits_table = table(["policy", "", "all", *sizes], rows)
     return _section("Queue wait by gang size", explanation, *picture, waits_table)
@@ -112,7 +112,7 @@ def spans(course: Course) -> Markup:
     """Return the section on the number of leaves that gangs span."""
     counts = [spans_of(side) for side in course.sides]
     if not any(counts):
-        return _section("Leaves a gang spans", "No workload of more than one pod ran: there are no gangs to tell of.")
+        return _section("Leaves a gang spans", "No workload of more than one pod ran: there are no gangs to show.")
     top = max(max(side_counts, default=0) for side_counts in counts)
     groups = _leaf_groups(top)
     looks, values, rows = _looks(course), [], []

@@ -165,7 +165,7 @@ def reasons(history: RunHistory) -> list[str]:
         if outcome.started == inf:
             groups.setdefault(worded(outcome.reason), []).append(outcome)
     most_frequent = sorted(groups.values(), key=len, reverse=True)[:MAX_REASONS]
-    return [f"{_counted(outcomes)}: {outcomes[0].reason or 'nothing was told of it'}" for outcomes in most_frequent]
+    return [f"{_counted(outcomes)}: {outcomes[0].reason or 'no reason recorded'}" for outcomes in most_frequent]
 
 
 def _counted(outcomes: Sequence[WorkloadOutcome]) -> str:

@@ -385,7 +385,7 @@ class Links:
         labels = {NODE: next(iter(self._nodes.label_keys.bandwidth), "")}
         return [
             f"gangs ask for bandwidth, and {'networks of nodes' if level == NODE else f'uplinks at level {level}'} of"
-            f" unknown capacity are not limited; tell it by node label {labels.get(level) or uplink_label(level)} or in"
+            f" unknown capacity are not limited; set it by node label {labels.get(level) or uplink_label(level)} or in"
             " spec.links"
             for level, (unknown, links) in self.unknown().items()
             if unknown and links > 1  # the uplink of the only domain of a level leads nowhere
