@@ -17,6 +17,7 @@ from topo_scheduler.recovery.controller.runner import IN_FLIGHT_OF_NAMESPACE, Re
 from topo_scheduler.recovery.model.instructions import EvictPod
 from topo_scheduler.runtime.executor import EVICTIONS_OF_NAMESPACE
 from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.simulation.apiserver import Delay
 
 KEY = "default/move"
@@ -55,10 +56,11 @@ class Guard:
 
 def moving(w: World) -> tuple[RecoveryRunner, Machine]:
     """A runner whose machine and guard are not real."""
-    machine = Machine()
+    machine, engine = Machine(), Driver(fabric({"s/l": 1})).engine
     runner = RecoveryRunner(
         w.client,
-        Driver(fabric({"s/l": 1})).engine,
+        SchedulerView(engine),
+        engine,
         RecoverySpec(),
         gpu_resources=(),
         events=cast("EventRecorder", Events()),

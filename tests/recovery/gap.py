@@ -58,8 +58,8 @@ def case(seed: int, least: int, most: int) -> Case | None:
         return None
     if sum(n.startswith(home + "-") and n not in failed and left == GPUS for n, left in free.items()) >= len(lost):
         return None
-    gone = [one for one in (find_moving_pod(world.d.engine, uid) for uid in lost) if one is not None]
-    room = find_room(world.d.engine, gone, failed, (), "default/m", world.now, EPOCH + world.now)
+    gone = [one for one in (find_moving_pod(world.view, uid) for uid in lost) if one is not None]
+    room = find_room(world.view, gone, failed, (), "default/m", world.now, EPOCH + world.now)
     best = cheapest(costs, free, failed, [name for name in free if name.startswith(home + "-")], len(lost))
     return Case(seed, len(costs), None if room is None else room.cost, best)
 

@@ -67,7 +67,7 @@ def case(seed: int, failed: int, count: int = 5) -> Case | None:
     claims = [claim_of(world, one.name, one.lost, bad) for one in lost]
     claims.sort(key=lambda claim: claim.key)
     shares = planned(world, claims)
-    copies, others = Copies(world.d.engine, world.now), Others(frozenset(), EPOCH + world.now)
+    copies, others = Copies(world.view, world.now), Others(frozenset(), EPOCH + world.now)
     after = whole(one_by_one(copies, claims, shares, others))
     assert after is not None
     shares = after

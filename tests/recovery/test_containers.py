@@ -9,7 +9,7 @@ from topo_scheduler.api.objects import ContainerState, ContainerStatus, Waiting
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.detection import pod_failures as module
 
-OTHERS = ("recovery._engine", "recovery.lost_gpus.nodes")
+OTHERS = ("recovery._view", "recovery._control", "recovery.lost_gpus.nodes")
 """What belongs to the engine."""
 MIGRATIONS = 120
 

@@ -192,12 +192,12 @@ def test_it_costs_no_more_than_the_best_of_all_there_are(
         said = {"checkpoint-interval": f"{interval}s"} if interval else {}
         world.put(f"p{number}", node, gpus, ran=float(ran), said=said)
         there[f"p{number}"] = (node, gpus, _cost(ran, interval, gpus))
-    one = find_moving_pod(world.d.engine, "g-0")
+    one = find_moving_pod(world.view, "g-0")
     assert one is not None
     if any(node != lost and node.rpartition("-")[0] == home and left >= 8 for node, left in free.items()):
-        assert find_seats(world.d.engine, [one], {lost}, "default/m", world.now), "nobody need move"
+        assert find_seats(world.view, [one], {lost}, "default/m", world.now), "nobody need move"
         return
-    found = find_room(world.d.engine, [one], {lost}, (), "default/m", world.now, EPOCH + world.now)
+    found = find_room(world.view, [one], {lost}, (), "default/m", world.now, EPOCH + world.now)
     best = _best(there, free, lost, home)
     if best is None:
         assert found is None

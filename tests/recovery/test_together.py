@@ -29,14 +29,14 @@ GPUS = 8
 
 def claim_of(world: World, gang: str, lost: Sequence[str], avoided: frozenset[str]) -> RelocationRequest:
     """Return what the lost members of a gang ask for."""
-    found = tuple(one for one in (find_moving_pod(world.d.engine, uid) for uid in lost) if one is not None)
-    rest = tuple(rest_of_gang(world.d.engine, found))
+    found = tuple(one for one in (find_moving_pod(world.view, uid) for uid in lost) if one is not None)
+    rest = tuple(rest_of_gang(world.view, found))
     return RelocationRequest(f"default/{gang}", found, avoided, lambda _: None, rest, may_relocate=True)
 
 
 def planned(world: World, claims: Sequence[RelocationRequest]) -> Shares:
     """Return what all get."""
-    copies = Copies(world.d.engine, world.now)
+    copies = Copies(world.view, world.now)
     free = whole(free_seats(copies, claims))
     if all(share.seats for share in free.values()):
         return free
@@ -243,7 +243,7 @@ def lost_of_two() -> tuple[World, list[str]]:
 def test_seats_that_were_planned_are_for_the_pods_that_were_lost_then() -> None:
     world, uids = lost_of_two()
     one, both = (claim_of(world, "g", lost, frozenset()) for lost in (uids[:1], uids))
-    ground: Any = SimpleNamespace(engine=world.d.engine)
+    ground: Any = SimpleNamespace(view=world.view)
     together = Together(ground, lambda: 0.0, lambda *_: one)
     share = planned(world, [one])[one.key]
     assert together._good(one, share, world.now)
@@ -252,8 +252,8 @@ def test_seats_that_were_planned_are_for_the_pods_that_were_lost_then() -> None:
 
 def test_a_pod_is_there_while_it_is_on_the_node_where_it_was() -> None:
     world, uids = lost_of_two()
-    was = find_moving_pod(world.d.engine, uids[0])
-    assert was is not None and _is_there(world.d.engine, was)
+    was = find_moving_pod(world.view, uids[0])
+    assert was is not None and _is_there(world.view, was)
     for node in world.node_objects:
         world.d.engine.world.ledger.confirm(uids[0], node, was.entry.amounts)
-        assert _is_there(world.d.engine, was) == (node == was.member.node)
+        assert _is_there(world.view, was) == (node == was.member.node)

@@ -27,6 +27,7 @@ from topo_scheduler.recovery.model.instructions import (
     WriteStatus,
 )
 from topo_scheduler.scheduling.instructions import BindOutcome
+from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.state.nodes.resources import GPU
 
 
@@ -97,7 +98,8 @@ class World:
         self.d.engine.budgets_known()
         for pod in self.pods.values():
             self.d.apply(copies([pod])[0])
-        self.recovery = Recovery(self.d.engine, self.spec, EPOCH, clock=self.clock)
+        self.view = SchedulerView(self.d.engine)
+        self.recovery = Recovery(self.view, self.d.engine, self.spec, EPOCH, clock=self.clock)
         for name in self.node_objects:
             self.tell_node(name)
         for migration in self.migrations.values():

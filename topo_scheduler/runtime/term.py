@@ -43,6 +43,7 @@ from topo_scheduler.runtime.owner_confirmation import OwnerConfirmation
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.instructions import EmitEvent, LogWarning, MarkComplete
 from topo_scheduler.scheduling.intake.understand import Lineage
+from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.state.pods.pod_groups import Serving
 
 log = logging.getLogger(__name__)
@@ -131,6 +132,7 @@ class Term:
         )
         self.recovery = RecoveryRunner(
             client,
+            SchedulerView(self.engine),
             self.engine,
             configuration.topology.spec.recovery,
             gpu_resources=configuration.scheduler.gpu_resources,

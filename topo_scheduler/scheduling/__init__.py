@@ -1,7 +1,8 @@
 """The scheduling decision, as pure code: no I/O, the time is an argument, and equal inputs give equal Decisions.
 
 `engine` is the state machine and `world` its view of the cluster. `attempts` tries to place one workload.
-`instructions` lists what the engine can ask the daemon to do. The packages, in the order in which a pod passes them:
+`instructions` lists what the engine can ask the daemon to do. `scheduler_view` is what recovery may read and change of
+an engine. The packages, in the order in which a pod passes them:
 
 - `intake`: turns pods and their owners into workloads;
 - `queueing`: orders the workloads;

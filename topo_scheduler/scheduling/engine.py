@@ -293,6 +293,10 @@ class Engine:
     def seat_taken(self, migration: str, pod: str, by: PodRef, origin: str, node: str) -> None:
         """Note that a pod replaces one that a Migration moved. The engine does nothing; listeners record the call."""
 
+    def search_wanted(self) -> None:
+        """Note that recovery will search for room: the kernels for such searches should be compiled."""
+        self.preempting.wanted = not self.preempting.ready
+
     def groups_applied(self, groups: Iterable[PodGroup], now: float) -> None:
         """Record PodGroups that appeared or changed."""
         self.arrivals.groups_applied(groups)

@@ -49,8 +49,8 @@ from topo_scheduler.recovery.model.instructions import (
     WriteStatus,
 )
 from topo_scheduler.scheduling.barrier import Activity, kind_of
-from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +85,8 @@ class RecoveryRunner:
 
     Args:
         client: connection to the API server.
-        engine: provides the state, and holds the seats.
+        view: provides the state of the engine.
+        control: holds the seats, and reads pods.
         spec: the configuration.
         gpu_resources: names of GPU resources.
         events: records events.
@@ -100,7 +101,8 @@ class RecoveryRunner:
     def __init__(
         self,
         client: Client,
-        engine: Engine,
+        view: SchedulerView,
+        control: SchedulerControl,
         spec: RecoverySpec,
         *,
         gpu_resources: Sequence[str],
@@ -113,7 +115,8 @@ class RecoveryRunner:
         changed: Callable[[], None],
     ) -> None:
         self._client = client
-        self._engine = engine
+        self._view = view
+        self._control = control
         self._spec = spec
         self._gpu_resources = tuple(gpu_resources)
         self._events = events
@@ -130,9 +133,7 @@ class RecoveryRunner:
         self._evictor = Evictor(client)
         self._statuses = PodStatusWriter(client)
         self._slots = FairSlots(IN_FLIGHT, IN_FLIGHT_OF_NAMESPACE)
-        self._troubles = PodTroubles(
-            engine.config.scheduler.scheduler_name, spec.pod_failures, epoch, engine.workloads.decided
-        )
+        self._troubles = PodTroubles(view.scheduler_name, spec.pod_failures, epoch, view.decided)
         self._wake = asyncio.Event()
         self._moved_owners = MovedOwners(owners, self._read, start, self._wake.set)
         self._guard = EvictionGuard(self._moved_owners, lambda: self._machine)
@@ -215,7 +216,7 @@ class RecoveryRunner:
     async def _begin(self) -> bool:
         """Read all Migrations; return whether their definition is installed."""
         self._troubles.configure(self._spec.pod_failures)
-        machine = Recovery(self._engine, self._spec, self._epoch, self._troubles, self._clock)
+        machine = Recovery(self._view, self._control, self._spec, self._epoch, self._troubles, self._clock)
         try:
             await self._read_all(machine)
         except NotFound:
@@ -229,7 +230,7 @@ class RecoveryRunner:
         self._last_warning = ""
         self._machine = machine
         # The kernels of the search for relocations are compiled now, so that a failure does not wait for them.
-        self._engine.preempting.wanted = not self._engine.preempting.ready
+        self._control.search_wanted()
         self._changed()
         self._step()
         log.info("recovery is on", extra={"migrations": len(machine.migrations), "dryRun": self._spec.dry_run})
@@ -488,7 +489,7 @@ class RecoveryRunner:
             for known_pod in await asyncio.gather(*map(self._read_pod_with_owners, pods))
             if known_pod is not None
         ]
-        self._engine.pods_told(known_pods, self._clock())
+        self._control.pods_told(known_pods, self._clock())
         if self._machine is not None:
             self._machine.learned([pod.uid for pod in pods])
             self._wake.set()

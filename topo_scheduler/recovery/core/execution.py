@@ -42,7 +42,7 @@ class Execution:
             return
         blockers: list[tuple[str, str]] = []
         for move in present:
-            entry = self._ground.engine.world.ledger.get(move.uid)
+            entry = self._ground.view.entry(move.uid)
             occupant = entry.occupant if entry is not None else None
             going, force = occupant is not None and occupant.terminating, self._may_force(move, now)
             eviction = tracked.evictions.setdefault(move.uid, Eviction())
@@ -63,13 +63,13 @@ class Execution:
 
     def _cut_short(self, tracked: Tracked, now: float) -> bool:
         """End a voluntary move that is useless or lost a seat; pods that are not being evicted stay."""
-        migration, engine = tracked.migration, self._ground.engine
+        migration, view = tracked.migration, self._ground.view
         reason = reason_useless_now(self._ground, tracked, now)
         if not reason:
             return False
         going: list[Move] = []
         for move in migration.status.moves:
-            entry, eviction = engine.world.ledger.get(move.uid), tracked.evictions.get(move.uid, Eviction())
+            entry, eviction = view.entry(move.uid), tracked.evictions.get(move.uid, Eviction())
             if eviction.in_flight:
                 return True  # its answer decides
             accepted = eviction.until > now and not eviction.reason
@@ -109,7 +109,7 @@ class Execution:
     def _dead(self, node: str) -> bool:
         if self._ground.detection.health(node) is None:
             # The node is not known yet, unless the watch of the engine does not know it either.
-            return node not in self._ground.engine.world.nodes.row_of
+            return node not in self._ground.view.nodes.row_of
         problem = self._ground.detection.problem(node)
         return problem is not None and problem.cause.dead
 
@@ -118,7 +118,7 @@ class Execution:
         migration, moves = tracked.migration, tracked.migration.status.moves
         if migration.shrinks:
             return moves
-        row_of = self._ground.engine.world.nodes.row_of
+        row_of = self._ground.view.nodes.row_of
         kept = with_targets(moves, {move.uid: move.to for move in moves if move.to in row_of})
         reason = "SeatLost"
         if self._ground.since(tracked, Phase.RESERVING, now) > self._ground.spec.reservation_timeout:
@@ -151,7 +151,7 @@ class Execution:
             ]
             for move in moves:
                 by = PodRef(migration.metadata.namespace, move.replacement_name, move.replacement)
-                self._ground.engine.seat_taken(key, move.uid, by, move.from_, replacements[move.uid].node)
+                self._ground.control.seat_taken(key, move.uid, by, move.from_, replacements[move.uid].node)
             placed = Condition("Placed", status=True, reason="Bound", message=f"{len(moves)} replacements are bound")
             self._ground.end(tracked, Phase.DONE, "", f"{len(moves)} pods moved", now, moves, placed)
             return
@@ -168,34 +168,34 @@ class Execution:
 
     def _unread_candidates(self, migration: Migration, replaced: Collection[str]) -> list[PodRef]:
         """Return pods that may be replacements, but are hardly known as an earlier process placed them."""
-        workloads, ledger = self._ground.engine.workloads, self._ground.engine.world.ledger
+        view = self._ground.view
         namespace, unfilled = (
             migration.metadata.namespace,
             [move for move in migration.status.moves if move.uid not in replaced],
         )
         nodes = {move.to for move in unfilled if not move.gang and move.to}
-        entries = [(uid, ledger.get(uid)) for node in sorted(nodes) for uid in sorted(ledger.on_node(node))]
-        occupants = [entry.occupant for uid, entry in entries if entry is not None and workloads.of_pod(uid) is None]
+        entries = [(uid, view.entry(uid)) for node in sorted(nodes) for uid in view.pods_on(node)]
+        occupants = [entry.occupant for uid, entry in entries if entry is not None and view.member(uid) is None]
         strangers = [
             PodRef(occupant.namespace, occupant.name, occupant.uid)
             for occupant in occupants
             if occupant and occupant.namespace == namespace
         ]
-        gangs = (workloads.get(id_) for id_ in sorted({move.workload for move in unfilled if move.gang}))
+        gangs = (view.workload(id_) for id_ in sorted({move.workload for move in unfilled if move.gang}))
         members = [member for gang in gangs if gang is not None for member in gang.at(Stage.BOUND)]
         strangers += [PodRef(member.namespace, member.name, member.uid) for member in members if not member.cls.amounts]
         return strangers
 
     def _members(self, moves: Sequence[Move]) -> frozenset[str]:
         """Return the uids of all members of the gangs of moves."""
-        gangs = (self._ground.engine.workloads.get(move.workload) for move in moves if move.gang)
+        gangs = (self._ground.view.workload(move.workload) for move in moves if move.gang)
         return frozenset(uid for gang in gangs if gang is not None for uid in gang.members)
 
     def _replacements(self, tracked: Tracked) -> dict[str, Member]:
         """Return the bound member that replaced each pod, by the uid of the pod."""
         migration = tracked.migration
         old = {move.uid for move in migration.status.moves}
-        taken = self._ground.engine.preempting.replacements.taken
+        taken = self._ground.view.held.seats_taken
         replacements: dict[str, Member] = {}
         used: set[str] = set(old)
         # Both are times of the API server; the clock of the process that wrote the start of the phase may be wrong.
@@ -218,14 +218,14 @@ class Execution:
 
     def _candidates(self, migration: Migration, move: Move, taken: str) -> list[Member]:
         """Return the members that may have replaced a pod, the likeliest first."""
-        workloads, ledger = self._ground.engine.workloads, self._ground.engine.world.ledger
-        likely = [known_pod[1] for known_pod in [workloads.of_pod(taken)] if known_pod is not None]
+        view = self._ground.view
+        likely = [known_pod[1] for known_pod in [view.member(taken)] if known_pod is not None]
         if move.gang:
-            gang = workloads.get(move.workload)
+            gang = view.workload(move.workload)
             members = sorted(gang.members.values(), key=lambda member: member.name) if gang is not None else []
             return [*likely, *members]
-        for uid in sorted(ledger.on_node(move.to)) if move.to else ():
-            known_pod = workloads.of_pod(uid)
+        for uid in view.pods_on(move.to) if move.to else ():
+            known_pod = view.member(uid)
             same = known_pod is not None and (known_pod[0].namespace, known_pod[0].controller) == (
                 migration.metadata.namespace,
                 move.controller,

@@ -11,8 +11,8 @@ from topo_scheduler.recovery.model.instructions import CreateMigration, Instruct
 from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.naming import name_for
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
-from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.state.pods.workloads import Stage
 
 RETRY: Final = 2.0
@@ -40,7 +40,7 @@ class Healing:
     Migration has, by namespace and the proposed name.
     """
 
-    engine: Engine
+    view: SchedulerView
     epoch: float
     moves_pod: Callable[[str], bool]
     fresh_name: Callable[[str, str], str]
@@ -112,7 +112,7 @@ class Healing:
         """Rename a Migration if another object has its name; drop it if a Migration moves its pods."""
         create = pending.instruction
         del self._wanted[create.namespace, create.name]
-        remaining = [pod for pod in create.spec.pods if self.engine.world.ledger.get(pod.uid) is not None]
+        remaining = [pod for pod in create.spec.pods if self.view.entry(pod.uid) is not None]
         if remaining and not any(self.moves_pod(pod.uid) for pod in remaining):
             name = self.fresh_name(create.namespace, f"{create.name}-{pending.times + 1}")
             pending.instruction, pending.taken = replace(create, name=name), False
@@ -120,16 +120,15 @@ class Healing:
 
     def _binds(self, node: str) -> bool:
         """Return whether the bind of a pod to a node is in flight."""
-        known_pods = map(self.engine.workloads.of_pod, self.engine.world.ledger.on_node(node))
+        known_pods = map(self.view.member, self.view.pods_on(node))
         return any(known_pod is not None and known_pod[1].stage is Stage.ASSUMED for known_pod in known_pods)
 
     def _pods_to_read(self) -> tuple[PodRef, ...]:
         """Return the pods of failed nodes that this process must read before it can plan with them."""
-        ledger = self.engine.world.ledger
         pods = []
         for failure in self._failures:
-            for uid in (uid for node in failure.nodes for uid in sorted(ledger.on_node(node))):
-                entry, pod = ledger.get(uid), find_moving_pod(self.engine, uid)
+            for uid in (uid for node in failure.nodes for uid in self.view.pods_on(node)):
+                entry, pod = self.view.entry(uid), find_moving_pod(self.view, uid)
                 occupant = entry.occupant if entry is not None else None
                 is_known = pod is not None and bool(pod.member.cls.amounts)
                 if occupant is not None and not occupant.fixed and not is_known and uid not in self._learned:
@@ -147,9 +146,9 @@ class Healing:
             out.append(Warn(f"{failure.text}; its pods are moved: {failure.cause.value}"))
             if binding := tuple(filter(self._binds, failure.nodes)):
                 self._binding.append(replace(failure, nodes=binding))
-            for uid in (uid for node in failure.nodes for uid in sorted(self.engine.world.ledger.on_node(node))):
+            for uid in (uid for node in failure.nodes for uid in self.view.pods_on(node)):
                 try:
-                    moving_pod = find_moving_pod(self.engine, uid)
+                    moving_pod = find_moving_pod(self.view, uid)
                     if (
                         moving_pod is None
                         or uid in named

@@ -19,8 +19,8 @@ from topo_scheduler.recovery.model.instructions import Instruction, Warn, WriteO
 from topo_scheduler.recovery.optimisation.consolidation import Blocks
 from topo_scheduler.recovery.optimisation.defragmentation import Defragmenting
 from topo_scheduler.recovery.optimisation.improvement import Improving
-from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 
 
 class Recovery:
@@ -28,7 +28,8 @@ class Recovery:
 
     def __init__(
         self,
-        engine: Engine,
+        view: SchedulerView,
+        control: SchedulerControl,
         spec: RecoverySpec,
         epoch: float,
         troubles: PodTroubles | None = None,
@@ -39,14 +40,13 @@ class Recovery:
         ``troubles`` are pod failures so far. ``clock`` returns seconds and measures how long a step takes; if it stands
         still, a step does all its work at once.
         """
-        self._engine = engine
-        self.troubles = troubles or PodTroubles(
-            engine.config.scheduler.scheduler_name, spec.pod_failures, epoch, engine.workloads.decided
-        )
-        self.lost_gpus = LostGPUs(engine.world.nodes)
+        self._view = view
+        self._control = control
+        self.troubles = troubles or PodTroubles(view.scheduler_name, spec.pod_failures, epoch, view.decided)
+        self.lost_gpus = LostGPUs(view.nodes)
         self.detection = Detection(spec, self._domains_of)
-        self.migrations = Migrations(engine, self.detection, spec, epoch, clock)
-        self.healing = Healing(engine, epoch, self.migrations.moves_pod, self.migrations.fresh_name)
+        self.migrations = Migrations(view, control, self.detection, spec, epoch, clock)
+        self.healing = Healing(view, epoch, self.migrations.moves_pod, self.migrations.fresh_name)
         ground = self.migrations.ground
         self._makers: Sequence[Repeated] = (
             Defragmenting(ground, clock),
@@ -86,7 +86,7 @@ class Recovery:
         for key in self.migrations.keys() - set(existing):
             namespace, _, name = key.partition("/")
             self.migrations.gone(namespace, name, "")
-        for name in self.detection.names() - self._engine.world.nodes.row_of.keys():
+        for name in self.detection.names() - self._view.nodes.row_of.keys():
             self.detection.gone(name, "", now)
 
     def migration_seen(self, migration: Migration, now: float) -> None:
@@ -189,11 +189,10 @@ class Recovery:
 
     def _avoid_spares(self, avoided: Collection[str]) -> None:
         """Have the engine keep no avoided nodes as spare nodes."""
-        if self._engine.spares.configured and avoided != self._avoided:
+        if self._view.held.keeps_spares and avoided != self._avoided:
             self._avoided = frozenset(avoided)
-            self._engine.spares_avoid(sorted(avoided))
+            self._control.spares_avoid(sorted(avoided))
 
     def _domains_of(self, node: str) -> list[Path]:
-        world = self._engine.world
-        path = world.leaf_of(node)
+        path = self._view.leaf_of(node)
         return [path[:depth] for depth in range(1, len(path) + 1)] if path else []

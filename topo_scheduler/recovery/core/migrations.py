@@ -26,8 +26,8 @@ from topo_scheduler.recovery.optimisation.gang_room import GangRoom
 from topo_scheduler.recovery.planning.migration_planning import LOOK_AGAIN, NOTHING_TO_MOVE, Planning
 from topo_scheduler.recovery.planning.relocation_search import NEXT
 from topo_scheduler.scheduling.barrier import FAULT, described, kind_of
-from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 
 RETRY: Final = 10.0
@@ -47,14 +47,20 @@ class Migrations:
     """All Migrations that are not over."""
 
     def __init__(
-        self, engine: Engine, detection: Detection, spec: RecoverySpec, epoch: float, clock: Callable[[], float]
+        self,
+        view: SchedulerView,
+        control: SchedulerControl,
+        detection: Detection,
+        spec: RecoverySpec,
+        epoch: float,
+        clock: Callable[[], float],
     ) -> None:
         """``clock`` returns seconds and measures how long a step takes: see `searching`."""
-        self.ground = self._ground = MigrationContext(engine, detection, spec, epoch)
+        self.ground = self._ground = MigrationContext(view, control, detection, spec, epoch)
         self._planning = Planning(self._ground, clock)
         self._execution = Execution(self._ground)
         self._gang_room = GangRoom(self._ground)
-        self.interference = Interference(engine, detection)
+        self.interference = Interference(view, detection)
         self._memory = MigrationMemory()
         self._clock = clock
         self._left: deque[str] = deque()
@@ -162,7 +168,7 @@ class Migrations:
             condition.reason == NOTHING_TO_MOVE for condition in migration.status.conditions
         )
         return (done or bool(moved)) and any(
-            self._ground.engine.world.ledger.get(pod.uid) is not None and (done or pod.uid not in moved)
+            self._ground.view.entry(pod.uid) is not None and (done or pod.uid not in moved)
             for pod in migration.spec.pods
         )
 
@@ -216,7 +222,7 @@ class Migrations:
         for tracked in self._ground.tracked.values():
             if tracked.state != LEARNING or pod.uid not in tracked.learning or tracked.writing:
                 continue
-            shortened = few_for([key], self._ground.engine.world.reader(tracked.migration.metadata.namespace), "pod")
+            shortened = few_for([key], self._ground.view.reader(tracked.migration.metadata.namespace), "pod")
             named = f"pod {key} can't be read: {reason}" if shortened == key else f"{shortened} can't be read"
             text = f"{named}; the scheduler retries every few seconds and moves no pod until then"
             phase = tracked.migration.phase

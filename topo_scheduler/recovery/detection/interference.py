@@ -10,7 +10,7 @@ from typing import Final
 
 from topo_scheduler.api.migrations import Migration
 from topo_scheduler.recovery.detection.failure_detection import Detection, DomainFailure
-from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.scheduler_view import SchedulerView
 
 FIRST_PAUSE_SECONDS: Final = 10.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
@@ -28,8 +28,8 @@ class _Lost:
 class Interference:
     """Nodes to handle again, by namespace of the Migration and name; forgotten once they are healthy or empty."""
 
-    def __init__(self, engine: Engine, detection: Detection) -> None:
-        self._engine = engine
+    def __init__(self, view: SchedulerView, detection: Detection) -> None:
+        self._view = view
         self._detection = detection
         self._lost: dict[tuple[str, str], _Lost] = {}
 
@@ -67,8 +67,8 @@ class Interference:
         return min((lost.until for lost in self._lost.values() if lost.until is not None), default=None)
 
     def _nodes_of(self, migration: Migration) -> Iterable[str]:
-        entries = (self._engine.world.ledger.get(pod.uid) for pod in migration.spec.pods if pod.uid)
+        entries = (self._view.entry(pod.uid) for pod in migration.spec.pods if pod.uid)
         return {move.from_ for move in migration.status.moves} | {entry.node for entry in entries if entry is not None}
 
     def _needed(self, node: str) -> bool:
-        return not self._detection.is_healthy(node) and bool(self._engine.world.ledger.on_node(node))
+        return not self._detection.is_healthy(node) and bool(self._view.pods_on(node))

@@ -13,9 +13,9 @@ from topo_scheduler.recovery.model.migration_state import Condition, Tracked, ch
 from topo_scheduler.recovery.model.move_rate_limit import Moved
 from topo_scheduler.recovery.model.retention import Finished
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, seat_of
-from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
+from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 from topo_scheduler.state.pods.workloads import Stage
 
 BELIEVED_AFTER: Final = 60.0
@@ -27,9 +27,17 @@ LEARNING: Final = "learning"
 class MigrationContext:
     """All Migrations that are not over, by namespace and name, and what is needed to process them."""
 
-    def __init__(self, engine: Engine, detection: Detection, spec: RecoverySpec, epoch: float) -> None:
+    def __init__(
+        self,
+        view: SchedulerView,
+        control: SchedulerControl,
+        detection: Detection,
+        spec: RecoverySpec,
+        epoch: float,
+    ) -> None:
         """``epoch`` is the offset of the times that are passed to seconds since the epoch."""
-        self.engine = engine
+        self.view = view
+        self.control = control
         self.detection = detection
         self.spec = spec
         self.epoch = epoch
@@ -50,35 +58,34 @@ class MigrationContext:
     def keep(self, migration: Migration, moves: Sequence[Move]) -> None:
         """Hold the seats of moves that no pod has taken yet."""
         seats = self._seats(migration, moves)
-        if any(not self.engine.preempting.replacements.holds(seat.id) for seat in seats):
-            self.engine.seats_kept(migration.key, seats)
+        if any(not self.view.held.has_seat(seat.id) for seat in seats):
+            self.control.seats_kept(migration.key, seats)
 
     def keep_only(self, migration: Migration, moves: Sequence[Move]) -> None:
         """Release the seats of a Migration, except those of these moves."""
         if seats := self._seats(migration, moves):
-            self.engine.seats_kept(migration.key, seats)
+            self.control.seats_kept(migration.key, seats)
 
     def _seats(self, migration: Migration, moves: Sequence[Move]) -> list[ReservedSeat]:
         """Return the seats of moves that no pod has taken yet."""
-        taken = self.engine.preempting.replacements.taken
+        taken = self.view.held.seats_taken
         seats = [seat_of(migration.key, migration.metadata.namespace, move) for move in moves if move.to]
         return [seat for seat in seats if not self._sits(taken.get(seat.id, ""))]
 
     def _sits(self, uid: str) -> bool:
-        known_pod = self.engine.workloads.of_pod(uid)
+        known_pod = self.view.member(uid)
         return known_pod is not None and known_pod[1].stage is not Stage.PENDING
 
     def release(self, key: str) -> None:
         """Release the seats of a Migration."""
-        replacements = self.engine.preempting.replacements
-        if replacements.knows(key):
-            self.engine.seats_kept(key, [])
+        if self.view.held.has_seats_of(key):
+            self.control.seats_kept(key, [])
 
     # ------------------------------------------------------------ helpers
 
     def moving_pods(self, migration: Migration) -> list[MovingPod]:
         """Return the pods of a Migration that still exist and are known to this process."""
-        pods = (find_moving_pod(self.engine, move.uid) for move in migration.status.moves)
+        pods = (find_moving_pod(self.view, move.uid) for move in migration.status.moves)
         return [pod for pod in pods if pod is not None]
 
     def warranted(self, migration: Migration) -> bool:
@@ -90,18 +97,18 @@ class MigrationContext:
         moves = migration.status.moves
         nodes = {move.from_ for move in moves if migration.names(move.pod, move.uid)} or {move.from_ for move in moves}
         if not nodes:
-            ledger = self.engine.world.ledger
-            nodes = {entry.node for pod in migration.spec.pods if (entry := ledger.get(pod.uid)) is not None}
+            entries = (self.view.entry(pod.uid) for pod in migration.spec.pods)
+            nodes = {entry.node for entry in entries if entry is not None}
         return bool(nodes) and all(self._given_up(node) for node in nodes)
 
     def _given_up(self, node: str) -> bool:
-        nodes = self.engine.world.nodes
+        nodes = self.view.nodes
         row = nodes.row_of.get(node)
         return row is None or bool(nodes.unschedulable[row]) or self.detection.has_problem(node)
 
     def still_present(self, move: Move) -> bool:
         """Return whether a pod still holds its resources."""
-        return self.engine.world.ledger.get(move.uid) is not None
+        return self.view.entry(move.uid) is not None
 
     def moved_elsewhere(self, tracked: Tracked) -> Mapping[str, str]:
         """Return the pods that other Migrations move, by uid, with the names of these Migrations.
@@ -157,7 +164,7 @@ class MigrationContext:
 
     def lost_target(self, moves: Sequence[Move], now: float) -> str | None:
         """Return the first target that is gone or no longer allowed; None if all targets are valid."""
-        row_of, avoided = self.engine.world.nodes.row_of, self.detection.avoided(now)
+        row_of, avoided = self.view.nodes.row_of, self.detection.avoided(now)
         return next((move.to for move in moves if move.to not in row_of or move.to in avoided), None)
 
     def since(self, tracked: Tracked, phase: Phase, now: float) -> float:

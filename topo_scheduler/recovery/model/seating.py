@@ -12,23 +12,20 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.migrations import Move
-from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.text import few_of
-from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
+from topo_scheduler.scheduling.moving.replacement_query import Groups
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidate
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat, requests_of
 from topo_scheduler.scheduling.rules.interpod_filters import looks_around
+from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.nodes.resources import Amounts
-from topo_scheduler.state.pods.classes import Cap, PodClass
 from topo_scheduler.state.pods.victim_info import Occupant
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 
-Groups = Sequence[tuple[PodClass, list[Member]]]
-"""Members by class."""
 _UNKNOWN_OCCUPANT: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
 
 
@@ -41,9 +38,9 @@ class MovingPod:
     entry: LedgerEntry
 
 
-def find_moving_pod(engine: Engine, uid: str) -> MovingPod | None:
+def find_moving_pod(view: SchedulerView, uid: str) -> MovingPod | None:
     """Return a bound pod of this scheduler as a moving pod; None for any other pod."""
-    known_pod, entry = engine.workloads.of_pod(uid), engine.world.ledger.get(uid)
+    known_pod, entry = view.member(uid), view.entry(uid)
     if known_pod is None or entry is None or known_pod[1].stage is not Stage.BOUND:
         return None
     return MovingPod(known_pod[0], known_pod[1], entry)
@@ -54,14 +51,14 @@ def pod_names(moving_pods: Sequence[MovingPod]) -> str:
     return few_of([pod.member.key for pod in moving_pods])
 
 
-def moves_of(engine: Engine, moving_pods: Sequence[MovingPod]) -> list[Move]:
+def moves_of(view: SchedulerView, moving_pods: Sequence[MovingPod]) -> list[Move]:
     """Return the moves of pods as a Migration stores them, without targets; in order of rank and name."""
     ordered = sorted(moving_pods, key=lambda pod: (pod.member.index is None, pod.member.index or 0, pod.member.name))
-    return [move_of(engine, pod.workload, pod.member, pod.entry.amounts, from_=pod.entry.node) for pod in ordered]
+    return [move_of(view, pod.workload, pod.member, pod.entry.amounts, from_=pod.entry.node) for pod in ordered]
 
 
 def move_of(
-    engine: Engine, workload: Workload, member: Member, amounts: Amounts, *, from_: str = "", to: str = ""
+    view: SchedulerView, workload: Workload, member: Member, amounts: Amounts, *, from_: str = "", to: str = ""
 ) -> Move:
     """Return the move of a pod as a Migration stores it. ``amounts`` are what its seat holds."""
     return Move(
@@ -72,7 +69,7 @@ def move_of(
         gang=workload.gang,
         index=member.index,
         priority=workload.priority,
-        requests=requests_of(engine.world.resources.names, amounts),
+        requests=requests_of(view.resource_names, amounts),
         from_=from_,
         to=to,
     )
@@ -95,7 +92,7 @@ def seat_of(migration: str, namespace: str, move: Move) -> ReservedSeat:
 
 
 def find_seats(
-    engine: Engine,
+    view: SchedulerView,
     moving_pods: Sequence[MovingPod],
     avoided: Collection[str],
     migration: str,
@@ -105,7 +102,7 @@ def find_seats(
     """Return a node for each moving pod, by uid; empty if not all of them fit.
 
     Args:
-        engine: provides the state; it is not changed.
+        view: provides the state.
         moving_pods: pods of one workload, or single pods of one controller.
         avoided: nodes that are no target.
         migration: key of the Migration, whose own seats do not count.
@@ -113,14 +110,14 @@ def find_seats(
         prepare: changes the copy of the state on which the planner runs.
     """
     seats: dict[str, str] = {}
-    neighbours = any(looks_around(pod.member.cls) for pod in moving_pods) or bool(engine.world.residents.repelling)
-    trial = trial_without(engine, moving_pods, avoided, migration, now, neighbours=neighbours)
+    neighbours = any(looks_around(pod.member.cls) for pod in moving_pods) or view.planning.pods_repel
+    trial = trial_without(view, moving_pods, avoided, migration, now, neighbours=neighbours)
     prepare(trial)
     for group in _together(moving_pods):
-        rows = place_group(engine, trial, group)
+        rows = place_group(view, trial, group)
         if rows is None:
             return {}
-        seats |= {pod.member.uid: engine.world.nodes.names[row] for pod, row in zip(group, rows, strict=True)}
+        seats |= {pod.member.uid: view.nodes.names[row] for pod, row in zip(group, rows, strict=True)}
     return seats
 
 
@@ -132,7 +129,7 @@ def _together(moving_pods: Sequence[MovingPod]) -> list[list[MovingPod]]:
 
 
 def trial_without(
-    engine: Engine,
+    view: SchedulerView,
     moving_pods: Sequence[MovingPod],
     avoided: Collection[str],
     migration: str,
@@ -141,34 +138,21 @@ def trial_without(
     neighbours: bool,
 ) -> Trial:
     """Return a copy of the state without the pods, with avoided nodes full, and with nominations and seats counted."""
-    workload = moving_pods[0].workload
-    trial = Trial(engine.planner, engine.world.layout, now, neighbours=neighbours)
-    trial.remove(as_candidate(pod) for pod in moving_pods if pod.entry.row >= 0)
-    own = f"seat:{migration}:"
-    charge_nominations(engine, trial, workload.priority, lambda uid: uid.startswith(own) or uid in workload.members)
-    fill_nodes(engine, trial, avoided)
-    return trial
+    workload, own = moving_pods[0].workload, f"seat:{migration}:"
+    return view.planning.trial(
+        (as_candidate(pod) for pod in moving_pods if pod.entry.row >= 0),
+        avoided,
+        now,
+        priority=workload.priority,
+        mine=lambda uid: uid.startswith(own) or uid in workload.members,
+        neighbours=neighbours,
+    )
 
 
-def charge_nominations(engine: Engine, trial: Trial, priority: int, mine: Callable[[str], bool]) -> None:
-    """Charge nominations and seats of this priority or a higher one, except for those that are ``mine``."""
-    row_of = engine.world.nodes.row_of
-    for promised in engine.preempting.nominations:
-        if promised.priority >= priority and not mine(promised.uid) and (row := row_of.get(promised.node)) is not None:
-            trial.planner.nodes.charge(row, promised.amounts)
-
-
-def fill_nodes(engine: Engine, trial: Trial, names: Collection[str]) -> None:
-    """Make nodes full."""
-    nodes, row_of = trial.planner.nodes, engine.world.nodes.row_of
-    rows = np.array(sorted(row_of[name] for name in set(names) if name in row_of), np.int64)
-    nodes.charge_all(rows, np.maximum(nodes.allocatable[rows] - nodes.requested[rows], 0))
-
-
-def place_group(engine: Engine, trial: Trial, group: Sequence[MovingPod]) -> list[int] | None:
+def place_group(view: SchedulerView, trial: Trial, group: Sequence[MovingPod]) -> list[int] | None:
     """Place a group of pods together on the trial; return the row of each pod, or None without room."""
     try:
-        groups, query = groups_and_query(engine, group)
+        groups, query = groups_and_query(view, group)
         placement = trial.place(query)
     except PluginError:
         return None
@@ -180,12 +164,10 @@ def place_group(engine: Engine, trial: Trial, group: Sequence[MovingPod]) -> lis
     return rows
 
 
-def groups_and_query(engine: Engine, group: Sequence[MovingPod]) -> tuple[Groups, PlacementQuery]:
+def groups_and_query(view: SchedulerView, group: Sequence[MovingPod]) -> tuple[Groups, PlacementQuery]:
     """Return the groups and the query for pods of one workload, as they are once these pods are gone."""
-    workload, members = group[0].workload, [pod.member for pod in group]
-    groups, _, _ = engine.attempts.groups(workload, members)
-    groups = _in_exchange(engine, groups, [pod.entry.row for pod in group])
-    return groups, query_without(engine, workload, groups, members)
+    members, rows = [pod.member for pod in group], [pod.entry.row for pod in group]
+    return view.planning.replacement_query(group[0].workload, members, rows)
 
 
 def place_members(groups: Groups, placement: Placement) -> dict[str, int]:
@@ -197,47 +179,15 @@ def place_members(groups: Groups, placement: Placement) -> dict[str, int]:
     }
 
 
-def _in_exchange(
-    engine: Engine, groups: Sequence[tuple[PodClass, list[Member]]], rows: Sequence[int]
-) -> list[tuple[PodClass, list[Member]]]:
-    """Return groups without the quotas that already count the leaving pods: replacements need no more of them."""
-    domains = engine.world.domains
-
-    def counts(cap: Cap) -> bool:
-        return cap.reason is NodeReason.QUOTA and (
-            not cap.domain or all(row >= 0 and bool(domains.rows(cap.domain)[row]) for row in rows)
-        )
-
-    return [
-        (replace(cls, caps=tuple(cap for cap in cls.caps if not counts(cap))) if cls.caps else cls, members)
-        for cls, members in groups
-    ]
-
-
-def query_without(
-    engine: Engine, workload: Workload, groups: Sequence[tuple[PodClass, list[Member]]], members: Sequence[Member]
-) -> PlacementQuery:
-    """Return the query for members of a workload, as it is once they are gone."""
-    query = engine.attempts.ask(workload, groups, (), engine.world.layout)
-    gone = {member.uid for member in members}
-    row_of = engine.world.nodes.row_of
-    rows = [
-        row_of[member.node]
-        for member in workload.members.values()
-        if member.stage is not Stage.PENDING and member.uid not in gone and member.node in row_of
-    ]
-    return replace(query, running=sorted(rows))
-
-
 def as_candidate(pod: MovingPod) -> Candidate:
     """Return a moving pod as a candidate of a trial."""
     occupant = pod.entry.occupant or replace(_UNKNOWN_OCCUPANT, uid=pod.member.uid)
     return Candidate(occupant, pod.entry.row, pod.entry.amounts, pod.entry.profile, 0, NO_GANG, -1)
 
 
-def vacant(engine: Engine, moves: Sequence[Move]) -> bool:
+def vacant(view: SchedulerView, moves: Sequence[Move]) -> bool:
     """Return whether there is room for seats now, if what the moving pods hold on these nodes counts as free."""
-    nodes, names = engine.world.nodes, engine.world.resources.names
+    nodes, names = view.nodes, view.resource_names
     free: dict[int, np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = {}
     for move in moves:
         row = nodes.row_of[move.to]
@@ -247,7 +197,7 @@ def vacant(engine: Engine, moves: Sequence[Move]) -> bool:
             if name in names and names.index(name) < len(free[row]):
                 free[row][names.index(name)] -= amount
     for move in moves:
-        entry = engine.world.ledger.get(move.uid)
+        entry = view.entry(move.uid)
         if entry is not None and entry.row in free:
             for column, amount in entry.amounts:
                 free[entry.row][column] += amount

@@ -47,7 +47,7 @@ class Blocks:
     def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
         """``clock`` returns seconds and measures how long a step takes: see `looking`."""
         self.ground = ground
-        self._looking = Looking(ground.engine.world, clock)
+        self._looking = Looking(ground.view.planning.sliced_search(), clock)
         self._not_before = self._now = -inf
         self._state: object = None
 
@@ -59,7 +59,7 @@ class Blocks:
             return []
         if not self._looking.going and now >= self._not_before:
             self._not_before = now + LOOK
-            state = self.ground.engine.world.nodes.capacity_changes.position
+            state = self.ground.view.nodes.capacity_changes.position
             if state != self._state and self._quiet:
                 self._state = state
                 self._looking.begin(self._look())
@@ -73,9 +73,9 @@ class Blocks:
 
     def _look(self) -> Look:
         """Check all leaves, and try some; yields after each slice of the work, and then the Migrations to create."""
-        engine = self.ground.engine
-        free = free_nodes(engine)
-        largest = largest_block(engine, free)
+        view = self.ground.view
+        free = free_nodes(view)
+        largest = largest_block(view, free)
         clearings: list[_Clearing] = []
         for leaf in self._leaves(largest):
             if (clearing := self._clearing(leaf, free, largest)) is not None and not self._too_soon(
@@ -97,26 +97,24 @@ class Blocks:
 
     def _try_leaf(self, leaf: int) -> list[Instruction]:
         """Return the Migrations that give a leaf the largest block in the current state; empty if there are none."""
-        engine = self.ground.engine
-        free, names = free_nodes(engine), engine.world.nodes.names
-        largest = largest_block(engine, free)
-        clearing = (
-            self._clearing(leaf, free, largest) if leaf < len(engine.world.layout.paths) and self._quiet else None
-        )
+        view = self.ground.view
+        free, names = free_nodes(view), view.nodes.names
+        largest = largest_block(view, free)
+        clearing = self._clearing(leaf, free, largest) if leaf < len(view.layout.paths) and self._quiet else None
         if clearing is None or self._too_soon(clearing.moving_pods):
             return []
         avoided = self.ground.detection.avoided(self._now) | {names[row] for row in np.flatnonzero(free).tolist()}
         return (
             self._create_migrations(clearing, largest)
-            if have_seats(engine, clearing.moving_pods, avoided, self._now)
+            if have_seats(view, clearing.moving_pods, avoided, self._now)
             else []
         )
 
     @property
     def _quiet(self) -> bool:
         """Whether no gang waits for room, and no other voluntary move is in progress."""
-        engine = self.ground.engine
-        settled = engine.preempting.budgets.known and not engine.moving.awaited
+        view = self.ground.view
+        settled = view.planning.budgets_known and not view.planning.gangs_wait
         return settled and not any(tracked.migration.cause.by_choice for tracked in self.ground.tracked.values())
 
     @property
@@ -126,22 +124,20 @@ class Blocks:
 
     def _leaves(self, largest: int) -> list[int]:
         """Return the leaves that are large enough for a larger block."""
-        world = self.ground.engine.world
-        layout, nodes = world.layout, world.nodes
+        layout, nodes = self.ground.view.layout, self.ground.view.nodes
         usable = nodes.ready[layout.order] & ~nodes.unschedulable[layout.order]
         gpus = np.where(usable, nodes.allocatable[layout.order, GPU], 0)
         return np.flatnonzero(np.add.reduceat(gpus, layout.offsets[:-1]) > largest).tolist() if len(gpus) else []
 
     def _clearing(self, leaf: int, free: Int64, largest: int) -> _Clearing | None:
         """Return the pods that must leave a leaf for its block to be the largest; None if they can't."""
-        world = self.ground.engine.world
-        max_moves = self.ground.engine.config.topology.spec.repair.max_moves
-        layout, nodes = world.layout, world.nodes
+        view, max_moves = self.ground.view, self.ground.view.planning.max_moves
+        layout, nodes = view.layout, view.nodes
         rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist()
         block = int(free[rows].sum())
         usable = [row for row in rows if nodes.ready[row] and not nodes.unschedulable[row] and not free[row]]
         moving_pods: list[MovingPod] = []
-        for row in sorted(usable, key=lambda row: (len(world.ledger.on_node(nodes.names[row])), row)):
+        for row in sorted(usable, key=lambda row: (len(view.pods_on(nodes.names[row])), row)):
             if block > largest or len(moving_pods) > max_moves:
                 break
             if (pods := self._movable(nodes.names[row])) is not None:
@@ -156,23 +152,22 @@ class Blocks:
 
     def _movable(self, node: str) -> list[MovingPod] | None:
         """Return the pods of a node that use GPUs; None if there are none, or one of them can't move."""
-        engine = self.ground.engine
+        view = self.ground.view
         pods: list[MovingPod] = []
-        for uid in sorted(engine.world.ledger.on_node(node)):
-            entry, pod = engine.world.ledger.get(uid), find_moving_pod(engine, uid)
+        for uid in view.pods_on(node):
+            entry, pod = view.entry(uid), find_moving_pod(view, uid)
             if entry is None or not entry.amount(GPU):
                 continue
             if pod is None or not may_move(pod) or restarts(pod):
                 return None
-            guards = engine.preempting.budgets.guarding(entry.profile) if entry.profile is not None else ()
-            if len(guards) > 1 or any(guard.allowed <= 0 for guard in guards):
+            if not view.planning.budgets_allow(entry):
                 return None
             pods.append(pod)
         return pods or None
 
     def _create_migrations(self, clearing: _Clearing, largest: int) -> list[Instruction]:
         """Return the Migrations of all pods that leave; each lists the pods of the other Migrations."""
-        layout, occasion = self.ground.engine.world.layout, timestamp(self.ground.epoch + self._now)
+        layout, occasion = self.ground.view.layout, timestamp(self.ground.epoch + self._now)
         where = "/".join(layout.paths[clearing.leaf])
         out: list[Instruction] = []
         for group in group_by_workload(clearing.moving_pods):

@@ -33,7 +33,7 @@ class Defragmenting:
     def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
         """``clock`` returns seconds and measures how long a step takes: see `looking`."""
         self.ground = ground
-        self._looking = Looking(ground.engine.world, clock)
+        self._looking = Looking(ground.view.planning.sliced_search(), clock)
         self._at = self._now = -inf
         self._not_before: dict[str, float] = {}
         """When another Migration may be created, by gang."""
@@ -43,7 +43,7 @@ class Defragmenting:
     def step(self, now: float) -> list[Instruction]:
         """Return the Migrations to create, and the pods to read before it is known which pods can move."""
         self._now = now
-        if not self._on or not self.ground.engine.moving.awaited:
+        if not self._on or not self.ground.view.planning.gangs_wait:
             self._looking.drop()
             return []
         if not self._looking.going and now >= self._at + LOOK:
@@ -53,21 +53,21 @@ class Defragmenting:
 
     def next_due(self, now: float) -> float | None:
         """Return when `step` must be called next, in seconds."""
-        if not self._on or not self.ground.engine.moving.awaited:
+        if not self._on or not self.ground.view.planning.gangs_wait:
             return None
         return self._looking.next_due() if self._looking.going else max(now, self._at + LOOK)
 
     def _look(self) -> Look:
         """Check all pods, then all pending gangs; yields after each slice of the work, and the instructions."""
-        engine, ledger = self.ground.engine, self.ground.engine.world.ledger
+        view = self.ground.view
         self._not_before = {id_: at for id_, at in self._not_before.items() if at > self._now}
-        uids = [uid for uid, _ in ledger.items()]
+        uids = [uid for uid, _ in view.entries()]
         self._read.intersection_update(uids)
-        if unread := (yield from find_pods_to_read(engine, uids, self._read)):
+        if unread := (yield from find_pods_to_read(view, uids, self._read)):
             yield [LearnPods(unread)]
-        for id_ in [workload.id for workload, _ in engine.moving.plans() if workload.id not in self._not_before]:
+        for id_ in [workload.id for workload, _ in view.planning.gang_plans() if workload.id not in self._not_before]:
             yield None
-            planned = next((entry for entry in engine.moving.plans() if entry[0].id == id_), None)
+            planned = next((entry for entry in view.planning.gang_plans() if entry[0].id == id_), None)
             if planned is not None and (create := self._create_migration(*planned, self._now)) is not None:
                 self._not_before[id_] = self._now + AGAIN
                 yield [create]
@@ -81,7 +81,7 @@ class Defragmenting:
         ground = self.ground
         pending = workload.at(Stage.PENDING)
         members = pending[: least_of(workload)]
-        pods = [find_moving_pod(ground.engine, move.pod.occupant.uid) for move in plan.moves]
+        pods = [find_moving_pod(ground.view, move.pod.occupant.uid) for move in plan.moves]
         leaving_pods = [pod for pod in pods if pod is not None and may_move(pod)]
         if (
             not members
@@ -94,15 +94,15 @@ class Defragmenting:
         if ground.moved.resting(leaving_pods, ground.spec.limits, wall):
             return None
         avoided = ground.detection.avoided(now)
-        if not gang_seats(ground.engine, workload, members, leaving_pods, avoided, "", now):
+        if not gang_seats(ground.view, workload, members, leaving_pods, avoided, "", now):
             return None
         since = timestamp(ground.epoch + order_of(workload).since)
         uids = [*(member.uid for member in members), *(pod.member.uid for pod in leaving_pods)]
         name = name_of(workload, [*uids, timestamp(wall)])
         named = [OtherPod(pod.member.namespace, pod.member.name, pod.member.uid) for pod in leaving_pods]
-        reader = ground.engine.world.reader(workload.namespace)
+        moves = ground.view.planning.described(plan, workload.namespace)
         spec = MigrationSpec(
-            cause=f"gang {workload.namespace}/{workload.name} waits. {ground.engine.moving.sentence(plan, reader)}",
+            cause=f"gang {workload.namespace}/{workload.name} waits. {moves}",
             reason=Cause.PENDING_GANG.value,
             since=since,
             pods=[MigrationPod(member.name, member.uid) for member in members],

@@ -124,7 +124,7 @@ class GangRoom:
             self._ground.end(tracked, Phase.CANCELLED, "SeatLost", f"node {lost} can't be used now", now)
             return
         ground.keep(migration, self._unseated(workload, moves))
-        if not pending or vacant(ground.engine, moves):
+        if not pending or vacant(ground.view, moves):
             ground.write(tracked, now, Phase.PLACING, None)
         elif reason := self._why_not(tracked, now):
             self._ground.end(tracked, Phase.CANCELLED, "NoRoom", reason, now)
@@ -133,7 +133,7 @@ class GangRoom:
         """Create the Migrations of the other pods, once; return why waiting for them is useless, or an empty string."""
         migration = tracked.migration
         progress = self._others.setdefault(migration.metadata.uid, _Others())
-        candidates = [find_moving_pod(self._ground.engine, other.uid) for other in migration.status.others]
+        candidates = [find_moving_pod(self._ground.view, other.uid) for other in migration.status.others]
         remaining = [pod for pod in candidates if pod is not None]
         moving = self._ground.moved_for(migration.key)
         progress.seen |= {pod.member.uid for pod in remaining if pod.member.uid in moving}
@@ -158,7 +158,7 @@ class GangRoom:
     def _create(self, migration: Migration, group: Sequence[MovingPod]) -> None:
         namespace = group[0].workload.namespace
         spec = MigrationSpec(
-            cause=makes_room_for(migration.key, self._ground.engine.world.reader(namespace)),
+            cause=makes_room_for(migration.key, self._ground.view.reader(namespace)),
             reason=Cause.DEFRAGMENTATION.value,
             makes_room_for=migration.key,
             pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in group],
@@ -209,10 +209,10 @@ class GangRoom:
 
     def _workload(self, migration: Migration) -> Workload | None:
         """Return the gang; None if it is not known yet, or is gone."""
-        workloads = self._ground.engine.workloads
+        view = self._ground.view
         if migration.status.moves:
-            return workloads.get(migration.status.moves[0].workload)
-        known_pods = (workloads.of_pod(pod.uid) for pod in migration.spec.pods)
+            return view.workload(migration.status.moves[0].workload)
+        known_pods = (view.member(pod.uid) for pod in migration.spec.pods)
         return next((known_pod[0] for known_pod in known_pods if known_pod is not None), None)
 
     def _handle_unknown(self, tracked: Tracked, now: float) -> None:
@@ -253,12 +253,12 @@ class GangRoom:
 
     def _present_pods(self, tracked: Tracked, named: Sequence[OtherPod]) -> list[MovingPod] | None:
         """Return the other pods that still exist; None while they are being read."""
-        engine = self._ground.engine
-        uids = [other.uid for other in named if engine.world.ledger.get(other.uid) is not None]
-        if unread_pods := pods_to_read(engine, uids, set(tracked.learned)):
+        view = self._ground.view
+        uids = [other.uid for other in named if view.entry(other.uid) is not None]
+        if unread_pods := pods_to_read(view, uids, set(tracked.learned)):
             self._ground.learn(tracked, unread_pods)
             return None
-        return [pod for uid in uids if (pod := find_moving_pod(engine, uid)) is not None]
+        return [pod for uid in uids if (pod := find_moving_pod(view, uid)) is not None]
 
     def _wrong(self, tracked: Tracked, workload: Workload, leaving_pods: Sequence[MovingPod]) -> tuple[str, str] | None:
         """Return reason and text of why the other pods can't be moved for a gang; None if they can."""
@@ -266,7 +266,7 @@ class GangRoom:
         for pod in leaving_pods:
             name = pod.member.key
             if restarts(pod) and any(
-                remaining.member.uid not in leaving for remaining in rest_of_gang(self._ground.engine, [pod])
+                remaining.member.uid not in leaving for remaining in rest_of_gang(self._ground.view, [pod])
             ):
                 return "NotMovable", f"pod {name} stays: its whole gang would have to restart"
             if not may_move(pod):
@@ -286,13 +286,11 @@ class GangRoom:
         now: float,
     ) -> dict[str, str]:
         avoided = self._ground.detection.avoided(now)
-        return dict(
-            gang_seats(self._ground.engine, workload, members, leaving_pods, avoided, tracked.migration.key, now)
-        )
+        return dict(gang_seats(self._ground.view, workload, members, leaving_pods, avoided, tracked.migration.key, now))
 
     def _moves(self, workload: Workload, members: Sequence[Member], seats: dict[str, str]) -> list[Move]:
-        engine = self._ground.engine
-        return [move_of(engine, workload, member, member.cls.amounts, to=seats[member.uid]) for member in members]
+        view = self._ground.view
+        return [move_of(view, workload, member, member.cls.amounts, to=seats[member.uid]) for member in members]
 
     def _no_room(self, tracked: Tracked, now: float) -> None:
         text = "moving these pods would not make room for the gang, as things are now"

@@ -36,7 +36,7 @@ class Improving:
     def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
         """``clock`` returns seconds and measures how long a step takes: see `looking`."""
         self.ground = ground
-        self._looking = Looking(ground.engine.world, clock)
+        self._looking = Looking(ground.view.planning.sliced_search(), clock)
         self._at = self._now = -inf
         self._state: object = None
         self._more = True
@@ -56,7 +56,7 @@ class Improving:
             return []
         if not self._looking.going and now >= self._at + LOOK:
             self._at = now
-            if (state := self.ground.engine.world.improvements) != self._state:
+            if (state := self.ground.view.improvements) != self._state:
                 self._state, self._more = state, True
                 self._tried.clear()
             if self._more:
@@ -71,24 +71,24 @@ class Improving:
 
     def _look(self) -> Look:
         """Check all gangs, and try some; yields after each slice of the work, and the instructions."""
-        engine = self.ground.engine
+        view = self.ground.view
         self._not_before = {id_: at for id_, at in self._not_before.items() if at > self._now}
-        self._read = {uid for uid in self._read if engine.world.ledger.get(uid) is not None}
+        self._read = {uid for uid in self._read if view.entry(uid) is not None}
         spread: list[Workload] = []
-        for number, workload in enumerate(list(engine.workloads)):
+        for number, workload in enumerate(view.workloads()):
             if number % LOOKED_AT == LOOKED_AT - 1:
                 yield None
             if self._may_spread(workload):
                 spread.append(workload)
         uids = [uid for workload in spread for uid in workload.members]
-        if unread := (yield from find_pods_to_read(engine, uids, self._read)):
+        if unread := (yield from find_pods_to_read(view, uids, self._read)):
             yield [LearnPods(unread)]
             return
         self._more = len(spread) > MOST_TRIED
         for id_ in sorted(workload.id for workload in spread)[:MOST_TRIED]:
             yield None
             self._tried.add(id_)
-            gang = engine.workloads.get(id_)
+            gang = view.workload(id_)
             if (
                 gang is not None
                 and self._spreads(gang)
@@ -107,12 +107,12 @@ class Improving:
         members = workload.members.values()
         if len(members) < max(2, workload.size) or any(member.stage is not Stage.BOUND for member in members):
             return False
-        return leaves_of(self.ground.engine, (member.node for member in members)) > 1
+        return leaves_of(self.ground.view, (member.node for member in members)) > 1
 
     def _create_migration(self, workload: Workload, now: float) -> CreateMigration | None:
         """Return the Migration that moves a gang to fewer leaves; None if there is none, or its gain is too small."""
-        ground, engine, wall = self.ground, self.ground.engine, self.ground.epoch + now
-        pods = [find_moving_pod(engine, uid) for uid in sorted(workload.members)]
+        ground, view, wall = self.ground, self.ground.view, self.ground.epoch + now
+        pods = [find_moving_pod(view, uid) for uid in sorted(workload.members)]
         members = [pod for pod in pods if pod is not None and may_move(pod)]
         if len(members) < len(pods) or not self._worth_it(members, now):
             return None
@@ -121,9 +121,9 @@ class Improving:
         }
         if not taken.isdisjoint(workload.members) or ground.moved.resting(members, ground.spec.limits, wall):
             return None
-        seats = seats_of_whole(engine, members, ground.detection.avoided(now), now)
-        before = leaves_of(engine, (pod.entry.node for pod in members))
-        after = leaves_of(engine, seats.values()) if seats else before
+        seats = seats_of_whole(view, members, ground.detection.avoided(now), now)
+        before = leaves_of(view, (pod.entry.node for pod in members))
+        after = leaves_of(view, seats.values()) if seats else before
         moving = [pod for pod in members if seats.get(pod.member.uid) != pod.entry.node]
         if after >= before or not moving:
             return None
@@ -140,8 +140,8 @@ class Improving:
 
     def _worth_it(self, members: list[MovingPod], now: float) -> bool:
         """Return whether a gang gains more by running faster than its pods lose by the move, in GPU-seconds."""
-        ends, spec = self.ground.engine.reserving.ends, self.ground.spec.improvement
-        remaining = min((ends.of(pod.member.uid, pod.entry, now) - now for pod in members), default=inf)
+        view, spec = self.ground.view, self.ground.spec.improvement
+        remaining = min((view.expected_end(pod.member.uid, pod.entry, now) - now for pod in members), default=inf)
         if remaining == inf:
             return False
         gpus = sum(pod.entry.amount(GPU) for pod in members)

@@ -10,7 +10,6 @@ from typing import Final
 
 from topo_scheduler.recovery.model.instructions import Instruction
 from topo_scheduler.scheduling.time_slicing import Parts
-from topo_scheduler.scheduling.world import World
 
 SLICE: Final = 0.005
 """Seconds that a step may search; one slice of work may take longer."""
@@ -22,10 +21,13 @@ Look = Iterator[Sequence[Instruction] | None]
 
 
 class Looking:
-    """One search at a time. ``clock`` measures how long a step has searched; if it stands still, one step does all."""
+    """One search at a time, run by ``parts``.
 
-    def __init__(self, world: World, clock: Callable[[], float]) -> None:
-        self._parts: Parts[Sequence[Instruction]] = Parts(world)
+    ``clock`` measures how long a step has searched; if it stands still, one step does all.
+    """
+
+    def __init__(self, parts: Parts[Sequence[Instruction]], clock: Callable[[], float]) -> None:
+        self._parts = parts
         self._clock = clock
         self._stepped = -inf
 

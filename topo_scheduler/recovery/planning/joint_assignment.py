@@ -51,7 +51,7 @@ def free_seats(copies: Copies, claims: Sequence[RelocationRequest]) -> Parts:
         group = [member for member in claims if member is claim or member in rivals[: EXACT - 1]]
         beside = [(member, shares[member.key]) for member in claims if member not in group]
         candidate = {**shares, **(yield from _best(copies, group, beside))}
-        if joint_cost(copies.engine, claims, candidate) < joint_cost(copies.engine, claims, shares):
+        if joint_cost(copies.view, claims, candidate) < joint_cost(copies.view, claims, shares):
             shares = candidate
     return shares
 
@@ -77,7 +77,7 @@ def rivals_of(
         beside = [(other, shares[other.key]) for other in claims if other is not rival and other is not claim]
         seats = copies.seats(claim, beside)
         yield
-        if seats and (not own or distance(copies.engine, claim, seats) < distance(copies.engine, claim, own)):
+        if seats and (not own or distance(copies.view, claim, seats) < distance(copies.view, claim, own)):
             rivals.append(rival)
     return rivals
 
@@ -89,12 +89,12 @@ def _short(
     short = []
     for claim in claims:
         own = shares[claim.key].seats
-        far = distance(copies.engine, claim, own)
+        far = distance(copies.view, claim, own)
         if own and not far:
             continue
         alone = copies.seats(claim, ())
         yield
-        if alone and (not own or distance(copies.engine, claim, alone) < far):
+        if alone and (not own or distance(copies.view, claim, alone) < far):
             short.append(claim)
     return short
 
@@ -136,14 +136,14 @@ def place_all(
         gone: pods that have left.
         accepts: returns whether the seats meet a further condition.
     """
-    engine, end = copies.engine, copies.queries + MOST_ASKED
+    view, end = copies.view, copies.queries + MOST_ASKED
     nearest = []
     for claim in claims:
         alone = copies.seats(claim, beside, gone)
         yield
         if not alone:
             return None
-        nearest.append(distance(engine, claim, alone))
+        nearest.append(distance(view, claim, alone))
     best: list[tuple[int, Seats]] = []
 
     def hopeless(index: int, far: int) -> bool:
@@ -169,7 +169,7 @@ def place_all(
             used = tuple(sorted(seats.values()))
             if used not in tried:
                 tried.add(used)
-                yield from search(index + 1, {**chosen, claim.key: seats}, far + distance(engine, claim, seats))
+                yield from search(index + 1, {**chosen, claim.key: seats}, far + distance(view, claim, seats))
             if index == len(claims) - 1 and accepts is None:
                 return  # the planner's own choice is the nearest
             more = [nodes | {node} for node in sorted(set(used))]

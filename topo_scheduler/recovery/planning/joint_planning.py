@@ -131,9 +131,9 @@ class Together:
             if len(claims) < 2 or now - begun > LONGEST:
                 self._search, self._alone = None, now
                 return None
-            search = _JointSearch(claims, Parts(self._ground.engine.world), state, begun)
+            search = _JointSearch(claims, self._ground.view.planning.sliced_search(), state, begun)
             self._plan, self._search = None, search
-            search.parts.begin(_found(free_seats(Copies(self._ground.engine, now), list(claims.values()))))
+            search.parts.begin(_found(free_seats(Copies(self._ground.view, now), list(claims.values()))))
         self._step(search, tracked, now)
         return self._planned(claim, state, now) or self._meanwhile(claim, state, now)
 
@@ -166,13 +166,13 @@ class Together:
         if share.seats.keys() != {pod.member.uid for pod in request.moving_pods}:
             return False
         leaving = self._plan.leaving if self._plan is not None else ()
-        return Copies(self._ground.engine, now).still_valid(request, share, leaving)
+        return Copies(self._ground.view, now).still_valid(request, share, leaving)
 
     @property
     def _may_relocate(self) -> bool:
         """Whether relocating other pods is considered: lent spare nodes come first, and kernels must be compiled."""
-        engine = self._ground.engine
-        return engine.preempting.ready and not engine.spares.lent()
+        view = self._ground.view
+        return view.planning.ready and not view.held.lent()
 
     def _meanwhile(self, claim: RelocationRequest, state: object, now: float) -> PlanningTurn | None:
         """Return the grant while the search goes on: the free seats, once their holders waited long enough.
@@ -220,7 +220,7 @@ class Together:
         if search.free is None and helped and may_relocate and now >= self._room_again:
             search.free, search.since = shares, now
             searched = helped if len(search.claims) > EXACT else search.claims.values()
-            unread = [pod for claim in searched for pod in unread_neighbours(self._ground.engine, claim.moving_pods)]
+            unread = [pod for claim in searched for pod in unread_neighbours(self._ground.view, claim.moving_pods)]
             unread = [pod for pod in unread if pod.uid not in tracked.learned]
             if unread:
                 search.unread = frozenset(pod.uid for pod in unread)
@@ -242,7 +242,7 @@ class Together:
             tracked.migration for tracked in ground.tracked.values() if tracked.migration.key not in search.claims
         )
         taken = frozenset(move.uid for migration in elsewhere for move in migration.status.moves)
-        eligible, copies = Others(taken, ground.epoch + now), Copies(ground.engine, now)
+        eligible, copies = Others(taken, ground.epoch + now), Copies(ground.view, now)
         assert search.free is not None
         search.parts.begin(_found(_or_free(room_for_all(copies, claims, search.free, eligible), search.free)))
 
@@ -275,7 +275,7 @@ class Together:
             return False
         if tracked.state == state or tracked.not_before > now + SOON:
             return False
-        return self._joins(migration) and not self._ground.engine.preempting.replacements.knows(migration.key)
+        return self._joins(migration) and not self._ground.view.held.has_seats_of(migration.key)
 
     def _claim(self, tracked: Tracked, now: float) -> RelocationRequest | None:
         ground, migration = self._ground, tracked.migration
@@ -285,7 +285,7 @@ class Together:
                 return None
         else:
             try:
-                moving_pods = read_pods(ground.engine, migration, tracked.learned, ground.moved_elsewhere(tracked))
+                moving_pods = read_pods(ground.view, migration, tracked.learned, ground.moved_elsewhere(tracked))
             except (Refused, Unlearned):
                 return None
         if not moving_pods or not all(pod.member.cls.amounts for pod in moving_pods):

@@ -109,14 +109,14 @@ def room_for_all(copies: Copies, claims: Sequence[RelocationRequest], free: Shar
 
 def _movable(copies: Copies, claims: Sequence[RelocationRequest], eligible: Others, beside: Beside) -> _Movable | None:
     """Return the pods that can move for any of these claims; None if there are none, or too many to try all sets."""
-    engine = copies.engine
+    view = copies.view
     movers = [claim for claim in claims if claim.may_relocate]
-    if not movers or not engine.preempting.budgets.known:
+    if not movers or not view.planning.budgets_known:
         return None
-    candidates = engine.moving.movable(max(movers, key=lambda claim: claim.priority).moving_pods[0].workload)
+    candidates = view.planning.movable(max(movers, key=lambda claim: claim.priority).moving_pods[0].workload)
     avoided = frozenset[str]().union(*(claim.avoided for claim in claims))
     own = _own((*claims, *(claim for claim, _ in beside))) | {uid for _, share in beside for uid in share.targets}
-    names = engine.world.nodes.names
+    names = view.nodes.names
     barred = {
         number
         for number, pod in enumerate(candidates.pods)
@@ -126,7 +126,7 @@ def _movable(copies: Copies, claims: Sequence[RelocationRequest], eligible: Othe
     if len(units) > EXACT_MOVES:
         return None
     keyed = [
-        (key_of(moving_pods_of(engine, candidates, chosen), eligible.wall), chosen)
+        (key_of(moving_pods_of(view, candidates, chosen), eligible.wall), chosen)
         for chosen in every_set(candidates, units)
     ]
     return _Movable(candidates, ((key_of((), eligible.wall), ()), *sorted(keyed)))
@@ -160,7 +160,7 @@ def _in_groups(copies: Copies, claims: Sequence[RelocationRequest], free: Shares
             group = [other for other in claims if other in batch]
             beside = [(other, shares[other.key]) for other in claims if other not in group]
             candidate = {**shares, **(yield from _together(copies, group, shares, eligible, beside))}
-            if fits_capacity(copies.engine, [(other, candidate[other.key]) for other in claims]):
+            if fits_capacity(copies.view, [(other, candidate[other.key]) for other in claims]):
                 shares = candidate
     return shares
 
@@ -179,14 +179,14 @@ def _together(
         product(*options),
         key=lambda combination: (_pods_without_seats(claims, combination), _restarts(claims, combination)),
     )
-    best = joint_cost(copies.engine, claims, shares)
+    best = joint_cost(copies.view, claims, shares)
     for lack, group in groupby(combinations, key=lambda combination: _pods_without_seats(claims, combination)):
         if lack > best[0] or copies.queries > end:
             break
         for combination in group:
             if (lack, _restarts(claims, combination)) < best[:2]:
                 candidate = yield from _cheapest(copies, claims, combination, movable, eligible.wall, beside, end)
-                if candidate is not None and (worth := joint_cost(copies.engine, claims, candidate)) < best:
+                if candidate is not None and (worth := joint_cost(copies.view, claims, candidate)) < best:
                     best, shares = worth, candidate
     return shares
 
@@ -227,10 +227,10 @@ def _cheapest(
     highest = max((claim.priority for claim in helped), default=None)
     rooms = []
     for claim in near:
-        _, query = groups_and_query(copies.engine, claim.moving_pods)
-        trial = trial_without(copies.engine, claim.moving_pods, claim.avoided, claim.key, copies.now, neighbours=False)
+        _, query = groups_and_query(copies.view, claim.moving_pods)
+        trial = trial_without(copies.view, claim.moving_pods, claim.avoided, claim.key, copies.now, neighbours=False)
         copies.beside(claim, beside)(trial)
-        rooms.append(makes_room(trial, query, copies.engine.world.layout, movable.candidates))
+        rooms.append(makes_room(trial, query, copies.view.layout, movable.candidates))
         yield
     for key, chosen in movable.sets:
         if chosen and (highest is None or key[0] > highest):
@@ -274,20 +274,20 @@ class _Leaving:
         beneficiary_of = self._attributed(seats)
         if beneficiary_of is None:
             return False
-        engine, pods = self._copies.engine, [self.candidates.pods[number] for number in self._chosen]
+        view, pods = self._copies.view, [self.candidates.pods[number] for number in self._chosen]
         # Of the claims, the one of lowest priority counts the most nominations and seats of other workloads.
         lowest = min(self._helped, key=lambda claim: claim.priority)
         avoided = frozenset[str]().union(*(claim.avoided for claim in self._served))
-        trial = trial_without(engine, lowest.moving_pods, avoided, lowest.key, self._copies.now, neighbours=True)
+        trial = trial_without(view, lowest.moving_pods, avoided, lowest.key, self._copies.now, neighbours=True)
         seated = [(claim, SeatGrant(seats[claim.key])) for claim in self._served]
-        arriving, leaving = arrivals_and_departures(engine, [*self._beside, *seated])
+        arriving, leaving = arrivals_and_departures(view, [*self._beside, *seated])
         trial.remove([*leaving, *pods])
         trial.restore(arriving)
-        rows = yield from seat_again(trial, self.candidates, self._chosen, engine.moving.again)
+        rows = yield from seat_again(trial, self.candidates, self._chosen, view.planning.query_again)
         # If a pod could stay on its node, a smaller set makes room, too.
         if rows is None or any(row == pod.row for pod, row in zip(pods, rows, strict=True)):
             return False
-        names = engine.world.nodes.names
+        names = view.nodes.names
         self.beneficiary_of, self.targets = (
             beneficiary_of,
             {number: names[row] for number, row in zip(self._chosen, rows, strict=True)},
@@ -299,7 +299,7 @@ class _Leaving:
 
         A candidate moves for a Migration with seats on its node, if there is one. A gang moves for one Migration.
         """
-        names, key_of_number = self._copies.engine.world.nodes.names, dict[int, str]()
+        names, key_of_number = self._copies.view.nodes.names, dict[int, str]()
         by_gang: dict[int, list[int]] = {}
         for number in self._chosen:
             gang = self.candidates.pods[number].gang
@@ -327,7 +327,7 @@ def _shares(
             shares[claim.key] = SeatGrant(seats[claim.key], cost=restart_cost(claim.other_members), whole=True)
             continue
         numbers = [number for number, key in leaving.beneficiary_of.items() if key == claim.key]
-        relocated = moving_pods_of(copies.engine, leaving.candidates, numbers)
+        relocated = moving_pods_of(copies.view, leaving.candidates, numbers)
         targets = {leaving.candidates.pods[number].occupant.uid: leaving.targets[number] for number in numbers}
         shares[claim.key] = SeatGrant(
             seats[claim.key], relocated, targets, sum(cost_of(pod, wall) for pod in relocated)
@@ -362,7 +362,7 @@ def _in_turn(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, 
         shares = yield from one_by_one(copies, claims, swapped, eligible, end)
         if shares is None:
             break
-        if joint_cost(copies.engine, claims, shares) < joint_cost(copies.engine, claims, best):
+        if joint_cost(copies.view, claims, shares) < joint_cost(copies.view, claims, best):
             best, free = shares, swapped
             done |= {claim.key, rival.key}
     return best
@@ -405,7 +405,7 @@ def _room(
 ) -> Generator[None, None, Relocation | None]:
     moving = {pod.member.uid for _, share in beside for pod in share.relocated}
     own = _own([other for other, _ in beside])
-    arriving, leaving = arrivals_and_departures(copies.engine, beside)
+    arriving, leaving = arrivals_and_departures(copies.view, beside)
 
     def prepare(trial: Trial) -> None:
         trial.remove(leaving)
@@ -413,9 +413,7 @@ def _room(
 
     taken = eligible.taken | moving | own
     moving_pods, avoided = claim.moving_pods, claim.avoided
-    for room in look_for_room(
-        copies.engine, moving_pods, avoided, taken, claim.key, copies.now, eligible.wall, prepare
-    ):
+    for room in look_for_room(copies.view, moving_pods, avoided, taken, claim.key, copies.now, eligible.wall, prepare):
         copies.queries += 1
         yield
         if room is not None or copies.queries >= end:

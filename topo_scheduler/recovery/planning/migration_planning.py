@@ -83,7 +83,7 @@ class Planning:
             return
         try:
             moving_pods = read_pods(
-                self._ground.engine, migration, tracked.learned, self._ground.moved_elsewhere(tracked)
+                self._ground.view, migration, tracked.learned, self._ground.moved_elsewhere(tracked)
             )
         except Unlearned as error:
             self._ground.learn(tracked, error.pods)
@@ -91,7 +91,7 @@ class Planning:
         except Refused as error:
             self._ground.end(tracked, error.phase, error.reason, str(error), now)
             return
-        moves = moves_of(self._ground.engine, moving_pods)
+        moves = moves_of(self._ground.view, moving_pods)
         policy = policy_of(moving_pods, migration)
         targets = self._seats(tracked, moving_pods, now) if policy != OnFailure.SHRINK else {}
         reserved = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
@@ -132,7 +132,7 @@ class Planning:
         """Hold seats for the pods that leave, if there are any; end the Migration if it is useless."""
         migration = tracked.migration
         heals = may_use_spares(self._ground, migration, now)
-        state: object = (self._ground.engine.world.improvements, frozenset(self._ground.detection.avoided(now)), heals)
+        state: object = (self._ground.view.improvements, frozenset(self._ground.detection.avoided(now)), heals)
         if tracked.state == state:
             return
         turn = self._together.turn(tracked, moving_pods, state, now)
@@ -152,7 +152,7 @@ class Planning:
         targets, text = lent or (targets, text)
         result = _Looked(state, now + LOOK_AGAIN)
         if not targets and not self._ground.helpers(migration):
-            if not self._ground.engine.preempting.ready:
+            if not self._ground.view.planning.ready:
                 tracked.not_before = result.again
                 return
             room = self._planned_room(tracked, moving_pods, state, turn, now)
@@ -168,7 +168,7 @@ class Planning:
                 tracked.state, tracked.not_before = result.state, result.again
             self._ground.write(tracked, now, None, with_targets(migration.status.moves, {}), self._no_room(moving_pods))
             return
-        moves = with_targets(moves_of(self._ground.engine, moving_pods), targets)
+        moves = with_targets(moves_of(self._ground.view, moving_pods), targets)
         self._ground.keep(migration, moves)
         held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
         self._ground.limits.begin(migration, self._ground.epoch + now)
@@ -186,7 +186,7 @@ class Planning:
         if not self._may_relocate(migration, now):
             return no_room
         if unread := [
-            pod for pod in unread_neighbours(self._ground.engine, moving_pods) if pod.uid not in tracked.learned
+            pod for pod in unread_neighbours(self._ground.view, moving_pods) if pod.uid not in tracked.learned
         ]:
             self._ground.learn(tracked, unread)
             return no_room
@@ -213,7 +213,7 @@ class Planning:
         share = turn.share
         if share.whole:
             return self._restart(
-                tracked, [*moving_pods, *rest_of_gang(self._ground.engine, moving_pods)], share.seats, state, now
+                tracked, [*moving_pods, *rest_of_gang(self._ground.view, moving_pods)], share.seats, state, now
             )
         if not share.seats:
             return _Looked(state, turn.again)
@@ -223,7 +223,7 @@ class Planning:
         self, tracked: Tracked, whole: Sequence[MovingPod], targets: Mapping[str, str], state: object, now: float
     ) -> _Looked:
         """Make the whole gang move."""
-        moves = with_targets(moves_of(self._ground.engine, whole), targets)
+        moves = with_targets(moves_of(self._ground.view, whole), targets)
         text = "there is no room near: all of the gang moves"
         reserved = Condition("Reserved", status=False, reason="Planned", message=text)
         self._ground.write(tracked, now, None, moves, reserved, policy=OnFailure.RESTART_GANG)
@@ -240,7 +240,7 @@ class Planning:
     ) -> _Looked:
         """Create Migrations for the pods that must leave the seats."""
         self._ground.out += helpers_of(
-            tracked.migration, relocated, self._ground.finished.fresh_name, self._ground.engine.world.reader
+            tracked.migration, relocated, self._ground.finished.fresh_name, self._ground.view.reader
         )
         text = f"{len(moving_pods)} seats are held, which {pod_names(relocated)} leave first"
         return _Looked(state, now + LOOK_AGAIN, dict(seats), text)
@@ -267,7 +267,7 @@ class Planning:
             if self._ground.since(tracked, Phase.RESERVING, now) > ALONE:
                 self._ground.end(tracked, Phase.CANCELLED, "NoUse", "others have no seats that must move as well", now)
             return
-        if migration.shrinks or vacant(self._ground.engine, moves):
+        if migration.shrinks or vacant(self._ground.view, moves):
             self._ground.write(tracked, now, Phase.EVICTING, None)
             return
         waited = self._ground.since(tracked, Phase.RESERVING, now)
@@ -316,7 +316,7 @@ class Planning:
 
     def _may_restart(self, migration: Migration, moving_pods: Sequence[MovingPod]) -> list[MovingPod]:
         """Return the other members of a gang, if the whole gang may restart elsewhere."""
-        remaining = rest_of_gang(self._ground.engine, moving_pods)
+        remaining = rest_of_gang(self._ground.view, moving_pods)
         return remaining if migration.cause.of_node and all(may_move(pod) for pod in remaining) else []
 
     def _claim(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> RelocationRequest:
@@ -333,13 +333,13 @@ class Planning:
     def _seats(self, tracked: Tracked, moving_pods: Sequence[MovingPod], now: float) -> dict[str, str]:
         migration = tracked.migration
         avoided, prepare = self._avoided(migration, moving_pods, now), trial_preparation(self._ground, migration, now)
-        return dict(find_seats(self._ground.engine, moving_pods, avoided, migration.key, now, prepare))
+        return dict(find_seats(self._ground.view, moving_pods, avoided, migration.key, now, prepare))
 
     def _avoided(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> set[str]:
         """Return the nodes that are no target."""
         named = (pod for pod in moving_pods if migration.names(pod.member.name, pod.member.uid))
         avoided = self._ground.detection.avoided(now) | {pod.entry.node for pod in named}
-        return avoided | avoided_nodes(self._ground.engine, migration.spec.avoid) | kept_free(self._ground, migration)
+        return avoided | avoided_nodes(self._ground.view, migration.spec.avoid) | kept_free(self._ground, migration)
 
     def _searches(self, moving_pods: Sequence[MovingPod]) -> Condition:
         text = f"no node is free for {len(moving_pods)} pods by the rules; searching for other pods to relocate"

@@ -6,8 +6,8 @@ from topo_scheduler.api.annotations import OnFailure
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.api.text import quoted
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
-from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.scheduler_view import SchedulerView
 
 
 class Refused(Exception):
@@ -32,12 +32,12 @@ class Unlearned(Exception):
 
 
 def read_pods(
-    engine: Engine, migration: Migration, learned: Collection[str], taken: Mapping[str, str]
+    view: SchedulerView, migration: Migration, learned: Collection[str], taken: Mapping[str, str]
 ) -> list[MovingPod]:
     """Return the pods that a Migration names.
 
     Args:
-        engine: the scheduling engine.
+        view: provides the state.
         migration: the Migration.
         learned: uids of pods that were read before.
         taken: names of other Migrations, by the uids of the pods that they move.
@@ -49,11 +49,11 @@ def read_pods(
     namespace = migration.metadata.namespace
     if not migration.spec.pods:
         raise Refused(Phase.FAILED, "NoPods", "spec.pods names no pod; name those to move")
-    if unknown := next((name for name in migration.spec.avoid if not avoided_nodes(engine, [name])), ""):
+    if unknown := next((name for name in migration.spec.avoid if not avoided_nodes(view, [name])), ""):
         raise Refused(
             Phase.FAILED, "UnknownNode", f"spec.avoid names {quoted(unknown)}, which is no node and no domain"
         )
-    uids = _uids(engine, migration)
+    uids = _uids(view, migration)
     if not uids:
         raise Refused(Phase.CANCELLED, "NothingToMove", "the pods are gone already")
     pods: list[MovingPod] = []
@@ -61,7 +61,7 @@ def read_pods(
     for uid, name in uids.items():
         if uid in taken:
             raise Refused(Phase.FAILED, "AlreadyMoved", f"pod {name} is moved by Migration {taken[uid]} already")
-        pod = find_moving_pod(engine, uid)
+        pod = find_moving_pod(view, uid)
         if pod is None or not pod.member.cls.amounts:
             if uid not in learned:
                 unlearned.append(PodRef(namespace, name, uid))
@@ -71,7 +71,7 @@ def read_pods(
         pods.append(pod)
     if unlearned:
         raise Unlearned(tuple(unlearned))
-    pods += _rest_of_gang(engine, pods, learned)
+    pods += _rest_of_gang(view, pods, learned)
     if len({pod.workload.id for pod in pods if pod.workload.gang}) > 1 or (
         any(pod.workload.gang for pod in pods) and not all(pod.workload.gang for pod in pods)
     ):
@@ -79,11 +79,11 @@ def read_pods(
     return pods
 
 
-def _rest_of_gang(engine: Engine, pods: Sequence[MovingPod], learned: Collection[str]) -> list[MovingPod]:
+def _rest_of_gang(view: SchedulerView, pods: Sequence[MovingPod], learned: Collection[str]) -> list[MovingPod]:
     """Return the other bound members of a gang that can't continue with a replacement member."""
     if not restarts(pods[0]):
         return []
-    remaining = rest_of_gang(engine, pods)
+    remaining = rest_of_gang(view, pods)
     unlearned = [pod.member for pod in remaining if not pod.member.cls.amounts and pod.member.uid not in learned]
     if unlearned:
         raise Unlearned(tuple(PodRef(member.namespace, member.name, member.uid) for member in unlearned))
@@ -98,11 +98,11 @@ def restarts(pod: MovingPod) -> bool:
     return pod.workload.gang and pod.workload.request.on_failure == OnFailure.RESTART_GANG
 
 
-def rest_of_gang(engine: Engine, pods: Sequence[MovingPod]) -> list[MovingPod]:
+def rest_of_gang(view: SchedulerView, pods: Sequence[MovingPod]) -> list[MovingPod]:
     """Return the bound members of a gang beside these; empty if they are no gang."""
     gang, named = pods[0].workload, {pod.member.uid for pod in pods}
     members = (member for member in gang.members.values() if gang.gang and member.uid not in named)
-    return [pod for member in members if (pod := find_moving_pod(engine, member.uid)) is not None]
+    return [pod for member in members if (pod := find_moving_pod(view, member.uid)) is not None]
 
 
 def may_move(pod: MovingPod) -> bool:
@@ -143,19 +143,19 @@ def _check(pod: MovingPod, migration: Migration) -> None:
         raise Refused(Phase.FAILED, "NotMovable", text)
 
 
-def _uids(engine: Engine, migration: Migration) -> dict[str, str]:
+def _uids(view: SchedulerView, migration: Migration) -> dict[str, str]:
     """Return uid and name of the named pods that still exist."""
-    ledger, namespace = engine.world.ledger, migration.metadata.namespace
+    namespace = migration.metadata.namespace
     names = {pod.name for pod in migration.spec.pods if not pod.uid}
     by_name: dict[str, str] = {}
-    for uid, bound in ledger.items() if names else ():
+    for uid, bound in view.entries() if names else ():
         occupant = bound.occupant
         if occupant is not None and occupant.namespace == namespace and occupant.name in names:
             by_name[occupant.name] = uid
     uids: dict[str, str] = {}
     for pod in migration.spec.pods:
         if pod.uid:
-            entry = ledger.get(pod.uid)
+            entry = view.entry(pod.uid)
             exists = entry is not None and entry.occupant is not None
             if entry is not None and entry.occupant is not None and entry.occupant.namespace != namespace:
                 text = f"pod {pod.name} with uid {pod.uid} is in another namespace than the Migration"
@@ -170,9 +170,9 @@ def _uids(engine: Engine, migration: Migration) -> dict[str, str]:
     return uids
 
 
-def avoided_nodes(engine: Engine, names: Collection[str]) -> set[str]:
+def avoided_nodes(view: SchedulerView, names: Collection[str]) -> set[str]:
     """Return the nodes with these names, and the nodes of the domains with these names."""
-    layout, table = engine.world.layout, engine.world.nodes
+    layout, table = view.layout, view.nodes
     nodes = {name for name in names if name in table.row_of}
     for name in names:
         for depth, index in layout.find(name):

@@ -20,21 +20,21 @@ from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec
 from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.naming import makes_room_for, name_for
 from topo_scheduler.recovery.model.seating import (
-    Groups,
     MovingPod,
     find_moving_pod,
     groups_and_query,
     place_members,
     trial_without,
 )
-from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.moving.machine import GoneError
 from topo_scheduler.scheduling.moving.plan import as_candidates, by_domain, makes_room, seat_again
+from topo_scheduler.scheduling.moving.replacement_query import Groups
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, WHOLE, Candidates
+from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.scheduling.time_slicing import whole
 from topo_scheduler.state.nodes.resources import GPU
 
@@ -79,7 +79,7 @@ def restart_cost(survivors: Sequence[MovingPod]) -> float:
 
 
 def find_room(
-    engine: Engine,
+    view: SchedulerView,
     moving_pods: Sequence[MovingPod],
     avoided: Collection[str],
     taken: Collection[str],
@@ -91,12 +91,12 @@ def find_room(
 
     The arguments are those of `look_for_room`.
     """
-    rooms = look_for_room(engine, moving_pods, avoided, taken, migration, now, wall)
+    rooms = look_for_room(view, moving_pods, avoided, taken, migration, now, wall)
     return next((room for room in rooms if room is not None), None)
 
 
 def look_for_room(
-    engine: Engine,
+    view: SchedulerView,
     moving_pods: Sequence[MovingPod],
     avoided: Collection[str],
     taken: Collection[str],
@@ -110,7 +110,7 @@ def look_for_room(
     Yields None after each slice of the work, and at last the result if there is one.
 
     Args:
-        engine: provides the state; it is not changed.
+        view: provides the state.
         moving_pods: members of one gang, or one single pod.
         avoided: nodes that are no target.
         taken: uids of pods that move for other reasons.
@@ -120,19 +120,19 @@ def look_for_room(
         prepare: changes the copy of the state on which the search runs.
     """
     workload = moving_pods[0].workload
-    if (len(moving_pods) > 1 and not workload.gang) or not engine.preempting.budgets.known:
+    if (len(moving_pods) > 1 and not workload.gang) or not view.planning.budgets_known:
         return
     try:
-        groups, query = groups_and_query(engine, moving_pods)
-        candidates = engine.moving.movable(workload)
+        groups, query = groups_and_query(view, moving_pods)
+        candidates = view.planning.movable(workload)
         if not candidates.pods:
             return
-        trial = trial_without(engine, moving_pods, avoided, migration, now, neighbours=True)
+        trial = trial_without(view, moving_pods, avoided, migration, now, neighbours=True)
         prepare(trial)
-        for chosen in _sets(engine, trial, query, candidates, avoided, taken, wall):
-            result = None if chosen is None else _try_set(engine, trial, query, candidates, chosen)
+        for chosen in _sets(view, trial, query, candidates, avoided, taken, wall):
+            result = None if chosen is None else _try_set(view, trial, query, candidates, chosen)
             if chosen is not None and result is not None:
-                yield _room(engine, groups, result, candidates, chosen, wall)
+                yield _room(view, groups, result, candidates, chosen, wall)
                 return
             yield None
     except (PluginError, GoneError):
@@ -140,7 +140,7 @@ def look_for_room(
 
 
 def check_again(
-    engine: Engine,
+    view: SchedulerView,
     moving_pods: Sequence[MovingPod],
     avoided: Collection[str],
     migration: str,
@@ -149,51 +149,51 @@ def check_again(
     room: Relocation,
 ) -> Relocation | None:
     """Return the same moves for the current state, None if they make no room now; otherwise as `look_for_room`."""
-    candidates = engine.moving.movable(moving_pods[0].workload)
+    candidates = view.planning.movable(moving_pods[0].workload)
     number_of = {pod.occupant.uid: number for number, pod in enumerate(candidates.pods)}
     uids = [pod.member.uid for pod in room.relocated]
     if not number_of.keys() >= set(uids):
         return None
     chosen = sorted(number_of[uid] for uid in uids)
     try:
-        groups, query = groups_and_query(engine, moving_pods)
-        trial = trial_without(engine, moving_pods, avoided, migration, now, neighbours=True)
-        result = _try_set(engine, trial, query, candidates, chosen)
+        groups, query = groups_and_query(view, moving_pods)
+        trial = trial_without(view, moving_pods, avoided, migration, now, neighbours=True)
+        result = _try_set(view, trial, query, candidates, chosen)
     except (PluginError, GoneError):
         return None
     if result is None:
         return None
-    return _room(engine, groups, result, candidates, chosen, wall)
+    return _room(view, groups, result, candidates, chosen, wall)
 
 
 def _room(
-    engine: Engine,
+    view: SchedulerView,
     groups: Groups,
     result: tuple[Placement, list[int]],
     candidates: Candidates,
     chosen: Sequence[int],
     wall: float,
 ) -> Relocation:
-    names, (placement, rows) = engine.world.nodes.names, result
-    relocated = moving_pods_of(engine, candidates, chosen)
+    names, (placement, rows) = view.nodes.names, result
+    relocated = moving_pods_of(view, candidates, chosen)
     seats = {uid: names[row] for uid, row in place_members(groups, placement).items()}
     targets = {candidates.pods[number].occupant.uid: names[row] for number, row in zip(chosen, rows, strict=True)}
     return Relocation(seats, relocated, key_of(relocated, wall)[1], targets)
 
 
-def unread_neighbours(engine: Engine, moving_pods: Sequence[MovingPod]) -> list[PodRef]:
+def unread_neighbours(view: SchedulerView, moving_pods: Sequence[MovingPod]) -> list[PodRef]:
     """Return pods in the leaves of a gang of which this process does not know yet whether they can move."""
-    world, gang = engine.world, moving_pods[0].workload
+    gang = moving_pods[0].workload
     homes = {*(moving_pod.entry.node for moving_pod in moving_pods), *(member.node for member in gang.members.values())}
-    leaves = {world.leaf_of(node) for node in homes} - {None}
-    layout = world.layout
+    leaves = {view.leaf_of(node) for node in homes} - {None}
+    layout = view.layout
     pods = []
     for leaf, path in enumerate(layout.paths):
         if path not in leaves:
             continue
         for row in layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist():
-            for uid in sorted(world.ledger.on_node(world.nodes.names[row])):
-                entry, moving_pod = world.ledger.get(uid), find_moving_pod(engine, uid)
+            for uid in view.pods_on(view.nodes.names[row]):
+                entry, moving_pod = view.entry(uid), find_moving_pod(view, uid)
                 occupant = entry.occupant if entry is not None else None
                 if (
                     occupant is not None
@@ -205,7 +205,7 @@ def unread_neighbours(engine: Engine, moving_pods: Sequence[MovingPod]) -> list[
 
 
 def _try_set(
-    engine: Engine, trial: Trial, query: PlacementQuery, candidates: Candidates, chosen: Sequence[int]
+    view: SchedulerView, trial: Trial, query: PlacementQuery, candidates: Candidates, chosen: Sequence[int]
 ) -> tuple[Placement, list[int]] | None:
     """Place a gang as if a set of pods were gone, then those pods; return the placement and their rows, or None."""
     pods = [candidates.pods[number] for number in chosen]
@@ -217,7 +217,7 @@ def _try_set(
         gang_pods = as_candidates(query, placement, ())
         trial.restore(gang_pods)
         try:
-            rows = whole(seat_again(trial, candidates, chosen, engine.moving.again))
+            rows = whole(seat_again(trial, candidates, chosen, view.planning.query_again))
         finally:
             trial.remove(gang_pods)
         # If a pod could stay on its node, a smaller set makes room, too.
@@ -229,7 +229,7 @@ def _try_set(
 
 
 def _sets(
-    engine: Engine,
+    view: SchedulerView,
     trial: Trial,
     query: PlacementQuery,
     candidates: Candidates,
@@ -238,7 +238,7 @@ def _sets(
     wall: float,
 ) -> Iterator[tuple[int, ...] | None]:
     """Yield None after each slice of the work, then sets of candidates, the best first."""
-    layout, names = engine.world.layout, engine.world.nodes.names
+    layout, names = view.layout, view.nodes.names
     barred = {
         number for number, pod in enumerate(candidates.pods) if names[pod.row] in avoided or pod.occupant.uid in taken
     }
@@ -258,7 +258,7 @@ def _sets(
             elif barred.isdisjoint(numbers):
                 sets.append(tuple(numbers))
         sets = sets[:MOST_SETS]
-    yield from sorted(sets, key=lambda chosen: key_of(moving_pods_of(engine, candidates, chosen), wall))
+    yield from sorted(sets, key=lambda chosen: key_of(moving_pods_of(view, candidates, chosen), wall))
 
 
 def every_set(candidates: Candidates, units: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
@@ -282,9 +282,9 @@ def units_of(candidates: Candidates) -> list[tuple[int, ...]]:
     return list(dict.fromkeys(units))
 
 
-def moving_pods_of(engine: Engine, candidates: Candidates, chosen: Sequence[int]) -> tuple[MovingPod, ...]:
+def moving_pods_of(view: SchedulerView, candidates: Candidates, chosen: Sequence[int]) -> tuple[MovingPod, ...]:
     """Return candidates as moving pods."""
-    pods = (find_moving_pod(engine, candidates.pods[number].occupant.uid) for number in chosen)
+    pods = (find_moving_pod(view, candidates.pods[number].occupant.uid) for number in chosen)
     return tuple(pod for pod in pods if pod is not None)
 
 

@@ -87,7 +87,7 @@ class Searching:
         room = rooms[0] if rooms else None
         if room is not None and search.slices > 1:
             ground = self._ground
-            room = check_again(ground.engine, moving_pods, avoided, search.key, now, ground.epoch + now, room)
+            room = check_again(ground.view, moving_pods, avoided, search.key, now, ground.epoch + now, room)
         return Searched(room, search.state, now + max(LEAST_PAUSE, PAUSE * search.spent))
 
     def _mine(
@@ -102,8 +102,8 @@ class Searching:
                 return False
             search = None
         if search is None or search.parts.stale:
-            parts: Parts[Relocation] = Parts(ground.engine.world)
+            parts: Parts[Relocation] = ground.view.planning.sliced_search()
             taken = set(ground.moved_elsewhere(tracked))
-            parts.begin(look_for_room(ground.engine, moving_pods, avoided, taken, key, now, ground.epoch + now))
+            parts.begin(look_for_room(ground.view, moving_pods, avoided, taken, key, now, ground.epoch + now))
             self._search = _SlicedSearch(key, parts, state, now)
         return True

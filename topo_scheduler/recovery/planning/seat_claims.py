@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from topo_scheduler.recovery.model.seating import MovingPod, as_candidate, find_seats
-from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate
+from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.state.pods.workloads import Stage
 
 Worth = tuple[tuple[int, ...], float, int]
@@ -66,11 +66,11 @@ Shares = Mapping[str, SeatGrant]
 NOTHING = SeatGrant()
 
 
-def joint_cost(engine: Engine, claims: Sequence[RelocationRequest], shares: Shares) -> Worth:
+def joint_cost(view: SchedulerView, claims: Sequence[RelocationRequest], shares: Shares) -> Worth:
     """Return the joint cost of all grants: the smaller, the better."""
     lack = pods_without_seats(claims, [claim.key for claim in claims if shares[claim.key].seats])
     cost = sum(shares[claim.key].cost for claim in claims)
-    far = sum(distance(engine, claim, shares[claim.key].seats) for claim in claims if not shares[claim.key].whole)
+    far = sum(distance(view, claim, shares[claim.key].seats) for claim in claims if not shares[claim.key].whole)
     return lack, cost, far
 
 
@@ -81,15 +81,15 @@ def pods_without_seats(claims: Sequence[RelocationRequest], seated: Iterable[str
     return tuple(sum(len(claim.moving_pods) for claim in without if claim.priority == level) for level in levels)
 
 
-def distance(engine: Engine, claim: RelocationRequest, seats: Mapping[str, str]) -> int:
+def distance(view: SchedulerView, claim: RelocationRequest, seats: Mapping[str, str]) -> int:
     """Return the levels between each seat and the nearest leaf of the gang, summed; 0 if the gang runs nowhere else."""
     going = {pod.member.uid for pod in claim.moving_pods}
-    gang, world = claim.moving_pods[0].workload, engine.world
+    gang = claim.moving_pods[0].workload
     stay = (member for member in gang.members.values() if member.stage is not Stage.PENDING and member.uid not in going)
-    homes = {leaf for member in stay if (leaf := world.leaf_of(member.node)) is not None}
+    homes = {leaf for member in stay if (leaf := view.leaf_of(member.node)) is not None}
     if not homes:
         return 0
-    return sum(min(_levels(home, world.leaf_of(node) or ()) for home in homes) for node in seats.values())
+    return sum(min(_levels(home, view.leaf_of(node) or ()) for home in homes) for node in seats.values())
 
 
 def _levels(path: Sequence[str], other_path: Sequence[str]) -> int:
@@ -104,8 +104,8 @@ def _levels(path: Sequence[str], other_path: Sequence[str]) -> int:
 class Copies:
     """Queries the planner on copies of the state that contain the seats of other Migrations; counts the queries."""
 
-    def __init__(self, engine: Engine, now: float) -> None:
-        self.engine = engine
+    def __init__(self, view: SchedulerView, now: float) -> None:
+        self.view = view
         self.now = now
         self.queries = 0
         self._results: dict[Hashable, Mapping[str, str]] = {}
@@ -127,7 +127,7 @@ class Copies:
             self.queries += 1
             prepare = self.beside(claim, seated, gone)
             avoided = claim.avoided | closed
-            self._results[key] = find_seats(self.engine, claim.moving_pods, avoided, claim.key, self.now, prepare)
+            self._results[key] = find_seats(self.view, claim.moving_pods, avoided, claim.key, self.now, prepare)
         return self._results[key]
 
     def beside(
@@ -137,7 +137,7 @@ class Copies:
         gone: Sequence[Candidate] = (),
     ) -> Callable[[Trial], None]:
         """Return a function that changes a copy of the state to the room that is left beside other grants."""
-        arriving, leaving = arrivals_and_departures(self.engine, shares)
+        arriving, leaving = arrivals_and_departures(self.view, shares)
 
         def prepare(trial: Trial) -> None:
             claim.prepare(trial)
@@ -151,10 +151,10 @@ class Copies:
 
         ``leaving`` are all relocated pods, those for other Migrations included.
         """
-        engine, row_of = self.engine, self.engine.world.nodes.row_of
+        view, row_of = self.view, self.view.nodes.row_of
         if not all(node in row_of and node not in claim.avoided for node in share.seats.values()):
             return False
-        present = {pod.member.uid: pod for pod in leaving if _is_there(engine, pod)}
+        present = {pod.member.uid: pod for pod in leaving if _is_there(view, pod)}
         if any(pod.member.uid not in present for pod in share.relocated):
             return False
         rows = {row_of[node] for node in share.seats.values()}
@@ -167,19 +167,19 @@ class Copies:
             elsewhere = np.array([row for row in range(len(free)) if row not in rows], np.int64)
             nodes.charge_all(elsewhere, free[elsewhere])
 
-        return bool(find_seats(engine, claim.moving_pods, claim.avoided, claim.key, self.now, prepare))
+        return bool(find_seats(view, claim.moving_pods, claim.avoided, claim.key, self.now, prepare))
 
 
-def _is_there(engine: Engine, pod: MovingPod) -> bool:
-    entry = engine.world.ledger.get(pod.member.uid)
+def _is_there(view: SchedulerView, pod: MovingPod) -> bool:
+    entry = view.entry(pod.member.uid)
     return entry is not None and entry.row == pod.entry.row
 
 
-def fits_capacity(engine: Engine, shares: Sequence[tuple[RelocationRequest, SeatGrant]]) -> bool:
+def fits_capacity(view: SchedulerView, shares: Sequence[tuple[RelocationRequest, SeatGrant]]) -> bool:
     """Return whether no node is overcommitted: a Migration may have a seat that a pod leaves for another Migration."""
-    arriving, leaving = arrivals_and_departures(engine, shares)
+    arriving, leaving = arrivals_and_departures(view, shares)
     leaving += [as_candidate(pod) for claim, share in shares if share.whole for pod in claim.other_members]
-    nodes, held = engine.world.nodes, dict[int, dict[int, int]]()
+    nodes, held = view.nodes, dict[int, dict[int, int]]()
     for pods, change in ((arriving, 1), (leaving, -1)):
         for pod in pods:
             row = held.setdefault(pod.row, {})
@@ -193,10 +193,10 @@ def fits_capacity(engine: Engine, shares: Sequence[tuple[RelocationRequest, Seat
 
 
 def arrivals_and_departures(
-    engine: Engine, shares: Iterable[tuple[RelocationRequest, SeatGrant]]
+    view: SchedulerView, shares: Iterable[tuple[RelocationRequest, SeatGrant]]
 ) -> tuple[list[Candidate], list[Candidate]]:
     """Return the pods that arrive on their targets, and the relocated pods on their current nodes, for some grants."""
-    row_of = engine.world.nodes.row_of
+    row_of = view.nodes.row_of
     arriving: list[Candidate] = []
     leaving: list[Candidate] = []
     for claim, share in shares:

@@ -18,10 +18,10 @@ from topo_scheduler.recovery.model.migration_state import Condition, Tracked
 from topo_scheduler.recovery.model.naming import name_for
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, find_seats, moves_of, pod_names
 from topo_scheduler.recovery.planning.migration_validation import Refused, check_comes_back
-from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.preemption.trial import Trial
-from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, candidates_below
+from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates
+from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.pods.workloads import Stage
 
@@ -50,7 +50,7 @@ def may_use_spares(ground: MigrationContext, migration: Migration, now: float) -
         return False  # one dead node is no reason to move pods off healthy nodes
     if migration.cause in FAILED:
         return True
-    sources, row_of = {move.from_ for move in migration.status.moves} - {""}, ground.engine.world.nodes.row_of
+    sources, row_of = {move.from_ for move in migration.status.moves} - {""}, ground.view.nodes.row_of
     return any(node not in row_of or ground.detection.dead_for_debounce(node, now) for node in sources)
 
 
@@ -92,40 +92,38 @@ def reclaim_lent(
         seats_without: the seats without lent nodes, by uid; empty if there are none.
         now: seconds.
     """
-    engine, migration = ground.engine, tracked.migration
-    lent = [row for row in engine.spares.lent() if engine.world.nodes.names[row] not in avoided]
-    homes = leaves_of_gang(engine, moving_pods)
+    view, migration = ground.view, tracked.migration
+    lent = [row for row in view.held.lent() if view.nodes.names[row] not in avoided]
+    homes = leaves_of_gang(view, moving_pods)
     if (
         not lent
         or not may_use_spares(ground, migration, now)
-        or (seats_without and not seats_outside(engine, seats_without, homes))
+        or (seats_without and not seats_outside(view, seats_without, homes))
     ):
         return None
-    if unread := _unread(engine, lent, tracked.learned):
+    if unread := _unread(view, lent, tracked.learned):
         ground.learn(tracked, unread)
         return None
-    candidates = _candidates(engine, moving_pods, now, ground.epoch + now)
+    candidates = view.held.borrowers(moving_pods[0].workload.priority, ground.epoch + now)
     already_asked = _asked_already(ground, migration)
-    usable = _usable(engine, candidates, lent, ground.moved_elsewhere(tracked).keys() - already_asked)
+    usable = _usable(view, candidates, lent, ground.moved_elsewhere(tracked).keys() - already_asked)
     seats = _seats(ground, migration, moving_pods, avoided, [candidates.pods[number] for number in usable], now)
-    if not seats or (
-        seats_without and seats_outside(engine, seats, homes) >= seats_outside(engine, seats_without, homes)
-    ):
+    if not seats or (seats_without and seats_outside(view, seats, homes) >= seats_outside(view, seats_without, homes)):
         return None
-    rows = {engine.world.nodes.row_of[node] for node in seats.values()}
+    rows = {view.nodes.row_of[node] for node in seats.values()}
     chosen = candidates.closed(number for number in usable if candidates.pods[number].row in rows)
     if chosen is None:
         return None
-    needed = candidates.closed(_needed(engine, candidates, chosen, moving_pods, seats))
+    needed = candidates.closed(_needed(view, candidates, chosen, moving_pods, seats))
     for numbers in (needed, chosen):
         if numbers is None:
             continue
         seats = _seats(ground, migration, moving_pods, avoided, [candidates.pods[number] for number in numbers], now)
         if seats and (
-            not seats_without or seats_outside(engine, seats, homes) < seats_outside(engine, seats_without, homes)
+            not seats_without or seats_outside(view, seats, homes) < seats_outside(view, seats_without, homes)
         ):
             leaving_pods = [
-                pod for number in numbers if (pod := find_moving_pod(engine, candidates.pods[number].occupant.uid))
+                pod for number in numbers if (pod := find_moving_pod(view, candidates.pods[number].occupant.uid))
             ]
             ground.out += _asked_to_leave(
                 ground, migration, [pod for pod in leaving_pods if pod.member.uid not in already_asked]
@@ -134,16 +132,16 @@ def reclaim_lent(
     return None
 
 
-def leaves_of_gang(engine: Engine, moving_pods: Sequence[MovingPod]) -> set[tuple[str, ...]]:
+def leaves_of_gang(view: SchedulerView, moving_pods: Sequence[MovingPod]) -> set[tuple[str, ...]]:
     """Return the leaves of the members of a gang that stay on their nodes."""
     gang, going = moving_pods[0].workload, {pod.member.uid for pod in moving_pods}
     stay = (member for member in gang.members.values() if member.stage is not Stage.PENDING and member.uid not in going)
-    return {leaf for member in stay if (leaf := engine.world.leaf_of(member.node)) is not None}
+    return {leaf for member in stay if (leaf := view.leaf_of(member.node)) is not None}
 
 
-def seats_outside(engine: Engine, seats: Mapping[str, str], homes: Collection[tuple[str, ...]]) -> int:
+def seats_outside(view: SchedulerView, seats: Mapping[str, str], homes: Collection[tuple[str, ...]]) -> int:
     """Return the number of seats outside the leaves of the gang; 0 if the gang runs nowhere else."""
-    return sum(engine.world.leaf_of(node) not in homes for node in seats.values()) if homes else 0
+    return sum(view.leaf_of(node) not in homes for node in seats.values()) if homes else 0
 
 
 def _seats(
@@ -155,52 +153,45 @@ def _seats(
     now: float,
 ) -> dict[str, str]:
     prepare = trial_preparation(ground, migration, now, gone)
-    return dict(find_seats(ground.engine, moving_pods, avoided, migration.key, now, prepare))
+    return dict(find_seats(ground.view, moving_pods, avoided, migration.key, now, prepare))
 
 
-def _candidates(engine: Engine, moving_pods: Sequence[MovingPod], now: float, wall: float) -> Candidates:
-    """Return the pods that may be evicted: they may borrow spare nodes, and have lower priority."""
-    bound = min(engine.spares.spec.lend_below_priority, moving_pods[0].workload.priority)
-    budgets = engine.preempting.budgets
-    return candidates_below(bound, engine.world, engine.workloads, budgets, {}, lambda _: False, (), wall)
-
-
-def _usable(engine: Engine, candidates: Candidates, rows: Collection[int], taken: Collection[str]) -> list[int]:
+def _usable(view: SchedulerView, candidates: Candidates, rows: Collection[int], taken: Collection[str]) -> list[int]:
     """Return the numbers of the candidates on these rows that may be evicted."""
     return [
         number
         for number, pod in enumerate(candidates.pods)
         if pod.row in rows
         and pod.occupant.uid not in taken
-        and (moving_pod := find_moving_pod(engine, pod.occupant.uid)) is not None
+        and (moving_pod := find_moving_pod(view, pod.occupant.uid)) is not None
         and moving_pod.member.controlled
         and candidates.closed([number]) is not None
     ]
 
 
-def _unread(engine: Engine, rows: Sequence[int], learned: Collection[str]) -> list[PodRef]:
+def _unread(view: SchedulerView, rows: Sequence[int], learned: Collection[str]) -> list[PodRef]:
     """Return pods on these rows that an earlier process placed, of which this process knows only the names."""
-    world, pods = engine.world, []
+    pods = []
     for row in rows:
-        for uid in sorted(world.ledger.on_node(world.nodes.names[row])):
-            entry = world.ledger.get(uid)
+        for uid in view.pods_on(view.nodes.names[row]):
+            entry = view.entry(uid)
             occupant = entry.occupant if entry is not None else None
-            is_known = engine.workloads.of_pod(uid) is not None or uid in learned
-            lent = occupant is not None and occupant.controlled and engine.spares.may_borrow(occupant.priority)
+            is_known = view.member(uid) is not None or uid in learned
+            lent = occupant is not None and occupant.controlled and view.held.may_borrow(occupant.priority)
             if occupant is not None and lent and not is_known:
                 pods.append(PodRef(occupant.namespace, occupant.name, uid))
     return pods
 
 
 def _needed(
-    engine: Engine,
+    view: SchedulerView,
     candidates: Candidates,
     chosen: Sequence[int],
     moving_pods: Sequence[MovingPod],
     seats: Mapping[str, str],
 ) -> list[int]:
     """Return the chosen candidates that must leave, by the resources that pods hold."""
-    nodes = engine.world.nodes
+    nodes = view.nodes
     free: dict[int, Int64] = {}
 
     def charge(row: int, amounts: Sequence[tuple[int, int]], sign: int) -> None:
@@ -259,15 +250,14 @@ def _asked_to_leave(
 def plan_giving_way(ground: MigrationContext, tracked: Tracked, now: float) -> None:
     """Plan a Migration of pods that leave spare nodes which were lent to them."""
     migration = tracked.migration
-    world = ground.engine.world
-    present = [pod for pod in migration.spec.pods if world.ledger.get(pod.uid) is not None]
+    present = [pod for pod in migration.spec.pods if ground.view.entry(pod.uid) is not None]
     unread = [
-        pod for pod in present if find_moving_pod(ground.engine, pod.uid) is None and pod.uid not in tracked.learned
+        pod for pod in present if find_moving_pod(ground.view, pod.uid) is None and pod.uid not in tracked.learned
     ]
     if unread:
         ground.learn(tracked, [PodRef(migration.metadata.namespace, pod.name, pod.uid) for pod in unread])
         return
-    candidates = (find_moving_pod(ground.engine, pod.uid) for pod in present)
+    candidates = (find_moving_pod(ground.view, pod.uid) for pod in present)
     moving_pods = [
         pod for pod in candidates if pod is not None and pod.workload.namespace == migration.metadata.namespace
     ]
@@ -280,7 +270,7 @@ def plan_giving_way(ground: MigrationContext, tracked: Tracked, now: float) -> N
         ground.end(tracked, error.phase, error.reason, str(error), now)
         return
     reserved = Condition("Reserved", status=False, reason="Lent", message=why_no_seats(GIVE_WAY))
-    moves, cause = moves_of(ground.engine, moving_pods), migration.spec.cause
+    moves, cause = moves_of(ground.view, moving_pods), migration.spec.cause
     ground.write(tracked, now, Phase.PLANNED, moves, reserved, message=cause, policy=GIVE_WAY)
 
 
@@ -296,7 +286,7 @@ def _check_borrowed(ground: MigrationContext, migration: Migration, moving_pods:
     for pod in moving_pods:
         check_comes_back(pod)
         priority = pod.workload.priority
-        if not ground.engine.spares.may_borrow(priority) or (moves and priority >= lowest):
+        if not ground.view.held.may_borrow(priority) or (moves and priority >= lowest):
             text = f"pod {pod.member.name} stays: nothing was lent to it, by its priority {priority}"
             raise Refused(Phase.FAILED, "NotLent", text)
 

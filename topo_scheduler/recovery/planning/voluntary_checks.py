@@ -24,7 +24,7 @@ def all_have_seats(ground: MigrationContext, migration: Migration) -> bool:
             return False
         status = beneficiary.migration.status
     seated = _moving(ground)
-    return all(other.uid in seated or ground.engine.world.ledger.get(other.uid) is None for other in status.others)
+    return all(other.uid in seated or ground.view.entry(other.uid) is None for other in status.others)
 
 
 def _moving(ground: MigrationContext) -> dict[str, str]:
@@ -49,26 +49,26 @@ def reason_useless(
     if migration.cause is Cause.IMPROVEMENT:
         if not ground.spec.improvement.enabled:
             return "recovery.improvement.enabled is not set"
-        return "" if fewer_leaves(ground.engine, moving_pods, targets) else "the gang would not lie in fewer leaves"
+        return "" if fewer_leaves(ground.view, moving_pods, targets) else "the gang would not lie in fewer leaves"
     if not (ground.spec.defragmentation.enabled and ground.spec.defragmentation.largest_block):
         return "recovery.defragmentation.largestBlock is not set"
-    engine = ground.engine
+    view = ground.view
     other_pods = _moving_pods_of(ground, migration.status.others)
     all_targets = {**_moving(ground), **targets}
-    grows = block_after(engine, [*moving_pods, *other_pods], all_targets) > largest_block(engine, free_nodes(engine))
+    grows = block_after(view, [*moving_pods, *other_pods], all_targets) > largest_block(view, free_nodes(view))
     return "" if grows else "no larger block of free nodes would come of it"
 
 
 def _moving_pods_of(ground: MigrationContext, named: Sequence[OtherPod]) -> list[MovingPod]:
-    return [pod for other in named if (pod := find_moving_pod(ground.engine, other.uid)) is not None]
+    return [pod for other in named if (pod := find_moving_pod(ground.view, other.uid)) is not None]
 
 
 def kept_free(ground: MigrationContext, migration: Migration) -> set[str]:
     """Return the nodes that a move which enlarges a block of free nodes must leave free, or frees."""
     if migration.cause is not Cause.DEFRAGMENTATION or migration.spec.makes_room_for:
         return set()
-    nodes = ground.engine.world.nodes
-    free = free_nodes(ground.engine)
+    nodes = ground.view.nodes
+    free = free_nodes(ground.view)
     freed = {pod.entry.node for pod in _moving_pods_of(ground, migration.status.others)}
     return freed | {name for name, row in nodes.row_of.items() if free[row]}
 

@@ -13,19 +13,17 @@ import numpy as np
 from topo_scheduler.recovery.model.seating import (
     MovingPod,
     as_candidate,
-    charge_nominations,
-    fill_nodes,
     find_moving_pod,
     groups_and_query,
     place_group,
     place_members,
     trial_without,
 )
-from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.moving.plan import as_candidates
 from topo_scheduler.scheduling.preemption.trial import Trial
+from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.scheduling.time_slicing import whole
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import GPU
@@ -48,7 +46,7 @@ def group_by_workload(moving_pods: Iterable[MovingPod]) -> list[list[MovingPod]]
 
 
 def gang_seats(
-    engine: Engine,
+    view: SchedulerView,
     workload: Workload,
     members: Sequence[Member],
     leaving_pods: Sequence[MovingPod],
@@ -59,7 +57,7 @@ def gang_seats(
     """Return a node for each pending member of a gang, by uid, if other pods left theirs; empty without room for all.
 
     Args:
-        engine: provides the state; it is not changed.
+        view: provides the state.
         workload: the gang.
         members: pending members, to be placed together.
         leaving_pods: pods of no higher priority that would leave their nodes.
@@ -67,17 +65,19 @@ def gang_seats(
         migration: key of the Migration, whose own seats do not count.
         now: seconds.
     """
-    trial = Trial(engine.planner, engine.world.layout, now, neighbours=True)
-    trial.remove(as_candidate(pod) for pod in leaving_pods)
     own = f"seat:{migration}:"
-    lowest = min([workload.priority, *(pod.workload.priority for pod in leaving_pods)])
-    charge_nominations(engine, trial, lowest, lambda uid: uid.startswith(own) or uid in workload.members)
-    fill_nodes(engine, trial, avoided)
+    trial = view.planning.trial(
+        map(as_candidate, leaving_pods),
+        avoided,
+        now,
+        priority=min([workload.priority, *(pod.workload.priority for pod in leaving_pods)]),
+        mine=lambda uid: uid.startswith(own) or uid in workload.members,
+    )
     try:
-        groups, _, never = engine.attempts.groups(workload, members)
-        if never:
+        asked = view.planning.gang_query(workload, members, now)
+        if asked is None:
             return {}
-        query = engine.attempts.ask_by_now(workload, groups, engine.world.layout, now)
+        groups, query = asked
         placement = trial.place(query)
     except PluginError:
         return {}
@@ -85,39 +85,39 @@ def gang_seats(
         return {}
     profiles = [[member.profile for member in group_members] for _, group_members in groups]
     trial.restore(as_candidates(query, placement, profiles))
-    return _names(engine, place_members(groups, placement)) if _all_seated(engine, trial, leaving_pods) else {}
+    return _names(view, place_members(groups, placement)) if _all_seated(view, trial, leaving_pods) else {}
 
 
-def have_seats(engine: Engine, moving_pods: Sequence[MovingPod], avoided: Collection[str], now: float) -> bool:
+def have_seats(view: SchedulerView, moving_pods: Sequence[MovingPod], avoided: Collection[str], now: float) -> bool:
     """Return whether all pods fit elsewhere. ``avoided`` are nodes that are no target."""
-    trial = Trial(engine.planner, engine.world.layout, now, neighbours=True)
-    trial.remove(as_candidate(pod) for pod in moving_pods)
-    charge_nominations(engine, trial, min(pod.workload.priority for pod in moving_pods), lambda _: False)
-    fill_nodes(engine, trial, avoided)
-    return _all_seated(engine, trial, moving_pods)
+    lowest = min(pod.workload.priority for pod in moving_pods)
+    trial = view.planning.trial(map(as_candidate, moving_pods), avoided, now, priority=lowest)
+    return _all_seated(view, trial, moving_pods)
 
 
-def _all_seated(engine: Engine, trial: Trial, moving_pods: Sequence[MovingPod]) -> bool:
+def _all_seated(view: SchedulerView, trial: Trial, moving_pods: Sequence[MovingPod]) -> bool:
     """Return whether all pods fit, none of them on a node that one of them leaves."""
-    fill_nodes(engine, trial, {pod.entry.node for pod in moving_pods})
-    return all(place_group(engine, trial, group) is not None for group in group_by_workload(moving_pods))
+    trial.fill({pod.entry.node for pod in moving_pods})
+    return all(place_group(view, trial, group) is not None for group in group_by_workload(moving_pods))
 
 
-def _names(engine: Engine, rows: Mapping[str, int]) -> dict[str, str]:
-    names = engine.world.nodes.names
+def _names(view: SchedulerView, rows: Mapping[str, int]) -> dict[str, str]:
+    names = view.nodes.names
     return {uid: names[row] for uid, row in rows.items()}
 
 
-def pods_to_read(engine: Engine, uids: Iterable[str], read: set[str]) -> tuple[PodRef, ...]:
+def pods_to_read(view: SchedulerView, uids: Iterable[str], read: set[str]) -> tuple[PodRef, ...]:
     """Return the result of `find_pods_to_read`, in one step."""
-    return whole(find_pods_to_read(engine, uids, read))
+    return whole(find_pods_to_read(view, uids, read))
 
 
-def find_pods_to_read(engine: Engine, uids: Iterable[str], read: set[str]) -> Generator[None, None, tuple[PodRef, ...]]:
+def find_pods_to_read(
+    view: SchedulerView, uids: Iterable[str], read: set[str]
+) -> Generator[None, None, tuple[PodRef, ...]]:
     """Return the first few pods that an earlier process placed and of which too little is known to move them.
 
     Args:
-        engine: the scheduling engine.
+        view: provides the state.
         uids: pods.
         read: uids of pods that need not be read again; checked pods are added.
     """
@@ -127,7 +127,7 @@ def find_pods_to_read(engine: Engine, uids: Iterable[str], read: set[str]) -> Ge
             yield
         if uid in read:
             continue
-        entry, moving_pod = engine.world.ledger.get(uid), find_moving_pod(engine, uid)
+        entry, moving_pod = view.entry(uid), find_moving_pod(view, uid)
         occupant = entry.occupant if entry is not None else None
         if occupant is None:
             continue  # its bind is in flight
@@ -142,41 +142,41 @@ def find_pods_to_read(engine: Engine, uids: Iterable[str], read: set[str]) -> Ge
 # ---------------------------------------------------------------- leaves of a gang
 
 
-def leaves_of(engine: Engine, nodes: Iterable[str]) -> int:
+def leaves_of(view: SchedulerView, nodes: Iterable[str]) -> int:
     """Return the number of leaves with these nodes."""
-    return len({engine.world.leaf_of(node) for node in nodes})
+    return len({view.leaf_of(node) for node in nodes})
 
 
-def fewer_leaves(engine: Engine, moving_pods: Sequence[MovingPod], targets: Mapping[str, str]) -> bool:
+def fewer_leaves(view: SchedulerView, moving_pods: Sequence[MovingPod], targets: Mapping[str, str]) -> bool:
     """Return whether a gang lies in fewer leaves once some of its members are on their targets."""
     members = moving_pods[0].workload.members.values()
     before = [member.node for member in members if member.node]
     after = [targets.get(member.uid, member.node) for member in members if member.node]
-    return leaves_of(engine, after) < leaves_of(engine, before)
+    return leaves_of(view, after) < leaves_of(view, before)
 
 
 def seats_of_whole(
-    engine: Engine, members: Sequence[MovingPod], avoided: Collection[str], now: float
+    view: SchedulerView, members: Sequence[MovingPod], avoided: Collection[str], now: float
 ) -> dict[str, str]:
     """Return a node for each member of a gang as if it were placed now, by uid; empty without room.
 
     Members with equal requests stay on their nodes where the placement uses these nodes.
 
     Args:
-        engine: provides the state; it is not changed.
+        view: provides the state.
         members: all of the gang.
         avoided: nodes that are no target, also for members on them.
         now: seconds.
     """
-    trial = trial_without(engine, members, avoided, "", now, neighbours=True)
+    trial = trial_without(view, members, avoided, "", now, neighbours=True)
     try:
-        groups, query = groups_and_query(engine, members)
+        groups, query = groups_and_query(view, members)
         placement = trial.place(query)
     except PluginError:
         return {}
     if placement is None:
         return {}
-    names = engine.world.nodes.names
+    names = view.nodes.names
     nodes: dict[str, str] = {}
     for (_, group_members), rows in zip(groups, placement.rows, strict=True):
         unfilled = Counter(names[row] for row in rows)
@@ -194,26 +194,26 @@ def seats_of_whole(
 # ---------------------------------------------------------------- free nodes of a leaf
 
 
-def free_nodes(engine: Engine) -> Int64:
+def free_nodes(view: SchedulerView) -> Int64:
     """Return the free GPUs of each row with a usable node on which no GPU is in use: int64[rows]."""
-    nodes = engine.world.nodes
-    held = engine.world.held()[:, GPU]
+    nodes = view.nodes
+    held = view.gpus_in_use()
     usable = nodes.exists & nodes.ready & ~nodes.unschedulable
     return np.where(usable & (held == 0), nodes.allocatable[:, GPU], 0)
 
 
-def largest_block(engine: Engine, free: Int64) -> int:
+def largest_block(view: SchedulerView, free: Int64) -> int:
     """Return the largest number of GPUs of free nodes in one leaf. ``free`` is as `free_nodes` returns it."""
-    layout = engine.world.layout
+    layout = view.layout
     if not len(layout.order):
         return 0
     return int(np.add.reduceat(free[layout.order], layout.offsets[:-1]).max())
 
 
-def block_after(engine: Engine, moving_pods: Sequence[MovingPod], targets: Mapping[str, str]) -> int:
+def block_after(view: SchedulerView, moving_pods: Sequence[MovingPod], targets: Mapping[str, str]) -> int:
     """Return the largest block of free nodes once pods are on their targets."""
-    world, free = engine.world, free_nodes(engine)
-    nodes, held = world.nodes, world.held()[:, GPU].copy()
+    free = free_nodes(view)
+    nodes, held = view.nodes, view.gpus_in_use().copy()
     for pod in moving_pods:
         held[pod.entry.row] -= pod.entry.amount(GPU)
     for row in {pod.entry.row for pod in moving_pods}:
@@ -223,4 +223,4 @@ def block_after(engine: Engine, moving_pods: Sequence[MovingPod], targets: Mappi
         target = nodes.row_of.get(targets.get(pod.member.uid, ""))
         if pod.entry.amount(GPU) and target is not None:
             free[target] = 0
-    return largest_block(engine, free)
+    return largest_block(view, free)

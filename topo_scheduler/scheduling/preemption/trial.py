@@ -101,6 +101,12 @@ class Trial:
         """Return pods that were removed."""
         self._change(pods, 1)
 
+    def fill(self, nodes: Iterable[str]) -> None:
+        """Make nodes full; unknown names do not matter."""
+        table, row_of = self.planner.nodes, self.planner.nodes.row_of
+        rows = np.array(sorted(row_of[name] for name in set(nodes) if name in row_of), np.int64)
+        table.charge_all(rows, np.maximum(table.allocatable[rows] - table.requested[rows], 0))
+
     def place(self, ask: PlacementQuery) -> Placement | None:
         """Return where a workload would go; None if it has no place."""
         found = self.planner.plan(ask, crossed(self._layout, ask.woven), self._now)

@@ -1,0 +1,66 @@
+"""Recovery reads the engine through a view, and changes it by a few calls only."""
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+
+import topo_scheduler.recovery
+from topo_scheduler.recording.calls import SIGNATURES
+from topo_scheduler.scheduling import scheduler_view
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.scheduler_view import HeldView, PlanningView, SchedulerControl, SchedulerView
+
+FOLDER = Path(topo_scheduler.recovery.__file__).parent
+PARTS_OF_ENGINE = {"world", "preempting", "attempts", "arrivals", "outcomes", "reserving", "_engine"}
+"""Attributes through which state of the engine could be reached past the view."""
+FORBIDDEN = {
+    "topo_scheduler.scheduling.engine",
+    "topo_scheduler.scheduling.world",
+    "topo_scheduler.scheduling.attempts",
+}
+
+
+def nodes_of(source: str) -> Iterator[tuple[int, str]]:
+    """Return the lines of a module that reach past the view, with the name that does."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and node.attr in PARTS_OF_ENGINE:
+            yield node.lineno, node.attr
+        elif isinstance(node, ast.ImportFrom) and node.module in FORBIDDEN:
+            yield node.lineno, node.module
+        elif isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names if alias.name in FORBIDDEN)
+
+
+def test_no_module_of_recovery_reaches_past_the_view() -> None:
+    files = sorted(FOLDER.rglob("*.py"))
+    assert len(files) > 30
+    found = [f"{path.relative_to(FOLDER)}:{line} {name}" for path in files for line, name in nodes_of(path.read_text())]
+    assert not found
+
+
+def test_a_module_that_reaches_past_the_view_would_be_found() -> None:
+    assert list(nodes_of("view.world.nodes")) == [(1, "world")]
+    assert list(nodes_of("from topo_scheduler.scheduling.engine import Engine")) == [
+        (1, "topo_scheduler.scheduling.engine")
+    ]
+
+
+def test_the_view_assigns_nothing_once_it_is_made() -> None:
+    for node in ast.walk(ast.parse(inspect.getsource(scheduler_view))):
+        if isinstance(node, ast.FunctionDef) and node.name != "__init__":
+            stored = [
+                one for one in ast.walk(node) if isinstance(one, ast.Attribute) and isinstance(one.ctx, ast.Store)
+            ]
+            assert not stored, node.name
+
+
+def test_all_that_recovery_changes_is_an_input_of_the_engine_and_recorded() -> None:
+    calls = {name for name in vars(SchedulerControl) if not name.startswith("_")}
+    assert calls == {"seats_kept", "seat_taken", "spares_avoid", "pods_told", "search_wanted"}
+    assert calls <= SIGNATURES.keys()
+    for name in calls:
+        ours, theirs = (inspect.signature(getattr(owner, name)) for owner in (SchedulerControl, Engine))
+        assert ours == theirs, name
+    for view in (SchedulerView, PlanningView, HeldView):
+        assert calls.isdisjoint(vars(view))

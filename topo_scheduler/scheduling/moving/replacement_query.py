@@ -1,0 +1,52 @@
+"""The query that places bound members of a workload again, as they are once they have left their nodes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from topo_scheduler.api.reasons import NodeReason
+from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.pods.classes import Cap, PodClass
+from topo_scheduler.state.pods.workloads import Member, Stage, Workload
+
+Groups = Sequence[tuple[PodClass, list[Member]]]
+"""Members by class."""
+
+
+def replacement_query(
+    attempts: Attempts, world: World, workload: Workload, members: Sequence[Member], rows: Sequence[int]
+) -> tuple[Groups, PlacementQuery]:
+    """Return the groups and the query for members of one workload that leave ``rows``.
+
+    Raises:
+        PluginError: a plugin failed, so there is no result.
+    """
+    groups, _, _ = attempts.groups(workload, members)
+    groups = _in_exchange(world, groups, rows)
+    query = attempts.ask(workload, groups, (), world.layout)
+    gone = {member.uid for member in members}
+    row_of = world.nodes.row_of
+    running = [
+        row_of[member.node]
+        for member in workload.members.values()
+        if member.stage is not Stage.PENDING and member.uid not in gone and member.node in row_of
+    ]
+    return groups, replace(query, running=sorted(running))
+
+
+def _in_exchange(
+    world: World, groups: Sequence[tuple[PodClass, list[Member]]], rows: Sequence[int]
+) -> list[tuple[PodClass, list[Member]]]:
+    """Return groups without the quotas that already count the leaving pods: replacements need no more of them."""
+    domains = world.domains
+
+    def counts(cap: Cap) -> bool:
+        return cap.reason is NodeReason.QUOTA and (
+            not cap.domain or all(row >= 0 and bool(domains.rows(cap.domain)[row]) for row in rows)
+        )
+
+    return [
+        (replace(cls, caps=tuple(cap for cap in cls.caps if not counts(cap))) if cls.caps else cls, members)
+        for cls, members in groups
+    ]
