@@ -63,8 +63,8 @@ class PodFailuresSpec(Model):
     refusals: Annotated[int, Field(ge=2, le=1000)] = 5
     """A node also counts as failed if its kubelet refused this many pods, of any number of workloads."""
     namespaces: Annotated[int, Field(ge=1, le=1000)] = 2
-    """In both cases the pods must be of this many namespaces, so that one tenant alone can't fail a node. Set it to 1
-    if all workloads share a namespace."""
+    """In both cases the pods must be of this many namespaces, so that those of one namespace alone can't fail a
+    node. Set it higher if a tenant has several namespaces, and to 1 if all workloads share a namespace."""
     restarts: Annotated[int, Field(ge=1, le=1000)] = 3
     """A container in ``CrashLoopBackOff`` counts from this number of restarts on."""
     window: Seconds = 600.0
