@@ -329,6 +329,15 @@ class Preempting:
         self._leave_line(id_)
         self._again.pop(id_, None)
 
+    def tried(self, id_: str) -> None:
+        """Record that an attempt on a workload ended, perhaps before a search for victims.
+
+        A workload with a turn that is not tried again at a known time gives its turn back: the others of its namespace
+        would wait for it.
+        """
+        if id_ in self._line_of and id_ not in self._again:
+            self._leave_line(id_)
+
     def nudge(self, workload: Workload, now: float) -> None:
         """Schedule a search for victims for a pending workload, because a change may allow preemption to make room for
         it.
