@@ -3,13 +3,14 @@
 import pytest
 
 from tests.helpers import make_pod
-from tests.scheduling.driver import Driver
-from tests.scheduling.test_preempting import driver, running
+from tests.scheduling.driver import Driver, gang
+from tests.scheduling.test_preempting import driver, running, with_priority
 from topo_scheduler.scheduling.instructions import EvictionOutcome
 from topo_scheduler.scheduling.placing.model import class_views
 from topo_scheduler.scheduling.preemption import machine
 from topo_scheduler.scheduling.preemption.claims import LEFT_ALONE
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
+from topo_scheduler.scheduling.queueing.queue_keys import order_of
 
 
 def test_searches_in_vain_of_one_namespace_do_not_keep_another_from_searching(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,3 +164,29 @@ def test_those_that_wait_for_their_turn_are_not_tried_for_each_search_of_another
     while d.now < 2:
         d.step(max(0.001, (d.engine.next_due() or 0.0) - d.now))
     assert len(d.decisions()) <= 300, "one on arrival, and one for the search"
+
+
+@pytest.mark.parametrize("first", ["lacks a pod", "backs off"])
+def test_one_that_is_not_tried_when_its_turn_comes_holds_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    monkeypatch.setattr(machine, "PACE", 0.01)
+    d = full_of_both()
+    members = with_priority(gang(2), 11)
+    d.apply(make_pod("most-urgent", gpus=8, cpu="50m", priority=12), *members)
+    d.apply(*(make_pod(f"vain{n}", gpus=8, cpu=f"{n + 100}m", priority=10) for n in range(100)))
+    d.apply(make_pod("victim", gpus=3, priority=10, created=1000))
+    d.step()
+    for id_ in d.engine.queue.parked():  # as after an event that may help all
+        d.engine.queue.wake(id_)
+    d.step()
+    (workload, _) = d.engine.workloads.of_pod(members[0].metadata.uid) or (None, None)
+    assert workload is not None
+    assert next(iter(d.engine.preempting._lines["default"])) == workload.id
+    if first == "lacks a pod":
+        d.delete(members[0])
+    else:
+        d.engine.queue.back_off(order_of(workload), 600)
+    while d.now < 15:
+        d.step(max(0.001, (d.engine.next_due() or 0.0) - d.now))
+    assert d.preempted()

@@ -1,5 +1,7 @@
 """Claims that wait for a pod which nobody evicts any more end at once."""
 
+from collections import deque
+
 import pytest
 
 from tests.helpers import make_pod, timestamp
@@ -96,3 +98,33 @@ def test_a_gang_whose_pod_is_replaced_before_its_evictions_are_sent() -> None:
     carry_out(d)
     d.settle(1)
     assert len(d.where(new, members[1])) == 2
+
+
+@pytest.mark.parametrize("priority", [5, 8])
+@pytest.mark.parametrize("size", [2, 8])
+def test_evictions_that_are_answered_one_by_one_withdraw_one_another_only_once(size: int, priority: int) -> None:
+    d = driver({"s1/l1": size})
+    for number in range(1, size + 1):
+        running(d, f"low-{number}", f"s1-l1-{number}")
+    before, after = with_priority(gang(size, name="before"), 5), with_priority(gang(size, name="after"), priority)
+    d.apply(*before)
+    d.step()
+    d.apply(*after)
+    if priority == 5:
+        d.delete(*before)
+    d.step()
+    sent = deque(said for said in d.said if isinstance(said, Preempt))
+    answers = 0
+    while sent:
+        d.forget()
+        pod = d.pods[sent.popleft().pod.uid]
+        if d.engine.may_evict(pod.metadata.uid):
+            d.evict(pod)
+        else:
+            d.engine.eviction_finished(pod.metadata.uid, EvictionOutcome.WITHDRAWN, "nobody waits", d.now)
+        d.step(0.005)
+        sent += [said for said in d.said if isinstance(said, Preempt)]
+        answers += 1
+        assert answers <= 2 * size
+    d.settle(1)
+    assert len(d.where(*after)) == size

@@ -568,6 +568,7 @@ class Engine:
             return False
         finally:
             self._spent = budget.spent + self._searched
+            self.preempting.tried(workload.id)
         workload.failures = 0
         return placed
 

@@ -67,6 +67,10 @@ class PreemptionClaims:
         self._victim_of: dict[str, str] = {}
         self.going: dict[str, float] = {}
         """Pods with an eviction in progress by uid, and until when the scheduler assumes so, in seconds."""
+        self._unanswered: set[str] = set()
+        """Those of them whose eviction was not answered yet."""
+        self._ending: dict[str, None] = {}
+        """Workloads whose claims end as soon as all evictions of their victims are answered."""
         self.handled: set[str] = set()
         """Pods of this scheduler whose nominations it manages itself, regardless of their status."""
         self._left_alone: dict[str, Patience] = {}
@@ -120,11 +124,12 @@ class PreemptionClaims:
         """Return the claim for which a pod was to be evicted, and forget the pod as its victim."""
         return self._claims.get(self._victim_of.pop(uid, ""))
 
-    def stays(self, uid: str, now: float) -> tuple[list[Instruction], list[str]]:
+    def stays(self, uid: str, now: float, *, chosen_again: bool) -> tuple[list[Instruction], list[str]]:
         """End all claims that wait for a pod that is not evicted after all.
 
         Only the claim for which the pod was to be evicted has failed. The workloads of the others search for victims
-        again without a pause.
+        again without a pause. If the pod may be chosen again, they do so only after all evictions of their victims are
+        answered. Otherwise each answer would withdraw the evictions that the answer before it led to, without end.
 
         Returns:
             The instructions, and the workloads that lost their claims.
@@ -133,11 +138,26 @@ class PreemptionClaims:
         if entry is None or (entry.occupant is not None and entry.occupant.terminating):
             return [], []
         out: list[Instruction] = []
+        lost: list[str] = []
         claims = [claim for claim in self._claims.values() if uid in claim.victims]
         failed = self.take_victim(uid)
         for claim in claims:
+            if claim is not failed and chosen_again:
+                self._ending[claim.workload] = None
+                continue
             out += self.end(claim, now) if claim is failed else self.clear(claim)
-        return out, [claim.workload for claim in claims]
+            lost.append(claim.workload)
+        return out, lost
+
+    def answered(self, uid: str) -> None:
+        """Record that an eviction was answered."""
+        self._unanswered.discard(uid)
+
+    def end_answered(self) -> tuple[list[Instruction], list[str]]:
+        """End the claims that only waited for the answers to evictions; return as `stays` does."""
+        over = [id_ for id_ in self._ending if self._unanswered.isdisjoint(self._claims[id_].victims)]
+        out = [instruction for id_ in over for instruction in self.clear(self._claims[id_])]
+        return out, over
 
     def patient_until(self, id_: str) -> float:
         """Return until when a workload may make no new claim, in seconds."""
@@ -194,6 +214,7 @@ class PreemptionClaims:
             occupant, node = victim.occupant, names[victim.row]
             self._victim_of[occupant.uid] = workload.id
             self.going[occupant.uid] = until
+            self._unanswered.add(occupant.uid)
             note = f"Preempted by {who} {first.key} ({first.uid}) on node {node}"
             if self._world.reader(occupant.namespace) not in ("", first.namespace):
                 other = f"{'gang' if workload.gang else 'pod'} of another namespace"
@@ -260,6 +281,7 @@ class PreemptionClaims:
         """Forget a pod that was deleted."""
         self.handled.discard(uid)
         self.going.pop(uid, None)
+        self._unanswered.discard(uid)
         self._left_alone.pop(uid, None)
 
     def leave_alone(self, uid: str, now: float) -> str:
@@ -296,6 +318,7 @@ class PreemptionClaims:
 
     def _drop(self, id_: str) -> None:
         claim = self._claims.pop(id_, None)
+        self._ending.pop(id_, None)
         if claim is None:
             return
         for uid in claim.nodes:

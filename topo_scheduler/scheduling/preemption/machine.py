@@ -329,6 +329,15 @@ class Preempting:
         self._leave_line(id_)
         self._again.pop(id_, None)
 
+    def tried(self, id_: str) -> None:
+        """Record that an attempt on a workload ended, perhaps before a search for victims.
+
+        A workload with a turn that is not tried again at a known time gives its turn back: the others of its namespace
+        would wait for it.
+        """
+        if id_ in self._line_of and id_ not in self._again:
+            self._leave_line(id_)
+
     def nudge(self, workload: Workload, now: float) -> None:
         """Schedule a search for victims for a pending workload, because a change may allow preemption to make room for
         it.
@@ -367,8 +376,11 @@ class Preempting:
         Returns:
             The instructions, and the id of the workload to retry or an empty string.
         """
+        self._claims.answered(uid)
         if outcome is EvictionOutcome.GOING:
-            return [], ""
+            ended, lost = self._claims.end_answered()
+            self._again.update(dict.fromkeys(lost, 0.0))
+            return ended, ""
         self._claims.going.pop(uid, None)
         out: list[Instruction] = []
         again = ""
@@ -377,9 +389,11 @@ class Preempting:
         elif outcome is not EvictionOutcome.WITHDRAWN:
             out, again = self._refused(uid, message, now)
         # Other claims may count on this pod too: they would wait in vain until they expire.
-        ended, lost = self._claims.stays(uid, now)
-        self._again.update(dict.fromkeys(lost, 0.0))
-        return [*out, *ended], again
+        chosen_again = outcome in (EvictionOutcome.WITHDRAWN, EvictionOutcome.UNCONFIRMED)
+        for ended, lost in (self._claims.stays(uid, now, chosen_again=chosen_again), self._claims.end_answered()):
+            out += ended
+            self._again.update(dict.fromkeys(lost, 0.0))
+        return out, again
 
     def _refused(self, uid: str, message: str, now: float) -> tuple[list[Instruction], str]:
         """End the claim for which a pod was to be evicted. The pod is not chosen again for a while."""
@@ -416,6 +430,7 @@ class Preempting:
             again.append(claim.workload)
         for uid in [uid for uid, at in self._claims.going.items() if at <= now]:
             del self._claims.going[uid]
+            self._claims.answered(uid)
         return out, again
 
     def next_due(self) -> float | None:

@@ -202,9 +202,11 @@ class Waking:
         """
         out, unblocked = self._preempting.due(now)
         for id_ in [*unblocked, *self._contested.take_impatient(now)]:
-            workload = self._workloads.get(id_)
-            if workload is not None and self._queue.place(id_) is Place.PARKED:
+            workload, place = self._workloads.get(id_), self._queue.place(id_)
+            if workload is not None and place is Place.PARKED:
                 self._queue.activate(order_of(workload))
+            elif place is not Place.ACTIVE:
+                self._preempting.rest(id_)  # nobody waits for one that is not tried now
         return out
 
     def _helps(self, cls: PodClass, improved: Int64) -> bool:
