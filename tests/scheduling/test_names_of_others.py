@@ -8,6 +8,7 @@ from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudge
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.api.text import few_for
 from topo_scheduler.scheduling.instructions import Preempt
+from topo_scheduler.scheduling.preemption import machine
 
 NAMED = "{events: {nameOtherNamespaces: true}}"
 
@@ -93,3 +94,24 @@ def test_a_pod_that_asks_like_one_of_another_namespace_learns_no_budget_of_that_
     (text,) = d.told(mine)
     assert "1 pods of lower priority may not be evicted now: " in text
     assert ("theirs/secret" in text) is (spec == NAMED)
+
+
+@pytest.mark.parametrize("spec", ["{}", NAMED])
+def test_a_pod_that_shares_a_search_which_raised_learns_no_name_from_the_exception(
+    spec: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def strike(*_: object) -> None:
+        raise ValueError("pod theirs/secret")
+
+    d = Driver(fabric({"s1/l1": 1}), configured(spec))
+    d.engine.budgets_known()
+    d.run(make_pod("low", namespace="theirs", gpus=8))
+    monkeypatch.setattr(machine, "plan_preemption", strike)
+    theirs, mine = make_pod("a", namespace="theirs", gpus=8, priority=10), make_pod("mine", gpus=8, priority=10)
+    for pod in (theirs, mine):
+        d.apply(pod)
+        d.step()
+    assert any("ValueError: pod theirs/secret" in text for text in d.told(theirs))
+    texts = " ".join(d.told(mine))
+    assert "internal error during preemption" in texts
+    assert ("theirs/secret" in texts) is (spec == NAMED)

@@ -85,7 +85,7 @@ def reason_of(error: Exception) -> Reason:
     return Reason.OVER_BUDGET if kind_of(error) != FAULT else Reason.SCHEDULER_ERROR
 
 
-def explained(error: Exception, phase: Activity, pause: float, *, alike: bool = False) -> str:
+def explained(error: Exception, phase: Activity, pause: float, *, alike: bool = False, named: bool = True) -> str:
     """Return the message for users: what failed, why, and what to change.
 
     Args:
@@ -93,6 +93,7 @@ def explained(error: Exception, phase: Activity, pause: float, *, alike: bool = 
         phase: the activity that failed.
         pause: seconds until the retry.
         alike: whether the same attempt would fail again, so that the retry waits for a change.
+        named: whether the text of an internal error is part of it; it may name objects of other namespaces.
     """
     again = f"It is retried in {pause:g} s."
     if alike:
@@ -103,7 +104,8 @@ def explained(error: Exception, phase: Activity, pause: float, *, alike: bool = 
             f"Set aside: the search for a {_SEARCHED.get(phase, 'placement')} was stopped, {why}. Use fewer different"
             f" kinds of pods in a gang, or fewer affinity terms and spread constraints. {again}"
         )
-    return f"Set aside: internal error during {phase}, please report it: {described(error)}. {again}"
+    error_text = described(error) if named else type(error).__name__
+    return f"Set aside: internal error during {phase}, please report it: {error_text}. {again}"
 
 
 _SEARCHED: Final = {

@@ -307,7 +307,9 @@ class Preempting:
         search.until, search.stamp = now + pause, None if lowered else stamp
         if lowered:
             self._again[workload.id] = search.until
-        search.told = search.told_others = explained(error, Activity.PREEMPTION, pause, alike=not lowered)
+        search.reader = self._world.reader(workload.namespace)
+        search.told = explained(error, Activity.PREEMPTION, pause, alike=not lowered)
+        search.told_others = explained(error, Activity.PREEMPTION, pause, alike=not lowered, named=False)
 
     @property
     def lowest(self) -> int | None:
