@@ -121,7 +121,8 @@ def test_nobody_is_preempted_before_that_can_be_planned_at_once() -> None:
     d.apply(urgent())
     d.step(1)
     assert d.preempted() == []
-    assert d.engine.preempting.wanted
+    assert d.engine.preempting.take_wanted()
+    assert not d.engine.preempting.take_wanted(), "reported once"
     d.engine.may_preempt()
     d.step(1)
     assert d.preempted() == ["low"]

@@ -316,8 +316,7 @@ class Term:
             self._fetch_owners(self.engine.arrivals.take_unresolved())
             if self.engine.world.groups.take_wondered():
                 self._groups.ask_again()
-            if self.engine.preempting.wanted:
-                self.engine.preempting.wanted = False
+            if self.engine.preempting.take_wanted():
                 self._start(self._warm_preemption(), "kernels of preemption")
             if self.engine.pending_work:
                 await asyncio.sleep(0)

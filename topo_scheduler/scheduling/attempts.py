@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import msgspec
 import numpy as np
@@ -44,6 +45,12 @@ Stamp = tuple[int, tuple[Position, ...]]
 
 There is one position for each class whose filters depend on other pods or volumes.
 """
+KeptRoom = tuple[Hashable, ...]
+"""Identifies the nominations and the reservations that are charged during a decision.
+
+It is part of the key of cached failures, because they depend on that room.
+"""
+NOTHING_KEPT: Final[KeptRoom] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,25 +76,32 @@ class AttemptKey:
 class Attempts:
     """Makes decisions and caches failures: equal queries fail in the same way until something improves."""
 
-    def __init__(self, planner: Planner, sharing: Sharing | None = None) -> None:
+    def __init__(
+        self,
+        planner: Planner,
+        sharing: Sharing | None = None,
+        replacements: Replacements | None = None,
+        spares: Spares | None = None,
+    ) -> None:
+        """Set up without cached failures.
+
+        Args:
+            planner: plans placements on the current state.
+            sharing: limits of namespaces.
+            replacements: node assignments that are reserved for replacements of other members.
+            spares: nodes that are kept free for recovery, and the workloads that must not use them.
+        """
         self.planner = planner
         self.sharing = sharing
-        self.kept: tuple[Hashable, ...] = (None, None)
-        """Identifies the room that is reserved for nominated pods and pending workloads during the decision.
-
-        It is part of the cache key, because failures depend on that room.
-        """
+        self.replacements = replacements
+        self.spares = spares
         self.explains = True
         """Whether to explain failures in text; False where the text has no reader."""
-        self.replacements: Replacements | None = None
-        """Node assignments that are reserved for replacements of other members."""
-        self.spares: Spares | None = None
-        """Nodes that are kept free for recovery, and the workloads that must not use them."""
         self._decisions = 0
         self.refused: tuple[AttemptKey, Known] | None = None
         """Key and failure of the last decision; None if it placed the workload."""
         self._asked: dict[object, AttemptKey] = {}
-        self._failures: dict[tuple[tuple[Hashable, ...], AttemptKey], Known] = {}
+        self._failures: dict[tuple[KeptRoom, AttemptKey], Known] = {}
         self._domains: dict[tuple[int, tuple[str, ...], str], tuple[tuple[int, int] | None, str]] = {}
 
     def decide(
@@ -98,6 +112,7 @@ class Attempts:
         layout: Layout,
         improvements: int,
         now: float,
+        kept: KeptRoom = NOTHING_KEPT,
     ) -> Decision:
         """Decide on some pending members of a workload.
 
@@ -108,6 +123,7 @@ class Attempts:
             layout: the fabric of the network. Levels of the second tree are added if the workload requests them.
             improvements: count of events so far that could make a placement possible.
             now: time in seconds.
+            kept: identifies the room that is reserved for nominated pods and pending workloads during the decision.
 
         Raises:
             PluginError: a plugin failed, so no decision is possible.
@@ -128,7 +144,7 @@ class Attempts:
         self.refused = None
         if self.replacements and (found := self._in_seats(workload, groups, ask, layout, now)) is not None:
             return found
-        known = self._failures.get((self.kept, demand))
+        known = self._failures.get((kept, demand))
         if known is None or known.stamp != stamp:
             ask, outcome, told = plan_by_levels(self.planner, ask, layout, now, wish)
             layout = crossed(layout, ask.woven)
@@ -147,7 +163,7 @@ class Attempts:
             known = self._explain(ask, outcome, layout, stamp)
             if len(self._failures) > 4096:
                 self._failures.clear()
-            self._failures[self.kept, demand] = known
+            self._failures[kept, demand] = known
         self.refused = demand, known
         decision = self.refuse(known, workload.id, f"{workload.namespace}/{workload.name}", len(members))
         if not (lack or never):
@@ -155,7 +171,7 @@ class Attempts:
         text = " ".join(filter(None, ("" if never else known.sentence, lack)))
         return msgspec.structs.replace(decision, sentence=text, room_helps=known.room_helps and not never)
 
-    def known(self, kept: tuple[Hashable, ...], demand: AttemptKey, stamp: Stamp) -> Known | None:
+    def known(self, kept: KeptRoom, demand: AttemptKey, stamp: Stamp) -> Known | None:
         """Return the cached failure for a demand at ``stamp``; None if the demand must be tried."""
         known = self._failures.get((kept, demand))
         return known if known is not None and known.stamp == stamp else None

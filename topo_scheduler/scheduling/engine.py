@@ -12,9 +12,10 @@ from typing import Final
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import DisruptionBudget, Node, PartialObject, Pod
-from topo_scheduler.scheduling.attempts import Attempts
+from topo_scheduler.scheduling.attempts import Attempts, KeptRoom
 from topo_scheduler.scheduling.barrier import Activity, Barrier, failure_of, guard, limited
 from topo_scheduler.scheduling.binding.contention import Contested
+from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
 from topo_scheduler.scheduling.binding.outcomes import Outcomes
 from topo_scheduler.scheduling.explaining.explainer import Explainer
 from topo_scheduler.scheduling.extensions.extension import PluginError
@@ -35,6 +36,7 @@ from topo_scheduler.scheduling.placing.levels import next_loosening
 from topo_scheduler.scheduling.placing.model.policy import Policy
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.machine import SEARCH_OPERATIONS, Preempting
+from topo_scheduler.scheduling.preemption.nominations import Nominations
 from topo_scheduler.scheduling.queueing.failure_cache import Rechecks
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.scheduling.queueing.queue_keys import half_bound, has_begun, lacking, least_of, order_of
@@ -42,7 +44,7 @@ from topo_scheduler.scheduling.queueing.requeue import Waking
 from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.queueing.unschedulable import SettingAside
 from topo_scheduler.scheduling.reserving.machine import Reserving
-from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
+from topo_scheduler.scheduling.reserving.replacements import Replacements, ReservedSeat
 from topo_scheduler.scheduling.reserving.spares import Spares
 from topo_scheduler.scheduling.rules.filters import can_match
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
@@ -89,38 +91,36 @@ class Engine:
         """
         self.config = config
         self.extensions = extensions or Extensions()
-        self.world = World(config.scheduler, self.extensions)
-        self.world.links.configure(config.topology.spec.links)
-        self.world.claims.permitted = config.topology.spec.gpus_by_annotation.namespaces
-        self.world.names_others = config.topology.spec.events.name_other_namespaces
-        self.world.epoch = epoch
+        self.world = World(config.scheduler, self.extensions, epoch)
+        name, spec = config.scheduler.scheduler_name, config.topology.spec
+        self.world.configure(spec)
         self.workloads = Workloads()
         self.queue = Queue(self.world.accounts, fairness_of(config))
         self.planner = make_planner(self.world.around, self.world.history, policy_of(config, self.extensions))
-        self.sharing = Sharing(self.world, config.topology.spec)
-        self.attempts = Attempts(self.planner, self.sharing)
-        self.outcomes = Outcomes(self.world, self.workloads, config.scheduler)
-        self.preempting = Preempting(config.scheduler.scheduler_name, self.world, self.workloads, self.attempts)
-        self.preempting.enabled = config.topology.spec.preemption.enabled
-        self.outcomes.half.nominations = self.preempting.nominations
-        self.preempting.half_gangs = self.outcomes.half
-        self.attempts.replacements = self.preempting.replacements
-        self.spares = Spares(
-            config.scheduler.scheduler_name,
+        self.sharing = Sharing(self.world, spec)
+        nominations = Nominations(self.world)
+        replacements = Replacements(self.world, nominations)
+        half_gangs = HalfGangs(self.workloads, nominations)
+        spares = Spares(name, self.world, self.workloads, replacements, spec.spares)
+        self.attempts = Attempts(self.planner, self.sharing, replacements, spares)
+        self.outcomes = Outcomes(self.world, self.workloads, half_gangs, config.scheduler)
+        self.preempting = Preempting(
+            name,
             self.world,
             self.workloads,
-            self.preempting.replacements,
-            config.topology.spec.spares,
+            self.attempts,
+            nominations,
+            replacements,
+            half_gangs,
+            spec.preemption,
         )
-        self.attempts.spares = self.spares
-        self.contested = Contested(config.scheduler.scheduler_name, self.world, config.topology.spec.other_schedulers)
-        self.reserving = Reserving(
-            self.world, self.workloads, self.attempts, self.preempting, config.topology.spec.reservation
-        )
+        self.spares = spares
+        self.contested = Contested(name, self.world, spec.other_schedulers)
+        self.reserving = Reserving(self.world, self.workloads, self.attempts, self.preempting, spec.reservation)
         self.moving = Moving(self.world, self.workloads, self.attempts, self.preempting, repair_of(config))
         self._told = Told()
         self.arrivals = Arrivals(
-            config.scheduler.scheduler_name,
+            name,
             self.world,
             self.workloads,
             self.outcomes,
@@ -173,14 +173,10 @@ class Engine:
         self.planner.policy = policy_of(config, self.extensions)
         self._out += [LogWarning(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._fabric_warnings = FabricWarnings(self.config)
-        self.world.links.configure(config.topology.spec.links)
-        permitted = config.topology.spec.gpus_by_annotation.namespaces
-        self._permits |= permitted != self.world.claims.permitted
-        self.world.claims.permitted = permitted
-        self.world.names_others = config.topology.spec.events.name_other_namespaces
+        self._permits |= self.world.configure(config.topology.spec)
         self.planner.forget_rules()
         self._rechecks.clear()
-        self.preempting.enabled = config.topology.spec.preemption.enabled
+        self.preempting.configure(config.topology.spec.preemption)
         self.contested.config = config.topology.spec.other_schedulers
         self.reserving.configure(config.topology.spec.reservation)
         self.moving.configure(repair_of(config))
@@ -245,8 +241,7 @@ class Engine:
 
         Workloads that needed such a search then retry.
         """
-        self.preempting.ready = ready
-        self.preempting.budgets.changes += 1
+        self.preempting.set_ready(ready)
 
     def pods_applied(self, pods: Collection[Pod], now: float) -> None:
         """Record pods that appeared or changed, those of other schedulers included."""
@@ -295,7 +290,7 @@ class Engine:
 
     def search_wanted(self) -> None:
         """Note that recovery will search for room: the kernels for such searches should be compiled."""
-        self.preempting.wanted = not self.preempting.ready
+        self.preempting.want_search()
 
     def groups_applied(self, groups: Iterable[PodGroup], now: float) -> None:
         """Record PodGroups that appeared or changed."""
@@ -598,9 +593,9 @@ class Engine:
             self._out += self._aside.hold_back(workload, pending, *held, now)
             return False
         before = clock()
-        self.attempts.kept = self.preempting.count_for(workload), self.reserving.count_for(workload, now)
+        kept = self.preempting.count_for(workload), self.reserving.count_for(workload, now)
         try:
-            decision, waits = self._decide_beside_others(workload, pending, now)
+            decision, waits = self._decide_beside_others(workload, pending, kept, now)
         except PluginError as error:
             self._out += self._aside.plugin_failed(workload, pending, error, now)
             return False
@@ -627,11 +622,11 @@ class Engine:
             self._out += self._aside.tell(workload, pending, f"{decision.message} {waits}")
         else:
             with self.world.nothing_kept():
-                self._out += self._make_room(workload, pending, decision, now)
+                self._out += self._make_room(workload, pending, decision, kept, now)
         return False
 
     def _make_room(
-        self, workload: Workload, pending: list[Member], decision: Decision, now: float
+        self, workload: Workload, pending: list[Member], decision: Decision, kept: KeptRoom, now: float
     ) -> list[Instruction]:
         """Search for ways to make room for a parked workload, and report why it has none."""
         least = pending[: least_of(workload)]
@@ -640,7 +635,9 @@ class Engine:
         try:
             shares, wall = partial(self.reserving.shares, workload, now), now + self.world.epoch
             failed = partial(self.barrier.exceeded, workload.namespace, now=now)
-            preempt, why_not = self.preempting.consider(workload, least, decision, now, wall, shares, budget, failed)
+            preempt, why_not = self.preempting.consider(
+                workload, least, decision, now, wall, kept[1], shares, budget, failed
+            )
         except PluginError as error:
             return self._aside.plugin_failed(workload, pending, error, now)
         finally:
@@ -657,41 +654,40 @@ class Engine:
             self._out += preempt  # the claim is active, so its victims must be evicted
             raise
         if not why_not and not preempt:
-            self._rechecks.remember(workload, pending, decision, text, now)
+            self._rechecks.remember(workload, pending, decision, kept, text, now)
         return out
 
-    def _decide_beside_others(self, workload: Workload, pending: list[Member], now: float) -> tuple[Decision, str]:
+    def _decide_beside_others(
+        self, workload: Workload, pending: list[Member], kept: KeptRoom, now: float
+    ) -> tuple[Decision, str]:
         """Decide while room is reserved for other schedulers, or without it once the workload has waited long enough.
 
         Returns:
             The decision, and a message if only the reserved room keeps the workload pending.
         """
-        decision = self._decide(workload, pending, now)
+        decision = self._decide(workload, pending, kept, now)
         if decision.verdict is Verdict.PLACED or not self.world.kept:
             return decision, ""
         # A half-bound gang does not wait for other schedulers.
         impatient = half_bound(workload) or self.contested.impatient(workload.id)
-        kept = self.attempts.kept
-        self.attempts.kept = (*kept, "nothing for pods of other schedulers")
         with self.world.nothing_kept():
-            without = self._decide(workload, pending, now)
-        self.attempts.kept = kept
+            without = self._decide(workload, pending, (*kept, "nothing for pods of other schedulers"), now)
         if without.verdict is Verdict.PLACED and not impatient:
             return decision, self.contested.why()
         self.contested.took(seat.node for seat in without.seats)
         return without, ""
 
-    def _decide(self, workload: Workload, pending: list[Member], now: float) -> Decision:
+    def _decide(self, workload: Workload, pending: list[Member], kept: KeptRoom, now: float) -> Decision:
         layout, improvements = self.world.layout, self.world.improvements
         if self.world.links.in_use:
             self.world.links.settle(layout)
         self.extensions.guard.begin()
         apart = not workload.gang and self.extensions.strategy(workload.request.strategy).apart
         siblings = self.arrivals.rows_of_siblings(pending[0].uid) if apart else []
-        decision = self.attempts.decide(workload, pending, siblings, layout, improvements, now)
+        decision = self.attempts.decide(workload, pending, siblings, layout, improvements, now, kept)
         # There may be more pods than the gang's size, or a gang that ran complete has lost pods. Then place only as
         # many pods as must be placed together; the others follow when there is room.
         least = least_of(workload)
         if decision.verdict is not Verdict.PLACED and len(pending) > least:
-            decision = self.attempts.decide(workload, pending[:least], siblings, layout, improvements, now)
+            decision = self.attempts.decide(workload, pending[:least], siblings, layout, improvements, now, kept)
         return decision

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 import numpy as np
 
 from topo_scheduler.api.annotations import written_models
+from topo_scheduler.api.config import TopologySpec
 from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.process import SchedulerConfig
@@ -39,16 +40,23 @@ from topo_scheduler.state.topology.links import Links
 class World:
     """Nodes, fabric, ledger and history of outcomes. Only this class writes them."""
 
-    def __init__(self, config: SchedulerConfig, extensions: Extensions | None = None) -> None:
+    def __init__(self, config: SchedulerConfig, extensions: Extensions | None = None, epoch: float = 0.0) -> None:
+        """``epoch``: seconds to add to a time of the engine to get seconds since the epoch."""
         self.resources = ResourceTable(config.gpu_resources)
         self.nodes = NodeTable(self.resources, NodeLabels(config.gpu_model_labels, config.bandwidth_labels))
         self.fabric = Fabric(config.topology)
         self.residents = Residents()
         self.domains = NamedDomains(self.nodes, self.fabric)
         self.links = Links(self.nodes)
-        self.around = FilterContext(self.nodes, self.residents, domains=self.domains, links=self.links)
-        if extensions is not None:
-            self.around.extensions = extensions
+        self.penalties = Penalties()
+        self.around = FilterContext(
+            self.nodes,
+            self.residents,
+            shunned=self.penalties,
+            domains=self.domains,
+            extensions=extensions if extensions is not None else Extensions(),
+            links=self.links,
+        )
         for key in self.around.extensions.node_labels:
             self.nodes.label_column(key)  # updated with each node from here on
         self.claims = GpuClaims(config.scheduler_name, self.nodes, self.resources)
@@ -58,12 +66,9 @@ class World:
         self.history = History()
         self.runs = Runs()
         self.promises = Promises()
-        self.epoch = 0.0
-        """Seconds to add to a time of the engine to get seconds since the epoch."""
-        self.penalties = Penalties()
+        self.epoch = epoch
         self.names_others = False
         """Whether events name objects of other namespaces."""
-        self.around.shunned = self.penalties
         self._penalised: set[str] = set()
         self.groups = Groups(self.fabric.levels_by_key())
         self.improvements = 0
@@ -74,6 +79,13 @@ class World:
         self._improved: set[int] = set()
         self._rules_changed = False
         self._neighbours_at = self.around.position
+
+    def configure(self, spec: TopologySpec) -> bool:
+        """Apply a configuration; return whether other namespaces than before may request GPUs by annotation."""
+        self.links.configure(spec.links)
+        before, self.claims.permitted = self.claims.permitted, spec.gpus_by_annotation.namespaces
+        self.names_others = spec.events.name_other_namespaces
+        return before != self.claims.permitted
 
     @property
     def layout(self) -> Layout:

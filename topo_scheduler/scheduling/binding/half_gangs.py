@@ -22,7 +22,6 @@ from topo_scheduler.scheduling.instructions import EmitEvent, Evict, Instruction
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.queueing.queue_keys import half_bound
-from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
 
 ROLL_BACK_AFTER_SECONDS: Final = 5.0
@@ -45,7 +44,7 @@ IdleSince = Callable[[str], float]
 class HalfGangs:
     """Follows gangs that are half bound. It costs nothing while there are none."""
 
-    def __init__(self, world: World, workloads: Workloads) -> None:
+    def __init__(self, workloads: Workloads, nominations: Nominations) -> None:
         self._workloads = workloads
         self._clocks: dict[str, None] = {}
         self._succeeded: dict[str, float] = {}
@@ -56,7 +55,7 @@ class HalfGangs:
         self._withdrawn: set[str] = set()
         self._seats: dict[str, str] = {}
         """Workload of each member whose node is reserved, by uid."""
-        self.nominations = Nominations(world)
+        self.nominations = nominations
         self._later: dict[str, deque[Evict | EmitEvent | Recall]] = {}
         """Instructions of rollbacks that are not handed out yet, by id of the gang; gangs take turns."""
         self._next_part = 0.0

@@ -66,7 +66,7 @@ class _Sent:
 class Outcomes:
     """Binds in flight and their results."""
 
-    def __init__(self, world: World, workloads: Workloads, config: SchedulerConfig) -> None:
+    def __init__(self, world: World, workloads: Workloads, half: HalfGangs, config: SchedulerConfig) -> None:
         self._world = world
         self._workloads = workloads
         self._config = config
@@ -75,7 +75,7 @@ class Outcomes:
         self._sent: dict[str, _Sent] = {}
         self._unsettled = Unsettled()
         """Binds that may have been written, or were not written for a temporary reason."""
-        self.half = HalfGangs(world, workloads)
+        self.half = half
 
     @property
     def in_flight(self) -> int:

@@ -46,8 +46,7 @@ class WhatIf(Trial):
         self.now = now
         self.queries = 0
         """Number of queries for a placement so far."""
-        self._attempts = Attempts(self.planner, sharing)
-        self._attempts.spares = spares
+        self._attempts = Attempts(self.planner, sharing, spares=spares)
 
     def ask(self, workload: Workload, members: Sequence[Member]) -> PlacementQuery:
         """Return the query for members of a workload, with the level as it has loosened by now.

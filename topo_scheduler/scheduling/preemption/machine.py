@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.api.config import PreemptionSpec
 from topo_scheduler.api.objects import DisruptionBudget, Pod
 from topo_scheduler.api.text import few_for
 from topo_scheduler.scheduling.attempts import Attempts
@@ -90,18 +91,38 @@ class _Turn:
 class Preempting:
     """Claims, nominations and evictions."""
 
-    def __init__(self, scheduler_name: str, world: World, workloads: Workloads, attempts: Attempts) -> None:
+    def __init__(
+        self,
+        scheduler_name: str,
+        world: World,
+        workloads: Workloads,
+        attempts: Attempts,
+        nominations: Nominations,
+        replacements: Replacements,
+        half_gangs: HalfGangs,
+        spec: PreemptionSpec,
+    ) -> None:
+        """Set up without claims.
+
+        Args:
+            scheduler_name: name of this scheduler.
+            world: the state of the cluster.
+            workloads: workloads of this scheduler.
+            attempts: makes decisions.
+            nominations: all nominations.
+            replacements: seats for pods that do not exist yet. They count as nominations do.
+            half_gangs: seats for members of half-bound gangs, which count in the same way.
+            spec: the configuration.
+        """
         self.budgets = Budgets()
-        self.nominations = Nominations(world)
-        self.replacements = Replacements(world, self.nominations)
-        """Seats for pods that do not exist yet: they count as nominations do."""
-        self.half_gangs: HalfGangs | None = None
-        """Seats for members of half-bound gangs, which count in the same way."""
-        self.enabled = True
+        self.nominations = nominations
+        self.replacements = replacements
+        self._half_gangs = half_gangs
+        self.enabled = spec.enabled
         self.ready = True
         """Whether a search for victims can start at once: the code that it needs is compiled."""
-        self.wanted = False
-        """Whether a workload needed a search for victims while that code was not ready."""
+        self._wanted = False
+        """Whether a search was needed, or will be, while that code is not ready."""
         self._scheduler_name = scheduler_name
         self._world = world
         self._workloads = workloads
@@ -120,6 +141,26 @@ class Preempting:
         self._stirred: tuple[int, int] = (0, 0)
         self._asked = -inf
         """When `stirred` was called last, in seconds."""
+
+    def configure(self, spec: PreemptionSpec) -> None:
+        """Apply a new configuration."""
+        self.enabled = spec.enabled
+
+    # ------------------------------------------------------------ kernels
+
+    def set_ready(self, ready: bool) -> None:
+        """Record whether the code for searches is compiled. Workloads that needed a search then retry."""
+        self.ready = ready
+        self.budgets.changes += 1
+
+    def want_search(self) -> None:
+        """Note that searches will be needed."""
+        self._wanted = not self.ready
+
+    def take_wanted(self) -> bool:
+        """Return whether code for searches must be compiled, as one was needed or will be; once for each need."""
+        wanted, self._wanted = self._wanted, False
+        return wanted
 
     # ------------------------------------------------------------ input
 
@@ -172,7 +213,7 @@ class Preempting:
         own: Mapping[str, object] = workload.members
         if self.replacements:
             own = {**own, **self.replacements.own(workload)}
-        if self.half_gangs is not None and (seats := self.half_gangs.own(workload)):
+        if seats := self._half_gangs.own(workload):
             own = {**own, **seats}
         return self.nominations.count_for(own, workload.priority, workload.id)
 
@@ -195,6 +236,7 @@ class Preempting:
         decision: Decision,
         now: float,
         wall: float,
+        reserved: Hashable = None,
         shares: Callable[[], Sequence[ReservationShare]] = lambda: (),
         budget: OperationBudget | None = None,
         failed: Callable[[Exception], None] = lambda error: None,
@@ -207,6 +249,7 @@ class Preempting:
             decision: why they have no place.
             now: seconds.
             wall: seconds since the epoch.
+            reserved: identifies the reservations that are charged.
             shares: what reservations would take of the room that pods leave.
             budget: limit of a search; `SEARCH_OPERATIONS` by default.
             failed: called with the exception that a search raised.
@@ -243,7 +286,7 @@ class Preempting:
             self._leave_search(workload.id)
             self._search_of[workload.id] = search
             search.users += 1
-        stamp, reader = self._stamp(now), self._world.reader(workload.namespace)
+        stamp, reader = self._stamp(reserved, now), self._world.reader(workload.namespace)
         for known in (search, unlimited):
             if known is not None and known.stamp == stamp:
                 self._leave_line(workload.id)
@@ -447,7 +490,7 @@ class Preempting:
         lowest = self.lowest
         if lowest is None or lowest >= workload.priority or not all(member.preempts for member in members):
             return False
-        self.wanted = self.wanted or not self.ready
+        self._wanted = self._wanted or not self.ready
         return self.ready
 
     def _looks_at(self, id_: str) -> float:
@@ -544,14 +587,14 @@ class Preempting:
             self._searches.pop(key, None)
         self._unused.clear()
 
-    def _stamp(self, now: float) -> Hashable:
+    def _stamp(self, reserved: Hashable, now: float) -> Hashable:
         ledger = self._world.ledger
         return (
             self._world.improvements,
             ledger.occupied,
             self.budgets.changes,
             self.nominations.stamp,
-            self._attempts.kept[1],
+            reserved,
             self._claims.left_alone(now),
             self._world.around.position,
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from topo_scheduler.scheduling.attempts import AttemptKey, Attempts, Known
+from topo_scheduler.scheduling.attempts import AttemptKey, Attempts, KeptRoom, Known
 from topo_scheduler.scheduling.explaining.explainer import Explainer
 from topo_scheduler.scheduling.instructions import Instruction, RecordDecision
 from topo_scheduler.scheduling.intake.pending import worded
@@ -116,13 +116,16 @@ class Rechecks:
         self._refused.clear()
         self._words.clear()
 
-    def remember(self, workload: Workload, pending: list[Member], decision: Decision, text: str, now: float) -> None:
+    def remember(
+        self, workload: Workload, pending: list[Member], decision: Decision, kept: KeptRoom, text: str, now: float
+    ) -> None:
         """Record a workload that was refused and parked, right after its message was published.
 
         Args:
             workload: the workload that was tried.
             pending: its pending members.
             decision: the decision of the attempt.
+            kept: the room that was reserved during the attempt.
             text: the published message.
             now: time in seconds.
         """
@@ -137,7 +140,7 @@ class Rechecks:
             return
         reservations = self._reserving.applying(order, lasting, now)
         kept_key = (None, self._reserving.holds.tells(reservations))
-        if kept_key != self._attempts.kept:
+        if kept_key != kept:
             return
         name = f"{workload.namespace}/{workload.name}"
         layout, terms = self._world.layout, self._terms()
