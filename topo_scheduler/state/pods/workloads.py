@@ -222,6 +222,11 @@ class Workload:
     """Members that are pending; the count is kept likewise."""
     marked_members: tuple[str, ...] = ()
     """Uids of members known to have the condition that the gang ran complete, deleted ones included."""
+    first_bound_at: float = inf
+    """Lower bound of when the first member that is not being deleted was bound, in seconds since the epoch."""
+    marked_until: float = -inf
+    """When the last member with that condition was deleted: upper bound in seconds since the epoch, infinite if one
+    stays."""
 
     def set_stage(self, member: Member, stage: Stage) -> None:
         """Set the stage of a member. Nothing else sets the stage of a member of a workload."""
@@ -253,6 +258,13 @@ class Workload:
             self.ran_of = max(self.ran_of, self.size)
             if len(self.ran) > 2 * max(len(self.members), self.kept_ranks) + MOST_LOST:
                 self.forget_lost()
+
+    def note_times(self, member: Member) -> None:
+        """Note when a bound member was bound, and until when the condition that it carries counts."""
+        if not member.leaving:
+            self.first_bound_at = min(self.first_bound_at, -inf if member.marked else member.bound_at)
+        if member.marked:
+            self.marked_until = max(self.marked_until, member.left_at if member.leaving else inf)
 
     def forget_lost(self) -> None:
         """Forget the ranks of lost members: the scheduler places new members instead, which may have other ranks.
@@ -466,7 +478,8 @@ class Workloads:
     def leave(self, uid: str, *, succeeded: bool = False) -> Workload | None:
         """Remove a pod; return its workload. ``succeeded``: the pod has done its part of a gang's work.
 
-        A workload without members is removed. One of which no member runs any more no longer counts as complete.
+        A workload without members is removed. One of which no member runs any more no longer counts as complete, unless
+        the last one succeeded while another was being bound.
         """
         id_ = self._of_pod.pop(uid, None)
         if id_ is None:
@@ -484,7 +497,8 @@ class Workloads:
         if not workload.members:
             del self._by_id[id_]
             self._ending.discard(id_)
-        else:
+        elif not succeeded or workload.pending == len(workload.members):
+            # Members that have done their part are not lost: one that is being bound in another's place runs on.
             workload.forget_lost_gang()
         return workload
 
