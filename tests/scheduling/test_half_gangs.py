@@ -15,7 +15,7 @@ from topo_scheduler.scheduling.binding.unsettled import LONGEST_PAUSE_SECONDS
 from topo_scheduler.scheduling.instructions import BindOutcome, MarkComplete, Recall, Withdraw
 from topo_scheduler.state.pods.workloads import Member
 
-from .driver import Driver, gang
+from .driver import Driver, copies, gang
 
 SOON = ROLL_BACK_AFTER_SECONDS + 0.1
 
@@ -550,6 +550,17 @@ def test_members_that_succeeded_do_not_count_again_where_the_size_of_their_job_f
     assert d.evicted() == ["g-2"]
 
 
+@pytest.mark.parametrize("stead_first", [True, False])
+def test_a_replacement_that_is_listed_before_the_others_does_not_part_a_gang(stead_first: bool) -> None:
+    first = Driver(fabric({"s1/l1": 8}))
+    pods, stead = gang(4), gang(5)[4]
+    first.run(*pods)
+    pods[0].metadata.deletion_timestamp, pods[0].metadata.deletion_grace_period_seconds = timestamp(660), 600
+    stead.metadata.annotations |= {"topology.scheduler/gang-size": "4"}
+    d = successor(*(([pods[0], stead], pods[1:]) if stead_first else (pods, [stead])))
+    assert d.evicted() == []
+
+
 def successor(there: list[Pod], restarted: list[Pod]) -> Driver:
     """Return a successor that finds all this, and no room for the rest of what was restarted; it takes its time."""
     d = Driver(fabric({"s1/l1": 8}))
@@ -725,3 +736,28 @@ def test_members_that_are_being_deleted_do_not_make_each_change_of_a_gang_expens
         d.engine.arrivals.applied([pod], d.now)
     assert not workload.complete
     assert members.walks - walks <= 3
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("lost", ["leaving", "gone"])
+def test_a_gang_that_an_earlier_process_completed_while_pods_were_listed_again_is_not_rolled_back(
+    marked: bool, lost: str
+) -> None:
+    """The successor saw its pods pending; its second list shows them bound, and one is lost."""
+    pods = gang(4)
+    before = copies(pods)
+    first = Driver(fabric({"s1/l1": 4}))
+    first.run(*pods)
+    if marked:
+        first.write_conditions()
+    d = Driver(fabric({"s1/l1": 4}))
+    d.apply(*before)
+    if lost == "leaving":
+        pods[0].metadata.deletion_timestamp, pods[0].metadata.deletion_grace_period_seconds = timestamp(660), 600
+    d.apply(*(pods if lost == "leaving" else pods[1:]))
+    if lost == "gone":
+        d.delete(before[0])
+    for _ in range(10):
+        d.step(1)
+    never_seen_complete = lost == "gone" and not marked
+    assert len(d.evicted()) == (3 if never_seen_complete else 0)

@@ -431,6 +431,7 @@ class Workloads:
         self._of_pod: dict[str, str] = {}
         self._ending: set[str] = set()
         """Gangs of which members are being deleted."""
+        self._listing = False
 
     def __iter__(self) -> Iterator[Workload]:
         return iter(self._by_id.values())
@@ -474,6 +475,16 @@ class Workloads:
             self._ending.add(workload.id)
         self._split_off_leaving(workload)
         return workload
+
+    def listing(self) -> None:
+        """Keep each gang together until `listed`: the members that stay may be the last to appear."""
+        self._listing = True
+
+    def listed(self) -> list[Workload]:
+        """Return the workloads whose pending pods now form a new gang, as those that are placed are being deleted."""
+        self._listing = False
+        ending = [workload for id_ in sorted(self._ending) if (workload := self._by_id.get(id_)) is not None]
+        return [workload for workload in ending if self._split_off_leaving(workload)]
 
     def leave(self, uid: str, *, succeeded: bool = False) -> Workload | None:
         """Remove a pod; return its workload. ``succeeded``: the pod has done its part of a gang's work.
@@ -520,7 +531,9 @@ class Workloads:
 
     def _split_off_leaving(self, workload: Workload) -> bool:
         """Split placed members from pending ones if all placed ones are being deleted; return whether that was done."""
-        if not workload.gang or workload.id not in self._ending or not 0 < workload.pending < len(workload.members):
+        if self._listing or not workload.gang or workload.id not in self._ending:
+            return False
+        if not 0 < workload.pending < len(workload.members):
             return False
         if any(member.stage is not Stage.PENDING and not member.leaving for member in workload.members.values()):
             return False
