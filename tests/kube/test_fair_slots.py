@@ -76,3 +76,22 @@ async def test_requests_that_hang_lend_their_slots_up_to_a_bound() -> None:
     assert most == 4 + 6
     assert (slots._free, slots._held, len(slots)) == (4, {}, 0)
     assert not slots._loans._lent and not slots._loans._overdue
+
+
+@virtual_time
+async def test_requests_that_fail_after_they_lent_their_slots_let_their_namespace_go_on() -> None:
+    """Nobody else asks for a slot: those that wait are not granted one by the request of another namespace."""
+    slots, done = FairSlots(4, 2), 0
+
+    async def use(seconds: float) -> None:
+        nonlocal done
+        async with slots.slot("a"):
+            await asyncio.sleep(seconds)
+            done += 1
+            if seconds:
+                raise OSError
+
+    tasks = [asyncio.create_task(use(seconds)) for seconds in (5, 5, 0, 0, 0)]
+    await asyncio.sleep(6)
+    assert (done, slots._free, slots._held, len(slots)) == (5, 4, {}, 0)
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,6 +1,7 @@
 """Half-bound gangs: first in line, their seats held, rolled back after 5 s unless they ran complete."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,9 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.binding.half_gangs import FIRST_PAUSE_SECONDS, PART_INSTRUCTIONS, ROLL_BACK_AFTER_SECONDS
 from topo_scheduler.scheduling.binding.unsettled import LONGEST_PAUSE_SECONDS
 from topo_scheduler.scheduling.instructions import BindOutcome, MarkComplete, Recall, Withdraw
+from topo_scheduler.state.pods.workloads import Member
 
-from .driver import Driver, gang
+from .driver import Driver, copies, gang
 
 SOON = ROLL_BACK_AFTER_SECONDS + 0.1
 
@@ -548,6 +550,17 @@ def test_members_that_succeeded_do_not_count_again_where_the_size_of_their_job_f
     assert d.evicted() == ["g-2"]
 
 
+@pytest.mark.parametrize("stead_first", [True, False])
+def test_a_replacement_that_is_listed_before_the_others_does_not_part_a_gang(stead_first: bool) -> None:
+    first = Driver(fabric({"s1/l1": 8}))
+    pods, stead = gang(4), gang(5)[4]
+    first.run(*pods)
+    pods[0].metadata.deletion_timestamp, pods[0].metadata.deletion_grace_period_seconds = timestamp(660), 600
+    stead.metadata.annotations |= {"topology.scheduler/gang-size": "4"}
+    d = successor(*(([pods[0], stead], pods[1:]) if stead_first else (pods, [stead])))
+    assert d.evicted() == []
+
+
 def successor(there: list[Pod], restarted: list[Pod]) -> Driver:
     """Return a successor that finds all this, and no room for the rest of what was restarted; it takes its time."""
     d = Driver(fabric({"s1/l1": 8}))
@@ -662,3 +675,89 @@ def test_a_member_that_is_gone_before_the_last_is_bound_does_not_count() -> None
     assert len(d.where(*pods)) == 4
     d.step(SOON)
     assert len(d.evicted()) == 3
+
+
+@pytest.mark.parametrize("job", [True, False])
+def test_a_member_that_is_being_bound_while_the_others_succeed_is_not_evicted(job: bool) -> None:
+    """Its gang ran complete, and the others have done their part."""
+    d = Driver(fabric({"s1/l1": 5}))
+    said = {"gang-name": "g", "gang-size": "4"}
+    if job:
+        by, index = controlled_by("Job", "g"), "batch.kubernetes.io/job-completion-index"
+        d.own(job_owner(make_job("g", parallelism=4, completions=4, indexed=True)))
+        pods = [make_pod(f"g-{n}", gpus=8, owner=by, labels={index: str(n)}, created=n) for n in range(4)]
+        stead = make_pod("stead", gpus=8, owner=by, labels={index: "3"}, created=4)
+    else:
+        pods, stead = gang(4), make_pod("stead", gpus=8, annotations=said, created=4)
+    d.run(*pods)
+    d.delete(pods[3])
+    d.apply(stead)
+    d.step()
+    assert list(d.flight) == [stead.metadata.uid]
+    for pod in pods[:3]:
+        d.finish(pod)
+    d.answer(stead.metadata.uid)
+    d.step()
+    d.step(SOON)
+    assert d.evicted() == []
+
+
+class Members(dict[str, Member]):
+    """Counts how often all members are gone through."""
+
+    walks = 0
+
+    def values(self) -> Any:
+        self.walks += 1
+        return super().values()
+
+
+@pytest.mark.parametrize("leaving", ["the marked member", "all"])
+def test_members_that_are_being_deleted_do_not_make_each_change_of_a_gang_expensive(leaving: str) -> None:
+    """A tenant may have thousands of them, with finalizers, and the condition on one."""
+    d = Driver(fabric({"s1/l1": 8}))
+    size = "1" if leaving == "all" else "1000"
+    said = {"gang-id": "default/g", "gang-minimum": size, "gang-size": size, "gang-name": "g", "rank": "0"}
+    pods = [
+        make_pod(f"b{n}", cpu="1m", memory="1", node=f"s1-l1-{n % 8 + 1}", phase="Running", annotations=said)
+        for n in range(60)
+    ]
+    pods[0].status.conditions = [PodCondition(GANG_COMPLETE, "True")]
+    for pod in pods if leaving == "all" else pods[:1]:
+        pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds = timestamp(-600), 600
+    d.apply(pods[0])
+    workload, _ = d.engine.workloads.of_pod(pods[0].metadata.uid) or (None, None)
+    assert workload is not None
+    members = workload.members = Members(workload.members)
+    for pod in pods[1:]:
+        d.engine.arrivals.applied([pod], d.now)
+    walks = members.walks
+    for pod in pods:
+        d.engine.arrivals.applied([pod], d.now)
+    assert not workload.complete
+    assert members.walks - walks <= 3
+
+
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("lost", ["leaving", "gone"])
+def test_a_gang_that_an_earlier_process_completed_while_pods_were_listed_again_is_not_rolled_back(
+    marked: bool, lost: str
+) -> None:
+    """The successor saw its pods pending; its second list shows them bound, and one is lost."""
+    pods = gang(4)
+    before = copies(pods)
+    first = Driver(fabric({"s1/l1": 4}))
+    first.run(*pods)
+    if marked:
+        first.write_conditions()
+    d = Driver(fabric({"s1/l1": 4}))
+    d.apply(*before)
+    if lost == "leaving":
+        pods[0].metadata.deletion_timestamp, pods[0].metadata.deletion_grace_period_seconds = timestamp(660), 600
+    d.apply(*(pods if lost == "leaving" else pods[1:]))
+    if lost == "gone":
+        d.delete(before[0])
+    for _ in range(10):
+        d.step(1)
+    never_seen_complete = lost == "gone" and not marked
+    assert len(d.evicted()) == (3 if never_seen_complete else 0)

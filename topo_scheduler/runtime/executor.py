@@ -60,7 +60,7 @@ ROLLBACKS_IN_FLIGHT: Final = 16
 ROLLBACKS_OF_NAMESPACE: Final = 8
 """Maximum concurrent evictions of half-bound gangs, in all and of one namespace, whose webhooks may hang."""
 MOST_STAND_INS: Final = 48
-"""Maximum workers in addition, one for each bind that hangs: those of a dozen namespaces must not hold all workers."""
+"""Maximum workers in addition, one for each bind or dry run that hangs: a few tenants must not hold all workers."""
 HANGS_AFTER_SECONDS: Final = 3.0
 """Time without an answer to a bind after which the executor checks if the API server answers other requests."""
 
@@ -217,7 +217,7 @@ class Executor:
         while not replaced:
             work = await self._binds.take()
             began = self._clock()
-            uid = work.pod.uid if isinstance(work, Bind) else ""
+            uid = work.pod.uid if isinstance(work, Bind) else work.bind.pod.uid
             try:
                 await (self._bind(work) if isinstance(work, Bind) else self._rehearse(work.bind))
             finally:
@@ -240,7 +240,7 @@ class Executor:
         if not self._engine.may_bind(bind.pod.uid):
             try:
                 request = await self._to.plugins.request(bind, *self._pod_of(bind.pod))
-                result = await self._to.binder.bind(request.bind, dry_run=True)
+                result = await self._watched_bind(request.bind, dry_run=True)
                 outcome, message = _OUTCOMES[result.outcome], result.message
                 if message.startswith(NOT_SETTLED):
                     outcome = BindOutcome.REJECTED  # if the dry run hangs, the bind would hang too
@@ -290,7 +290,7 @@ class Executor:
             self._engine.bind_finished(pod.uid, BindOutcome.WITHDRAWN, refused, self._clock())
             self._changed()
             return
-        result = await self._watched_bind(request.bind)
+        result = await self._watched_bind(request.bind, dry_run=False)
         now = self._clock()
         self._metrics.bound(result.outcome.value, result.latency)
         if result.outcome is BindStatus.BOUND:
@@ -309,31 +309,34 @@ class Executor:
             self._binds.begins(bind)
         self._changed()
 
-    async def _watched_bind(self, request: BindRequest) -> BindResult:
-        """Write a bind. While the API server answers other requests but not this one, report that to the engine."""
+    async def _watched_bind(self, request: BindRequest, *, dry_run: bool) -> BindResult:
+        """Write a bind, or try it. While the API server answers other requests but not this one, act on that."""
         loop = asyncio.get_running_loop()
 
         timers: list[asyncio.TimerHandle] = []
 
         def ask() -> None:
             if timers:
-                self._start(self._ask_about(request), f"unanswered {request.uid}")
+                self._start(self._ask_about(request, dry_run=dry_run), f"unanswered {request.uid}")
             timers[:] = [loop.call_later(HANGS_AFTER_SECONDS, ask)]
 
         ask()
         self._unanswered.add(request.uid)
         try:
+            if dry_run:
+                return await self._to.binder.bind(request, dry_run=True)
             return await self._to.binder.bind(request, recheck=partial(self._engine.may_bind, request.uid))
         finally:
             self._unanswered.discard(request.uid)
             timers[0].cancel()
 
-    async def _ask_about(self, request: BindRequest) -> None:
+    async def _ask_about(self, request: BindRequest, *, dry_run: bool) -> None:
+        """If the API server answers other requests, let others bind, and report what hangs, except dry runs."""
         if await self._to.binder.is_answered(request):
             self._binds.hangs(request.namespace)
             if request.uid in self._unanswered:
                 self._stand_in(request.uid)
-            for uid in (request.uid, *self._binds.take_stuck(request.namespace)):
+            for uid in (*([] if dry_run else [request.uid]), *self._binds.take_stuck(request.namespace)):
                 self._engine.bind_hangs(uid, self._clock())
             self._changed()
 

@@ -425,7 +425,7 @@ class Engine:
         self._leave_out(now, clock)
         self.spares.settle()
         if not self.arrivals.deciding:
-            self.outcomes.half.begin()
+            self.arrivals.begin()
         self.waking.settle(now)
         self.waking.wake(now)
         self._out += [LogWarning(problem) for problem in (*self.sharing.complaints(), *self.world.look_at_fabric())]

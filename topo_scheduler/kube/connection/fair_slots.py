@@ -81,12 +81,14 @@ class FairSlots:
     async def slot(self, namespace: str) -> AsyncIterator[None]:
         """Hold a slot for one request on behalf of a namespace."""
         await self._take(namespace)
-        with self._loans.request():
-            try:
-                yield
-            finally:
-                self._unhold(namespace)
-        self._grant_free()
+        try:
+            with self._loans.request():
+                try:
+                    yield
+                finally:
+                    self._unhold(namespace)
+        finally:
+            self._grant_free()  # a lent slot is not given back, but the namespace may hold one more
 
     def _release(self) -> None:
         self._free += 1

@@ -291,9 +291,12 @@ class Outcomes:
         if member.stage is Stage.BOUND and not member.evicted:
             self.half.bears(workload, member)
             workload.note_ran(member)
+            workload.note_times(member)
         if workload.complete:
             self.half.may_lack_marks(workload)
             return []
+        if member.leaving and workload.first_bound_at >= member.left_at:
+            return []  # it does not count, so that the gang is no more complete than before
         return self.note_size(workload)
 
     def note_size(self, workload: Workload) -> list[Instruction]:
@@ -302,7 +305,8 @@ class Outcomes:
             return []
         # The size of a gang that was found bound may still be unknown.
         size = size_of(workload)
-        if not (size and max(workload.bound, len(workload.ran)) >= size) and not workload.marked_members:
+        marks_may_count = workload.first_bound_at < workload.marked_until
+        if not (size and max(workload.bound, len(workload.ran)) >= size) and not marks_may_count:
             return []
         bound = [m for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
         # Members that were found may have run together with one that is now being deleted. But all members of a gang
@@ -313,7 +317,9 @@ class Outcomes:
         whole = bool(size) and max(sum(not m.leaving for m in bound), len(found)) >= size
         whole = whole or workload.ran_whole
         if not whole and not any(m.marked for m in stay):
-            if not any(m.marked for m in bound):
+            workload.first_bound_at = since
+            workload.marked_until = max((m.left_at for m in bound if m.marked), default=-inf)
+            if workload.marked_until == -inf:
                 workload.marked_members = ()
             return []
         workload.complete = True

@@ -75,6 +75,7 @@ class Arrivals:
         self.outside = OutsidePods()
         self.deciding = False
         """Whether the scheduler decides already. A pod found bound earlier was bound by an earlier process."""
+        workloads.listing()
         self.leaving = Leaving()
         self.unread: Unread[Pod] = Unread()
         """Pods whose handling raised; they are read again after a backoff."""
@@ -87,6 +88,12 @@ class Arrivals:
     def touch(self, workload: Workload) -> None:
         """Record that a workload changed: the next step updates its place in the queue."""
         self._touched[workload.id] = None
+
+    def begin(self) -> None:
+        """Note that all pods are listed and the first decision follows."""
+        self._outcomes.half.begin()
+        for workload in self._workloads.listed():
+            self.touch(workload)
 
     def take_touched(self) -> Iterable[str]:
         """Return the ids of the workloads that changed since the last call."""
@@ -459,6 +466,11 @@ class Arrivals:
                 self._outcomes.forget(uid)
                 workload.set_stage(member, Stage.BOUND)
                 member.node, member.decided = node, False
+                if workload.gang and not self.deciding:
+                    # An earlier process bound it after this one had listed it, and may have marked its gang complete.
+                    _take_over(member, found_bound(pod, workload.id)[1])
+                    member.leaving = pod.metadata.deletion_timestamp is not None
+                    workload.bound_earlier = workload.resumed = True
                 self.touch(workload)
             self._out += self._outcomes.note_complete(workload, member)
             return
@@ -499,9 +511,8 @@ class Arrivals:
         member, wanted = understood.member, understood.workload
         _, made_up = found_bound(pod, "")
         member.stage, member.node, member.problem = Stage.BOUND, entry.node, ""
-        member.rank, member.bandwidth, member.profile = made_up.rank, made_up.bandwidth, entry.profile
-        member.marked, member.recorded_size = made_up.marked, made_up.recorded_size
-        member.bound_at, member.left_at = made_up.bound_at, made_up.left_at
+        _take_over(member, made_up)
+        member.bandwidth, member.profile = made_up.bandwidth, entry.profile
         member.leaving = pod.metadata.deletion_timestamp is not None
         member.withdrawn = self._gone(pod, lineage)
         if found is not None and found[0].id != wanted.id:
@@ -609,6 +620,12 @@ def _left_at(pod: Pod) -> float:
     """Return when the deletion of a pod was requested, in seconds since the epoch; infinite if it was not."""
     until = seconds_of(pod.metadata.deletion_timestamp)
     return inf if until is None else until - (pod.metadata.deletion_grace_period_seconds or 0)
+
+
+def _take_over(member: Member, found: Member) -> None:
+    """Take over what tells whether the gang of a bound member ran complete."""
+    member.rank, member.marked, member.recorded_size = found.rank, found.marked, found.recorded_size
+    member.bound_at, member.left_at = found.bound_at, found.left_at
 
 
 def _gang_of(pod: Pod) -> str:

@@ -222,6 +222,11 @@ class Workload:
     """Members that are pending; the count is kept likewise."""
     marked_members: tuple[str, ...] = ()
     """Uids of members known to have the condition that the gang ran complete, deleted ones included."""
+    first_bound_at: float = inf
+    """Lower bound of when the first member that is not being deleted was bound, in seconds since the epoch."""
+    marked_until: float = -inf
+    """When the last member with that condition was deleted: upper bound in seconds since the epoch, infinite if one
+    stays."""
 
     def set_stage(self, member: Member, stage: Stage) -> None:
         """Set the stage of a member. Nothing else sets the stage of a member of a workload."""
@@ -253,6 +258,13 @@ class Workload:
             self.ran_of = max(self.ran_of, self.size)
             if len(self.ran) > 2 * max(len(self.members), self.kept_ranks) + MOST_LOST:
                 self.forget_lost()
+
+    def note_times(self, member: Member) -> None:
+        """Note when a bound member was bound, and until when the condition that it carries counts."""
+        if not member.leaving:
+            self.first_bound_at = min(self.first_bound_at, -inf if member.marked else member.bound_at)
+        if member.marked:
+            self.marked_until = max(self.marked_until, member.left_at if member.leaving else inf)
 
     def forget_lost(self) -> None:
         """Forget the ranks of lost members: the scheduler places new members instead, which may have other ranks.
@@ -419,6 +431,7 @@ class Workloads:
         self._of_pod: dict[str, str] = {}
         self._ending: set[str] = set()
         """Gangs of which members are being deleted."""
+        self._listing = False
 
     def __iter__(self) -> Iterator[Workload]:
         return iter(self._by_id.values())
@@ -463,10 +476,21 @@ class Workloads:
         self._split_off_leaving(workload)
         return workload
 
+    def listing(self) -> None:
+        """Keep each gang together until `listed`: the members that stay may be the last to appear."""
+        self._listing = True
+
+    def listed(self) -> list[Workload]:
+        """Return the workloads whose pending pods now form a new gang, as those that are placed are being deleted."""
+        self._listing = False
+        ending = [workload for id_ in sorted(self._ending) if (workload := self._by_id.get(id_)) is not None]
+        return [workload for workload in ending if self._split_off_leaving(workload)]
+
     def leave(self, uid: str, *, succeeded: bool = False) -> Workload | None:
         """Remove a pod; return its workload. ``succeeded``: the pod has done its part of a gang's work.
 
-        A workload without members is removed. One of which no member runs any more no longer counts as complete.
+        A workload without members is removed. One of which no member runs any more no longer counts as complete, unless
+        the last one succeeded while another was being bound.
         """
         id_ = self._of_pod.pop(uid, None)
         if id_ is None:
@@ -484,7 +508,8 @@ class Workloads:
         if not workload.members:
             del self._by_id[id_]
             self._ending.discard(id_)
-        else:
+        elif not succeeded or workload.pending == len(workload.members):
+            # Members that have done their part are not lost: one that is being bound in another's place runs on.
             workload.forget_lost_gang()
         return workload
 
@@ -506,7 +531,9 @@ class Workloads:
 
     def _split_off_leaving(self, workload: Workload) -> bool:
         """Split placed members from pending ones if all placed ones are being deleted; return whether that was done."""
-        if not workload.gang or workload.id not in self._ending or not 0 < workload.pending < len(workload.members):
+        if self._listing or not workload.gang or workload.id not in self._ending:
+            return False
+        if not 0 < workload.pending < len(workload.members):
             return False
         if any(member.stage is not Stage.PENDING and not member.leaving for member in workload.members.values()):
             return False
