@@ -12,7 +12,7 @@ from typing import Final
 
 PATIENCE_SECONDS: Final = 1.0
 """Seconds after which a request lends its slot to others."""
-LENDABLE: Final = 64
+LENDABLE: Final = 24
 """Slots that requests which hang lend at once, of each kind: so many additional requests may be in progress."""
 
 
