@@ -10,8 +10,10 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Collection, Iterable, Sequence
+from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -32,7 +34,7 @@ from topo_scheduler.observability.segment_writer import NotWritable, SegmentLimi
 from topo_scheduler.observability.segments import RecordError, SegmentReader, segments_of
 from topo_scheduler.recording import checkpoint
 from topo_scheduler.recording.calls import QUERIES, SIGNATURES, decode_arguments, encode_arguments
-from topo_scheduler.recording.observed_engine import Heard
+from topo_scheduler.recording.observed_engine import CallListener, Heard, ObservedEngine
 from topo_scheduler.recording.recorder import Recorder
 from topo_scheduler.recording.replay import replay
 from topo_scheduler.scheduling.engine import Engine
@@ -96,6 +98,40 @@ def test_every_way_to_tell_the_engine_something_is_recorded() -> None:
         returns = inspect.signature(getattr(Engine, name)).return_annotation
         known = name in ("step", "may_bind") or returns is None
         assert known, f"{name} returns {returns}: name it in QUERIES if it changes nothing"
+
+
+@pytest.mark.parametrize("name", sorted(SIGNATURES))
+def test_an_observed_engine_passes_on_each_recorded_call_as_the_engine_defines_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signature, calls, heard = SIGNATURES[name], [], []
+    original = getattr(Engine, name)
+
+    def called(engine: Engine, *arguments: Any) -> str:
+        calls.append(arguments)
+        return "answer"
+
+    class Listener:
+        def hears(self, name: str, arguments: Sequence[Any]) -> None:
+            heard.append((name, list(arguments)))
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_: None
+
+    assert name in vars(ObservedEngine), "it is not observed"
+    assert inspect.signature(vars(ObservedEngine)[name]) == inspect.signature(original)
+    engine = ObservedEngine(configured(), lambda pod: None, None, 0.0, [cast("CallListener", Listener())])
+    monkeypatch.setattr(Engine, name, wraps(original)(called))
+    hints = get_type_hints(original)
+    given: list[Any] = [object() for _ in signature.names]
+    for at, argument in enumerate(signature.names):
+        if get_origin(hints[argument]) in (Iterable, Collection, Sequence):
+            given[at] = [object()]
+    recorded = [value for at, value in enumerate(given) if at != signature.clock]
+    assert getattr(engine, name)(*given) == ("answer" if hints["return"] is not type(None) else None)
+    assert heard == [(name, recorded)]
+    ((*passed,),) = calls
+    assert [value for at, value in enumerate(passed) if at != signature.clock] == recorded
 
 
 def test_owners_configuration_and_failed_binds_are_part_of_it(tmp_path: Path) -> None:

@@ -46,30 +46,18 @@ class Signature:
         method: the function.
         names: names of its arguments.
         types: types of the encoded arguments, without the clock.
-        defaults: default of each argument, or None.
         clock: position of the clock, or -1.
-        lists: positions of arguments that may be iterators; they are converted to lists.
     """
 
     method: Callable[..., Any]
     names: tuple[str, ...]
     types: tuple[Any, ...]
-    defaults: tuple[Any, ...]
     clock: int
-    lists: tuple[int, ...]
 
     @property
     def arguments(self) -> tuple[str, ...]:
         """Names of the recorded arguments: all but the clock."""
         return tuple(name for position, name in enumerate(self.names) if position != self.clock)
-
-    def positional(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Return all arguments by position, including defaults and the clock."""
-        missing = range(len(args), len(self.names))
-        values = [*args, *(kwargs.get(self.names[position], self.defaults[position]) for position in missing)]
-        for position in self.lists:
-            values[position] = list(values[position])
-        return values
 
 
 def _signature(method: Callable[..., Any]) -> Signature:
@@ -81,9 +69,7 @@ def _signature(method: Callable[..., Any]) -> Signature:
         method,
         tuple(parameter.name for parameter in parameters),
         tuple(_wire(hints[parameter.name]) for position, parameter in enumerate(parameters) if position != clock),
-        tuple(None if parameter.default is inspect.Parameter.empty else parameter.default for parameter in parameters),
         clock,
-        tuple(position for position, origin in enumerate(origins) if origin in (Iterable, Collection, Sequence)),
     )
 
 
