@@ -206,7 +206,7 @@ class Waking:
             if workload is not None and place is Place.PARKED:
                 self._queue.activate(order_of(workload))
             elif place is not Place.ACTIVE:
-                self._preempting.rest(id_)  # nobody waits for one that is not tried now
+                self._preempting.rest(id_)  # its turn goes to the next one
         return out
 
     def _helps(self, cls: PodClass, improved: Int64) -> bool:
