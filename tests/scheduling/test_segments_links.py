@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from tests.helpers import make_node, make_pod
+from tests.scheduling.affinity_pods import HOSTNAME, one_gpu_spec, pod_anti_affinity
 from tests.scheduling.driver import Driver, configured
 from tests.scheduling.test_bandwidth import LEAF, asked, capacities, gang, nodes, placed, random_cluster, reserved
-from tests.scheduling.test_neighbours import HOST, away, spec
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 
@@ -39,13 +39,19 @@ def test_the_size_rule_of_different_pods_asks_for_as_many_leaves_as_links_can_ev
 
 def test_so_does_that_of_members_that_keep_apart() -> None:
     cluster = [
-        make_node(f"s-l{leaf}-{n}", f"s/l{leaf}", gpus=8, bandwidth="400Gb", labels={HOST: f"s-l{leaf}-{n}"})
+        make_node(f"s-l{leaf}-{n}", f"s/l{leaf}", gpus=8, bandwidth="400Gb", labels={HOSTNAME: f"s-l{leaf}-{n}"})
         for leaf in range(1, 5)
         for n in range(4)
     ]
     d = Driver(cluster, configured("{" + LEAF + "}"))
     pods = [
-        make_pod(f"g-{n}", annotations=told(pod), spec=spec(affinity=away(HOST)), labels={"app": "web"}, created=n)
+        make_pod(
+            f"g-{n}",
+            annotations=told(pod),
+            spec=one_gpu_spec(affinity=pod_anti_affinity(HOSTNAME)),
+            labels={"app": "web"},
+            created=n,
+        )
         for n, pod in enumerate(gang(8, "400Gb"))
     ]
     d.run(*pods)
