@@ -12,7 +12,7 @@ from tests.scheduling.affinity_pods import one_gpu_spec, pod_anti_affinity, web_
 from tests.scheduling.driver import Driver, configured, fabric, gang
 from tests.scheduling.planning import ask_of, small_of
 from tests.scheduling.reference import Machine, Path, Reference, Rule, Want
-from tests.scheduling.test_planner_reference import clusters, wants
+from tests.scheduling.reference_clusters import clusters, wants
 from topo_scheduler.api.config import ConfigError, load_configuration
 from topo_scheduler.scheduling.extensions.extension import Demand
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from tests.scheduling.driver import Driver, configured, fabric
 from tests.scheduling.gang_pods import launcher_gang, leader_worker_set, leaf_by_rank, rank_of
+from tests.scheduling.heterogeneous_reference import ExhaustivePlacement, compare_with_exhaustive, pod_classes
 from tests.scheduling.planning import Small, gang_in_segments, grid, pods, small_of
 from tests.scheduling.reference import Machine, Path, Want
+from tests.scheduling.reference_clusters import clusters
 from tests.scheduling.running_pods import fill_nodes
-from tests.scheduling.test_mixed import Every, classes, compare
-from tests.scheduling.test_planner_reference import clusters
 from topo_scheduler.api.objects import ContainerPort
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.state.nodes.resources import CPU
@@ -143,7 +143,7 @@ def test_a_lost_leader_goes_back_to_the_first_subgroup() -> None:
 # ---------------------------------------------------------------- against every way to place them
 
 
-class EverySegment(Every):
+class EverySegment(ExhaustivePlacement):
     """All ways to give leaves whole segments; members of none are on their own."""
 
     def __init__(self, machines: list[Machine], ask: PlacementQuery, limits: tuple[int, int]) -> None:
@@ -175,7 +175,7 @@ def gangs(draw: st.DrawFn) -> tuple[list[tuple[PodClass, int]], list[list[int]]]
     """Up to three classes, each member in one of up to three segments or in none."""
     parts = draw(
         st.lists(
-            st.tuples(classes, st.lists(st.sampled_from([0, 0, 1, 1, 2, -1]), min_size=1, max_size=4)),
+            st.tuples(pod_classes, st.lists(st.sampled_from([0, 0, 1, 1, 2, -1]), min_size=1, max_size=4)),
             min_size=1,
             max_size=3,
             unique_by=lambda one: one[0],
@@ -195,7 +195,7 @@ def test_on_small_clusters_segments_are_placed_as_well_as_can_be(
 ) -> None:
     ask = gang_in_segments(*gang, required=required)
     every = EverySegment(machines, ask, limits)
-    compare(every, small_of(machines, Want(1, 1, max_nodes=limits[0], max_gpus=limits[1])), ask)
+    compare_with_exhaustive(every, small_of(machines, Want(1, 1, max_nodes=limits[0], max_gpus=limits[1])), ask)
 
 
 def test_many_segments_on_many_leaves_are_found_quickly_enough_to_be_placed() -> None:

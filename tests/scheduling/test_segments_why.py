@@ -5,13 +5,10 @@ from typing import Any
 import pytest
 
 from tests.helpers import EPOCH, make_pod
-from tests.scheduling.driver import Driver, fabric
+from tests.scheduling.driver import Driver, explanation_of, fabric
 from tests.scheduling.gang_pods import annotated_gang, launcher_gang, leader_worker_set, leaf_by_rank
-from tests.scheduling.running_pods import fill_nodes
-from tests.scheduling.test_moving import driver as moving
-from tests.scheduling.test_moving import moves, plan, runs, small
-from tests.scheduling.test_reserving import running
-from tests.scheduling.test_why import explained, held
+from tests.scheduling.repair_moves import moves_by_pod, plan_moves, repair_driver, replicated_pod, run_on
+from tests.scheduling.running_pods import fill_nodes, foreign_pod, run_pod_until
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.explaining.remedies import RemedyKind, Way
 
@@ -77,10 +74,10 @@ def test_too_few_gpus_come_first() -> None:
 
 def test_the_table_counts_whole_segments() -> None:
     d = Driver(fabric({"s/a": 3, "s/b": 2, "t/a": 2}))
-    d.apply(held("x", "s-b-1"))
+    d.apply(foreign_pod("x", "s-b-1"))
     pods = annotated_gang(4, segment_size="2", required_level="spine")
     d.apply(*pods)
-    table = {"/".join(one.path): one.room for one in explained(d, pods[0]).domains}
+    table = {"/".join(one.path): one.room for one in explanation_of(d, pods[0]).domains}
     assert table == {"s": 2, "t": 2, "s/a": 2, "s/b": 0, "t/a": 2}
 
 
@@ -125,7 +122,7 @@ def test_ways_out_of_gangs_in_segments_are_true(kind: str) -> None:
         return launcher_gang(2, 3) if kind == "mixed" else annotated_gang(4, segment_size="2")
 
     # Enough is free of single nodes, and one pod too many in the second leaf.
-    nodes, there = fabric({"s/a": 3, "s/b": 2, "s/c": 1}), [held("x", "s-b-1"), held("y", "s-c-1")]
+    nodes, there = fabric({"s/a": 3, "s/b": 2, "s/c": 1}), [foreign_pod("x", "s-b-1"), foreign_pod("y", "s-c-1")]
     d = Driver(nodes)
     d.apply(*there)
     pods = gang()
@@ -142,7 +139,7 @@ def test_ways_out_of_gangs_in_segments_are_true(kind: str) -> None:
 def test_the_leaves_in_which_segments_fit_first_are_held(mixed: bool) -> None:
     d = Driver(fabric({"s/a": 2, "s/b": 2, "s/c": 2}))
     for node, ends in (("s-a-1", 7200), ("s-b-1", 3600), ("s-c-1", 1800)):
-        running(d, f"on-{node}", node, ends=ends)
+        run_pod_until(d, f"on-{node}", node, ends=ends)
     pods = launcher_gang(2, 3) if mixed else annotated_gang(4, segment_size="2")
     d.apply(*pods)
     d.step()
@@ -154,25 +151,25 @@ def test_the_leaves_in_which_segments_fit_first_are_held(mixed: bool) -> None:
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_one_pod_moves_for_a_gang_in_segments(mixed: bool) -> None:
-    d = moving({"s/a": 2, "s/b": 3})
-    runs(d, small("x"), on=["s-a-1"])
+    d = repair_driver({"s/a": 2, "s/b": 3})
+    run_on(d, replicated_pod("x"), on=["s-a-1"])
     pods = launcher_gang(2, 3) if mixed else annotated_gang(4, segment_size="2")
     assert d.run(*pods) == {}
-    assert moves(d, plan(d, pods)) == {"x": ("s-a-1", "s-b-3")}
+    assert moves_by_pod(d, plan_moves(d, pods)) == {"x": ("s-a-1", "s-b-3")}
 
 
 @pytest.mark.parametrize("segmented", [False, True])
 def test_who_is_in_segments_does_not_move(segmented: bool) -> None:
     """Who of them goes where would not be planned anew; members of a gang without segments may move."""
-    d = moving({"s/a": 2, "s/b": 2})
+    d = repair_driver({"s/a": 2, "s/b": 2})
     told: dict[str, Any] = {"gang-name": "there", "gang-size": "2", "placement": "preferred"}
     if segmented:
         told |= {"segment-size": "2", "segment-level": "spine"}
-    there = [small(f"there-{n}", 8, **told) for n in range(2)]
-    runs(d, *there, on=["s-a-1", "s-b-1"])
+    there = [replicated_pod(f"there-{n}", 8, **told) for n in range(2)]
+    run_on(d, *there, on=["s-a-1", "s-b-1"])
     pods = annotated_gang(2)
     assert d.run(*pods) == {}
-    assert (plan(d, pods) is None) is segmented
+    assert (plan_moves(d, pods) is None) is segmented
 
 
 def test_where_segments_have_a_spine_each_spines_are_counted() -> None:
