@@ -15,8 +15,8 @@ from tests.bench.gap import gap
 from tests.bench.milp import Model
 from tests.bench.objects import Json
 from tests.helpers import NVIDIA, make_node
+from tests.scheduling.affinity_pods import HOSTNAME, WEB_PODS, pod_affinity, pod_anti_affinity, web_pod
 from tests.scheduling.driver import Driver, configured
-from tests.scheduling.test_neighbours import HOST, WEB, away, near, web
 from topo_scheduler.api.objects import Container, Pod, PodSpec, Quantity, ResourceRequirements
 from topo_scheduler.api.selectors import Affinity, LabelSelector, TopologySpreadConstraint
 
@@ -90,16 +90,16 @@ class Tied:
                     f"n{at}",
                     f"s{leaf // LEAVES}/l{leaf}",
                     gpus=GPUS,
-                    labels={HOST: f"n{at}", ZONE: f"z{self.zone[at]}"},
+                    labels={HOSTNAME: f"n{at}", ZONE: f"z{self.zone[at]}"},
                 )
                 for at, leaf in enumerate(self.leaf)
             ],
             configured("{topologyConstraints: {enforcement: preferred}}"),
         )
         for at, free in enumerate(self.free):
-            d.apply(*(web(f"stranger-{at}-{n}", _spec(0), node=f"n{at}") for n in range(self.strangers[at])))
+            d.apply(*(web_pod(f"stranger-{at}-{n}", _spec(0), node=f"n{at}") for n in range(self.strangers[at])))
             if free < GPUS:
-                busy = web(f"busy-{at}", _spec(GPUS - free), node=f"n{at}")
+                busy = web_pod(f"busy-{at}", _spec(GPUS - free), node=f"n{at}")
                 busy.metadata.labels.clear()
                 d.apply(busy)
         return d
@@ -109,22 +109,22 @@ class Tied:
         if self.size > 1:
             told["segment-size"] = str(self.size)
         if number < self._launchers:
-            pod = web(f"g-{number:03}", _spec(0), annotations=told)
+            pod = web_pod(f"g-{number:03}", _spec(0), annotations=told)
             pod.metadata.labels = {"role": "launcher"}
             return pod
-        key = HOST if self.tie.endswith("node") else ZONE
+        key = HOSTNAME if self.tie.endswith("node") else ZONE
         affinity: Affinity | None = None
         spread: list[TopologySpreadConstraint] = []
         if self.tie.startswith("apart"):
-            affinity = away(key)
+            affinity = pod_anti_affinity(key)
         elif self.tie.startswith("together"):
-            affinity = near(key)
+            affinity = pod_affinity(key)
         elif self.tie.startswith("spread"):
-            spread = [TopologySpreadConstraint(key, "DoNotSchedule", self.skew, label_selector=WEB)]
+            spread = [TopologySpreadConstraint(key, "DoNotSchedule", self.skew, label_selector=WEB_PODS)]
         else:
-            affinity = near(ZONE, LAUNCHER)
-            affinity.pod_anti_affinity = away(HOST).pod_anti_affinity
-        return web(f"g-{number:03}", _spec(self.gpus, affinity, spread), annotations=told)
+            affinity = pod_affinity(ZONE, LAUNCHER)
+            affinity.pod_anti_affinity = pod_anti_affinity(HOSTNAME).pod_anti_affinity
+        return web_pod(f"g-{number:03}", _spec(self.gpus, affinity, spread), annotations=told)
 
     def _check(self, chosen: Sequence[int]) -> None:
         """Hold a placement to the limits of the solver: so that both mean the same gang."""

@@ -10,34 +10,18 @@ from tests.bench import check
 from tests.bench.check import BASELINE, main, of_parts, read_baseline, write_baseline
 from tests.bench.objects import Json
 from tests.bench.parts import CHECKED, PARTS, Part
-from tests.bench.ratios import RATIOS, Ratio, figure, ratios_of
-from tests.bench.results import Unusable, begun, write
-
-
-def made_up(factors: Mapping[str, float] | None = None) -> dict[str, Json]:
-    """Parts in which every ratio has its figures, some of them times a factor (by their paths)."""
-    parts: dict[str, Json] = {name: {"seconds": 1.0, "load": {"begin": 0.0, "end": 0.0}} for name in PARTS}
-    for path in {path for ratio in RATIOS for path in (ratio.over, ratio.by) if path}:
-        name, *keys = path.split(".")
-        at = parts[name].setdefault("figures", {})
-        for key in keys[:-1]:
-            at = at.setdefault(key, {})
-        value = 8000.0 if path.endswith(".ours.pods_per_s") else 8.0  # ahead of the others by what is promised
-        at[keys[-1]] = value * (factors or {}).get(path, 1.0)
-    return parts
-
-
-def run_of(parts: Mapping[str, Json]) -> Json:
-    return {**begun(), "parts": parts, "ratios": ratios_of(parts)}
+from tests.bench.ratios import RATIOS, Ratio, figure
+from tests.bench.results import Unusable, write
+from tests.bench.synthetic_results import synthetic_parts, synthetic_run
 
 
 @pytest.fixture
 def checked(tmp_path: Path) -> Callable[[Mapping[str, Json]], int]:
     """Compares a run with the baseline of one in which nothing is worse."""
-    write_baseline(run_of(made_up()), tmp_path / "baseline.json")
+    write_baseline(synthetic_run(synthetic_parts()), tmp_path / "baseline.json")
 
     def checks(parts: Mapping[str, Json]) -> int:
-        write(tmp_path / "run.json", run_of(parts))
+        write(tmp_path / "run.json", synthetic_run(parts))
         return main(["--from", str(tmp_path / "run.json"), "--baseline", str(tmp_path / "baseline.json")])
 
     return checks
@@ -47,7 +31,7 @@ Checked = Callable[[Mapping[str, Json]], int]
 
 
 def test_a_run_like_the_baseline_passes(checked: Checked) -> None:
-    assert checked(made_up()) == 0
+    assert checked(synthetic_parts()) == 0
 
 
 @pytest.mark.parametrize(
@@ -61,7 +45,7 @@ def test_a_run_like_the_baseline_passes(checked: Checked) -> None:
 def test_a_race_below_its_promised_floor_fails_whatever_the_baseline_says(
     race: str, times: float, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = run_of(made_up({f"{race}.ours.pods_per_s": times / 1000}))
+    run = synthetic_run(synthetic_parts({f"{race}.ours.pods_per_s": times / 1000}))
     write_baseline(run, tmp_path / "baseline.json")
     write(tmp_path / "run.json", run)
     assert main(["--from", str(tmp_path / "run.json"), "--baseline", str(tmp_path / "baseline.json")]) == 1
@@ -77,7 +61,7 @@ def _moved(ratio: Ratio, by: float) -> dict[str, float]:
 
 @pytest.mark.parametrize("ratio", RATIOS, ids=lambda ratio: ratio.name)
 def test_a_regression_fails_and_is_named(ratio: Ratio, checked: Checked, capsys: pytest.CaptureFixture[str]) -> None:
-    assert checked(made_up(_moved(ratio, 1.01 * ratio.allowed))) == 1
+    assert checked(synthetic_parts(_moved(ratio, 1.01 * ratio.allowed))) == 1
     told = capsys.readouterr()
     assert f"{ratio.name} " in "".join(line for line in told.out.splitlines() if line.endswith("WORSE"))
     assert "tox -e bench -- --accept" in told.err
@@ -88,7 +72,7 @@ def test_what_is_allowed_and_what_is_better_is_not_worse(
     ratio: Ratio, checked: Checked, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for by in (0.99 * ratio.allowed, 0.1):
-        checked(made_up(_moved(ratio, by)))
+        checked(synthetic_parts(_moved(ratio, by)))
         lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"{ratio.name} ")]
         assert len(lines) == 1
         assert not lines[0].endswith("WORSE")
@@ -98,7 +82,7 @@ def test_what_is_allowed_and_what_is_better_is_not_worse(
 @pytest.mark.parametrize("value", [None, "fast", True, float("nan")])
 def test_a_figure_that_is_missing_fails(ratio: Ratio, value: object, checked: Checked) -> None:
     for path in filter(None, (ratio.over, ratio.by)):
-        parts = made_up()
+        parts = synthetic_parts()
         name, *keys, last = path.split(".")
         at = parts[name]["figures"]
         for key in keys:
@@ -108,7 +92,7 @@ def test_a_figure_that_is_missing_fails(ratio: Ratio, value: object, checked: Ch
 
 
 def test_a_part_that_failed_or_is_not_there_fails(checked: Checked, capsys: pytest.CaptureFixture[str]) -> None:
-    parts = made_up()
+    parts = synthetic_parts()
     parts["plain"] = {"seconds": 1.0, "load": {"begin": 0.0, "end": 0.0}, "failed": "etcd did not start"}
     assert checked(parts) == 1
     assert "plain: etcd did not start" in capsys.readouterr().err
@@ -119,11 +103,11 @@ def test_a_part_that_failed_or_is_not_there_fails(checked: Checked, capsys: pyte
 
 def test_a_ratio_that_the_baseline_lacks_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     baseline, run = tmp_path / "baseline.json", tmp_path / "run.json"
-    write_baseline(run_of(made_up()), baseline)
+    write_baseline(synthetic_run(synthetic_parts()), baseline)
     told = json.loads(baseline.read_text())
     del told["ratios"]["recheck"]
     baseline.write_text(json.dumps(told))
-    write(run, run_of(made_up()))
+    write(run, synthetic_run(synthetic_parts()))
     assert main(["--from", str(run), "--baseline", str(baseline)]) == 1
     assert "NOT IN THE BASELINE" in capsys.readouterr().out
 
@@ -155,14 +139,14 @@ class Machine:
     def __call__(self, part: Part) -> Json:
         self.measured.append(part.name)
         nth = self.measured.count(part.name) - 1
-        return made_up(self.times[min(nth, len(self.times) - 1)])[part.name]
+        return synthetic_parts(self.times[min(nth, len(self.times) - 1)])[part.name]
 
 
 SLOWER = {"rounds.recheck.steps": 3.0}
 
 
 def anew(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
-    write_baseline(run_of(made_up()), tmp_path / "baseline.json")
+    write_baseline(synthetic_run(synthetic_parts()), tmp_path / "baseline.json")
     monkeypatch.setattr(check, "measured", machine)
     return main(["--baseline", str(tmp_path / "baseline.json")])
 
@@ -208,26 +192,26 @@ def test_names_of_ratios_are_their_own_and_their_parts_exist() -> None:
 
 
 def test_no_baseline_is_taken_where_a_part_failed(tmp_path: Path) -> None:
-    parts = made_up()
+    parts = synthetic_parts()
     parts["load"] = {"failed": "no server"}
     with pytest.raises(Unusable, match="load"):
-        write_baseline(run_of(parts), tmp_path / "baseline.json")
+        write_baseline(synthetic_run(parts), tmp_path / "baseline.json")
     assert not (tmp_path / "baseline.json").exists()
 
 
 def test_no_baseline_is_taken_where_a_figure_is_missing(tmp_path: Path) -> None:
-    parts = made_up()
+    parts = synthetic_parts()
     del parts["rounds"]["figures"]["recheck"]
     with pytest.raises(Unusable, match="recheck"):
-        write_baseline(run_of(parts), tmp_path / "baseline.json")
+        write_baseline(synthetic_run(parts), tmp_path / "baseline.json")
 
 
 def test_a_baseline_of_some_parts_leaves_the_others(tmp_path: Path) -> None:
     path = tmp_path / "baseline.json"
-    write_baseline(run_of(made_up()), path)
+    write_baseline(synthetic_run(synthetic_parts()), path)
     before = read_baseline(path)
-    parts = {"rounds": made_up({"rounds.recheck.steps": 2.0})["rounds"]}
-    write_baseline(run_of(parts), path)
+    parts = {"rounds": synthetic_parts({"rounds.recheck.steps": 2.0})["rounds"]}
+    write_baseline(synthetic_run(parts), path)
     after = read_baseline(path)
     assert {name for name in after if after[name] != before[name]} == {"recheck"}
     assert after["recheck"].value == 2 * before["recheck"].value

@@ -15,7 +15,7 @@ from tests.bench.__main__ import main
 from tests.bench.objects import Json
 from tests.bench.parts import PARTS, Part
 from tests.bench.results import Unusable, begun, failures, measured, read, to_add_to, write
-from tests.bench.test_check import made_up
+from tests.bench.synthetic_results import synthetic_parts
 
 
 @pytest.mark.parametrize("part", PARTS.values(), ids=lambda part: part.name)
@@ -38,7 +38,7 @@ def test_a_part_that_takes_too_long_has_failed_and_is_ended() -> None:
 def test_one_that_fails_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stands_in(part: Part) -> Json:
         told: Json = {"seconds": 1.0, "load": {"begin": 0.0, "end": 0.0}}
-        return {**told, "failed": "broken"} if part.name == "fgd" else made_up()[part.name]
+        return {**told, "failed": "broken"} if part.name == "fgd" else synthetic_parts()[part.name]
 
     monkeypatch.setattr(results, "measured", stands_in)
     out = tmp_path / "folder" / "bench.json"

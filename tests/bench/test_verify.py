@@ -12,7 +12,7 @@ from tests.bench.check import write_baseline
 from tests.bench.correct import wrong
 from tests.bench.objects import Json
 from tests.bench.results import Unusable, write
-from tests.bench.test_check import made_up, run_of
+from tests.bench.synthetic_results import synthetic_parts, synthetic_run
 from tests.bench.verify import verify
 
 BANDWIDTH = "topology.scheduler/network-bandwidth"
@@ -105,22 +105,22 @@ def test_a_run_with_anything_wrong_fails_and_is_no_baseline(
     found: Json, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     baseline, run = tmp_path / "baseline.json", tmp_path / "run.json"
-    write_baseline(run_of(made_up()), baseline)
-    parts = made_up()
+    write_baseline(synthetic_run(synthetic_parts()), baseline)
+    parts = synthetic_parts()
     parts["plain"]["figures"]["right"] = {"verifier": RIGHT, "bound": 8, "wanted": 8, "settled": True}
     assert wrong(parts) == []
     parts["plain"]["figures"]["here"] = found
-    write(run, run_of(parts))
+    write(run, synthetic_run(parts))
     assert check(["--from", str(run), "--baseline", str(baseline)]) == 1
     assert words in capsys.readouterr().err
     assert bench(["--from", str(run)]) == 1
     assert words in capsys.readouterr().err
     before = json.loads(baseline.read_text())
     with pytest.raises(Unusable, match="wrong placements"):
-        write_baseline(run_of(parts), baseline)
+        write_baseline(synthetic_run(parts), baseline)
     assert json.loads(baseline.read_text()) == before
 
 
 def test_without_anything_wrong_a_run_passes(tmp_path: Path) -> None:
-    write(tmp_path / "run.json", run_of(made_up()))
+    write(tmp_path / "run.json", synthetic_run(synthetic_parts()))
     assert bench(["--from", str(tmp_path / "run.json")]) == 0

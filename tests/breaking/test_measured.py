@@ -3,7 +3,7 @@
 from typing import Any
 
 from tests.e2e import objects
-from tests.observability.test_metrics import Sample, samples
+from tests.observability.samples import Sample, samples
 from topo_scheduler.simulation.apiserver import Delay, Json, Refuse
 from topo_scheduler.simulation.apiserver.pods import bind
 

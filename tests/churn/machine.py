@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from tests.attacks.hostile import NAMESPACE
-from tests.breaking.test_machine import NODES, Broken
+from tests.breaking.machine import NODES, FailureMachine
 from tests.breaking.world import MIGRATIONS
 
 from .tenant import HostileChurn
@@ -27,7 +27,7 @@ RECOVERS_SECONDS: Final = 150.0
 SEED: Final = 1
 
 
-class HostileDays(Broken):
+class HostileDays(FailureMachine):
     """Whole daemons, everything that breaks, ordinary churn, and a share of hostile pods."""
 
     share = 0.01

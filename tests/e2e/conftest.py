@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+import yaml
 
 from tests.controlplane import ControlPlane
+from tests.crds import job_set_definition
+from tests.ship.manifests import BASE
 from topo_scheduler import daemon as daemon_module
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
@@ -16,7 +19,8 @@ from topo_scheduler.simulation.kubelet import Kubelet
 
 from . import invariants
 from .api import Api
-from .cluster import Cluster
+from .cluster import ROOT, Cluster
+from .job_sets import JOB_SETS
 from .proxy import FaultProxy
 from .replica import Replica, configured, recorded, replayed
 
@@ -184,3 +188,29 @@ async def start_replica(cluster: Cluster, tmp_path: Path) -> AsyncIterator[Start
 async def daemon(start_replica: StartReplica) -> Replica:
     """A daemon without leader election and with the default configuration, scheduling."""
     return await start_replica()
+
+
+@pytest.fixture
+async def migrations(cluster: Cluster) -> AsyncIterator[None]:
+    """Serve Migrations while a test runs."""
+    (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
+    await cluster.define(definition)
+    yield
+    await cluster.undefine(definition["metadata"]["name"])
+
+
+@pytest.fixture
+async def job_sets(cluster: Cluster) -> AsyncIterator[None]:
+    """Serve JobSets, and allow the scheduler to read them."""
+    await cluster.define(job_set_definition())
+    owner_kinds = (ROOT / "manifests" / "owner-kinds.yaml").read_text()
+    for item in yaml.safe_load_all(owner_kinds):
+        if item and item["metadata"]["name"].endswith("-jobset"):
+            await cluster.api.create("clusterroles", item)
+            await cluster.install()
+    try:
+        yield
+    finally:
+        await cluster.api.delete("clusterroles", "topology-scheduler-owners-jobset")
+        if await cluster.api.find("customresourcedefinitions", JOB_SETS) is not None:
+            await cluster.undefine(JOB_SETS)

@@ -13,6 +13,8 @@ RUN_EMBEDDED: Final = "simulation.topology.scheduler/run-seconds"
 RUN_KWOK: Final = "pod-complete.stage.kwok.x-k8s.io/delay"
 FOREVER: Final = 86_400.0
 
+POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
+
 
 def ours(annotations: Mapping[str, str] | None) -> dict[str, str]:
     """Put our prefix before every name that has none."""

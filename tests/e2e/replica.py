@@ -154,3 +154,7 @@ class Replica:
             if match and all(f'{key}="{value}"' in (match[1] or "") for key, value in labels.items()):
                 total += float(match[2])
         return total
+
+
+LEASE = ("leases", "topology-scheduler", "kube-system")
+CANDIDATE = configured(election=SHORT_LEASE, bind_timeout=1.0)

@@ -7,14 +7,12 @@ from topo_scheduler.api.config import Configuration, TopologySchedulerConfig
 from . import objects
 from .cluster import Cluster, leaves_of, nodes_of
 from .conftest import StartReplica
-from .test_recovery import migrations, recovering
-
-__all__ = ["migrations"]
+from .recovery import recovery_configuration
 
 
 def _defragmenting() -> Configuration:
     """A configuration with defragmentation on, for gangs that have waited a second."""
-    base = recovering(defragmentation={"enabled": True})
+    base = recovery_configuration(defragmentation={"enabled": True})
     repair = base.topology.spec.repair.model_copy(update={"after": 1.0})
     spec = base.topology.spec.model_copy(update={"repair": repair})
     return replace(base, topology=TopologySchedulerConfig(spec=spec))

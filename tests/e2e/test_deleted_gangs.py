@@ -5,20 +5,18 @@ embedded server the garbage collector pauses between two pods.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import pytest
-import yaml
 
 from tests.controlplane import ControlPlane
-from tests.crds import job_set_definition
 
 from . import objects
-from .cluster import ROOT, Cluster, nodes_of
+from .cluster import Cluster, nodes_of
 from .conftest import ALPHA, GATES
+from .job_sets import JOB_SETS, create_job_set
+from .priority_classes import create_priority_classes
 from .replica import Replica
-from .test_preemption import classes
 
 DEFAULTS = (
     "--kube-api-qps=20",
@@ -31,7 +29,6 @@ DEFAULTS = (
     "--concurrent-namespace-syncs=10",
 )
 """Of kube-controller-manager, which the tests' control plane raises otherwise."""
-JOB_SETS = "jobsets.jobset.x-k8s.io"
 
 
 @pytest.fixture(scope="module")
@@ -51,50 +48,9 @@ def garbage_pause_seconds() -> float:
     return 0.02
 
 
-@pytest.fixture
-async def job_sets(cluster: Cluster) -> AsyncIterator[None]:
-    """JobSets are served, and this scheduler may read them."""
-    await cluster.define(job_set_definition())
-    owner_kinds = (ROOT / "manifests" / "owner-kinds.yaml").read_text()
-    for item in yaml.safe_load_all(owner_kinds):
-        if item and item["metadata"]["name"].endswith("-jobset"):
-            await cluster.api.create("clusterroles", item)
-            await cluster.install()
-    try:
-        yield
-    finally:
-        await cluster.api.delete("clusterroles", "topology-scheduler-owners-jobset")
-        if await cluster.api.find("customresourcedefinitions", JOB_SETS) is not None:
-            await cluster.undefine(JOB_SETS)
-
-
-async def job_set(cluster: Cluster, name: str, jobs: int, each: int, **spec: Any) -> None:
-    """Make a JobSet that is a gang, and its Jobs as its controller would."""
-    annotations = objects.ours({"gang-size": str(jobs * each)})
-    item = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name, "namespace": "default", "annotations": annotations},
-    }
-    made = await cluster.api.create(JOB_SETS, item)
-    owner = {
-        "apiVersion": made["apiVersion"],
-        "kind": made["kind"],
-        "name": name,
-        "uid": made["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-    for number in range(jobs):
-        job = objects.job(f"{name}-{number}", each, 8, **spec)
-        job["metadata"]["ownerReferences"] = [owner]
-        job["spec"]["template"]["metadata"]["labels"] = {"jobset.sigs.k8s.io/jobset-name": name}
-        await cluster.apply(job)
-
-
 async def full_cluster(cluster: Cluster, nodes: int) -> set[str]:
     """A Deployment of low priority on all nodes but two; return the uids of its pods."""
-    await classes(cluster)
+    await create_priority_classes(cluster)
     await cluster.add_fabric({f"s{n}": [16] for n in range(1, nodes // 16 + 1)} | {"free": [2]})
     await cluster.apply(objects.replicated("Deployment", "served", nodes, 8, priorityClassName="e2e-low"))
     return {pod["metadata"]["uid"] for pod in await cluster.wait_bound("served", nodes, 90)}
@@ -146,7 +102,7 @@ async def test_a_deleted_job_set_evicts_nothing(
 ) -> None:
     """Its kind is not watched, and its Jobs are deleted one after the other."""
     running = await full_cluster(cluster, 16)
-    await job_set(cluster, "train", 4, 6, priorityClassName="e2e-high")
+    await create_job_set(cluster, "train", 4, 6, priorityClassName="e2e-high")
     names = [f"train-{number}" for number in range(4)]
     waiting = [pod for name in names for pod in await cluster.wait_pods(name, 6, 60)]
     await cluster.wait_unschedulable(waiting[0])
@@ -159,7 +115,7 @@ async def test_pods_of_a_kind_whose_definition_is_deleted_evict_nothing(
 ) -> None:
     """All JobSets go with the definition, and what is below them."""
     running = await full_cluster(cluster, 16)
-    await job_set(cluster, "train", 2, 10, priorityClassName="e2e-high")
+    await create_job_set(cluster, "train", 2, 10, priorityClassName="e2e-high")
     names = ["train-0", "train-1"]
     waiting = [pod for name in names for pod in await cluster.wait_pods(name, 10, 60)]
     await cluster.wait_unschedulable(waiting[0])
@@ -206,7 +162,7 @@ async def all_bound(cluster: Cluster) -> bool:
 
 async def test_a_namespace_that_is_deleted_takes_no_room(cluster: Cluster, daemon: Replica) -> None:
     daemon.may_be_refused = True  # no event can be created in a namespace that is being deleted
-    await classes(cluster)
+    await create_priority_classes(cluster)
     await cluster.add_fabric({"s1": [1]})
     await cluster.apply(objects.pod("runs", 8, priorityClassName="e2e-low"))
     await cluster.wait_bound("runs", 1)

@@ -11,10 +11,10 @@ from . import objects
 from .api import Json
 from .cluster import Cluster, annotation, leaves_of, nodes_of, unschedulable
 from .conftest import StartReplica
+from .objects import POD_GROUP_LABEL
 from .replica import Replica, configured
 
 LEAF = "topology.scheduler/leaf"
-LABEL = "scheduling.x-k8s.io/pod-group"
 
 
 def members(name: str, count: int, *, first: int = 0, gpus: int = 8, group: str = "", **spec: Any) -> list[Json]:
@@ -26,7 +26,7 @@ def members(name: str, count: int, *, first: int = 0, gpus: int = 8, group: str 
 def labelled(item: Json, name: str) -> Json:
     """Put a pod, or a workload's pods, into a PodGroup of scheduler-plugins."""
     metadata = item["spec"]["template"]["metadata"] if "template" in item["spec"] else item["metadata"]
-    metadata["labels"] = {**metadata.get("labels", {}), LABEL: name}
+    metadata["labels"] = {**metadata.get("labels", {}), POD_GROUP_LABEL: name}
     return item
 
 
@@ -234,5 +234,5 @@ async def test_pods_wait_for_an_api_that_goes_unless_they_name_no_group_any_more
     await cluster.undefine(f"podgroups.{PLUGINS}")
     await cluster.wait_note(pod, "does not serve any more; install its CustomResourceDefinition again, or remove")
     assert nodes_of(await cluster.pods_of("crew")) == [""]
-    await cluster.api.patch("pods", "crew-0", {"metadata": {"labels": {LABEL: None}}})
+    await cluster.api.patch("pods", "crew-0", {"metadata": {"labels": {POD_GROUP_LABEL: None}}})
     await cluster.wait_bound("crew", 1)

@@ -16,9 +16,8 @@ from topo_scheduler.api.spares import SparesSpec
 from .api import Json
 from .cluster import Cluster
 from .conftest import StartReplica
-from .test_recovery import migrations, recovering
+from .recovery import recovery_configuration
 
-__all__ = ["migrations"]
 DEBOUNCE = 2.0
 SEED = 1
 LONGEST = 120.0
@@ -42,7 +41,7 @@ async def test_a_cluster_full_of_gangs_heals(
     """256 nodes, of which a spine and one of each leaf are free. Times are printed, and not judged."""
     gangs = SMALL.gangs()
     await breaking.build(cluster, SMALL)
-    await start_replica(recovering(force_delete=True, debounce=DEBOUNCE))
+    await start_replica(recovery_configuration(force_delete=True, debounce=DEBOUNCE))
     await breaking.fill(cluster, SMALL, timeline)
     for step, nodes in breaking.steps(SMALL, SEED).items():
         broken = begin(timeline, gangs, nodes)
@@ -62,7 +61,7 @@ async def test_a_cluster_without_a_free_gpu_heals_by_the_spares_that_were_lent(
 ) -> None:
     gangs = SMALL.gangs()
     await breaking.build(cluster, SMALL)
-    base = recovering(force_delete=True, debounce=DEBOUNCE)
+    base = recovery_configuration(force_delete=True, debounce=DEBOUNCE)
     kept = base.topology.spec.model_copy(update={"spares": SparesSpec(per_leaf=1)})
     await start_replica(Configuration(base.scheduler, base.topology.model_copy(update={"spec": kept})))
     await breaking.fill(cluster, SMALL, timeline, lend=True)

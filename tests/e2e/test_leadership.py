@@ -10,10 +10,7 @@ from . import objects
 from .between import left_half_bound
 from .cluster import Cluster
 from .conftest import StartReplica, Trouble
-from .replica import SHORT_LEASE, Replica, configured
-
-LEASE = ("leases", "topology-scheduler", "kube-system")
-CANDIDATE = configured(election=SHORT_LEASE, bind_timeout=1.0)
+from .replica import CANDIDATE, LEASE, SHORT_LEASE, Replica, configured
 
 
 async def pair(start_replica: StartReplica) -> tuple[Replica, Replica]:

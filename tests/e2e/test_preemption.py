@@ -3,33 +3,13 @@
 from collections.abc import Mapping
 
 from . import objects
-from .api import ApiError, Json
+from .api import Json
 from .cluster import Cluster, leaves_of, nodes_of
+from .priority_classes import create_priority_classes
 from .replica import Replica
 
 ENDING = 3.0
 """Seconds a victim takes to end."""
-
-
-async def classes(cluster: Cluster) -> None:
-    """Make priority classes; they have no namespace and stay."""
-    for name, value, policy in (
-        ("e2e-high", 1000, "PreemptLowerPriority"),
-        ("e2e-patient", 1000, "Never"),
-        ("e2e-low", 10, "PreemptLowerPriority"),
-    ):
-        item = {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": name},
-            "value": value,
-            "preemptionPolicy": policy,
-        }
-        try:
-            await cluster.api.create("priorityclasses", item)
-        except ApiError as error:
-            if error.status != 409:
-                raise
 
 
 def low(name: str, annotations: Mapping[str, str] | None = None, labels: Mapping[str, str] | None = None) -> Json:
@@ -53,7 +33,7 @@ def target(pod: Json) -> Json | None:
 
 
 async def test_a_gang_of_high_priority_clears_one_leaf(cluster: Cluster, daemon: Replica) -> None:
-    await classes(cluster)
+    await create_priority_classes(cluster)
     await cluster.add_fabric({"s1": [2, 2]})
     victims = await fill(cluster, 4)
     await cluster.apply(objects.gang("urgent", 2, 8, priorityClassName="e2e-high"))
@@ -105,7 +85,7 @@ async def test_a_gang_of_high_priority_clears_one_leaf(cluster: Cluster, daemon:
 
 
 async def test_a_budget_is_respected_and_named(cluster: Cluster, daemon: Replica) -> None:
-    await classes(cluster)
+    await create_priority_classes(cluster)
     await cluster.add_fabric({"s1": [1]})
     (guarded,) = await fill(cluster, 1, {"app": "guarded"})
     budget = {
@@ -138,7 +118,7 @@ async def test_a_budget_is_respected_and_named(cluster: Cluster, daemon: Replica
 
 
 async def test_a_pod_that_may_not_preempt_waits(cluster: Cluster, daemon: Replica) -> None:
-    await classes(cluster)
+    await create_priority_classes(cluster)
     await cluster.add_fabric({"s1": [1]})
     (victim,) = await fill(cluster, 1)
     await cluster.apply(objects.pod("patient", 8, priorityClassName="e2e-patient"))
@@ -156,7 +136,7 @@ async def test_a_pod_that_may_not_preempt_waits(cluster: Cluster, daemon: Replic
 
 
 async def test_a_nomination_of_another_scheduler_is_respected(cluster: Cluster, daemon: Replica) -> None:
-    await classes(cluster)
+    await create_priority_classes(cluster)
     await cluster.add_fabric({"s1": [1]})
     await cluster.apply(objects.pod("theirs", 8, scheduler="another", priorityClassName="e2e-high"))
     await cluster.api.patch("pods", "theirs", {"status": {"nominatedNodeName": "s1-l1-1"}}, subresource="status")

@@ -1,16 +1,12 @@
 """Nodes fail, and gangs are whole again: kopf watches, Migrations tell, the manifests' rights suffice."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Any
 
 import pytest
 import yaml
 
 from tests.ship.manifests import BASE
-from topo_scheduler.api.config import Configuration, TopologySchedulerConfig
-from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.controller import runner
 from topo_scheduler.recovery.detection import interference
 from topo_scheduler.simulation.apiserver.faults import Refuse
@@ -19,54 +15,24 @@ from . import objects
 from .api import ApiError, Json
 from .cluster import Cluster, leaves_of, nodes_of
 from .conftest import StartReplica
-from .replica import configured
-
-
-def recovering(**spec: Any) -> Configuration:
-    """A configuration with recovery on, and a short debounce."""
-    base = configured()
-    wanted = RecoverySpec.model_validate({"enabled": True, "debounce": 0.5, **spec})
-    topology = base.topology.spec.model_copy(update={"recovery": wanted})
-    return Configuration(base.scheduler, TopologySchedulerConfig(spec=topology))
-
-
-@pytest.fixture
-async def migrations(cluster: Cluster) -> AsyncIterator[None]:
-    """Migrations are defined."""
-    (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
-    await cluster.define(definition)
-    yield
-    await cluster.undefine(definition["metadata"]["name"])
-
-
-async def wait_phase(cluster: Cluster, *phases: str, timeout: float = 30) -> Json:
-    async def reached() -> Json | None:
-        found = await cluster.api.list("migrations", None)
-        return next((one for one in found if (one.get("status") or {}).get("phase") in phases), None)
-
-    return await cluster.wait_until(reached, timeout, f"a Migration in phase {' or '.join(phases)}")
-
-
-async def alive(cluster: Cluster, name: str) -> list[Json]:
-    pods = await cluster.pods_of(name)
-    return [pod for pod in pods if not pod["metadata"].get("deletionTimestamp")]
+from .recovery import migration, recovery_configuration, undeleted_pods, wait_for_migration
 
 
 async def test_a_lost_member_goes_to_the_seat_held_for_it(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
-    replica = await start_replica(recovering(force_delete=True))
+    replica = await start_replica(recovery_configuration(force_delete=True))
     await cluster.add_fabric({"s1": [4, 4, 4]})
     await cluster.apply(objects.gang("team", 3))
     pods = await cluster.wait_bound("team", 3)
     (leaf,) = leaves_of(pods)
     lost = nodes_of(pods)[1]
     await cluster.fail_node(lost)
-    done = await wait_phase(cluster, "Done", timeout=30)
+    done = await wait_for_migration(cluster, "Done", timeout=30)
     (move,) = done["status"]["moves"]
     assert (move["pod"], move["from"]) == (pods[1]["metadata"]["name"], lost)
     assert lost in done["spec"]["cause"]
-    now = await alive(cluster, "team")
+    now = await undeleted_pods(cluster, "team")
     assert len(now) == 3 and lost not in nodes_of(now)
     assert leaves_of(now) == {leaf}
     assert move["to"] in nodes_of(now)
@@ -86,16 +52,16 @@ async def test_a_lost_member_goes_to_the_seat_held_for_it(
 async def test_a_dry_run_plans_and_evicts_nobody(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
-    await start_replica(recovering(force_delete=True, dry_run=True))
+    await start_replica(recovery_configuration(force_delete=True, dry_run=True))
     await cluster.add_fabric({"s1": [4, 4]})
     await cluster.apply(objects.gang("team", 2))
     pods = await cluster.wait_bound("team", 2)
     await cluster.fail_node(nodes_of(pods)[0])
-    planned = await wait_phase(cluster, "Planned")
+    planned = await wait_for_migration(cluster, "Planned")
     assert planned["status"]["toNodes"]
 
     async def untouched() -> bool:
-        now = await alive(cluster, "team")
+        now = await undeleted_pods(cluster, "team")
         return [pod["metadata"]["uid"] for pod in now] == [pod["metadata"]["uid"] for pod in pods]
 
     await cluster.holds_for(1.0, untouched, "nobody is evicted")
@@ -104,18 +70,18 @@ async def test_a_dry_run_plans_and_evicts_nobody(
 async def test_a_migration_that_a_user_makes_and_one_that_can_not_be(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
-    await start_replica(recovering())
+    await start_replica(recovery_configuration())
     await cluster.add_fabric({"s1": [4, 4]})
     await cluster.apply(objects.gang("team", 2))
     pods = await cluster.wait_bound("team", 2)
     await cluster.api.create("migrations", migration("bad", "nobody"))
-    failed = await wait_phase(cluster, "Failed")
+    failed = await wait_for_migration(cluster, "Failed")
     assert "no bound pod of namespace default is called 'nobody'" in failed["status"]["message"]
     await cluster.wait_note(failed, "nobody", reason="MigrationFailed")
     await cluster.api.create("migrations", migration("good", pods[0]["metadata"]["name"]))
-    done = await wait_phase(cluster, "Done", timeout=30)
+    done = await wait_for_migration(cluster, "Done", timeout=30)
     assert done["metadata"]["name"] == "good"
-    now = await alive(cluster, "team")
+    now = await undeleted_pods(cluster, "team")
     assert nodes_of(pods)[0] not in nodes_of(now) and len(leaves_of(now)) == 1
 
 
@@ -123,7 +89,7 @@ async def test_a_migration_that_someone_deletes_while_its_node_is_failed_is_made
     cluster: Cluster, migrations: None, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interference, "FIRST_PAUSE_SECONDS", 0.5)
-    await start_replica(recovering(force_delete=True))
+    await start_replica(recovery_configuration(force_delete=True))
     await cluster.add_fabric({"s1": [4, 4]})
     budget = {
         "apiVersion": "policy/v1",
@@ -139,7 +105,7 @@ async def test_a_migration_that_someone_deletes_while_its_node_is_failed_is_made
     lost = nodes_of(pods)[0]
     taint = {"key": "topology.scheduler/maintenance", "effect": "NoSchedule"}
     await cluster.api.patch("nodes", lost, {"spec": {"unschedulable": True, "taints": [taint]}})
-    first = await wait_phase(cluster, "Evicting")
+    first = await wait_for_migration(cluster, "Evicting")
     await cluster.api.delete("migrations", first["metadata"]["name"])
 
     async def made_again() -> Json | None:
@@ -149,14 +115,14 @@ async def test_a_migration_that_someone_deletes_while_its_node_is_failed_is_made
     again = await cluster.wait_until(made_again, 20, "another Migration")
     assert again["spec"]["pods"] == first["spec"]["pods"]
     await cluster.api.delete("poddisruptionbudgets", "guard")
-    await wait_phase(cluster, "Done", timeout=40)
-    assert lost not in nodes_of(await alive(cluster, "team"))
+    await wait_for_migration(cluster, "Done", timeout=40)
+    assert lost not in nodes_of(await undeleted_pods(cluster, "team"))
 
 
 async def test_migrations_without_recovery_say_so_and_go_on_once_it_is_on(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
-    replica = await start_replica(recovering(enabled=False))
+    replica = await start_replica(recovery_configuration(enabled=False))
     await cluster.add_fabric({"s1": [4, 4]})
     await cluster.apply(objects.gang("team", 2))
     pods = await cluster.wait_bound("team", 2)
@@ -173,8 +139,8 @@ async def test_migrations_without_recovery_say_so_and_go_on_once_it_is_on(
     await cluster.wait_note(found, "recovery is off", reason="RecoveryDisabled")
     assert nodes_of(await cluster.pods_of("team")) == nodes_of(pods)
     assert replica.daemon.term is not None
-    replica.daemon.term.configure(recovering())
-    done = await wait_phase(cluster, "Done", timeout=30)
+    replica.daemon.term.configure(recovery_configuration())
+    done = await wait_for_migration(cluster, "Done", timeout=30)
     reasons = [condition["reason"] for condition in done["status"]["conditions"]]
     assert "RecoveryDisabled" not in reasons
 
@@ -182,7 +148,7 @@ async def test_migrations_without_recovery_say_so_and_go_on_once_it_is_on(
 async def test_without_the_definition_it_says_that_recovery_is_off(
     cluster: Cluster, start_replica: StartReplica, caplog: pytest.LogCaptureFixture
 ) -> None:
-    replica = await start_replica(recovering())
+    replica = await start_replica(recovery_configuration())
     await cluster.add_fabric({"s1": [2]})
     await cluster.apply(objects.gang("team", 2))
     await cluster.wait_bound("team", 2)
@@ -196,14 +162,14 @@ async def test_a_definition_that_is_deleted_turns_recovery_off_and_one_that_come
     monkeypatch.setattr(runner, "LOOK_AGAIN", 0.5)
     (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
     await cluster.define(definition)
-    replica = await start_replica(recovering())
+    replica = await start_replica(recovery_configuration())
     await cluster.add_fabric({"s1": [4]})
     await cluster.apply(objects.gang("team", 2))
     pods = await cluster.wait_bound("team", 2)
     await cluster.undefine(definition["metadata"]["name"])
     await cluster.define(definition)
     await cluster.api.create("migrations", migration("move", pods[0]["metadata"]["name"]))
-    await wait_phase(cluster, "Done")
+    await wait_for_migration(cluster, "Done")
     assert (await replica.get("/livez"))[0] == 200
     await cluster.undefine(definition["metadata"]["name"])
 
@@ -211,20 +177,20 @@ async def test_a_definition_that_is_deleted_turns_recovery_off_and_one_that_come
 async def test_a_daemon_killed_in_mid_migration_is_followed_by_one_that_goes_on(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
-    first = await start_replica(recovering())
+    first = await start_replica(recovery_configuration())
     await cluster.add_fabric({"s1": [4, 4]})
     waits = cluster.let_pods_end_slowly(3.0)
     await cluster.apply(objects.gang("team", 3, pod_annotations=waits, terminationGracePeriodSeconds=5))
     pods = await cluster.wait_bound("team", 3)
     name = pods[1]["metadata"]["name"]
     await cluster.api.create("migrations", migration("move", name))
-    evicting = await wait_phase(cluster, "Evicting")
+    evicting = await wait_for_migration(cluster, "Evicting")
     await first.kill()
     seat = evicting["status"]["toNodes"]
-    await start_replica(recovering())
-    done = await wait_phase(cluster, "Done", timeout=30)
+    await start_replica(recovery_configuration())
+    done = await wait_for_migration(cluster, "Done", timeout=30)
     assert done["status"]["toNodes"] == seat
-    now = await alive(cluster, "team")
+    now = await undeleted_pods(cluster, "team")
     assert len(now) == 3 and seat in nodes_of(now)
 
 
@@ -232,7 +198,7 @@ async def test_on_a_dead_kubelet_it_waits_for_somebody_to_say_that_the_machine_i
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
     """What is evicted there takes longer than anybody waits."""
-    await start_replica(recovering())
+    await start_replica(recovery_configuration())
     await cluster.add_fabric({"s1": [3]})
     waits = cluster.let_pods_end_slowly(300.0)
     await cluster.apply(objects.gang("team", 2, pod_annotations=waits, terminationGracePeriodSeconds=300))
@@ -247,7 +213,7 @@ async def test_on_a_dead_kubelet_it_waits_for_somebody_to_say_that_the_machine_i
         conditions = migration["status"].get("conditions") or []
         return any(one.get("reason") == "KubeletDead" for one in conditions)
 
-    await wait_phase(cluster, "Evicting")
+    await wait_for_migration(cluster, "Evicting")
     await cluster.wait_until(told, 20, "the condition says what is awaited")
     fresh = await cluster.api.find("pods", lost["metadata"]["name"])
     assert fresh is not None and fresh["metadata"].get("deletionTimestamp")
@@ -261,7 +227,7 @@ async def test_on_a_dead_kubelet_it_waits_for_somebody_to_say_that_the_machine_i
         return found is None or found["metadata"]["uid"] != lost["metadata"]["uid"]
 
     await cluster.wait_until(gone, 20, "the pod deleted")
-    done = await wait_phase(cluster, "Done")
+    done = await wait_for_migration(cluster, "Done")
     assert done["status"]["toNodes"] == free
 
 
@@ -269,7 +235,7 @@ async def test_a_job_that_waits_for_the_end_of_its_pods_goes_on_where_a_dead_kub
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
     """With ``podFailurePolicy`` a Job replaces a pod when it has failed, not when it is deleted."""
-    await start_replica(recovering(force_delete=True))
+    await start_replica(recovery_configuration(force_delete=True))
     await cluster.add_fabric({"s1": [3]})
     job = objects.gang("team", 2)
     ignore = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
@@ -279,8 +245,8 @@ async def test_a_job_that_waits_for_the_end_of_its_pods_goes_on_where_a_dead_kub
     lost = nodes_of(pods)[0]
     await cluster.kill_kubelet(lost)
     await cluster.give_up_node(lost)
-    done = await wait_phase(cluster, "Done", timeout=30)
-    now = await alive(cluster, "team")
+    done = await wait_for_migration(cluster, "Done", timeout=30)
+    now = await undeleted_pods(cluster, "team")
     assert sorted(nodes_of(now)) == sorted([done["status"]["toNodes"], nodes_of(pods)[1]])
     assert not (await cluster.api.get("jobs", "team"))["status"].get("failed")
 
@@ -289,14 +255,14 @@ async def test_an_api_server_that_is_away_in_mid_migration(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
     """On the real control plane the server is killed and started again; on the embedded one it refuses everything."""
-    replica = await start_replica(recovering())
+    replica = await start_replica(recovery_configuration())
     replica.may_be_refused = True  # a server that has just started answers 403 for a moment, to everybody
     await cluster.add_fabric({"s1": [4, 4]})
     waits = cluster.let_pods_end_slowly(3.0)
     await cluster.apply(objects.gang("team", 3, pod_annotations=waits, terminationGracePeriodSeconds=5))
     pods = await cluster.wait_bound("team", 3)
     await cluster.api.create("migrations", migration("move", pods[1]["metadata"]["name"]))
-    evicting = await wait_phase(cluster, "Evicting")
+    evicting = await wait_for_migration(cluster, "Evicting")
     if cluster.embedded:
         faults = cluster.server.faults
         rules = [
@@ -310,19 +276,10 @@ async def test_an_api_server_that_is_away_in_mid_migration(
     else:
         await asyncio.to_thread(cluster.plane.restart, "kube-apiserver", grace=0)
     assert (await replica.get("/livez"))[0] == 200
-    done = await wait_phase(cluster, "Done")
+    done = await wait_for_migration(cluster, "Done")
     assert done["status"]["toNodes"] == evicting["status"]["toNodes"]
-    now = await alive(cluster, "team")
+    now = await undeleted_pods(cluster, "team")
     assert len(now) == 3 and done["status"]["toNodes"] in nodes_of(now)
-
-
-def migration(name: str, *pods: str) -> Json:
-    return {
-        "apiVersion": "topology.scheduler/v1alpha1",
-        "kind": "Migration",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"cause": "a test asks for it", "pods": [{"name": pod} for pod in pods]},
-    }
 
 
 @pytest.mark.only("embedded")
@@ -330,21 +287,21 @@ async def test_a_later_leader_ends_a_migration_whose_pods_have_gone_when_their_j
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
     """No pod is left that would tell it whose replacement the seat is held for."""
-    first = await start_replica(recovering(force_delete=True))
+    first = await start_replica(recovery_configuration(force_delete=True))
     await cluster.add_fabric({"s1": [3]})
     await cluster.apply(objects.gang("team", 2))
     pods = await cluster.wait_bound("team", 2)
     async with cluster.without_controllers():  # no pod is made in the place of the lost one
         await cluster.fail_node(nodes_of(pods)[0])
-        await wait_phase(cluster, "Placing")
+        await wait_for_migration(cluster, "Placing")
         await first.stop()
         for pod in await cluster.pods_of("team"):
             await cluster.api.patch("pods", pod["metadata"]["name"], {"metadata": {"finalizers": None}})
             with suppress(ApiError):
                 await cluster.api.delete("pods", pod["metadata"]["name"], grace=0)
-        await start_replica(recovering(force_delete=True))
+        await start_replica(recovery_configuration(force_delete=True))
         await cluster.api.delete("jobs", "team", propagation="Background")
-    ended = await wait_phase(cluster, "Cancelled", timeout=15)
+    ended = await wait_for_migration(cluster, "Cancelled", timeout=15)
     assert "Job team" in ended["status"]["message"]
     await cluster.apply(objects.gang("other", 2))
     await cluster.wait_bound("other", 2)
@@ -353,7 +310,7 @@ async def test_a_later_leader_ends_a_migration_whose_pods_have_gone_when_their_j
 async def test_a_migration_ends_when_the_job_that_it_moves_is_deleted(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
-    await start_replica(recovering())
+    await start_replica(recovery_configuration())
     await cluster.add_fabric({"s1": [4, 4]})
     budget = {
         "apiVersion": "policy/v1",
@@ -366,11 +323,11 @@ async def test_a_migration_ends_when_the_job_that_it_moves_is_deleted(
     await cluster.apply(budget)
     await asyncio.sleep(1)
     await cluster.api.create("migrations", migration("move", pods[0]["metadata"]["name"]))
-    held = await wait_phase(cluster, "Evicting")
+    held = await wait_for_migration(cluster, "Evicting")
     seat = held["status"]["moves"][0]["to"]
     assert seat and seat not in nodes_of(pods)
     await cluster.api.delete("jobs", "team", propagation="Background")
-    ended = await wait_phase(cluster, "Cancelled")
+    ended = await wait_for_migration(cluster, "Cancelled")
     (placed,) = [one for one in ended["status"]["conditions"] if one["type"] == "Placed"]
     assert placed["reason"] == "OwnerDeleted" and "Job team" in ended["status"]["message"]
     # The seat is free: a gang takes all eight nodes.

@@ -17,9 +17,8 @@ from . import objects
 from .api import Json
 from .cluster import Cluster, leaves_of, nodes_of
 from .conftest import StartReplica
-from .test_recovery import alive, migration, migrations, recovering, wait_phase
+from .recovery import migration, recovery_configuration, undeleted_pods, wait_for_migration
 
-__all__ = ["migrations"]  # a fixture
 IGNORES = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
 
 
@@ -43,10 +42,10 @@ async def _restarted(cluster: Cluster, item: Json) -> list[Json]:
 async def test_a_job_that_ignores_disruptions_counts_no_failure_when_its_gang_restarts(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
-    await start_replica(recovering())
+    await start_replica(recovery_configuration())
     await cluster.add_fabric({"s1": [4, 4]})
     before = await _restarted(cluster, _restarting(0, IGNORES))
-    done = await wait_phase(cluster, "Done")
+    done = await wait_for_migration(cluster, "Done")
     assert done["status"]["policy"] == "restart-gang" and len(done["status"]["moves"]) == 3
     now = await cluster.wait_bound("team", 3)
     assert {pod["metadata"]["uid"] for pod in now}.isdisjoint(pod["metadata"]["uid"] for pod in before)
@@ -59,10 +58,10 @@ async def test_a_job_that_ignores_disruptions_counts_no_failure_when_its_gang_re
 async def test_without_such_a_policy_each_pod_counts_as_a_failure(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
-    await start_replica(recovering())
+    await start_replica(recovery_configuration())
     await cluster.add_fabric({"s1": [4, 4]})
     await _restarted(cluster, _restarting(None, None))
-    await wait_phase(cluster, "Done")
+    await wait_for_migration(cluster, "Done")
 
     async def counted() -> bool:
         return bool((await cluster.api.get("jobs", "team"))["status"].get("failed") == 3)
@@ -73,10 +72,10 @@ async def test_without_such_a_policy_each_pod_counts_as_a_failure(
 async def test_where_that_is_more_than_its_backoff_limit_the_job_fails_and_the_migration_says_so(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
-    await start_replica(recovering(reservation_timeout=5.0))
+    await start_replica(recovery_configuration(reservation_timeout=5.0))
     await cluster.add_fabric({"s1": [4, 4]})
     await _restarted(cluster, _restarting(0, None))
-    failed = await wait_phase(cluster, "Failed")
+    failed = await wait_for_migration(cluster, "Failed")
     assert "its controller made none that was bound" in failed["status"]["message"]
     job = await cluster.api.get("jobs", "team")
     (condition,) = [one for one in job["status"]["conditions"] if one["type"] == "Failed"]
@@ -91,7 +90,7 @@ async def test_livez_fails_when_the_thread_of_kopf_is_dead(
 
     monkeypatch.setattr(kopf, "operator", operator)
     monkeypatch.setattr(runner, "MOST_DEATHS", 0)
-    replica = await start_replica(recovering())
+    replica = await start_replica(recovery_configuration())
 
     async def failing() -> str:
         status, text = await replica.get("/livez?verbose")
@@ -108,7 +107,7 @@ async def test_livez_fails_when_the_thread_of_kopf_is_dead(
 async def test_the_audit_log_tells_which_pod_runs_in_place_of_which(
     cluster: Cluster, migrations: None, start_replica: StartReplica, tmp_path: Path
 ) -> None:
-    base, audit = recovering(), tmp_path / "audit.jsonl"
+    base, audit = recovery_configuration(), tmp_path / "audit.jsonl"
     told = {"audit_log": AuditLog(path=str(audit))}
     replica = await start_replica(Configuration(base.scheduler.model_copy(update=told), base.topology))
     await cluster.add_fabric({"s1": [4]})
@@ -116,7 +115,7 @@ async def test_the_audit_log_tells_which_pod_runs_in_place_of_which(
     pods = await cluster.wait_bound("team", 2)
     left = pods[0]
     await cluster.api.create("migrations", migration("move", left["metadata"]["name"]))
-    done = await wait_phase(cluster, "Done")
+    done = await wait_for_migration(cluster, "Done")
     await replica.stop()
     (move,) = done["status"]["moves"]
     (line,) = [json.loads(text) for text in audit.read_text().splitlines() if '"kind":"moved"' in text]
@@ -130,7 +129,7 @@ async def test_the_audit_log_tells_which_pod_runs_in_place_of_which(
 async def test_a_lost_member_goes_to_the_spare_and_who_borrowed_it_leaves(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
-    base = recovering(force_delete=True)
+    base = recovery_configuration(force_delete=True)
     kept = base.topology.spec.model_copy(update={"spares": SparesSpec(per_leaf=1)})
     topology = base.topology.model_copy(update={"spec": kept})
     replica = await start_replica(Configuration(base.scheduler, topology))
@@ -151,7 +150,7 @@ async def test_a_lost_member_goes_to_the_spare_and_who_borrowed_it_leaves(
     await cluster.fail_node(lost)
 
     async def whole() -> list[Json]:
-        now = [pod for pod in await alive(cluster, "team") if pod["spec"].get("nodeName") not in (None, lost)]
+        now = [pod for pod in await undeleted_pods(cluster, "team") if pod["spec"].get("nodeName") not in (None, lost)]
         return now if len(now) == 2 else []
 
     now = await cluster.wait_until(whole, 40, "the gang is whole")
@@ -161,7 +160,7 @@ async def test_a_lost_member_goes_to_the_spare_and_who_borrowed_it_leaves(
 async def test_a_node_that_refuses_pods_of_several_workloads_is_left(
     cluster: Cluster, migrations: None, start_replica: StartReplica
 ) -> None:
-    await start_replica(recovering(pod_failures={"workloads": 2, "namespaces": 1}))
+    await start_replica(recovery_configuration(pod_failures={"workloads": 2, "namespaces": 1}))
     await cluster.add_fabric({"s1": [4]})
     await cluster.apply(objects.gang("team", 2, 4))
     pods = await cluster.wait_bound("team", 2)
@@ -171,10 +170,10 @@ async def test_a_node_that_refuses_pods_of_several_workloads_is_left(
         (pod,) = await cluster.wait_bound(name, 1)
         status = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no device"}
         await cluster.api.patch("pods", pod["metadata"]["name"], {"status": status}, subresource="status")
-    done = await wait_phase(cluster, "Done")
+    done = await wait_for_migration(cluster, "Done")
     assert done["spec"]["reason"] == "PodsRefused"
     assert f"node {bad} refused 2 pods within 10m: default/one (UnexpectedAdmissionError)" in done["spec"]["cause"]
-    assert bad not in nodes_of(await alive(cluster, "team"))
+    assert bad not in nodes_of(await undeleted_pods(cluster, "team"))
 
 
 async def test_a_migration_that_is_over_is_deleted_and_one_under_way_is_not(
@@ -182,7 +181,7 @@ async def test_a_migration_that_is_over_is_deleted_and_one_under_way_is_not(
 ) -> None:
     """With what the manifests grant."""
     monkeypatch.setattr(retention, "LEAST", 1.0)
-    await start_replica(recovering(keep_finished={"time": 1.0}, limits={"cooldown": 1.0}))
+    await start_replica(recovery_configuration(keep_finished={"time": 1.0}, limits={"cooldown": 1.0}))
     await cluster.add_fabric({"s1": [2]})
     await cluster.apply(objects.gang("team", 2))
     pods = await cluster.wait_bound("team", 2)
@@ -193,6 +192,6 @@ async def test_a_migration_that_is_over_is_deleted_and_one_under_way_is_not(
         found = await cluster.api.list("migrations", None)
         return [one["metadata"]["name"] for one in found] == ["waits"]
 
-    await wait_phase(cluster, "Planned")
+    await wait_for_migration(cluster, "Planned")
     await cluster.wait_until(left, 20, "what has failed is deleted")
     await cluster.holds_for(2.0, left, "what waits is not")

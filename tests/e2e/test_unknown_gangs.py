@@ -15,12 +15,10 @@ from . import objects
 from .api import Json
 from .cluster import Cluster, nodes_of
 from .conftest import StartReplica
+from .job_sets import JOB_SETS, create_job_set
+from .objects import POD_GROUP_LABEL
+from .priority_classes import create_priority_classes
 from .replica import SHORT_LEASE, Replica, configured
-from .test_deleted_gangs import JOB_SETS, job_set, job_sets
-from .test_groups import LABEL
-from .test_preemption import classes
-
-__all__ = ["job_sets"]
 
 pytestmark = pytest.mark.timeout(240)
 ELECTED = configured(election=SHORT_LEASE)
@@ -37,7 +35,7 @@ def asked_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def full_cluster(cluster: Cluster) -> set[str]:
     """A Deployment of low priority on all of 16 nodes; return the uids of its pods."""
-    await classes(cluster)
+    await create_priority_classes(cluster)
     await cluster.add_fabric({"s1": [16]})
     await cluster.apply(objects.replicated("Deployment", "served", 16, 8, priorityClassName="e2e-low"))
     return {pod["metadata"]["uid"] for pod in await cluster.wait_bound("served", 16, 60)}
@@ -61,12 +59,12 @@ async def untouched(cluster: Cluster, running: set[str], waiting: list[str], sec
 
 async def pods_of_a_group(cluster: Cluster) -> list[Json]:
     """20 pods of 8 GPUs and high priority in one PodGroup, that wait for room on fewer nodes."""
-    await classes(cluster)
+    await create_priority_classes(cluster)
     await cluster.define(pod_group_definition(PLUGINS))
     await cluster.api.create(f"podgroups.{PLUGINS}", pod_group("train", 20))
     for number in range(20):
         item = objects.pod(f"train-{number}", 8, priorityClassName="e2e-high")
-        item["metadata"]["labels"] = {LABEL: "train"}
+        item["metadata"]["labels"] = {POD_GROUP_LABEL: "train"}
         await cluster.api.create("pods", item)
     pods = await cluster.wait_pods("train", 20)
     await cluster.wait_unschedulable(pods[0])
@@ -128,7 +126,7 @@ async def test_a_gang_whose_owner_may_not_be_read_any_more_waits_and_evicts_noth
 ) -> None:
     daemon.may_be_refused = True
     running = await full_cluster(cluster)
-    await job_set(cluster, "train", 2, 10, indexed=False, priorityClassName="e2e-high")
+    await create_job_set(cluster, "train", 2, 10, indexed=False, priorityClassName="e2e-high")
     waiting = [pod for name in ("train-0", "train-1") for pod in await cluster.wait_pods(name, 10, 60)]
     await cluster.wait_unschedulable(waiting[0])
     await take_away(cluster)
@@ -173,7 +171,7 @@ async def test_pods_of_a_suspended_job_set_are_not_scheduled_until_it_is_resumed
     for node in more:
         await cluster.apply(objects.pod(f"held-{node}", 8, scheduler="another"))
         await cluster.api.bind(f"held-{node}", node)
-    await job_set(cluster, "train", 2, 2)
+    await create_job_set(cluster, "train", 2, 2)
     waiting = [pod for name in ("train-0", "train-1") for pod in await cluster.wait_pods(name, 2, 60)]
     await cluster.wait_unschedulable(waiting[0])
     await cluster.api.patch(JOB_SETS, "train", {"spec": {"suspend": True}})

@@ -10,9 +10,7 @@ from . import objects
 from .api import Json
 from .cluster import Cluster
 from .conftest import StartReplica, Trouble
-from .test_deleted_gangs import JOB_SETS, job_sets
-
-__all__ = ["job_sets"]
+from .job_sets import JOB_SETS
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -10,10 +10,8 @@ from topo_scheduler.simulation.apiserver.faults import Fault
 from . import objects
 from .cluster import Cluster, nodes_of
 from .conftest import StartReplica, Trouble
-from .test_leadership import CANDIDATE, LEASE
-from .test_recovery import alive, migration, migrations, recovering, wait_phase
-
-__all__ = ["migrations"]
+from .recovery import migration, recovery_configuration, undeleted_pods, wait_for_migration
+from .replica import CANDIDATE, LEASE
 
 FAULTS: Final[dict[str, Fault]] = {
     "429": Refuse(429, retry_after=1),
@@ -30,17 +28,17 @@ FAULTS: Final[dict[str, Fault]] = {
 async def test_a_migration_is_carried_out_once(
     cluster: Cluster, trouble: Trouble, start_replica: StartReplica, fault: Fault, resource: str
 ) -> None:
-    replica = await start_replica(recovering())
+    replica = await start_replica(recovery_configuration())
     await cluster.add_fabric({"s1": [4, 4]})
     await cluster.apply(objects.gang("team", 3))
     before = await cluster.wait_bound("team", 3)
     rule = trouble.faults.add(fault, resource=resource, times=2)
     await cluster.api.create("migrations", migration("move", before[1]["metadata"]["name"]))
-    done = await wait_phase(cluster, "Done", timeout=40)
+    done = await wait_for_migration(cluster, "Done", timeout=40)
     assert rule.struck, "an eviction that took effect without an answer is not asked for again"
     (move,) = done["status"]["moves"]
     assert (move["pod"], move["from"]) == (before[1]["metadata"]["name"], nodes_of(before)[1])
-    now = await alive(cluster, "team")
+    now = await undeleted_pods(cluster, "team")
     stayed = {pod["metadata"]["uid"] for pod in before} & {pod["metadata"]["uid"] for pod in now}
     assert len(now) == 3 and len(stayed) == 2, "one pod was evicted, and no other"
     assert set(done["status"]["times"]) == {"Planned", "Reserving", "Evicting", "Placing", "Done"}

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any, cast
 
-from tests.evicting.test_last_check import Events, evicting
-from tests.kube.test_owners import ray_cluster
+from tests.evicting.eviction_scenes import RecordedEvents, eviction_scene
+from tests.kube.owner_objects import create_ray_cluster
 from tests.kube.virtual import now, virtual_time
 from tests.kube.world import World, world
 from tests.scheduling.driver import Driver, fabric
@@ -26,7 +26,7 @@ KEY = "default/move"
 @virtual_time
 async def test_all_victims_are_evicted_at_once_though_no_status_can_be_written() -> None:
     size = 4 * EVICTIONS_OF_NAMESPACE
-    async with world() as w, evicting(w, ray_cluster(w), size) as e:
+    async with world() as w, eviction_scene(w, create_ray_cluster(w), size) as e:
         w.server.faults.add(Delay(60.0), resource="pods/status")
         assert e.decide() == size
         await asyncio.sleep(1)
@@ -63,7 +63,7 @@ def moving(w: World) -> tuple[RecoveryRunner, Machine]:
         engine,
         RecoverySpec(),
         gpu_resources=(),
-        events=cast("EventRecorder", Events()),
+        events=cast("EventRecorder", RecordedEvents()),
         metrics=Metrics(Snapshot),
         owners=OwnerDirectory(w.client, clock=now),
         clock=now,

@@ -7,29 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kernels.arrays import ints
+from tests.kernels.fragmentation_reference import (
+    Node,
+    Pod,
+    TypicalPods,
+    nodes,
+    placements,
+    pods,
+    sigmoid_score,
+    typical_arrays,
+    typical_pods,
+)
 from topo_scheduler.kernels.alone import choose_row, quantised
 from topo_scheduler.kernels.fragmentation import fragmentation, stranded
 from topo_scheduler.state.statistics.typical_pods import MILLIONTHS, THRESHOLDS
-
-# A node: free milli-CPU, free thousandths of each GPU, whether it shares them, its model.
-nodes = st.tuples(
-    st.integers(0, 8).map(lambda n: 1000 * n),
-    st.lists(st.sampled_from([0, 100, 250, 400, 500, 900, 1000, 1000]), max_size=6),
-    st.booleans(),
-    st.integers(-1, 1),
-).map(lambda node: (node[0], [g if node[2] else 1000 * (g == 1000) for g in node[1]], *node[2:]))
-# A pod: milli-CPU, whole GPUs, thousandths of one.
-pods = st.tuples(
-    st.integers(0, 6).map(lambda n: 1000 * n),
-    st.sampled_from([(0, 0), (1, 0), (2, 0), (4, 0), (0, 100), (0, 250), (0, 460), (0, 900)]),
-).map(lambda pod: (pod[0], *pod[1]))
-typicals = st.lists(
-    st.tuples(pods, st.integers(1, MILLIONTHS), st.lists(st.booleans(), min_size=3, max_size=3)), max_size=5
-)
-
-Node = tuple[int, list[int], bool, int]
-Pod = tuple[int, int, int]
-Typical = list[tuple[Pod, int, list[bool]]]
 
 
 def unusable(node: Node, pod: Pod, access: list[bool]) -> int:
@@ -45,47 +36,16 @@ def unusable(node: Node, pod: Pod, access: list[bool]) -> int:
     return sum(free for free in gpus if free < (1000 if whole else share))
 
 
-def expected(node: Node, typical: Typical) -> int:
+def expected(node: Node, typical: TypicalPods) -> int:
     """F of the paper, in millionths of GPU-thousandths."""
     return sum(weight * unusable(node, pod, access) for pod, weight, access in typical)
 
 
-def placements(node: Node, pod: Pod) -> list[tuple[int, Node]]:
-    """Every way to place a pod on a node: the GPU a share takes (-1 for none), and what is left."""
-    cpu, gpus, sharing, model = node
-    need, whole, share = pod
-    if need > cpu:
-        return []
-    if share:
-        return [
-            (at, (cpu - need, [*gpus[:at], free - share, *gpus[at + 1 :]], sharing, model))
-            for at, free in enumerate(gpus)
-            if free >= share
-        ]
-    untouched = [at for at, free in enumerate(gpus) if free == 1000]
-    if len(untouched) < whole:
-        return []
-    left = [0 if at in untouched[:whole] else free for at, free in enumerate(gpus)]
-    return [(-1, (cpu - need, left, sharing, model))]
-
-
-def sigmoid_score(gain: int) -> int:
-    """int(100 * sigmoid(gain in GPUs)), to 40 digits."""
-    x = Decimal(gain) / (1000 * MILLIONTHS)
-    return int(100 / (1 + (-x).exp()))
-
-
-def arrays(typical: Typical) -> tuple[np.ndarray, np.ndarray]:
-    table = np.array([(*pod, weight) for pod, weight, _ in typical], np.int64).reshape(len(typical), 4)
-    access = np.array([access for *_, access in typical], np.bool_).reshape(len(typical), 3)
-    return table, access
-
-
-@given(nodes, typicals)
-def test_what_is_stranded_is_what_the_paper_says(node: Node, typical: Typical) -> None:
+@given(nodes, typical_pods)
+def test_what_is_stranded_is_what_the_paper_says(node: Node, typical: TypicalPods) -> None:
     cpu, gpus, sharing, model = node
     parts = [free for free in gpus if 0 < free < 1000]
-    found = stranded(cpu, gpus.count(1000), ints([*parts, 7]), len(parts), sharing, model, *arrays(typical))
+    found = stranded(cpu, gpus.count(1000), ints([*parts, 7]), len(parts), sharing, model, *typical_arrays(typical))
     assert found == expected(node, typical)
 
 
@@ -104,7 +64,7 @@ def test_the_edges_of_the_scores() -> None:
     assert (quantised(-(10**15), THRESHOLDS), quantised(10**15, THRESHOLDS)) == (0, 99)
 
 
-def run(cluster: list[Node], pod: Pod, typical: Typical) -> list[list[int]]:
+def run(cluster: list[Node], pod: Pod, typical: TypicalPods) -> list[list[int]]:
     width = max([len(gpus) for _, gpus, *_ in cluster], default=0) + 1
     free = np.array(
         [[*gpus, *[0] * (width - len(gpus))] if sharing else [0] * width for _, gpus, sharing, _ in cluster], np.int64
@@ -124,7 +84,7 @@ def run(cluster: list[Node], pod: Pod, typical: Typical) -> list[list[int]]:
         ints([node[3] for node in cluster]),
         np.arange(len(cluster), dtype=np.int64),
         *pod,
-        *arrays(typical),
+        *typical_arrays(typical),
         THRESHOLDS,
         out,
     )
@@ -132,8 +92,10 @@ def run(cluster: list[Node], pod: Pod, typical: Typical) -> list[list[int]]:
     return found
 
 
-@given(st.lists(nodes, min_size=1, max_size=4), pods, typicals)
-def test_each_node_has_the_score_of_the_best_placement_on_it(cluster: list[Node], pod: Pod, typical: Typical) -> None:
+@given(st.lists(nodes, min_size=1, max_size=4), pods, typical_pods)
+def test_each_node_has_the_score_of_the_best_placement_on_it(
+    cluster: list[Node], pod: Pod, typical: TypicalPods
+) -> None:
     for node, (score, gpu) in zip(cluster, run(cluster, pod, typical), strict=True):
         if pod[2] and not node[2]:
             node = (node[0], [], False, node[3])  # nobody knows single GPUs there
@@ -147,7 +109,7 @@ def test_each_node_has_the_score_of_the_best_placement_on_it(cluster: list[Node]
 
 
 def test_the_example_of_the_paper_a_share_goes_where_it_hurts_least() -> None:
-    typical: Typical = [((1000, 0, 500), 600_000, [True] * 3), ((1000, 1, 0), 400_000, [True] * 3)]
+    typical: TypicalPods = [((1000, 0, 500), 600_000, [True] * 3), ((1000, 1, 0), 400_000, [True] * 3)]
     half: Node = (8000, [500, 1000], True, 0)
     fresh: Node = (8000, [1000, 1000], True, 0)
     (on_half, gpu), (on_fresh, _) = run([half, fresh], (1000, 0, 500), typical)

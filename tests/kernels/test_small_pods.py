@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kernels.arrays import ints
-from tests.kernels.test_fragmentation import (
+from tests.kernels.fragmentation_reference import (
     Node,
     Pod,
-    Typical,
-    arrays,
+    TypicalPods,
     nodes,
     placements,
     pods,
     sigmoid_score,
-    typicals,
+    typical_arrays,
+    typical_pods,
 )
 from topo_scheduler.kernels.small_pods import best_fill, misfit, small_pod_scores, unusable
 from topo_scheduler.state.statistics.typical_pods import THRESHOLDS
@@ -43,20 +43,20 @@ def of_typical(node: Node, pod: Pod, access: list[bool]) -> int:
     return idle - usable
 
 
-def expected(node: Node, typical: Typical) -> int:
+def expected(node: Node, typical: TypicalPods) -> int:
     """The same of all of them, by their weight for each GPU."""
     return sum(weight // max(1, pod[1]) * of_typical(node, pod, access) for pod, weight, access in typical)
 
 
-@given(nodes, typicals)
-def test_what_typical_pods_cannot_use(node: Node, typical: Typical) -> None:
+@given(nodes, typical_pods)
+def test_what_typical_pods_cannot_use(node: Node, typical: TypicalPods) -> None:
     cpu, gpus, sharing, model = node
     parts = [free for free in gpus if 0 < free < 1000]
-    found = unusable(cpu, gpus.count(1000), ints([*parts, 7]), len(parts), sharing, model, *arrays(typical))
+    found = unusable(cpu, gpus.count(1000), ints([*parts, 7]), len(parts), sharing, model, *typical_arrays(typical))
     assert found == expected(node, typical)
 
 
-def run(cluster: list[Node], pod: Pod, typical: Typical, left: list[int], price: list[int]) -> list[list[int]]:
+def run(cluster: list[Node], pod: Pod, typical: TypicalPods, left: list[int], price: list[int]) -> list[list[int]]:
     width = max([len(gpus) for _, gpus, *_ in cluster], default=0) + 1
     free = np.array(
         [[*gpus, *[0] * (width - len(gpus))] if sharing else [0] * width for _, gpus, sharing, _ in cluster], np.int64
@@ -74,7 +74,7 @@ def run(cluster: list[Node], pod: Pod, typical: Typical, left: list[int], price:
         ints([node[3] for node in cluster]),
         np.arange(len(cluster), dtype=np.int64),
         *pod,
-        *arrays(typical),
+        *typical_arrays(typical),
         ints(left),
         ints(price),
         THRESHOLDS,
@@ -84,9 +84,9 @@ def run(cluster: list[Node], pod: Pod, typical: Typical, left: list[int], price:
     return found
 
 
-@given(st.lists(nodes, min_size=1, max_size=4), pods, typicals, tables, tables)
+@given(st.lists(nodes, min_size=1, max_size=4), pods, typical_pods, tables, tables)
 def test_each_node_has_the_score_of_the_best_placement_on_it(
-    cluster: list[Node], pod: Pod, typical: Typical, left: list[int], price: list[int]
+    cluster: list[Node], pod: Pod, typical: TypicalPods, left: list[int], price: list[int]
 ) -> None:
     share = pod[2]
     for node, (score, gpu) in zip(cluster, run(cluster, pod, typical, left, price), strict=True):

@@ -1,141 +1,23 @@
 """At no time do two lead; a leader that cannot renew stops in time; and somebody leads again soon after."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 from topo_scheduler.kube.connection.client import Client
-from topo_scheduler.kube.leading.lease import RUSH_SECONDS, LeaderElector, boot_time
-from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Store, Truncate
+from topo_scheduler.kube.leading.lease import RUSH_SECONDS, boot_time
+from topo_scheduler.simulation.apiserver import Delay, Disconnect, Refuse, Truncate
 from topo_scheduler.simulation.apiserver.faults import Fault
 
+from .lease_candidates import LEASES, candidates, drifting_clock
 from .virtual import now, virtual_time
-from .world import connected, eventually
-
-LEASES = "leases.coordination.k8s.io"
-
-
-@dataclass
-class Candidate:
-    """A process that wants to lead, and what it does while it does."""
-
-    elector: LeaderElector
-    server: EmbeddedAPIServer
-    look: Callable[[], None]
-    drain: float = 0.0
-    terms: list[tuple[float, float]] = field(default_factory=list)
-    active: bool = False
-    since: float = 0.0
-    wrote: float = float("-inf")
-
-    async def body(self) -> None:
-        began = self.since = now()
-        assert self.holds()
-        self.active = True
-        self.look()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            self.active = False
-            self.terms.append((began, now()))
-            await asyncio.sleep(self.drain)
-            if self.holds():
-                self.wrote = float("-inf")  # it has ended in order: all that it has sent is answered
-
-    def holds(self) -> bool:
-        return self.elector.holds()
-
-    def may_write(self) -> bool:
-        """As the daemon does it: not before all writes of an earlier leader have taken effect, or never will."""
-        may = self.active and self.holds() and self.elector.quiet_seconds() <= 0
-        if may:
-            self.wrote = now()
-        return may
-
-    def may_take_effect(self) -> bool:
-        """What was sent at the last moment may be on its way for so long."""
-        return self.may_write() or now() - self.wrote < self.elector.fence.flight_seconds
-
-
-class Town:
-    """Candidates before one store, each with an API server of its own, so that each can be cut off alone."""
-
-    def __init__(self) -> None:
-        self.store = Store()
-        self.candidates: list[Candidate] = []
-        self.overlap: list[float] = []
-        self._stack = contextlib.AsyncExitStack()
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def add(self, name: str, *, drain: float = 0.0, run: bool = True, **options: Any) -> Candidate:
-        server = await self._stack.enter_async_context(EmbeddedAPIServer(self.store))
-        client = await self._stack.enter_async_context(connected(server))
-        candidate = Candidate(elector(client, name, **options), server, self.look, drain)
-        self.candidates.append(candidate)
-        if run:
-            self.start(candidate)
-        return candidate
-
-    def start(self, candidate: Candidate) -> asyncio.Task[None]:
-        task = asyncio.create_task(candidate.elector.run(candidate.body))
-        self._tasks.append(task)
-        return task
-
-    @property
-    def lease(self) -> dict[str, Any]:
-        lease: dict[str, Any] = self.store.get(LEASES, "topo", "kube-system").obj
-        return lease
-
-    @property
-    def holder(self) -> str:
-        record = self.store.find(LEASES, "topo", "kube-system")
-        return record.obj["spec"]["holderIdentity"] if record else ""
-
-    def look(self) -> None:
-        writing = any(candidate.may_write() for candidate in self.candidates)
-        if writing and sum(candidate.may_take_effect() for candidate in self.candidates) > 1:
-            self.overlap.append(now())
-
-    async def watch(self) -> None:
-        while True:
-            self.look()
-            await asyncio.sleep(0.25)
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._stack.aclose()
-
-
-def elector(client: Client, name: str, **options: Any) -> LeaderElector:
-    return LeaderElector(client, "kube-system", "topo", name, **{"clock": now, **options})
-
-
-@asynccontextmanager
-async def town() -> AsyncIterator[Town]:
-    it = Town()
-    watcher = asyncio.create_task(it.watch())
-    try:
-        yield it
-    finally:
-        watcher.cancel()
-        await it.close()
-    assert not it.overlap, f"two led at {it.overlap[:5]}"
-
-
-def drifting(rate: float, offset: float = 0.0) -> Callable[[], float]:
-    return lambda: offset + rate * now()
+from .world import eventually
 
 
 @virtual_time
 async def test_the_first_leads_and_the_next_takes_over_when_it_is_released() -> None:
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a", run=False)
         task = t.start(a)
         await eventually(lambda: a.active)
@@ -154,7 +36,7 @@ async def test_the_first_leads_and_the_next_takes_over_when_it_is_released() -> 
 @virtual_time
 async def test_who_waits_looks_at_the_lease_once_a_second_at_least(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("random.uniform", lambda _, high: high)
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a", run=False)
         task = t.start(a)
         await eventually(lambda: a.active)
@@ -166,7 +48,7 @@ async def test_who_waits_looks_at_the_lease_once_a_second_at_least(monkeypatch: 
 
 @virtual_time
 async def test_a_leader_that_cannot_renew_stops_before_anybody_can_follow() -> None:
-    async with town() as t:
+    async with candidates() as t:
         a, b = await t.add("a"), None
         await eventually(lambda: a.active)
         b = await t.add("b")
@@ -182,7 +64,7 @@ async def test_a_leader_that_cannot_renew_stops_before_anybody_can_follow() -> N
 
 @virtual_time
 async def test_who_lost_the_lease_contends_again() -> None:
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a")
         await eventually(lambda: a.active)
         await a.server.go_away()
@@ -210,7 +92,7 @@ async def test_who_lost_the_lease_contends_again() -> None:
 @pytest.mark.parametrize("verb", ["update", "get"])
 @virtual_time
 async def test_renewals_that_fail_now_and_then_end_nothing(fault: Fault, verb: str) -> None:
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a")
         await eventually(lambda: a.active)
         for _ in range(5):
@@ -228,7 +110,7 @@ async def test_renewals_that_fail_now_and_then_end_nothing(fault: Fault, verb: s
 )
 @virtual_time
 async def test_renewals_that_keep_failing_end_it_in_time(fault: Fault) -> None:
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a")
         await eventually(lambda: a.active)
         b = await t.add("b")
@@ -242,10 +124,10 @@ async def test_renewals_that_keep_failing_end_it_in_time(fault: Fault) -> None:
 
 @virtual_time
 async def test_clocks_that_are_hours_apart_do_not_matter() -> None:
-    async with town() as t:
-        a = await t.add("a", wall=lambda: 9e8 - now(), clock=drifting(1.0, -5_000.0))
+    async with candidates() as t:
+        a = await t.add("a", wall=lambda: 9e8 - now(), clock=drifting_clock(1.0, -5_000.0))
         await eventually(lambda: a.active)
-        b = await t.add("b", wall=lambda: 4e9 + now(), clock=drifting(1.0, 9_999.0))
+        b = await t.add("b", wall=lambda: 4e9 + now(), clock=drifting_clock(1.0, 9_999.0))
         await asyncio.sleep(120)
         assert a.active
         assert not b.active
@@ -255,10 +137,10 @@ async def test_clocks_that_are_hours_apart_do_not_matter() -> None:
 
 @virtual_time
 async def test_clocks_that_run_at_different_rates_are_allowed_for() -> None:
-    async with town() as t:
-        slow = await t.add("slow", clock=drifting(0.95), renew_deadline=14.5)
+    async with candidates() as t:
+        slow = await t.add("slow", clock=drifting_clock(0.95), renew_deadline=14.5)
         await eventually(lambda: slow.active)
-        fast = await t.add("fast", clock=drifting(1.04), renew_deadline=14.5)
+        fast = await t.add("fast", clock=drifting_clock(1.04), renew_deadline=14.5)
         await asyncio.sleep(20)
         await slow.server.go_away()
         await eventually(lambda: fast.active, within=25)
@@ -266,7 +148,7 @@ async def test_clocks_that_run_at_different_rates_are_allowed_for() -> None:
 
 @virtual_time
 async def test_the_right_to_lead_counts_from_the_sending_of_a_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a", run=False)
         request = Client.request
 
@@ -288,7 +170,7 @@ async def test_the_right_to_lead_counts_from_the_sending_of_a_renewal(monkeypatc
 
 @virtual_time
 async def test_part_of_the_lease_is_never_used() -> None:
-    async with town() as t:
+    async with candidates() as t:
         usual = await t.add("a", run=False)
         assert usual.elector.hold_seconds == 10
         bold = await t.add("b", lease_duration=15, renew_deadline=14.9, run=False)
@@ -299,7 +181,7 @@ async def test_part_of_the_lease_is_never_used() -> None:
 @pytest.mark.parametrize("jitter", [0.0, 0.3, 0.5, 0.7, 1.0])
 async def test_a_standby_takes_over_when_the_lease_runs_out(monkeypatch: pytest.MonkeyPatch, jitter: float) -> None:
     monkeypatch.setattr("random.uniform", lambda low, high: low + jitter * (high - low))
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a")
         await eventually(lambda: a.active)
         b = await t.add("b")
@@ -312,7 +194,7 @@ async def test_a_standby_takes_over_when_the_lease_runs_out(monkeypatch: pytest.
 @virtual_time
 async def test_a_leader_that_was_suspended_knows_when_it_wakes() -> None:
     asleep = 0.0
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a", clock=lambda: now() + asleep)
         await eventually(lambda: a.active)
         assert a.holds()
@@ -324,7 +206,7 @@ async def test_a_leader_that_was_suspended_knows_when_it_wakes() -> None:
 @pytest.mark.parametrize("thief", ["thief", ""])
 @virtual_time
 async def test_a_lease_that_somebody_else_has_written_is_lost_at_once(thief: str) -> None:
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a", drain=1.0)
         await eventually(lambda: a.active)
         spec = {**t.lease["spec"], "holderIdentity": thief}
@@ -345,7 +227,7 @@ async def test_what_somebody_writes_on_the_lease_by_hand_never_makes_two_leaders
     def edit(obj: dict[str, Any]) -> dict[str, Any]:
         return {**obj, "spec": {**obj["spec"], **written}}
 
-    async with town() as t:
+    async with candidates() as t:
         a, b = await t.add("a"), await t.add("b")
         await eventually(lambda: a.active or b.active)
         for cycle in range(12):
@@ -359,7 +241,7 @@ async def test_what_somebody_writes_on_the_lease_by_hand_never_makes_two_leaders
 
 @virtual_time
 async def test_what_others_write_on_the_lease_is_kept() -> None:
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a")
         await eventually(lambda: a.active)
         labels = {"team": "infra"}
@@ -376,7 +258,7 @@ async def test_what_others_write_on_the_lease_is_kept() -> None:
 
 @virtual_time
 async def test_a_deleted_lease_is_written_again_by_its_leader_and_taken_by_nobody() -> None:
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a")
         await eventually(lambda: a.active)
         b = await t.add("b")
@@ -391,7 +273,7 @@ async def test_a_deleted_lease_is_written_again_by_its_leader_and_taken_by_nobod
 
 @virtual_time
 async def test_ending_finishes_what_is_under_way_then_releases() -> None:
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a", drain=30.0, run=False)
         task = t.start(a)
         await eventually(lambda: a.active)
@@ -409,7 +291,7 @@ async def test_ending_finishes_what_is_under_way_then_releases() -> None:
 
 @virtual_time
 async def test_a_body_that_ends_or_fails_releases_the_lease() -> None:
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a", run=False)
 
         async def ends() -> None:
@@ -429,7 +311,7 @@ async def test_a_body_that_ends_or_fails_releases_the_lease() -> None:
 
 @virtual_time
 async def test_a_lease_that_cannot_be_released_expires() -> None:
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a", run=False)
         task = t.start(a)
         await eventually(lambda: a.active)
@@ -446,7 +328,7 @@ async def test_a_lease_that_cannot_be_released_expires() -> None:
 
 @virtual_time
 async def test_nobody_to_talk_to_is_said_once_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a", run=False)
         await a.server.go_away()
         t.start(a)
@@ -458,7 +340,7 @@ async def test_nobody_to_talk_to_is_said_once_and_waited_for(caplog: pytest.LogC
 
 @virtual_time
 async def test_an_acquisition_whose_answer_is_lost_is_one_acquisition() -> None:
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a", run=False)
         a.server.faults.add(Disconnect(applied=True), verb="create", resource="leases", times=1)
         task = t.start(a)
@@ -477,7 +359,7 @@ async def test_an_acquisition_whose_answer_is_lost_is_one_acquisition() -> None:
 
 @virtual_time
 async def test_of_many_candidates_one_leads() -> None:
-    async with town() as t:
+    async with candidates() as t:
         for name in "abcdef":
             await t.add(name)
         await asyncio.sleep(30)
@@ -487,7 +369,7 @@ async def test_of_many_candidates_one_leads() -> None:
 @virtual_time
 async def test_who_takes_its_own_lease_again_waits_for_what_it_had_sent() -> None:
     """Its last writes were still allowed at the end of its term, and may be on their way for as long as ever."""
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a")
         await eventually(lambda: a.active)
         await asyncio.sleep(20)
@@ -503,7 +385,7 @@ async def test_who_takes_its_own_lease_again_waits_for_what_it_had_sent() -> Non
 @pytest.mark.parametrize(("lease", "renew", "retry"), [(10, 10, 2), (15, 2, 2), (15, 2.4, 2), (15, 10, 0)])
 @virtual_time
 async def test_durations_that_cannot_work_are_refused(lease: float, renew: float, retry: float) -> None:
-    async with town() as t:
+    async with candidates() as t:
         with pytest.raises(ValueError, match="leaseDuration > renewDeadline"):
             await t.add("a", lease_duration=lease, renew_deadline=renew, retry_period=retry, run=False)
 
@@ -513,7 +395,7 @@ async def test_durations_that_cannot_work_are_refused(lease: float, renew: float
 async def test_a_write_leaves_time_to_try_again_but_no_more_than_a_quarter_of_the_lease(
     retry: float, longest: float
 ) -> None:
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a", retry_period=retry)
         await eventually(lambda: a.active)
         assert a.elector.left() == pytest.approx(10, abs=0.01)
@@ -526,7 +408,7 @@ def test_the_clock_moves_on() -> None:
 
 @virtual_time
 async def test_what_a_leader_notes_on_the_lease_is_found_by_the_next_and_takes_nothing_from_others() -> None:
-    async with town() as t:
+    async with candidates() as t:
         a = await t.add("a", run=False)
         task = t.start(a)
         await eventually(lambda: a.active)

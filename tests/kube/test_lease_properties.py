@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, Refuse, Truncate
 from topo_scheduler.simulation.apiserver.faults import Fault
 
-from .test_lease import LEASES, Town, drifting, town
+from .lease_candidates import LEASES, Candidates, candidates, drifting_clock
 from .virtual import run_virtually
 from .world import eventually
 
@@ -44,9 +44,9 @@ troubles = st.builds(
 
 
 async def scenario(history: list[Trouble], rates: list[float]) -> None:
-    async with town() as t:
+    async with candidates() as t:
         for number, rate in enumerate(rates):
-            await t.add(f"c{number}", clock=drifting(rate, number * 1_000.0))
+            await t.add(f"c{number}", clock=drifting_clock(rate, number * 1_000.0))
         for trouble in history:
             await happen(t, trouble)
             await asyncio.sleep(trouble.seconds)
@@ -58,7 +58,7 @@ async def scenario(history: list[Trouble], rates: list[float]) -> None:
         assert sum(candidate.active for candidate in t.candidates) == 1
 
 
-async def happen(t: Town, trouble: Trouble) -> None:
+async def happen(t: Candidates, trouble: Trouble) -> None:
     candidate = t.candidates[trouble.candidate]
     match trouble.what:
         case "away":

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from topo_scheduler.api.objects import ObjectMeta, OwnerReference
 from topo_scheduler.kube.connection.errors import Unreachable
 from topo_scheduler.kube.connection.resources import CRONJOBS, JOBS
 from topo_scheduler.kube.reading.discovery import Discovery
@@ -16,68 +15,20 @@ from topo_scheduler.kube.reading.owners import NEEDED_SECONDS, TICK_SECONDS, Own
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPIServer, Refuse, Truncate
 from topo_scheduler.simulation.apiserver.faults import Fault
 
+from .owner_objects import (
+    POD_TEMPLATE,
+    Json,
+    controller_reference,
+    create_object,
+    create_ray_cluster,
+    metadata_owned_by,
+)
 from .virtual import now, virtual_time
 from .world import World, connected, running, world
-
-Json = dict[str, Any]
-TEMPLATE = {"spec": {"containers": [{"name": "main", "image": "train"}], "restartPolicy": "Never"}}
-CRD: Json = {
-    "metadata": {"name": "rayclusters.ray.io"},
-    "spec": {
-        "group": "ray.io",
-        "scope": "Namespaced",
-        "names": {
-            "plural": "rayclusters",
-            "singular": "raycluster",
-            "kind": "RayCluster",
-            "listKind": "RayClusterList",
-        },
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
 
 
 def directory(w: World, changes: list[str] | None = None) -> OwnerDirectory:
     return OwnerDirectory(w.client, on_change=(changes if changes is not None else []).append, clock=now)
-
-
-def reference(obj: Json) -> Json:
-    return {
-        "apiVersion": obj["apiVersion"],
-        "kind": obj["kind"],
-        "name": obj["metadata"]["name"],
-        "uid": obj["metadata"]["uid"],
-        "controller": True,
-    }
-
-
-def create(w: World, kind: str, name: str, *, owner: Json | None = None, spec: Json | None = None) -> Json:
-    metadata: Json = {"name": name, "annotations": {"topology.scheduler/from": name}}
-    if owner is not None:
-        metadata["ownerReferences"] = [reference(owner)]
-    obj: Json = w.server.store.create(kind, {"metadata": metadata, "spec": spec or {}}, "default").obj
-    return obj
-
-
-def ray_cluster(w: World, name: str = "ray") -> Json:
-    if w.server.store.find("customresourcedefinitions.apiextensions.k8s.io", "rayclusters.ray.io") is None:
-        w.server.store.create("customresourcedefinitions.apiextensions.k8s.io", CRD)
-    return create(w, "rayclusters.ray.io", name)
-
-
-def of(*references: Json, namespace: str = "default") -> ObjectMeta:
-    owners = [
-        OwnerReference(each["apiVersion"], each["kind"], each["name"], each["uid"], each["controller"])
-        for each in references
-    ]
-    return ObjectMeta(name="pod", namespace=namespace, owner_references=owners)
 
 
 def made_up(**changes: Any) -> Json:
@@ -87,21 +38,25 @@ def made_up(**changes: Any) -> Json:
 @virtual_time
 async def test_a_pod_without_a_controller_has_no_owners() -> None:
     async with world() as w:
-        assert directory(w).resolve(of()) == Chain()
-        assert directory(w).resolve(of(made_up(controller=False))) == Chain()
+        assert directory(w).resolve(metadata_owned_by()) == Chain()
+        assert directory(w).resolve(metadata_owned_by(made_up(controller=False))) == Chain()
 
 
 @virtual_time
 async def test_watched_kinds_are_climbed_without_a_request() -> None:
     async with world() as w:
-        cron = create(
+        cron = create_object(
             w,
             "cronjobs.batch",
             "nightly",
-            spec={"schedule": "0 0 * * *", "jobTemplate": {"spec": {"template": TEMPLATE}}},
+            spec={"schedule": "0 0 * * *", "jobTemplate": {"spec": {"template": POD_TEMPLATE}}},
         )
-        job = create(
-            w, "jobs.batch", "nightly-1", owner=cron, spec={"parallelism": 4, "completions": 8, "template": TEMPLATE}
+        job = create_object(
+            w,
+            "jobs.batch",
+            "nightly-1",
+            owner=cron,
+            spec={"parallelism": 4, "completions": 8, "template": POD_TEMPLATE},
         )
         owners = directory(w)
         jobs, crons = w.reflector(JOBS, owners.sink(JOBS)), w.reflector(CRONJOBS, owners.sink(CRONJOBS))  # type: ignore[arg-type]
@@ -109,7 +64,7 @@ async def test_watched_kinds_are_climbed_without_a_request() -> None:
             await jobs.synced.wait()
             await crons.synced.wait()
             w.server.requests.clear()
-            chain = owners.resolve(of(reference(job)))
+            chain = owners.resolve(metadata_owned_by(controller_reference(job)))
             assert isinstance(chain, Chain)
             assert [(owner.kind, owner.api_version, owner.name) for owner in chain.owners] == [
                 ("Job", "batch/v1", "nightly-1"),
@@ -124,15 +79,15 @@ async def test_watched_kinds_are_climbed_without_a_request() -> None:
 @virtual_time
 async def test_any_served_kind_is_found_by_one_get() -> None:
     async with world() as w:
-        ray = ray_cluster(w)
+        ray = create_ray_cluster(w)
         owners = directory(w)
-        pod = of(reference(ray))
+        pod = metadata_owned_by(controller_reference(ray))
         assert isinstance(owners.resolve(pod), Missing)
         chains = await asyncio.gather(*[owners.complete(pod) for _ in range(50)])
         assert all(chain.owners[0].annotations == {"topology.scheduler/from": "ray"} for chain in chains)
         assert w.asked("get", "rayclusters") == 1
-        another = ray_cluster(w, "ray-2")
-        await owners.complete(of(reference(another)))
+        another = create_ray_cluster(w, "ray-2")
+        await owners.complete(metadata_owned_by(controller_reference(another)))
         assert sum(entry.path == "/apis/ray.io/v1" for entry in w.server.requests.entries) == 1, "discovered once"
 
 
@@ -144,9 +99,9 @@ async def test_an_owner_whose_watch_is_a_little_behind_is_waited_for() -> None:
         async with running(jobs.run()):
             await jobs.synced.wait()
             await asyncio.sleep(1)
-            job = create(w, "jobs.batch", "train", spec={"template": TEMPLATE})
+            job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
             began = now()
-            assert (await owners.complete(of(reference(job)))).owners[0].name == "train"
+            assert (await owners.complete(metadata_owned_by(controller_reference(job)))).owners[0].name == "train"
             assert now() - began < 0.1
             assert w.asked("get", "jobs") == 0
 
@@ -154,8 +109,8 @@ async def test_an_owner_whose_watch_is_a_little_behind_is_waited_for() -> None:
 @virtual_time
 async def test_an_owner_whose_watch_is_far_behind_is_asked_for() -> None:
     async with world() as w:
-        job = create(w, "jobs.batch", "train", spec={"parallelism": 3, "template": TEMPLATE})
-        (owner,) = (await directory(w).complete(of(reference(job)))).owners
+        job = create_object(w, "jobs.batch", "train", spec={"parallelism": 3, "template": POD_TEMPLATE})
+        (owner,) = (await directory(w).complete(metadata_owned_by(controller_reference(job)))).owners
         assert owner.job is not None
         assert owner.job.spec.parallelism == 3
 
@@ -174,7 +129,7 @@ async def test_an_owner_whose_watch_is_far_behind_is_asked_for() -> None:
 async def test_what_is_not_there_ends_the_chain_with_the_reason(changes: Json, reason: str) -> None:
     async with world() as w:
         owners = directory(w)
-        pod = of(made_up(**changes))
+        pod = metadata_owned_by(made_up(**changes))
         chain = await owners.complete(pod)
         assert chain.owners == ()
         assert reason in chain.broken
@@ -187,8 +142,8 @@ async def test_what_is_not_there_ends_the_chain_with_the_reason(changes: Json, r
 @virtual_time
 async def test_another_object_under_the_name_is_not_the_owner() -> None:
     async with world() as w:
-        ray = reference(ray_cluster(w))
-        chain = await directory(w).complete(of({**ray, "uid": "earlier"}))
+        ray = controller_reference(create_ray_cluster(w))
+        chain = await directory(w).complete(metadata_owned_by({**ray, "uid": "earlier"}))
         assert (chain.owners, chain.broken) == ((), "RayCluster ray was deleted, and another of this name was created")
         assert chain.gone == chain.broken
 
@@ -199,11 +154,11 @@ async def test_another_object_under_the_name_is_not_the_owner() -> None:
 @virtual_time
 async def test_a_uid_borrowed_from_another_object_leads_nowhere(lie: Json) -> None:
     async with world() as w:
-        job = create(w, "jobs.batch", "train", spec={"template": TEMPLATE})
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
         owners = directory(w)
-        assert (await owners.complete(of(reference(job)))).owners
+        assert (await owners.complete(metadata_owned_by(controller_reference(job)))).owners
         namespace = lie.pop("namespace", "default")
-        chain = await owners.complete(of({**reference(job), **lie}, namespace=namespace))
+        chain = await owners.complete(metadata_owned_by({**controller_reference(job), **lie}, namespace=namespace))
         assert chain.owners == ()
         assert chain.broken
 
@@ -212,26 +167,30 @@ async def test_a_uid_borrowed_from_another_object_leads_nowhere(lie: Json) -> No
 async def test_a_borrowed_uid_hides_no_owner_from_the_pods_below_it() -> None:
     """The answer for a reference from another namespace, or by another name, is not the answer for the uid."""
     async with world() as w:
-        ray = ray_cluster(w)
+        ray = create_ray_cluster(w)
         owners = directory(w)
         for lie, namespace in (({}, "evil"), ({"name": "other"}, "default"), ({"kind": "CronJob"}, "default")):
-            assert not (await owners.complete(of({**reference(ray), **lie}, namespace=namespace))).owners
-        assert [owner.name for owner in (await owners.complete(of(reference(ray)))).owners] == ["ray"]
+            assert not (
+                await owners.complete(metadata_owned_by({**controller_reference(ray), **lie}, namespace=namespace))
+            ).owners
+        assert [
+            owner.name for owner in (await owners.complete(metadata_owned_by(controller_reference(ray)))).owners
+        ] == ["ray"]
 
 
 @virtual_time
 async def test_a_circle_and_an_endless_chain_end() -> None:
     async with world() as w:
-        ray_cluster(w)
+        create_ray_cluster(w)
         names = [f"ring-{number}" for number in range(12)]
-        ring = [create(w, "rayclusters.ray.io", name) for name in names]
+        ring = [create_object(w, "rayclusters.ray.io", name) for name in names]
         for mine, above in zip(ring, ring[1:] + ring[:1], strict=True):
 
             def own(obj: Json, above: Json = above) -> Json:
-                return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [reference(above)]}}
+                return {**obj, "metadata": {**obj["metadata"], "ownerReferences": [controller_reference(above)]}}
 
             w.server.store.modify("rayclusters.ray.io", mine["metadata"]["name"], "default", own)
-        chain = await directory(w).complete(of(reference(ring[0])))
+        chain = await directory(w).complete(metadata_owned_by(controller_reference(ring[0])))
         assert len(chain.owners) == 8
         assert "closes a circle, or is owner 9" in chain.broken
 
@@ -239,14 +198,14 @@ async def test_a_circle_and_an_endless_chain_end() -> None:
 @virtual_time
 async def test_a_missing_permission_is_said_once_and_kept_for_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     async with world(EmbeddedAPIServer(rbac=True)) as w:
-        rays = [ray_cluster(w), ray_cluster(w, "ray-2")]
+        rays = [create_ray_cluster(w), create_ray_cluster(w, "ray-2")]
         w.server.store.create("serviceaccounts", {"metadata": {"name": "topo"}}, "default")
         path = "/api/v1/namespaces/default/serviceaccounts/topo/token"
         token = json.loads(await w.client.request("POST", path, body=b"{}", timeout=5))["status"]["token"]
         async with connected(w.server, token) as client:
             owners = OwnerDirectory(client, clock=now)
             for ray in rays:
-                chain = await owners.complete(of(reference(ray)))
+                chain = await owners.complete(metadata_owned_by(controller_reference(ray)))
                 assert chain.forbidden
                 assert "grant the verb get on rayclusters.ray.io" in chain.broken
         assert sum("grant the verb get" in record.getMessage() for record in caplog.records) == 1
@@ -255,7 +214,7 @@ async def test_a_missing_permission_is_said_once_and_kept_for_a_warning(caplog: 
 @virtual_time
 async def test_an_owner_that_may_not_be_read_any_more_is_what_it_was(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as w:
-        pods = [of(reference(ray_cluster(w, name))) for name in ("ray", "ray-2")]
+        pods = [metadata_owned_by(controller_reference(create_ray_cluster(w, name))) for name in ("ray", "ray-2")]
         changed: list[str] = []
         owners = OwnerDirectory(w.client, on_change=changed.append, needed=lambda uid: True, clock=now)
         before = [await owners.complete(pod) for pod in pods]
@@ -279,12 +238,12 @@ async def test_an_owner_that_may_not_be_read_any_more_is_what_it_was(caplog: pyt
 async def test_an_owner_that_may_not_be_read_is_not_confirmed() -> None:
     """Whether it is watched, or asked for; and not one second later either."""
     async with world() as w:
-        job = create(w, "jobs.batch", "job", spec={"template": TEMPLATE}, owner=ray_cluster(w))
+        job = create_object(w, "jobs.batch", "job", spec={"template": POD_TEMPLATE}, owner=create_ray_cluster(w))
         owners = OwnerDirectory(w.client, clock=now)
         jobs = w.reflector(JOBS, owners.sink(JOBS))  # type: ignore[arg-type]
         async with running(jobs.run()):
             await jobs.synced.wait()
-            pod = of(reference(job))
+            pod = metadata_owned_by(controller_reference(job))
             await owners.complete(pod)
             for kind in ("jobs", "rayclusters"):
                 w.server.faults.add(Refuse(403), verb="get", resource=kind)
@@ -311,13 +270,13 @@ async def test_an_owner_that_may_not_be_read_is_not_confirmed() -> None:
 @virtual_time
 async def test_a_job_that_runs_no_more_pods_takes_those_with_it_that_it_has(change: Json, gone: str) -> None:
     async with world() as w:
-        job = create(w, "jobs.batch", "job", spec={"template": TEMPLATE})
+        job = create_object(w, "jobs.batch", "job", spec={"template": POD_TEMPLATE})
         changed: list[str] = []
         owners = OwnerDirectory(w.client, on_change=changed.append, clock=now)
         jobs = w.reflector(JOBS, owners.sink(JOBS))  # type: ignore[arg-type]
         async with running(jobs.run()):
             await jobs.synced.wait()
-            pod = of(reference(job))
+            pod = metadata_owned_by(controller_reference(job))
             assert not (await owners.complete(pod)).gone
 
             def merge(into: Json) -> None:
@@ -344,9 +303,9 @@ NO_ROLES_YET = Refuse(403, message='rays is forbidden: User "topo" cannot get re
 @virtual_time
 async def test_a_server_that_has_not_read_its_roles_yet_hides_no_owner() -> None:
     async with world() as w:
-        ray = ray_cluster(w)
+        ray = create_ray_cluster(w)
         w.server.faults.add(NO_ROLES_YET, verb="get", resource="rayclusters", times=3)
-        chain = await directory(w).complete(of(reference(ray)))
+        chain = await directory(w).complete(metadata_owned_by(controller_reference(ray)))
         assert not chain.forbidden
         assert len(chain.owners) == 1
 
@@ -355,12 +314,12 @@ async def test_a_server_that_has_not_read_its_roles_yet_hides_no_owner() -> None
 @virtual_time
 async def test_no_answer_is_not_an_answer(fault: Fault) -> None:
     async with world() as w:
-        pod = of(reference(ray_cluster(w)))
+        pod = metadata_owned_by(controller_reference(create_ray_cluster(w)))
         w.server.faults.add(fault, times=3)
         owners = directory(w)
         assert (await owners.complete(pod)).owners, "sat out"
         await w.server.go_away()
-        unknown = of(made_up())
+        unknown = metadata_owned_by(made_up())
         with pytest.raises(Unreachable):
             await owners.complete(unknown)
         assert isinstance(owners.resolve(unknown), Missing), "still open"
@@ -371,7 +330,7 @@ async def test_no_answer_is_not_an_answer(fault: Fault) -> None:
 @virtual_time
 async def test_who_gives_up_waiting_does_not_take_the_answer_from_others() -> None:
     async with world() as w:
-        pod = of(reference(ray_cluster(w)))
+        pod = metadata_owned_by(controller_reference(create_ray_cluster(w)))
         w.server.faults.add(Delay(2.0), verb="get", resource="rayclusters")
         owners = directory(w)
         first = asyncio.create_task(owners.complete(pod))
@@ -385,7 +344,7 @@ async def test_who_gives_up_waiting_does_not_take_the_answer_from_others() -> No
 async def test_changes_of_watched_owners_are_told() -> None:
     async with world() as w:
         changes: list[str] = []
-        job = create(w, "jobs.batch", "train", spec={"parallelism": 2, "template": TEMPLATE})
+        job = create_object(w, "jobs.batch", "train", spec={"parallelism": 2, "template": POD_TEMPLATE})
         uid = job["metadata"]["uid"]
         owners = directory(w, changes)
         jobs = w.reflector(JOBS, owners.sink(JOBS))  # type: ignore[arg-type]
@@ -412,8 +371,8 @@ async def test_changes_of_watched_owners_are_told() -> None:
 async def test_fetched_owners_are_kept_fresh_while_they_are_used_and_then_dropped() -> None:
     async with world() as w:
         changes: list[str] = []
-        ray = ray_cluster(w)
-        pod = of(reference(ray))
+        ray = create_ray_cluster(w)
+        pod = metadata_owned_by(controller_reference(ray))
         owners = directory(w, changes)
         async with running(owners.run()):
             await owners.complete(pod)
@@ -442,12 +401,12 @@ async def test_an_owner_of_what_waits_is_kept_fresh_though_nobody_resolves_it() 
     """A pod that waits is not looked at again by itself: the corrected annotation must be noticed hours later."""
     async with world() as w:
         changes: list[str] = []
-        ray = ray_cluster(w)
+        ray = create_ray_cluster(w)
         uid = ray["metadata"]["uid"]
         waiting = {uid}
         owners = OwnerDirectory(w.client, on_change=changes.append, needed=waiting.__contains__, clock=now)
         async with running(owners.run()):
-            await owners.complete(of(reference(ray)))
+            await owners.complete(metadata_owned_by(controller_reference(ray)))
             await asyncio.sleep(7200)
             w.annotate("ray", "topology.scheduler/level", "leaf", kind="rayclusters.ray.io")
             await asyncio.sleep(70)
@@ -463,22 +422,22 @@ async def test_a_kind_that_comes_later_is_found_later() -> None:
         changes: list[str] = []
         owners = directory(w, changes)
         thing = made_up(apiVersion="ray.io/v1", kind="RayCluster", name="ray")
-        assert (await owners.complete(of(thing))).broken
-        ray = ray_cluster(w)
+        assert (await owners.complete(metadata_owned_by(thing))).broken
+        ray = create_ray_cluster(w)
         discovery = Discovery(w.client, clock=now)
         assert await discovery.find("ray.io/v1", "Other") is None
         assert (await discovery.find("ray.io/v1", "RayCluster")) is not None
         async with running(owners.run()):
             await asyncio.sleep(140)
-        assert (await owners.complete(of(reference(ray)))).owners
+        assert (await owners.complete(metadata_owned_by(controller_reference(ray)))).owners
 
 
 @virtual_time
 async def test_the_bulk_of_kubectl_apply_is_not_kept() -> None:
     async with world() as w:
-        ray = ray_cluster(w)
+        ray = create_ray_cluster(w)
         w.annotate("ray", "kubectl.kubernetes.io/last-applied-configuration", "x" * 9_999, kind="rayclusters.ray.io")
-        (owner,) = (await directory(w).complete(of(reference(ray)))).owners
+        (owner,) = (await directory(w).complete(metadata_owned_by(controller_reference(ray)))).owners
         assert owner.annotations == {"topology.scheduler/from": "ray"}
 
 
@@ -488,7 +447,9 @@ async def test_invented_kinds_cost_one_request_together() -> None:
         owners = directory(w)
         w.server.requests.clear()
         pods = [
-            of(made_up(apiVersion=f"made{number}.up/v1", kind=f"Kind{number}", uid=f"u{number}"), namespace="hostile")
+            metadata_owned_by(
+                made_up(apiVersion=f"made{number}.up/v1", kind=f"Kind{number}", uid=f"u{number}"), namespace="hostile"
+            )
             for number in range(1000)
         ]
         chains = await asyncio.gather(*[owners.complete(pod) for pod in pods])
@@ -500,27 +461,32 @@ async def test_invented_kinds_cost_one_request_together() -> None:
 async def test_a_group_that_appears_is_found_soon() -> None:
     async with world() as w:
         owners = directory(w)
-        assert "no such kind" in (await owners.complete(of(made_up(apiVersion="ray.io/v1", kind="RayCluster")))).broken
-        ray = ray_cluster(w)
+        assert (
+            "no such kind"
+            in (await owners.complete(metadata_owned_by(made_up(apiVersion="ray.io/v1", kind="RayCluster")))).broken
+        )
+        ray = create_ray_cluster(w)
         await asyncio.sleep(11)
-        assert (await owners.complete(of(reference(ray)))).owners
+        assert (await owners.complete(metadata_owned_by(controller_reference(ray)))).owners
 
 
 @virtual_time
 async def test_one_namespace_with_many_owners_does_not_hold_up_the_others() -> None:
     async with world() as w:
         owners = directory(w)
-        ray = ray_cluster(w)
-        await owners.complete(of(reference(ray)))
+        ray = create_ray_cluster(w)
+        await owners.complete(metadata_owned_by(controller_reference(ray)))
         w.server.faults.add(Delay(1.0), where=lambda info: "/namespaces/" in info.path)
         hostile = [
-            asyncio.create_task(owners.complete(of(made_up(uid=f"u{number}", name=f"n{number}"), namespace="hostile")))
+            asyncio.create_task(
+                owners.complete(metadata_owned_by(made_up(uid=f"u{number}", name=f"n{number}"), namespace="hostile"))
+            )
             for number in range(400)
         ]
         await asyncio.sleep(0.5)
         began = now()
-        another = ray_cluster(w, "ray-2")
-        assert (await owners.complete(of(reference(another)))).owners
+        another = create_ray_cluster(w, "ray-2")
+        assert (await owners.complete(metadata_owned_by(controller_reference(another)))).owners
         assert now() - began < 3, "400 owners of another namespace need 100 s"
         for task in hostile:
             task.cancel()
@@ -532,13 +498,15 @@ async def test_one_namespace_with_many_owners_does_not_hold_up_the_others() -> N
 @virtual_time
 async def test_a_group_whose_server_hangs_does_not_hold_up_other_groups() -> None:
     async with world() as w:
-        ray = ray_cluster(w)
+        ray = create_ray_cluster(w)
         owners = directory(w)
         w.server.faults.add(Delay(60.0), where=lambda info: info.path == "/apis/batch/v1")
-        stuck = asyncio.create_task(owners.complete(of(made_up(apiVersion="batch/v1", kind="Thing", uid="stuck"))))
+        stuck = asyncio.create_task(
+            owners.complete(metadata_owned_by(made_up(apiVersion="batch/v1", kind="Thing", uid="stuck")))
+        )
         await asyncio.sleep(0.5)
         began = now()
-        assert (await owners.complete(of(reference(ray)))).owners
+        assert (await owners.complete(metadata_owned_by(controller_reference(ray)))).owners
         assert now() - began < 3
         stuck.cancel()
         await asyncio.gather(stuck, return_exceptions=True)
@@ -551,6 +519,6 @@ async def test_owners_that_no_pod_needs_are_dropped_when_there_are_too_many(monk
         needed = {f"u{number}" for number in range(10)}
         owners = OwnerDirectory(w.client, needed=needed.__contains__, clock=now)
         for number in range(200):
-            await owners.complete(of(made_up(uid=f"u{number}", name=f"n{number}")))
+            await owners.complete(metadata_owned_by(made_up(uid=f"u{number}", name=f"n{number}")))
         assert len(owners) <= 51
         assert needed <= {one.reference.uid for one in owners._fetched.values()}

@@ -18,7 +18,7 @@ from topo_scheduler.kube.reading.owners import NEEDED_SECONDS, TICK_SECONDS, UNA
 from topo_scheduler.simulation.apiserver import BreakWatch, Delay, Refuse
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 
-from .test_owners import TEMPLATE, create, of, ray_cluster, reference
+from .owner_objects import POD_TEMPLATE, controller_reference, create_object, create_ray_cluster, metadata_owned_by
 from .virtual import now, virtual_time
 from .world import World, eventually, running, world
 
@@ -50,10 +50,10 @@ def known_gone(owners: OwnerDirectory, pod: ObjectMeta) -> str:
 @virtual_time
 async def test_a_watched_owner_that_is_deleted_is_gone_at_once_for_pods_that_wait() -> None:
     async with world() as w:
-        job = create(w, "jobs.batch", "train", spec={"template": TEMPLATE})
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
         changed: list[str] = []
         async with following(w, changed) as owners:
-            pod = of(reference(job))
+            pod = metadata_owned_by(controller_reference(job))
             assert not (await owners.complete(pod)).gone
             delete(w, "jobs.batch", "train")
             await asyncio.sleep(1)
@@ -67,10 +67,10 @@ async def test_a_watched_owner_that_is_deleted_is_gone_at_once_for_pods_that_wai
 @virtual_time
 async def test_an_owner_with_a_deletion_timestamp_is_being_deleted(propagation: str) -> None:
     async with world() as w:
-        job = create(w, "jobs.batch", "train", spec={"template": TEMPLATE})
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
         changed: list[str] = []
         async with following(w, changed) as owners:
-            pod = of(reference(job))
+            pod = metadata_owned_by(controller_reference(job))
             await owners.complete(pod)
             delete(w, "jobs.batch", "train", propagation)
             await asyncio.sleep(1)
@@ -83,17 +83,17 @@ async def test_an_owner_with_a_deletion_timestamp_is_being_deleted(propagation: 
 async def test_an_owner_that_is_not_watched_is_asked_for_again_when_one_below_it_is_deleted() -> None:
     """As a JobSet above a Job: the garbage collector deletes its Jobs one by one."""
     async with world() as w:
-        ray = ray_cluster(w)
-        job = create(w, "jobs.batch", "part-0", spec={"template": TEMPLATE}, owner=ray)
-        other = create(w, "jobs.batch", "part-1", spec={"template": TEMPLATE}, owner=ray)
+        ray = create_ray_cluster(w)
+        job = create_object(w, "jobs.batch", "part-0", spec={"template": POD_TEMPLATE}, owner=ray)
+        other = create_object(w, "jobs.batch", "part-1", spec={"template": POD_TEMPLATE}, owner=ray)
         changed: list[str] = []
         async with following(w, changed) as owners:
             for item in (job, other):
-                assert not (await owners.complete(of(reference(item)))).gone
+                assert not (await owners.complete(metadata_owned_by(controller_reference(item)))).gone
             delete(w, "rayclusters.ray.io", "ray")
             delete(w, "jobs.batch", "part-0")
             await asyncio.sleep(1)
-            chain = owners.resolve(of(reference(other)))
+            chain = owners.resolve(metadata_owned_by(controller_reference(other)))
             assert isinstance(chain, Chain)
             assert chain.gone == "RayCluster ray does not exist"
             assert ray["metadata"]["uid"] in changed
@@ -102,9 +102,9 @@ async def test_an_owner_that_is_not_watched_is_asked_for_again_when_one_below_it
 @virtual_time
 async def test_an_owner_that_is_not_watched_is_known_to_be_gone_within_seconds() -> None:
     async with world() as w:
-        ray = ray_cluster(w)
+        ray = create_ray_cluster(w)
         async with following(w) as owners:
-            pod = of(reference(ray))
+            pod = metadata_owned_by(controller_reference(ray))
             assert not (await owners.complete(pod)).gone
             delete(w, "rayclusters.ray.io", "ray")
             await asyncio.sleep(NEEDED_SECONDS + TICK_SECONDS + 1)
@@ -119,9 +119,9 @@ async def test_an_owner_that_is_not_watched_is_known_to_be_gone_within_seconds()
 @virtual_time
 async def test_what_nothing_waits_below_is_forgotten_when_it_is_deleted() -> None:
     async with world() as w:
-        job = create(w, "jobs.batch", "train", spec={"template": TEMPLATE})
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
         async with following(w, needed=False) as owners:
-            await owners.complete(of(reference(job)))
+            await owners.complete(metadata_owned_by(controller_reference(job)))
             delete(w, "jobs.batch", "train")
             await asyncio.sleep(1)
             assert len(owners) == 0
@@ -131,15 +131,15 @@ async def test_what_nothing_waits_below_is_forgotten_when_it_is_deleted() -> Non
 async def test_owners_that_hang_delay_no_other_namespace() -> None:
     async with world() as w:
         w.server.store.create("namespaces", {"metadata": {"name": "hostile"}})
-        ray = ray_cluster(w)
+        ray = create_ray_cluster(w)
         hung = []
         for number in range(50):
             obj = {"metadata": {"name": f"hung-{number}"}}
             hung.append(w.server.store.create("rayclusters.ray.io", obj, "hostile").obj)
         async with following(w) as owners:
             for item in hung:
-                await owners.complete(of(reference(item), namespace="hostile"))
-            pod = of(reference(ray))
+                await owners.complete(metadata_owned_by(controller_reference(item), namespace="hostile"))
+            pod = metadata_owned_by(controller_reference(ray))
             assert not (await owners.complete(pod)).gone
             w.server.faults.add(Delay(600.0), where=lambda info: "/namespaces/hostile/" in info.path)
             await asyncio.sleep(3 * NEEDED_SECONDS)
@@ -154,17 +154,17 @@ async def test_owners_that_hang_delay_no_other_namespace() -> None:
             w.server.faults.clear()
             w.server.store.delete("rayclusters.ray.io", "hung-49", "hostile", DeleteOptions())
             await asyncio.sleep(UNANSWERED_MOST_SECONDS + 2 * TICK_SECONDS)
-            chain = await owners.complete(of(reference(hung[49]), namespace="hostile"))
+            chain = await owners.complete(metadata_owned_by(controller_reference(hung[49]), namespace="hostile"))
             assert chain.gone == "RayCluster hung-49 does not exist"
 
 
 @virtual_time
 async def test_an_owner_whose_definition_is_deleted_is_gone_with_it() -> None:
     async with world() as w:
-        ray = ray_cluster(w)
+        ray = create_ray_cluster(w)
         changed: list[str] = []
         async with following(w, changed) as owners:
-            pod = of(reference(ray))
+            pod = metadata_owned_by(controller_reference(ray))
             assert not (await owners.complete(pod)).gone
             w.server.store.delete(DEFINITIONS, "rayclusters.ray.io", "", DeleteOptions())
             await asyncio.sleep(NEEDED_SECONDS + TICK_SECONDS + 1)
@@ -180,21 +180,21 @@ async def test_a_kind_that_was_never_served_is_not_gone_and_unconfirmed() -> Non
     """Its CustomResourceDefinition may come yet."""
     async with world() as w, following(w) as owners:
         thing = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "ray", "uid": "u", "controller": True}
-        chain = await owners.complete(of(thing))
+        chain = await owners.complete(metadata_owned_by(thing))
         assert not chain.gone and chain.unconfirmed
         await asyncio.sleep(100)
-        ray = ray_cluster(w)
+        ray = create_ray_cluster(w)
         await asyncio.sleep(100)
-        assert (await owners.complete(of(reference(ray)))).owners
+        assert (await owners.complete(metadata_owned_by(controller_reference(ray)))).owners
 
 
 @pytest.mark.parametrize("where", ["/apis/ray.io/v1", "rayclusters/ray"])
 @virtual_time
 async def test_an_aggregated_api_that_is_down_is_no_answer(where: str) -> None:
     async with world() as w:
-        ray = ray_cluster(w)
+        ray = create_ray_cluster(w)
         async with following(w) as owners:
-            pod = of(reference(ray))
+            pod = metadata_owned_by(controller_reference(ray))
             before = await owners.complete(pod)
             w.server.faults.add(Refuse(503), where=lambda info: info.path.endswith(where))
             await asyncio.sleep(KEPT_SECONDS + 200)
@@ -206,10 +206,10 @@ async def test_an_aggregated_api_that_is_down_is_no_answer(where: str) -> None:
 async def test_a_version_that_is_served_no_more_hides_no_owner() -> None:
     """The reference names the version that the pod's controller knew; the object is read as another."""
     async with world() as w:
-        ray = ray_cluster(w)
+        ray = create_ray_cluster(w)
         async with following(w) as owners:
-            earlier = {**reference(ray), "apiVersion": "ray.io/v1alpha1"}
-            chain = await owners.complete(of(earlier))
+            earlier = {**controller_reference(ray), "apiVersion": "ray.io/v1alpha1"}
+            chain = await owners.complete(metadata_owned_by(earlier))
             assert [owner.name for owner in chain.owners] == ["ray"] and not chain.unconfirmed
 
 
@@ -219,10 +219,10 @@ async def test_a_version_that_is_served_no_more_hides_no_owner() -> None:
 @virtual_time
 async def test_confirming_asks_again_for_owners_that_are_watched_and_for_those_that_are_not() -> None:
     async with world() as w:
-        ray = ray_cluster(w)
-        job = create(w, "jobs.batch", "part-0", spec={"template": TEMPLATE}, owner=ray)
+        ray = create_ray_cluster(w)
+        job = create_object(w, "jobs.batch", "part-0", spec={"template": POD_TEMPLATE}, owner=ray)
         async with following(w) as owners:
-            pod = of(reference(job))
+            pod = metadata_owned_by(controller_reference(job))
             before = await owners.complete(pod)
             w.server.requests.clear()
             confirmed = await asyncio.gather(*[owners.confirm(pod, age=1, within=5) for _ in range(64)])
@@ -239,10 +239,10 @@ async def test_confirming_asks_again_for_owners_that_are_watched_and_for_those_t
 @virtual_time
 async def test_confirming_is_ahead_of_a_watch_that_is_late(propagation: str) -> None:
     async with world() as w:
-        job = create(w, "jobs.batch", "train", spec={"template": TEMPLATE})
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
         changed: list[str] = []
         async with following(w, changed) as owners:
-            pod = of(reference(job))
+            pod = metadata_owned_by(controller_reference(job))
             await owners.complete(pod)
             w.server.faults.add(BreakWatch("silence"), verb="watch", resource="jobs")
             await asyncio.sleep(400)  # until the watch that was begun before has ended
@@ -258,14 +258,17 @@ async def test_confirming_is_ahead_of_a_watch_that_is_late(propagation: str) -> 
 @virtual_time
 async def test_an_owner_that_hangs_is_not_confirmed_and_delays_no_other() -> None:
     async with world() as w:
-        rays = [ray_cluster(w, name) for name in ("hung", "ray")]
+        rays = [create_ray_cluster(w, name) for name in ("hung", "ray")]
         async with following(w) as owners:
             for ray in rays:
-                await owners.complete(of(reference(ray)))
+                await owners.complete(metadata_owned_by(controller_reference(ray)))
             w.server.faults.add(Delay(600.0), where=lambda info: info.path.endswith("/hung"))
             began = now()
-            hung = [asyncio.create_task(owners.confirm(of(reference(rays[0])), age=1, within=5)) for _ in range(40)]
-            assert await owners.confirm(of(reference(rays[1])), age=1, within=5) is not None
+            hung = [
+                asyncio.create_task(owners.confirm(metadata_owned_by(controller_reference(rays[0])), age=1, within=5))
+                for _ in range(40)
+            ]
+            assert await owners.confirm(metadata_owned_by(controller_reference(rays[1])), age=1, within=5) is not None
             assert now() - began < 1
             assert await asyncio.gather(*hung) == [None] * 40
             assert now() - began == pytest.approx(5, abs=0.5)
@@ -274,12 +277,12 @@ async def test_an_owner_that_hangs_is_not_confirmed_and_delays_no_other() -> Non
 @virtual_time
 async def test_a_borrowed_uid_is_not_confirmed_and_ends_no_owner() -> None:
     async with world() as w:
-        job = create(w, "jobs.batch", "train", spec={"template": TEMPLATE})
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
         async with following(w) as owners:
-            borrowed = of({**reference(job), "name": "other"})
+            borrowed = metadata_owned_by({**controller_reference(job), "name": "other"})
             chain = await owners.confirm(borrowed, age=0, within=5)
             assert chain is not None and chain.unconfirmed
-            assert not (await owners.complete(of(reference(job)))).gone
+            assert not (await owners.complete(metadata_owned_by(controller_reference(job)))).gone
 
 
 def suspend(w: World, name: str, value: bool) -> None:
@@ -289,11 +292,11 @@ def suspend(w: World, name: str, value: bool) -> None:
 @virtual_time
 async def test_pods_of_a_suspended_owner_that_is_not_watched_are_about_to_go_until_it_is_resumed() -> None:
     async with world() as w:
-        ray = ray_cluster(w)
+        ray = create_ray_cluster(w)
         suspend(w, "ray", True)
         changed: list[str] = []
         async with following(w, changed) as owners:
-            pod = of(reference(ray))
+            pod = metadata_owned_by(controller_reference(ray))
             assert (await owners.complete(pod)).gone == "RayCluster ray is suspended (spec.suspend)"
             await asyncio.sleep(60)
             suspend(w, "ray", False)
@@ -310,10 +313,10 @@ async def test_pods_of_a_suspended_owner_that_is_not_watched_are_about_to_go_unt
 @virtual_time
 async def test_a_suspended_owner_is_asked_for_a_few_times_a_second_at_most_however_many_pods_are_below_it() -> None:
     async with world() as w:
-        ray = ray_cluster(w)
+        ray = create_ray_cluster(w)
         suspend(w, "ray", True)
         async with following(w) as owners:
-            pod = of(reference(ray))
+            pod = metadata_owned_by(controller_reference(ray))
             await owners.complete(pod)
             before = w.asked("get", "rayclusters")
             for _ in range(2_000):

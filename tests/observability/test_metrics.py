@@ -3,14 +3,11 @@
 from dataclasses import fields
 from typing import Any, cast
 
-from prometheus_client.parser import text_string_to_metric_families
-
+from tests.observability.samples import Sample, samples
 from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot, WrittenCounts
 from topo_scheduler.runtime.executor import Executor
 from topo_scheduler.scheduling.instructions import CountFailure, RecordDecision
 from topo_scheduler.state.decision import Decision, Quality, ScoreParts, Verdict
-
-Sample = tuple[str, tuple[tuple[str, str], ...]]
 
 EVERYTHING = Snapshot(
     domains=[DomainState("leaf", "s1/l1", 0.11, 0.13), DomainState("cluster", "", 0.17, 0.19)],
@@ -108,16 +105,6 @@ COUNTED = (
     "topology_scheduler_kernel_warmup_seconds",
 )
 """Families that are counted as things happen."""
-
-
-def samples(metrics: Metrics) -> dict[Sample, float]:
-    """Return every sample that a scrape shows, by name and labels; times of creation aside."""
-    return {
-        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(metrics.exposition().decode())
-        for sample in family.samples
-        if not sample.name.endswith("_created")
-    }
 
 
 def test_each_figure_of_a_snapshot_is_shown_under_its_own_name() -> None:

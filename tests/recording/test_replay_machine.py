@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, rule
 
 from tests.helpers import EPOCH
-from tests.scheduling.test_engine_machine import Cluster
+from tests.scheduling.engine_machine import EngineMachine
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.observability.segment_writer import SegmentLimits, SegmentWriter
 from topo_scheduler.recording.observed_engine import ObservedEngine
@@ -20,7 +20,7 @@ from topo_scheduler.state.pods.pod_groups import Serving
 BOUNDS = SegmentLimits(1 << 30, 1 << 24, 3600)
 
 
-class RecordedCluster(Cluster):
+class RecordedCluster(EngineMachine):
     """The twin is a plain engine: that both say the same shows that listening changes nothing."""
 
     def __init__(self) -> None:

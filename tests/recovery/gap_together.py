@@ -14,7 +14,14 @@ from dataclasses import dataclass
 
 from tests.bench.milp import Model
 from tests.helpers import EPOCH
-from tests.recovery.test_together import GPUS, Cluster, Lost, check, claim_of, planned
+from tests.recovery.joint_claims import (
+    GPUS_PER_NODE,
+    ClusterWithLosses,
+    GangWithLosses,
+    check_shares,
+    plan_jointly,
+    relocation_request,
+)
 from tests.recovery.world import World, leaf
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.planning.joint_relocation import Others, one_by_one
@@ -48,7 +55,9 @@ def case(seed: int, failed: int, count: int = 5) -> Case | None:
     where = [world.nodes_of(f"g{number}-") for number in range(failed)]
     if any(len({leaf(node) for node in one.values()}) != 1 for one in where):
         return None
-    free = dict.fromkeys(sorted(world.node_objects), GPUS) | {node: 0 for one in where for node in one.values()}
+    free = dict.fromkeys(sorted(world.node_objects), GPUS_PER_NODE) | {
+        node: 0 for one in where for node in one.values()
+    }
     pods: dict[str, tuple[str, int, float]] = {}
     for node in [node for node in free if free[node]]:
         if draw.random() < 0.75:
@@ -61,22 +70,22 @@ def case(seed: int, failed: int, count: int = 5) -> Case | None:
     lost = []
     for number, one in enumerate(where):
         rest = tuple(node for name, node in sorted(one.items()) if name != f"g{number}-0")
-        lost.append(Lost(f"g{number}", 0, leaf(rest[0]), (f"g{number}-0",), rest))
+        lost.append(GangWithLosses(f"g{number}", 0, leaf(rest[0]), (f"g{number}-0",), rest))
     bad = frozenset(one[f"g{number}-0"] for number, one in enumerate(where))
-    cluster = Cluster({node: left for node, left in free.items() if node not in bad}, pods, lost)
-    claims = [claim_of(world, one.name, one.lost, bad) for one in lost]
+    cluster = ClusterWithLosses({node: left for node, left in free.items() if node not in bad}, pods, lost)
+    claims = [relocation_request(world, one.name, one.lost, bad) for one in lost]
     claims.sort(key=lambda claim: claim.key)
-    shares = planned(world, claims)
+    shares = plan_jointly(world, claims)
     copies, others = Copies(world.view, world.now), Others(frozenset(), EPOCH + world.now)
     after = whole(one_by_one(copies, claims, shares, others))
     assert after is not None
     shares = after
-    check(cluster, shares)
+    check_shares(cluster, shares)
     waiting = sum(len(claim.moving_pods) for claim in claims if not shares[claim.key].seats)
     return Case(seed, len(pods), (waiting, round(sum(one.cost for one in shares.values()))), least(cluster))
 
 
-def least(cluster: Cluster) -> tuple[int, int]:
+def least(cluster: ClusterWithLosses) -> tuple[int, int]:
     """Return the fewest pods that can go without seats, and the least that it costs then."""
     model = Model()
     goal: dict[object, float] = {}
@@ -113,7 +122,13 @@ def least(cluster: Cluster) -> tuple[int, int]:
 
 
 def _seats(
-    model: Model, cluster: Cluster, gang: Lost, way: str, home: str, count: int, used: dict[str, dict[object, float]]
+    model: Model,
+    cluster: ClusterWithLosses,
+    gang: GangWithLosses,
+    way: str,
+    home: str,
+    count: int,
+    used: dict[str, dict[object, float]],
 ) -> None:
     """Let so many whole nodes of a leaf be those of a gang, if it goes this way."""
     terms: dict[object, float] = {(gang.name, way): -float(count)}

@@ -140,6 +140,16 @@ happenings = st.lists(
 @example(  # its node failed, and then its seat expired
     sizes=[3, 3], there=[(8, 1, True, 5), (0, 1, True, 0)], blocked={0, 1}, happens=[("fail", 0, 1000.0)]
 )
+@example(  # its eviction was refused for half an hour: the time of the move is not that of the first attempt
+    sizes=[3, 2, 2],
+    there=[(0, 6, True, 0), (3, 1, False, 0), (8, 2, True, 0), (1, 2, True, 5), (5, 4, False, 0)],
+    blocked=set(range(9)),
+    happens=[
+        *[("heal", 8, 30.0), ("drop the gang", 1, 7.0), ("cancel", 1, 1.0), ("cancel", 2, 90.0)],
+        *[("drop the gang", 0, 7.0), ("cancel", 0, 7.0), ("fail", 1, 1.0), ("finish", 4, 1000.0)],
+        ("cancel", 4, 1000.0),
+    ],
+)
 def test_whatever_happens_meanwhile(
     sizes: list[int], there: list[tuple[int, int, bool, int]], blocked: set[int], happens: list[tuple[str, int, float]]
 ) -> None:

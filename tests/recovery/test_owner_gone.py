@@ -8,12 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.kube.test_owners import TEMPLATE, create, ray_cluster
+from tests.kube.owner_objects import POD_TEMPLATE, create_object, create_ray_cluster
 from tests.kube.virtual import now, virtual_time
 from tests.kube.world import World as Server
 from tests.kube.world import running, world
-from tests.recovery.test_phases import ON, WIDE, _gang
-from tests.recovery.world import World
+from tests.recovery.world import RECOVERY_ENABLED, THREE_LEAVES, World, run_gang
 from topo_scheduler.api.migrations import (
     MOST_OWNERS,
     Migration,
@@ -43,9 +42,9 @@ KEY = "default/please"
 
 @pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.RESERVING, Phase.EVICTING, Phase.PLACING])
 def test_a_migration_whose_owner_is_gone_ends_and_evicts_nothing_more(phase: Phase) -> None:
-    held = World(ON, WIDE)
+    held = World(RECOVERY_ENABLED, THREE_LEAVES)
     held.controllers_stand = True  # so that nothing takes the seats
-    before = _gang(held, "g")
+    before = run_gang(held, "g")
     held.request("please", "g-0")
     for _ in range(40):
         if next(iter(held.migrations.values())).status.phase == phase:
@@ -67,8 +66,8 @@ def test_a_migration_whose_owner_is_gone_ends_and_evicts_nothing_more(phase: Pha
 
 
 def test_no_migration_is_planned_for_pods_that_were_learned_after_their_owner_was_deleted() -> None:
-    world_ = World(ON, WIDE)
-    _gang(world_, "g")
+    world_ = World(RECOVERY_ENABLED, THREE_LEAVES)
+    run_gang(world_, "g")
     world_.start()  # a new daemon, for which all pods were bound by an earlier one
     for pod in world_.pods.values():
         controller = pod.metadata.controller
@@ -84,9 +83,9 @@ OWNER = MigrationOwner("batch/v1", "Job", "g", "uid-g")
 
 
 def test_the_topmost_owners_stand_in_the_status_from_the_next_write_on_and_are_never_dropped() -> None:
-    held = World(ON, WIDE)
+    held = World(RECOVERY_ENABLED, THREE_LEAVES)
     held.controllers_stand = True
-    _gang(held, "g")
+    run_gang(held, "g")
     held.request("please", "g-0")
     for one in held.recovery.step(held.now):
         held.carry_out(one)
@@ -176,7 +175,7 @@ def _controlled_by(owner: dict[str, Any]) -> dict[str, Any]:
 @virtual_time
 async def test_a_job_that_is_deleted_is_known_at_once(propagation: Any) -> None:
     async with world() as server:
-        job = create(server, "jobs.batch", "g", spec={"template": TEMPLATE})
+        job = create_object(server, "jobs.batch", "g", spec={"template": POD_TEMPLATE})
         async with following(server, job) as moves:
             assert not list(moves.moved.gone()) and moves.moved.needs(job["metadata"]["uid"])
             server.server.store.delete("jobs.batch", "g", "default", DeleteOptions(propagation=propagation))
@@ -210,11 +209,11 @@ async def followed_by_a_later_leader(server: Server, *owners: dict[str, Any]) ->
 @virtual_time
 async def test_a_later_leader_knows_of_a_job_that_is_deleted_though_no_pod_is_left(deleted: str) -> None:
     async with world() as server:
-        job = create(server, "jobs.batch", "g", spec={"template": TEMPLATE})
+        job = create_object(server, "jobs.batch", "g", spec={"template": POD_TEMPLATE})
         if deleted != "after":
             server.server.store.delete("jobs.batch", "g", "default", DeleteOptions(propagation="Background"))
         if deleted == "made anew":
-            create(server, "jobs.batch", "g", spec={"template": TEMPLATE})
+            create_object(server, "jobs.batch", "g", spec={"template": POD_TEMPLATE})
         async with followed_by_a_later_leader(server, job) as moves:
             if deleted == "after":
                 assert not list(moves.moved.gone()) and moves.moved.needs(job["metadata"]["uid"])
@@ -227,7 +226,7 @@ async def test_a_later_leader_knows_of_a_job_that_is_deleted_though_no_pod_is_le
 @virtual_time
 async def test_a_later_leader_asks_again_for_owners_for_which_the_api_server_did_not_answer() -> None:
     async with world() as server:
-        job = ray_cluster(server, "g")
+        job = create_ray_cluster(server, "g")
         server.server.store.delete("rayclusters.ray.io", "g", "default", DeleteOptions())
         rule = server.server.faults.add(Refuse(503), where=lambda info: "/rayclusters/" in info.path)
         async with followed_by_a_later_leader(server, job) as moves:
@@ -240,7 +239,7 @@ async def test_a_later_leader_asks_again_for_owners_for_which_the_api_server_did
 @virtual_time
 async def test_owners_that_could_not_be_read_are_not_confirmed() -> None:
     async with world() as server:
-        job = create(server, "jobs.batch", "g", spec={"template": TEMPLATE})
+        job = create_object(server, "jobs.batch", "g", spec={"template": POD_TEMPLATE})
         async with following(server, job) as moves:
             assert await moves.moved.confirm(KEY)
             moves.moved.follow([])
@@ -256,7 +255,7 @@ async def test_owners_that_could_not_be_read_are_not_confirmed() -> None:
 @virtual_time
 async def test_a_pod_that_could_not_be_read_before_the_migration_was_planned_holds_up_nothing_after_that() -> None:
     async with world() as server:
-        job = create(server, "jobs.batch", "g", spec={"template": TEMPLATE})
+        job = create_object(server, "jobs.batch", "g", spec={"template": POD_TEMPLATE})
         async with following(server, job) as moves:
             moves.moved.follow([])
             planned, moves.reads = moves.migration.status.moves, 0
@@ -271,8 +270,8 @@ async def test_a_pod_that_could_not_be_read_before_the_migration_was_planned_hol
 @virtual_time
 async def test_a_job_that_is_still_there_ends_nothing_under_a_later_leader() -> None:
     async with world() as server:
-        job = create(server, "jobs.batch", "g", spec={"template": TEMPLATE})
-        async with followed_by_a_later_leader(server, job, ray_cluster(server, "whole")) as moves:
+        job = create_object(server, "jobs.batch", "g", spec={"template": POD_TEMPLATE})
+        async with followed_by_a_later_leader(server, job, create_ray_cluster(server, "whole")) as moves:
             await asyncio.sleep(2 * NEEDED_SECONDS)
             assert not list(moves.moved.gone()) and await moves.moved.confirm(KEY)
 
@@ -280,8 +279,8 @@ async def test_a_job_that_is_still_there_ends_nothing_under_a_later_leader() -> 
 @virtual_time
 async def test_what_was_read_is_told_once_and_is_the_topmost_owner() -> None:
     async with world() as server:
-        ray = ray_cluster(server, "whole")
-        job = create(server, "jobs.batch", "g", spec={"template": TEMPLATE}, owner=ray)
+        ray = create_ray_cluster(server, "whole")
+        job = create_object(server, "jobs.batch", "g", spec={"template": POD_TEMPLATE}, owner=ray)
         async with following(server, job) as moves:
             ((key, owners),) = moves.moved.take_read()
             assert key == KEY
@@ -300,8 +299,8 @@ def test_an_owner_that_the_api_server_would_refuse_is_not_recorded(field: str) -
 @virtual_time
 async def test_a_job_that_its_owner_makes_anew_ends_nothing_and_the_end_of_that_owner_does() -> None:
     async with world() as server:
-        ray = ray_cluster(server, "whole")
-        job = create(server, "jobs.batch", "g", spec={"template": TEMPLATE}, owner=ray)
+        ray = create_ray_cluster(server, "whole")
+        job = create_object(server, "jobs.batch", "g", spec={"template": POD_TEMPLATE}, owner=ray)
         async with following(server, job) as moves:
             server.server.store.delete("jobs.batch", "g", "default", DeleteOptions())
             await asyncio.sleep(2 * NEEDED_SECONDS)
@@ -313,7 +312,7 @@ async def test_a_job_that_its_owner_makes_anew_ends_nothing_and_the_end_of_that_
 
 @virtual_time
 async def test_an_owner_that_is_not_watched_is_known_to_be_gone_within_seconds() -> None:
-    async with world() as server, following(server, ray_cluster(server, "g")) as moves:
+    async with world() as server, following(server, create_ray_cluster(server, "g")) as moves:
         server.server.store.delete("rayclusters.ray.io", "g", "default", DeleteOptions())
         await asyncio.sleep(NEEDED_SECONDS + TICK_SECONDS + 1)
         assert [key for key, _ in moves.moved.gone()] == [KEY]
@@ -321,7 +320,7 @@ async def test_an_owner_that_is_not_watched_is_known_to_be_gone_within_seconds()
 
 @virtual_time
 async def test_an_owner_that_does_not_answer_is_not_gone_and_not_confirmed() -> None:
-    async with world() as server, following(server, ray_cluster(server, "g")) as moves:
+    async with world() as server, following(server, create_ray_cluster(server, "g")) as moves:
         server.server.faults.add(Delay(600.0), where=lambda info: "/rayclusters/" in info.path)
         began = now()
         assert not await moves.moved.confirm(KEY)

@@ -3,27 +3,17 @@
 import pytest
 
 from tests.helpers import controlled_by, make_pod
-from tests.recovery.world import World
+from tests.recovery.world import RECOVERY_ENABLED, THREE_LEAVES, World, run_gang
 from topo_scheduler.api.migrations import MigrationPod, MigrationSpec, Phase
 from topo_scheduler.api.recovery import RecoveryLimits, RecoverySpec
 from topo_scheduler.recovery.model.instructions import TellMigration
 
-ON = RecoverySpec(enabled=True)
 FORCED = RecoverySpec(enabled=True, force_delete=True)
-WIDE = {"s1/l1": 4, "s1/l2": 4, "s2/l1": 4}
-
-
-def _gang(world: World, name: str, size: int = 2) -> dict[str, str]:
-    world.gang(name, size)
-    world.run()
-    where = world.nodes_of(f"{name}-")
-    assert len(where) == size
-    return where
 
 
 def test_what_a_user_asks_for_is_moved() -> None:
-    world = World(ON, WIDE)
-    before = _gang(world, "g")
+    world = World(RECOVERY_ENABLED, THREE_LEAVES)
+    before = run_gang(world, "g")
     world.request("please", "g-0")
     world.run(3)
     assert world.phases() == [Phase.DONE]
@@ -34,8 +24,8 @@ def test_what_a_user_asks_for_is_moved() -> None:
 
 
 def test_nodes_and_domains_may_be_avoided() -> None:
-    world = World(ON, WIDE)
-    before = _gang(world, "g", 1)
+    world = World(RECOVERY_ENABLED, THREE_LEAVES)
+    before = run_gang(world, "g", 1)
     leaf = "/".join(before["g-0"].split("-")[:2])
     world.request("drain", "g-0", avoid=[leaf])
     world.run(3)
@@ -48,10 +38,10 @@ def test_nodes_and_domains_may_be_avoided() -> None:
     [([], "NoPods"), (["nobody"], "UnknownPod"), (["bare"], "BarePod"), (["a-0", "b-0"], "SeveralGangs")],
 )
 def test_what_can_not_be_fails_with_a_reason_and_an_event(pods: list[str], reason: str) -> None:
-    world = World(ON, WIDE)
+    world = World(RECOVERY_ENABLED, THREE_LEAVES)
     world.add(make_pod("bare", gpus=8, uid="bare"))
-    _gang(world, "a")
-    _gang(world, "b")
+    run_gang(world, "a")
+    run_gang(world, "b")
     world.request("wrong", *pods)
     world.run(3)
     assert world.phases() == [Phase.FAILED]
@@ -62,8 +52,8 @@ def test_what_can_not_be_fails_with_a_reason_and_an_event(pods: list[str], reaso
 
 
 def test_a_target_to_avoid_must_be_there() -> None:
-    world = World(ON, WIDE)
-    _gang(world, "g")
+    world = World(RECOVERY_ENABLED, THREE_LEAVES)
+    run_gang(world, "g")
     world.request("wrong", "g-0", avoid=["s1/l1", "s1/l9"])
     world.run(3)
     assert world.phases() == [Phase.FAILED]
@@ -75,8 +65,8 @@ def test_a_target_to_avoid_must_be_there() -> None:
 
 @pytest.mark.parametrize("gives", [False, True])
 def test_none_makes_room_for_itself_or_in_a_circle(gives: bool) -> None:
-    world = World(ON, WIDE)
-    _gang(world, "g", 3)
+    world = World(RECOVERY_ENABLED, THREE_LEAVES)
+    run_gang(world, "g", 3)
     for name, pod, other in (("a", "g-0", "a"), ("b", "g-1", "c"), ("c", "g-2", "b")):
         world.request(name, pod, makesRoomFor=f"default/{other}", giveWay=gives)
     world.run(120, step=5.0)
@@ -89,8 +79,8 @@ def test_none_makes_room_for_itself_or_in_a_circle(gives: bool) -> None:
 @pytest.mark.parametrize(("pod", "reason"), [("bare", "BarePod"), ("high", "NotLent")])
 def test_nobody_gives_way_to_whom_nothing_was_lent(pod: str, reason: str) -> None:
     """Somebody writes a Migration as the scheduler does, to have pods evicted without a seat."""
-    world = World(ON, WIDE)
-    where = _gang(world, "g", 1)
+    world = World(RECOVERY_ENABLED, THREE_LEAVES)
+    where = run_gang(world, "g", 1)
     world.blocked = {"g-0"}
     world.request("waits", "g-0")
     world.run(2)
@@ -112,8 +102,8 @@ def test_nobody_gives_way_to_whom_nothing_was_lent(pod: str, reason: str) -> Non
 
 
 def test_two_migrations_of_one_pod_are_one_too_many() -> None:
-    world = World(RecoverySpec(enabled=True, dry_run=True), WIDE)
-    _gang(world, "g")
+    world = World(RecoverySpec(enabled=True, dry_run=True), THREE_LEAVES)
+    run_gang(world, "g")
     world.request("first", "g-0")
     world.run(1)
     world.request("second", "g-0")
@@ -122,7 +112,7 @@ def test_two_migrations_of_one_pod_are_one_too_many() -> None:
 
 
 def test_pods_that_are_not_to_be_moved_are_moved_from_dead_nodes_only() -> None:
-    world = World(FORCED, WIDE)
+    world = World(FORCED, THREE_LEAVES)
     pods = [
         make_pod("m", gpus=8, uid="m", owner=controlled_by("ReplicaSet", "m"), annotations={"movable": "false"}),
     ]
@@ -137,7 +127,7 @@ def test_pods_that_are_not_to_be_moved_are_moved_from_dead_nodes_only() -> None:
 
 
 def test_pods_alone_get_seats_by_their_controller() -> None:
-    world = World(FORCED, WIDE)
+    world = World(FORCED, THREE_LEAVES)
     owner = controlled_by("ReplicaSet", "web")
     world.add(*(make_pod(f"web-{n}", gpus=8, uid=f"web-{n}", owner=owner) for n in range(2)))
     world.run()
@@ -151,8 +141,8 @@ def test_pods_alone_get_seats_by_their_controller() -> None:
 
 
 def test_a_disruption_budget_is_respected_and_told() -> None:
-    world = World(ON, WIDE)
-    _gang(world, "g")
+    world = World(RECOVERY_ENABLED, THREE_LEAVES)
+    run_gang(world, "g")
     world.blocked.add("g-0")
     world.request("please", "g-0")
     world.run(60)
@@ -165,8 +155,8 @@ def test_a_disruption_budget_is_respected_and_told() -> None:
 
 
 def test_a_node_that_is_well_before_anything_was_evicted_cancels() -> None:
-    world = World(RecoverySpec(enabled=True, limits=RecoveryLimits(per_hour=1)), WIDE)
-    first, second = _gang(world, "a"), _gang(world, "b")
+    world = World(RecoverySpec(enabled=True, limits=RecoveryLimits(per_hour=1)), THREE_LEAVES)
+    first, second = run_gang(world, "a"), run_gang(world, "b")
     world.fail(first["a-0"])
     world.run(12)
     world.fail(second["b-0"])
@@ -183,8 +173,8 @@ def test_a_node_that_is_well_before_anything_was_evicted_cancels() -> None:
 
 @pytest.mark.parametrize("limits", [RecoveryLimits(at_once=1), RecoveryLimits(per_namespace=1)])
 def test_no_more_at_once_than_configured(limits: RecoveryLimits) -> None:
-    world = World(RecoverySpec(enabled=True, limits=limits), WIDE)
-    first, second = _gang(world, "a"), _gang(world, "b")
+    world = World(RecoverySpec(enabled=True, limits=limits), THREE_LEAVES)
+    first, second = run_gang(world, "a"), run_gang(world, "b")
     world.controllers_stand = True
     world.request("one", "a-0")
     world.request("two", "b-0")
@@ -198,13 +188,13 @@ def test_no_more_at_once_than_configured(limits: RecoveryLimits) -> None:
 
 
 def test_a_target_that_fails_before_the_eviction_is_planned_anew() -> None:
-    world = World(RecoverySpec(enabled=True, dry_run=True), WIDE)
-    _gang(world, "g")
+    world = World(RecoverySpec(enabled=True, dry_run=True), THREE_LEAVES)
+    run_gang(world, "g")
     world.request("please", "g-0")
     world.run(2)
     target = world.one().status.moves[0].to
     world.fail(target)
-    world.recovery.configure(ON, world.now)
+    world.recovery.configure(RECOVERY_ENABLED, world.now)
     world.run(5)
     assert world.phases() == [Phase.DONE]
     assert world.one().status.moves[0].to != target
@@ -212,7 +202,7 @@ def test_a_target_that_fails_before_the_eviction_is_planned_anew() -> None:
 
 def test_seats_of_two_failures_are_two() -> None:
     world = World(FORCED, {"s1/l1": 8, "s1/l2": 8})
-    a, b = _gang(world, "a", 3), _gang(world, "b", 3)
+    a, b = run_gang(world, "a", 3), run_gang(world, "b", 3)
     world.fail(a["a-0"], b["b-1"])
     world.run(20)
     assert world.phases() == [Phase.DONE, Phase.DONE]
@@ -223,7 +213,7 @@ def test_seats_of_two_failures_are_two() -> None:
 
 def test_a_leaf_that_fails_is_one_cause_for_each_gang() -> None:
     world = World(FORCED, {"s1/l1": 4, "s1/l2": 4, "s2/l1": 4})
-    where = _gang(world, "g", 4)
+    where = run_gang(world, "g", 4)
     world.fail(*where.values())
     world.run(20)
     migration = world.one()
@@ -236,8 +226,8 @@ def test_a_leaf_that_fails_is_one_cause_for_each_gang() -> None:
 
 def test_a_quota_that_is_full_counts_the_pods_that_leave_only_once() -> None:
     config = "{quotas: [{namespaces: [default], hard: {gpus: 16}}]}"
-    world = World(FORCED, WIDE, config)
-    where = _gang(world, "g")
+    world = World(FORCED, THREE_LEAVES, config)
+    where = run_gang(world, "g")
     world.fail(where["g-0"])
     world.run(15)
     assert world.phases() == [Phase.DONE]

@@ -1,8 +1,7 @@
 """Several Migrations that wait at once: as few as can be go without seats, and it costs the least there is."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import combinations, combinations_with_replacement, product
 from types import SimpleNamespace
 from typing import Any
@@ -11,64 +10,26 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import EPOCH
+from tests.recovery.joint_claims import (
+    GPUS_PER_NODE,
+    ClusterWithLosses,
+    GangWithLosses,
+    check_shares,
+    plan_jointly,
+    relocation_request,
+)
 from tests.recovery.world import World, leaf
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.model.seating import find_moving_pod
-from topo_scheduler.recovery.planning.joint_assignment import EXACT, free_seats
+from topo_scheduler.recovery.planning.joint_assignment import EXACT
 from topo_scheduler.recovery.planning.joint_planning import Together
-from topo_scheduler.recovery.planning.joint_relocation import Others, room_for_all
-from topo_scheduler.recovery.planning.migration_validation import rest_of_gang
 from topo_scheduler.recovery.planning.relocation import RESTART
-from topo_scheduler.recovery.planning.seat_claims import Copies, RelocationRequest, Shares, _is_there
-from topo_scheduler.scheduling.time_slicing import whole
+from topo_scheduler.recovery.planning.seat_claims import RelocationRequest, _is_there
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
-GPUS = 8
 
 
-def claim_of(world: World, gang: str, lost: Sequence[str], avoided: frozenset[str]) -> RelocationRequest:
-    """Return what the lost members of a gang ask for."""
-    found = tuple(one for one in (find_moving_pod(world.view, uid) for uid in lost) if one is not None)
-    rest = tuple(rest_of_gang(world.view, found))
-    return RelocationRequest(f"default/{gang}", found, avoided, lambda _: None, rest, may_relocate=True)
-
-
-def planned(world: World, claims: Sequence[RelocationRequest]) -> Shares:
-    """Return what all get."""
-    copies = Copies(world.view, world.now)
-    free = whole(free_seats(copies, claims))
-    if all(share.seats for share in free.values()):
-        return free
-    found = whole(room_for_all(copies, claims, free, Others(frozenset(), EPOCH + world.now)))
-    return free if found is None else found
-
-
-@dataclass(frozen=True)
-class Lost:
-    """A gang of which members are lost: what is left of it runs in one leaf, its home. Or a pod alone, without a home.
-
-    ``rest`` the node of each that runs on; ``gpus`` of each.
-    """
-
-    name: str
-    priority: int
-    home: str
-    lost: tuple[str, ...]
-    rest: tuple[str, ...] = ()
-    gpus: int = GPUS
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """GPUs free on nodes that are well, pods that may move by name (node, GPUs, cost), gangs that lost members."""
-
-    free: Mapping[str, int]
-    pods: Mapping[str, tuple[str, int, float]]
-    gangs: Sequence[Lost]
-
-
-def least(cluster: Cluster) -> tuple[tuple[int, ...], float]:
+def least(cluster: ClusterWithLosses) -> tuple[tuple[int, ...], float]:
     """Return pods without seats by priority, and the cost, of the best of all plans; without the planner."""
     found: list[tuple[tuple[int, ...], float]] = []
     sets = [some for size in range(len(cluster.pods) + 1) for some in combinations(sorted(cluster.pods), size)]
@@ -90,7 +51,7 @@ def least(cluster: Cluster) -> tuple[tuple[int, ...], float]:
     return min(found)
 
 
-def _fits(cluster: Cluster, each: Sequence[tuple[Lost, str]], some: Sequence[str]) -> bool:
+def _fits(cluster: ClusterWithLosses, each: Sequence[tuple[GangWithLosses, str]], some: Sequence[str]) -> bool:
     left = dict(cluster.free)
     for name in some:
         node, gpus, _ = cluster.pods[name]
@@ -99,7 +60,7 @@ def _fits(cluster: Cluster, each: Sequence[tuple[Lost, str]], some: Sequence[str
     return any(_seated(moving, rest) for rest in _places(each, left))
 
 
-def _places(each: Sequence[tuple[Lost, str]], left: dict[str, int]) -> Iterator[dict[str, int]]:
+def _places(each: Sequence[tuple[GangWithLosses, str]], left: dict[str, int]) -> Iterator[dict[str, int]]:
     """Yield what is left on each node, for all ways to seat gangs."""
     if not each:
         yield left
@@ -128,37 +89,12 @@ def _seated(pods: Sequence[tuple[int, str]], left: dict[str, int]) -> bool:
     )
 
 
-def check(cluster: Cluster, shares: Shares) -> None:
-    """See that what all get can be: seats are where they may be, and nobody shares one."""
-    left = dict(cluster.free)
-    for share in shares.values():
-        for other in share.relocated:
-            node, gpus, _ = cluster.pods[other.member.uid]
-            left[node] += gpus
-    for gang in cluster.gangs:
-        share = shares[f"default/{gang.name}"]
-        nodes = list(share.seats.values())
-        assert len(nodes) in (0, len(gang.lost) + (len(gang.rest) if share.whole else 0))
-        home = {gang.home} if nodes and gang.home and not share.whole else set()
-        assert len({leaf(node) for node in nodes} | home) <= 1
-        if share.whole:
-            for node in gang.rest:
-                left[node] += gang.gpus
-        for node in nodes:
-            left[node] -= gang.gpus
-        for other in share.relocated:
-            to = share.targets[other.member.uid]
-            assert to != other.entry.node
-            left[to] -= cluster.pods[other.member.uid][1]
-    assert all(free >= 0 for free in left.values()), left
-
-
 def built(
     sizes: Sequence[int],
     gangs: Sequence[tuple[int, int, int, int]],
     pods: Sequence[tuple[int, int, int]],
     also: int = 0,
-) -> tuple[World, Cluster, list[RelocationRequest]] | None:
+) -> tuple[World, ClusterWithLosses, list[RelocationRequest]] | None:
     """Return a cluster of leaves of these sizes, and what those ask for who lost something.
 
     Gangs are of (size, nodes of it that fail, priority, GPUs of each), pods alone of (node, GPUs, seconds they ran);
@@ -173,7 +109,7 @@ def built(
         len(one) < gang[0] or len({leaf(n) for n in one.values()}) > 1 for one, gang in zip(where, gangs, strict=True)
     ):
         return None
-    free = dict.fromkeys(sorted(world.node_objects), GPUS)
+    free = dict.fromkeys(sorted(world.node_objects), GPUS_PER_NODE)
     for one, gang in zip(where, gangs, strict=True):
         for node in one.values():
             free[node] -= gang[3]
@@ -187,14 +123,20 @@ def built(
     failed = set(sorted({node for node, _, _ in there.values()})[:also])
     for one, gang in zip(where, gangs, strict=True):
         failed |= set(sorted(set(one.values()))[: gang[1]])
-    lost = [Lost(name, 0, "", (name,), gpus=gpus) for name, (node, gpus, _) in there.items() if node in failed]
+    lost = [
+        GangWithLosses(name, 0, "", (name,), gpus=gpus) for name, (node, gpus, _) in there.items() if node in failed
+    ]
     for number, (one, gang) in enumerate(zip(where, gangs, strict=True)):
         names = tuple(name for name, node in sorted(one.items()) if node in failed)
         rest = tuple(node for _, node in sorted(one.items()) if node not in failed)
-        lost += [Lost(f"g{number}", gang[2], leaf(rest[0]) if rest else "", names, rest, gang[3])] if names else []
+        lost += (
+            [GangWithLosses(f"g{number}", gang[2], leaf(rest[0]) if rest else "", names, rest, gang[3])]
+            if names
+            else []
+        )
     movable = {name: pod for name, pod in there.items() if pod[0] not in failed}
-    cluster = Cluster({node: left for node, left in free.items() if node not in failed}, movable, lost)
-    claims = [claim_of(world, one.name, one.lost, frozenset(failed)) for one in lost]
+    cluster = ClusterWithLosses({node: left for node, left in free.items() if node not in failed}, movable, lost)
+    claims = [relocation_request(world, one.name, one.lost, frozenset(failed)) for one in lost]
     claims.sort(key=lambda claim: (-claim.priority, -len(claim.moving_pods), claim.key))
     return world, cluster, claims
 
@@ -204,7 +146,10 @@ def built(
     sizes=st.lists(st.integers(2, 5), min_size=2, max_size=3).filter(lambda sizes: sum(sizes) <= 12),
     gangs=st.lists(
         st.tuples(
-            st.integers(2, 4), st.integers(1, 2), st.sampled_from([0, 0, 5]), st.sampled_from([GPUS, GPUS, GPUS // 2])
+            st.integers(2, 4),
+            st.integers(1, 2),
+            st.sampled_from([0, 0, 5]),
+            st.sampled_from([GPUS_PER_NODE, GPUS_PER_NODE, GPUS_PER_NODE // 2]),
         ),
         min_size=1,
         max_size=3,
@@ -222,8 +167,8 @@ def test_no_plan_seats_more_or_costs_less(
     if found is None or not 1 <= len(found[2]) <= EXACT:
         return
     world, cluster, claims = found
-    shares = planned(world, claims)
-    check(cluster, shares)
+    shares = plan_jointly(world, claims)
+    check_shares(cluster, shares)
     levels = sorted({claim.priority for claim in claims}, reverse=True)
     without = [claim for claim in claims if not shares[claim.key].seats]
     lacking = tuple(sum(len(one.moving_pods) for one in without if one.priority == level) for level in levels)
@@ -242,10 +187,10 @@ def lost_of_two() -> tuple[World, list[str]]:
 
 def test_seats_that_were_planned_are_for_the_pods_that_were_lost_then() -> None:
     world, uids = lost_of_two()
-    one, both = (claim_of(world, "g", lost, frozenset()) for lost in (uids[:1], uids))
+    one, both = (relocation_request(world, "g", lost, frozenset()) for lost in (uids[:1], uids))
     ground: Any = SimpleNamespace(view=world.view)
     together = Together(ground, lambda: 0.0, lambda *_: one)
-    share = planned(world, [one])[one.key]
+    share = plan_jointly(world, [one])[one.key]
     assert together._good(one, share, world.now)
     assert not together._good(both, share, world.now), "more of its pods are lost by now"
 

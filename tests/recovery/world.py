@@ -8,7 +8,15 @@ import msgspec
 
 from tests.helpers import EPOCH, Owner, controlled_by, make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, copies, fabric
-from topo_scheduler.api.migrations import GROUP, KIND, VERSION, Migration, MigrationSpec, MigrationStatus, Phase
+from topo_scheduler.api.migrations import (
+    GROUP,
+    KIND,
+    VERSION,
+    Migration,
+    MigrationSpec,
+    MigrationStatus,
+    Phase,
+)
 from topo_scheduler.api.objects import Node, NodeCondition, ObjectMeta, Pod
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.core.machine import Recovery
@@ -453,3 +461,16 @@ def leaf(node: str) -> str:
 def copies_of(nodes: Any) -> list[Node]:
     """Return nodes as they come from the wire."""
     return [msgspec.convert(msgspec.to_builtins(node), Node) for node in nodes]
+
+
+RECOVERY_ENABLED = RecoverySpec(enabled=True)
+THREE_LEAVES = {"s1/l1": 4, "s1/l2": 4, "s2/l1": 4}
+
+
+def run_gang(world: World, name: str, size: int = 2) -> dict[str, str]:
+    """Run a gang, and return the node of each of its pods."""
+    world.gang(name, size)
+    world.run()
+    where = world.nodes_of(f"{name}-")
+    assert len(where) == size
+    return where

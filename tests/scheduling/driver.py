@@ -13,7 +13,7 @@ from topo_scheduler.api.objects import Node, Pod, PodCondition
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.sharing import GpusByAnnotation
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.explaining.explainer import FAULT
+from topo_scheduler.scheduling.explaining.explainer import FAULT, Explanation
 from topo_scheduler.scheduling.instructions import (
     Bind,
     BindOutcome,
@@ -31,6 +31,7 @@ from topo_scheduler.scheduling.instructions import (
     RecordDecision,
 )
 from topo_scheduler.scheduling.intake.understand import Lineage
+from topo_scheduler.scheduling.reserving.holds import Reservation
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.pod_groups import PodGroup, Serving
@@ -336,3 +337,25 @@ def stage(d: Driver, pod: Pod) -> Stage | None:
     """Return how far a pod has come, None when it is not known."""
     found = d.engine.workloads.of_pod(pod.metadata.uid)
     return found[1].stage if found else None
+
+
+def fabric_driver(leaves: dict[str, int], config: Configuration | None = None) -> Driver:
+    """Return a driver of a fabric whose PodDisruptionBudgets are known."""
+    d = Driver(fabric(leaves), config)
+    d.engine.budgets_known()
+    return d
+
+
+def reservations_by_name(d: Driver) -> dict[str, Reservation]:
+    """Return the reservations by the name of their workload."""
+    return {one.name.rpartition("/")[2]: one for one in d.engine.reserving.holds}
+
+
+def explanation_of(d: Driver, pod: Pod) -> Explanation:
+    """Return the explanation of a pod's workload after one step."""
+    d.step()
+    found = d.engine.workloads.of_pod(pod.metadata.uid)
+    assert found is not None
+    explanation = d.engine.why.explain(found[0], d.now, d.now + EPOCH, lambda: 0.0)
+    assert explanation is not None
+    return explanation

@@ -14,6 +14,7 @@ from topo_scheduler.scheduling.placing.model.placement_query import (
     Placement,
     PlacementFailure,
     PlacementQuery,
+    Segments,
     SizeRuleLimits,
 )
 from topo_scheduler.scheduling.placing.model.policy import Policy
@@ -157,4 +158,16 @@ def ask_of(want: Want, strategy: PlacementStrategy = PlacementStrategy.BALANCED)
         strategy=strategy,
         enforcement=Enforcement.REQUIRED if want.required else Enforcement.PREFERRED,
         mixed_models=want.mixed,
+    )
+
+
+def gang_in_segments(
+    groups: Sequence[tuple[PodClass, int]], parts: Sequence[Sequence[int]], *, required: bool
+) -> PlacementQuery:
+    """Return the placement query of a gang whose segments have these members of each class."""
+    return PlacementQuery(
+        groups,
+        gang=True,
+        enforcement=Enforcement.REQUIRED if required else Enforcement.PREFERRED,
+        segments=Segments(1, parts=tuple(map(tuple, parts))),
     )

@@ -2,7 +2,7 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,54 +11,31 @@ import pytest
 
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, configured
-from topo_scheduler.api.objects import Node, Pod
+from tests.scheduling.link_bandwidth import (
+    LEAF_LINKS,
+    bandwidth_gang,
+    capacity_mbits,
+    nodes_of,
+    nodes_with_bandwidth,
+    placement_annotations,
+    random_cluster,
+    reserved_mbits,
+)
+from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.placing.bandwidth.feasible_sets import _narrowed
 
-LEAF = "links: [{level: leaf, capacity: 800Gb}]"
 SPREAD = "topologyConstraints: {maxNodesPerLeaf: 1}"
 """Gangs take one node of a leaf: all they send goes over uplinks."""
-
-
-def nodes(leaves: Mapping[str, int], bandwidth: str = "400Gb") -> list[Node]:
-    return [
-        make_node(f"{path.replace('/', '-')}-{number}", path, gpus=8, bandwidth=bandwidth)
-        for path, count in leaves.items()
-        for number in range(1, count + 1)
-    ]
-
-
-def gang(size: int, bandwidth: str = "200Gb", *, gpus: int = 8, name: str = "g", **annotations: str) -> list[Pod]:
-    told = {"gang-name": name, "gang-size": str(size), "network-bandwidth": bandwidth}
-    told |= {key.replace("_", "-"): value for key, value in annotations.items()}
-    return [make_pod(f"{name}-{n}", gpus=gpus, annotations=told, created=n) for n in range(size)]
-
-
-def reserved(d: Driver | Engine) -> dict[str, int]:
-    """What is reserved of each link, in Mbit/s by path of the domain or name of the node; only what is above 0."""
-    engine = d.engine if isinstance(d, Driver) else d
-    links = engine.world.links
-    links.settle(engine.world.layout)
-    layout = engine.world.layout
-    found = {engine.world.nodes.names[row]: int(links.reserved[row]) for row in layout.order.tolist()}
-    for depth in range(1, layout.depth + 1):
-        for index, amount in enumerate(links.reserved[links.wiring.uplinks(depth)].tolist()):
-            found["/".join(layout.domain_path(depth, index))] = amount
-    return {name: amount for name, amount in found.items() if amount}
-
-
-def placed(pods: Iterable[Pod]) -> list[str]:
-    return sorted(pod.spec.node_name for pod in pods if pod.spec.node_name)
 
 
 # ---------------------------------------------------------------- what is reserved
 
 
 def test_each_link_reserves_for_the_nodes_on_its_smaller_side() -> None:
-    d = Driver(nodes({"s1/l1": 3, "s1/l2": 1, "s2/l1": 2}))
-    d.run(*gang(6, "100Gb"))
-    assert reserved(d) == {
+    d = Driver(nodes_with_bandwidth({"s1/l1": 3, "s1/l2": 1, "s2/l1": 2}))
+    d.run(*bandwidth_gang(6, "100Gb"))
+    assert reserved_mbits(d) == {
         **dict.fromkeys(["s1-l1-1", "s1-l1-2", "s1-l1-3", "s1-l2-1", "s2-l1-1", "s2-l1-2"], 100_000),
         "s1/l1": 300_000,
         "s1/l2": 100_000,
@@ -69,24 +46,28 @@ def test_each_link_reserves_for_the_nodes_on_its_smaller_side() -> None:
 
 
 def test_members_on_one_node_count_once_and_a_gang_on_one_node_sends_nothing() -> None:
-    d = Driver(nodes({"s/l": 3}))
-    d.run(*gang(4, gpus=2, name="one"))
-    assert reserved(d) == {}
-    d.run(*gang(4, gpus=3, name="two"))
-    assert reserved(d) == {"s-l-2": 200_000, "s-l-3": 200_000}
+    d = Driver(nodes_with_bandwidth({"s/l": 3}))
+    d.run(*bandwidth_gang(4, gpus=2, name="one"))
+    assert reserved_mbits(d) == {}
+    d.run(*bandwidth_gang(4, gpus=3, name="two"))
+    assert reserved_mbits(d) == {"s-l-2": 200_000, "s-l-3": 200_000}
 
 
 def test_it_is_given_back_as_members_end() -> None:
-    d = Driver(nodes({"s/l1": 2, "s/l2": 2}))
-    pods = gang(4, "100Gb")
+    d = Driver(nodes_with_bandwidth({"s/l1": 2, "s/l2": 2}))
+    pods = bandwidth_gang(4, "100Gb")
     d.run(*pods)
-    assert reserved(d) == {**dict.fromkeys(placed(pods), 100_000), "s/l1": 200_000, "s/l2": 200_000}
+    assert reserved_mbits(d) == {**dict.fromkeys(nodes_of(pods), 100_000), "s/l1": 200_000, "s/l2": 200_000}
     first = next(pod for pod in pods if pod.spec.node_name.startswith("s-l1"))
     d.finish(first)
-    assert reserved(d) == {**dict.fromkeys(placed(set_without(pods, first)), 100_000), "s/l1": 100_000, "s/l2": 100_000}
+    assert reserved_mbits(d) == {
+        **dict.fromkeys(nodes_of(set_without(pods, first)), 100_000),
+        "s/l1": 100_000,
+        "s/l2": 100_000,
+    }
     for pod in pods:
         d.delete(pod)
-    assert reserved(d) == {}
+    assert reserved_mbits(d) == {}
     assert not len(d.engine.world.links)
 
 
@@ -95,31 +76,31 @@ def set_without(pods: Sequence[Pod], gone: Pod) -> list[Pod]:
 
 
 def test_the_whole_gang_reserves_before_its_first_pod_is_bound_and_gives_back_what_fails() -> None:
-    d = Driver(nodes({"s/l1": 1, "s/l2": 1}))
-    pods = gang(2)
+    d = Driver(nodes_with_bandwidth({"s/l1": 1, "s/l2": 1}))
+    pods = bandwidth_gang(2)
     d.apply(*pods)
     d.step()
-    assert reserved(d)["s/l1"] == 200_000
+    assert reserved_mbits(d)["s/l1"] == 200_000
     for pod in pods:
         d.refused(pod.metadata.uid)
         d.delete(pod)
-    assert reserved(d) == {}
+    assert reserved_mbits(d) == {}
 
 
 def test_pods_alone_reserve_nothing_and_their_node_must_have_what_they_ask() -> None:
-    d = Driver(nodes({"s/slow": 1}, "100Gb") + nodes({"s/fast": 1}))
+    d = Driver(nodes_with_bandwidth({"s/slow": 1}, "100Gb") + nodes_with_bandwidth({"s/fast": 1}))
     pod = make_pod("p", gpus=8, annotations={"network-bandwidth": "200Gb"})
     assert d.run(pod) == {"p": "s-fast-1"}
-    assert reserved(d) == {}
+    assert reserved_mbits(d) == {}
     assert "topology.scheduler/reserved-bandwidth" not in pod.metadata.annotations
 
 
 def test_a_launcher_that_asks_for_less_takes_part_with_what_its_workers_ask() -> None:
-    d = Driver(nodes({"s/l1": 1, "s/l2": 1}))
-    launcher, worker = gang(2, "100Gb")
+    d = Driver(nodes_with_bandwidth({"s/l1": 1, "s/l2": 1}))
+    launcher, worker = bandwidth_gang(2, "100Gb")
     worker.metadata.annotations["topology.scheduler/network-bandwidth"] = "300Gb"
     d.run(launcher, worker)
-    assert reserved(d)["s/l1"] == 300_000
+    assert reserved_mbits(d)["s/l1"] == 300_000
     assert launcher.metadata.annotations["topology.scheduler/reserved-bandwidth"] == "300000"
 
 
@@ -127,12 +108,12 @@ def test_a_launcher_that_asks_for_less_takes_part_with_what_its_workers_ask() ->
 
 
 def test_a_second_gang_goes_where_links_are_free() -> None:
-    d = Driver(nodes({f"s/l{n}": 3 for n in (1, 2, 3, 4)}), configured(f"{{{LEAF}, {SPREAD}}}"))
-    first, second = gang(2, "400Gb", name="a"), gang(2, "400Gb", name="b")
-    third = gang(2, "400Gb", name="c")
+    d = Driver(nodes_with_bandwidth({f"s/l{n}": 3 for n in (1, 2, 3, 4)}), configured(f"{{{LEAF_LINKS}, {SPREAD}}}"))
+    first, second = bandwidth_gang(2, "400Gb", name="a"), bandwidth_gang(2, "400Gb", name="b")
+    third = bandwidth_gang(2, "400Gb", name="c")
     for pods in (first, second, third):
         assert len(d.run(*pods)) == 2
-    assert {leaf: amount for leaf, amount in reserved(d).items() if "/" in leaf} == {
+    assert {leaf: amount for leaf, amount in reserved_mbits(d).items() if "/" in leaf} == {
         "s/l1": 800_000,
         "s/l2": 800_000,
         "s/l3": 400_000,
@@ -141,12 +122,12 @@ def test_a_second_gang_goes_where_links_are_free() -> None:
 
 
 def test_the_reason_names_the_link_and_released_bandwidth_wakes_who_waits_for_it() -> None:
-    d = Driver(nodes({"s1/l1": 4, "s1/l2": 4}, "900Gb"), configured(f"{{{LEAF}, {SPREAD}}}"))
-    first, second = gang(2, "600Gb", name="a"), gang(2, "300Gb", name="b")
+    d = Driver(nodes_with_bandwidth({"s1/l1": 4, "s1/l2": 4}, "900Gb"), configured(f"{{{LEAF_LINKS}, {SPREAD}}}"))
+    first, second = bandwidth_gang(2, "600Gb", name="a"), bandwidth_gang(2, "300Gb", name="b")
     d.run(*first)
-    assert reserved(d)["s1/l1"] == 600_000
+    assert reserved_mbits(d)["s1/l1"] == 600_000
     d.run(*second)
-    assert placed(second) == []
+    assert nodes_of(second) == []
     (text,) = d.told(second[0], Reason.FAILED_SCHEDULING)
     assert "There is room for the gang, but not the bandwidth" in text
     short = "uplink of s1/l1 has 200 of 800 Gbit/s left, 300 needed"
@@ -154,7 +135,7 @@ def test_the_reason_names_the_link_and_released_bandwidth_wakes_who_waits_for_it
     assert d.decisions()[-1].domain_reasons[0] == (("s1", "l1"), short)
     d.finish(first[0])
     d.settle()
-    assert len(placed(second)) == 2, "a gang of which one node is left sends nothing"
+    assert len(nodes_of(second)) == 2, "a gang of which one node is left sends nothing"
 
 
 def test_bandwidth_wakes_gangs_that_could_not_use_the_nodes_that_get_free() -> None:
@@ -168,95 +149,100 @@ def test_bandwidth_wakes_gangs_that_could_not_use_the_nodes_that_get_free() -> N
         for leaf in (1, 2)
         for n in (1, 2)
     ]
-    d = Driver([*big, *old], configured("{" + LEAF + "}"))
-    first, second = gang(4, "400Gb", name="a", gpu_model="H100"), gang(4, "400Gb", gpus=4, name="b", gpu_model="A100")
+    d = Driver([*big, *old], configured("{" + LEAF_LINKS + "}"))
+    first, second = (
+        bandwidth_gang(4, "400Gb", name="a", gpu_model="H100"),
+        bandwidth_gang(4, "400Gb", gpus=4, name="b", gpu_model="A100"),
+    )
     d.run(*first)
     d.run(*second)
-    assert (len(placed(first)), placed(second)) == (4, [])
+    assert (len(nodes_of(first)), nodes_of(second)) == (4, [])
     d.delete(*first)
     d.settle()
-    assert len(placed(second)) == 4
+    assert len(nodes_of(second)) == 4
 
 
 def test_the_network_of_a_node_sums_over_gangs() -> None:
-    d = Driver(nodes({"s/l": 2}))
-    d.run(*gang(2, "300Gb", gpus=4, name="a", placement_strategy="distributed"))
-    second = gang(2, "200Gb", gpus=4, name="b", placement_strategy="distributed")
+    d = Driver(nodes_with_bandwidth({"s/l": 2}))
+    d.run(*bandwidth_gang(2, "300Gb", gpus=4, name="a", placement_strategy="distributed"))
+    second = bandwidth_gang(2, "200Gb", gpus=4, name="b", placement_strategy="distributed")
     d.run(*second)
-    assert placed(second) == []
+    assert nodes_of(second) == []
     assert "network of node s-l-1 has 100 of 400 Gbit/s left, 200 needed" in d.told(second[0])[-1]
-    d.run(*gang(2, "100Gb", gpus=4, name="c", placement_strategy="distributed"))
-    assert reserved(d) == {"s-l-1": 400_000, "s-l-2": 400_000}
+    d.run(*bandwidth_gang(2, "100Gb", gpus=4, name="c", placement_strategy="distributed"))
+    assert reserved_mbits(d) == {"s-l-1": 400_000, "s-l-2": 400_000}
 
 
 def test_who_needs_only_one_node_takes_one_where_networks_are_full() -> None:
-    d = Driver(nodes({"s/l": 2}))
-    d.run(*gang(2, "400Gb", gpus=4, name="a", placement_strategy="distributed"))
-    second = gang(2, "200Gb", gpus=2, name="b", placement_strategy="distributed")
+    d = Driver(nodes_with_bandwidth({"s/l": 2}))
+    d.run(*bandwidth_gang(2, "400Gb", gpus=4, name="a", placement_strategy="distributed"))
+    second = bandwidth_gang(2, "200Gb", gpus=2, name="b", placement_strategy="distributed")
     assert len(set(d.run(*second).values())) == 1
 
 
 def test_the_size_rule_asks_for_as_many_leaves_as_links_can_ever_carry() -> None:
-    d = Driver(nodes({f"s/l{n}": 4 for n in range(1, 5)}), configured("{" + LEAF + "}"))
-    pods = gang(8, "400Gb")
+    d = Driver(nodes_with_bandwidth({f"s/l{n}": 4 for n in range(1, 5)}), configured("{" + LEAF_LINKS + "}"))
+    pods = bandwidth_gang(8, "400Gb")
     d.run(*pods)
-    assert Counter(name[:4] for name in placed(pods)) == {"s-l1": 2, "s-l2": 2, "s-l3": 2, "s-l4": 2}
+    assert Counter(name[:4] for name in nodes_of(pods)) == {"s-l1": 2, "s-l2": 2, "s-l3": 2, "s-l4": 2}
 
 
 def test_what_links_can_never_carry_is_told_as_such() -> None:
-    d = Driver(nodes({"s/l1": 4, "s/l2": 4}), configured("{links: [{level: leaf, capacity: 100Gb}]}"))
-    pods = gang(6)
+    d = Driver(nodes_with_bandwidth({"s/l1": 4, "s/l2": 4}), configured("{links: [{level: leaf, capacity: 100Gb}]}"))
+    pods = bandwidth_gang(6)
     d.run(*pods)
     (text,) = d.told(pods[0], Reason.FAILED_SCHEDULING)
     assert "even if it were empty and carry 200 Gbit/s a node over its uplinks" in text
-    assert d.run(*gang(4, name="h")), "one leaf needs no uplink"
+    assert d.run(*bandwidth_gang(4, name="h")), "one leaf needs no uplink"
 
 
 def test_more_than_half_of_a_gang_in_one_leaf_needs_little_of_its_uplink() -> None:
-    d = Driver(nodes({"s/l1": 1, "s/l2": 5, "s/l3": 1}), configured("{links: [{level: leaf, capacity: 200Gb}]}"))
-    pods = gang(6)
+    d = Driver(
+        nodes_with_bandwidth({"s/l1": 1, "s/l2": 5, "s/l3": 1}), configured("{links: [{level: leaf, capacity: 200Gb}]}")
+    )
+    pods = bandwidth_gang(6)
     d.run(*pods)
-    assert Counter(name[:4] for name in placed(pods))["s-l2"] == 5
+    assert Counter(name[:4] for name in nodes_of(pods))["s-l2"] == 5
 
 
 def test_unknown_links_are_not_limited_and_that_is_said_once() -> None:
-    d = Driver(nodes({"s/l1": 2, "s/l2": 2}, ""))
-    d.run(*gang(4, "9Tb"))
-    assert reserved(d)["s/l1"] == 18_000_000
+    d = Driver(nodes_with_bandwidth({"s/l1": 2, "s/l2": 2}, ""))
+    d.run(*bandwidth_gang(4, "9Tb"))
+    assert reserved_mbits(d)["s/l1"] == 18_000_000
     assert [text for text in d.complaints() if "networks of nodes of unknown capacity" in text]
     assert [text for text in d.complaints() if "uplinks at level leaf of unknown capacity" in text]
     d.forget()
-    d.run(*gang(4, "1Tb", gpus=0, name="h"))
+    d.run(*bandwidth_gang(4, "1Tb", gpus=0, name="h"))
     assert d.complaints() == []
 
 
 def test_gangs_without_bandwidth_go_anywhere() -> None:
-    d = Driver(nodes({"s/l1": 2, "s/l2": 2}), configured("{links: [{level: leaf, capacity: 1Mb}]}"))
+    d = Driver(nodes_with_bandwidth({"s/l1": 2, "s/l2": 2}), configured("{links: [{level: leaf, capacity: 1Mb}]}"))
     told = {"gang-name": "g", "gang-size": "4"}
     pods = [make_pod(f"g-{n}", gpus=8, annotations=told) for n in range(4)]
     assert len(d.run(*pods)) == 4
-    assert reserved(d) == {}
+    assert reserved_mbits(d) == {}
 
 
 def test_more_capacity_wakes_who_waits_and_less_of_it_evicts_nobody() -> None:
-    d = Driver(nodes({"s/l1": 2, "s/l2": 2}), configured("{links: [{level: leaf, capacity: 300Gb}]}"))
-    pods = gang(4)
+    d = Driver(nodes_with_bandwidth({"s/l1": 2, "s/l2": 2}), configured("{links: [{level: leaf, capacity: 300Gb}]}"))
+    pods = bandwidth_gang(4)
     d.run(*pods)
-    assert placed(pods) == []
+    assert nodes_of(pods) == []
     d.engine.configure(configured("{links: [{level: leaf, capacity: 400Gb}]}"))
     d.settle()
-    assert len(placed(pods)) == 4
+    assert len(nodes_of(pods)) == 4
     d.engine.configure(configured("{links: [{level: leaf, capacity: 100Gb}]}"))
     d.settle()
     assert d.evicted() == []
-    assert reserved(d)["s/l1"] == 400_000
+    assert reserved_mbits(d)["s/l1"] == 400_000
 
 
 def test_a_lost_member_is_placed_again_within_what_links_carry() -> None:
-    d = Driver(nodes({"s/l1": 3, "s/l2": 3}), configured("{links: [{level: leaf, capacity: 400Gb}]}"))
-    pods = gang(5)
+    d = Driver(nodes_with_bandwidth({"s/l1": 3, "s/l2": 3}), configured("{links: [{level: leaf, capacity: 400Gb}]}"))
+    pods = bandwidth_gang(5)
     d.run(*pods)
-    assert len(placed(pods)) == 5
+    assert len(nodes_of(pods)) == 5
     lost = pods[2]
     d.delete(lost)
     again = make_pod(
@@ -271,13 +257,16 @@ def test_a_lost_member_is_placed_again_within_what_links_carry() -> None:
         again.metadata.annotations.pop(f"topology.scheduler/{written}", None)
     d.run(again)
     assert again.spec.node_name
-    assert max(amount for name, amount in reserved(d).items() if "/" in name) <= 400_000
+    assert max(amount for name, amount in reserved_mbits(d).items() if "/" in name) <= 400_000
 
 
 def test_a_gang_of_higher_priority_may_have_bandwidth_cleared_for_it() -> None:
-    d = Driver(nodes({"s/l1": 2, "s/l2": 2}), configured(f"{{links: [{{level: leaf, capacity: 300Gb}}], {SPREAD}}}"))
+    d = Driver(
+        nodes_with_bandwidth({"s/l1": 2, "s/l2": 2}),
+        configured(f"{{links: [{{level: leaf, capacity: 300Gb}}], {SPREAD}}}"),
+    )
     d.engine.budgets_known()
-    first, second = gang(2, name="a"), gang(2, name="b")
+    first, second = bandwidth_gang(2, name="a"), bandwidth_gang(2, name="b")
     d.run(*first)
     for pod in second:
         pod.spec.priority = 10
@@ -287,14 +276,17 @@ def test_a_gang_of_higher_priority_may_have_bandwidth_cleared_for_it() -> None:
     assert going
     d.evict(*[pod for pod in first if pod.metadata.name in going])
     d.settle(1)
-    assert len(placed(second)) == 2
-    assert reserved(d)["s/l1"] == 200_000
+    assert len(nodes_of(second)) == 2
+    assert reserved_mbits(d)["s/l1"] == 200_000
 
 
 def test_nobody_is_evicted_where_that_frees_no_bandwidth() -> None:
-    d = Driver(nodes({"s/l1": 2, "s/l2": 2}), configured(f"{{links: [{{level: leaf, capacity: 300Gb}}], {SPREAD}}}"))
+    d = Driver(
+        nodes_with_bandwidth({"s/l1": 2, "s/l2": 2}),
+        configured(f"{{links: [{{level: leaf, capacity: 300Gb}}], {SPREAD}}}"),
+    )
     d.engine.budgets_known()
-    first, second = gang(2, name="a"), gang(2, name="b")
+    first, second = bandwidth_gang(2, name="a"), bandwidth_gang(2, name="b")
     for pod in first:
         pod.spec.priority = 20
     d.run(*first)
@@ -304,29 +296,33 @@ def test_nobody_is_evicted_where_that_frees_no_bandwidth() -> None:
     d.apply(low, *second)
     d.settle()
     d.settle(60)
-    assert (d.preempted(), placed(second)) == ([], [])
+    assert (d.preempted(), nodes_of(second)) == ([], [])
 
 
 # ---------------------------------------------------------------- after a restart
 
 
 def test_a_new_process_knows_what_is_reserved_from_the_pods_alone() -> None:
-    cluster = nodes({"s1/l1": 3, "s1/l2": 3, "s2/l1": 2})
+    cluster = nodes_with_bandwidth({"s1/l1": 3, "s1/l2": 3, "s2/l1": 2})
     first = Driver(cluster)
-    pods = [*gang(6, "100Gb", gpus=4, name="a"), *gang(4, "50Gb", gpus=4, name="b"), *gang(3, gpus=1, name="c")]
+    pods = [
+        *bandwidth_gang(6, "100Gb", gpus=4, name="a"),
+        *bandwidth_gang(4, "50Gb", gpus=4, name="b"),
+        *bandwidth_gang(3, gpus=1, name="c"),
+    ]
     first.run(*pods)
     first.finish(pods[1])
     second = Driver(cluster)
     second.apply(*reversed(pods))
     second.settle()
-    assert reserved(second) == reserved(first)
-    assert reserved(first)
+    assert reserved_mbits(second) == reserved_mbits(first)
+    assert reserved_mbits(first)
 
 
 def test_the_first_pod_of_a_node_may_end_before_the_others() -> None:
-    cluster = nodes({"s/l1": 1, "s/l2": 1})
+    cluster = nodes_with_bandwidth({"s/l1": 1, "s/l2": 1})
     first = Driver(cluster)
-    pods = gang(4, gpus=4)
+    pods = bandwidth_gang(4, gpus=4)
     first.run(*pods)
     by_node: dict[str, list[Pod]] = {}
     for pod in pods:
@@ -336,7 +332,11 @@ def test_the_first_pod_of_a_node_may_end_before_the_others() -> None:
     second = Driver(cluster)
     second.apply(*pods)
     second.settle()
-    assert reserved(second) == reserved(first) == dict.fromkeys(["s-l1-1", "s-l2-1", "s/l1", "s/l2", "s"][:4], 200_000)
+    assert (
+        reserved_mbits(second)
+        == reserved_mbits(first)
+        == dict.fromkeys(["s-l1-1", "s-l2-1", "s/l1", "s/l2", "s"][:4], 200_000)
+    )
 
 
 # ---------------------------------------------------------------- ten thousand decisions
@@ -347,7 +347,7 @@ def test_no_link_ever_carries_more_than_it_can(seed: int) -> None:
     """A thousand decisions each: gangs come, end whole or by parts, lose members; links of many kinds."""
     luck = random.Random(seed)
     d = random_cluster(luck)
-    capacity = capacities(d)
+    capacity = capacity_mbits(d)
     alive: dict[str, list[Pod]] = {}
     number = made = short = full = 0
     while made < 1000:
@@ -357,7 +357,9 @@ def test_no_link_ever_carries_more_than_it_can(seed: int) -> None:
             if luck.random() < 0.3:
                 lost = luck.choice(pods)
                 d.delete(lost)
-                back = make_pod(lost.metadata.name, gpus=luck.choice([1, 2, 4]), annotations=asked(lost), created=0)
+                back = make_pod(
+                    lost.metadata.name, gpus=luck.choice([1, 2, 4]), annotations=placement_annotations(lost), created=0
+                )
                 alive[name] = [*(pod for pod in pods if pod is not lost), back]
                 d.apply(back)
             else:
@@ -370,53 +372,14 @@ def test_no_link_ever_carries_more_than_it_can(seed: int) -> None:
         made += len(d.decisions())
         short += sum("not the bandwidth" in one.sentence for one in d.decisions())
         d.forget()
-        now = reserved(d)
+        now = reserved_mbits(d)
         full += any(now.get(link) == most for link, most in capacity.items())
         assert not {link: amount for link, amount in now.items() if amount > capacity.get(link, amount)}
     assert short > 5, "links were hardly tried"
     assert full > 20, "links were hardly filled"
     again = Driver(d.cluster, d.engine.config)
     again.apply(*[pod for pods in alive.values() for pod in pods if pod.spec.node_name])
-    assert reserved(again) == reserved(d)
-
-
-class Recalled(Driver):
-    """A driver that remembers its nodes."""
-
-    cluster: Sequence[Node] = ()
-
-
-def asked(pod: Pod) -> dict[str, str]:
-    wanted = ("gang-name", "gang-size", "network-bandwidth", "placement-strategy", "placement", "latency-sensitive")
-    return {key: value for key in wanted if (value := pod.metadata.annotations.get(f"topology.scheduler/{key}"))}
-
-
-def random_cluster(luck: random.Random) -> Recalled:
-    shape = {
-        f"s{s}/l{leaf}": luck.randint(2, 5) for s in range(luck.randint(1, 3)) for leaf in range(luck.randint(2, 3))
-    }
-    cluster = [
-        make_node(
-            f"{path.replace('/', '-')}-{n}",
-            path,
-            gpus=8,
-            cpu="64",
-            bandwidth=luck.choice(["", "400Gb", "200Gb", "800Gb"]),
-        )
-        for path, count in shape.items()
-        for n in range(count)
-    ]
-    links = [f"{{level: leaf, capacity: {luck.choice([200, 400, 800])}Gb}}"]
-    if luck.random() < 0.6:
-        links.append(f"{{level: spine, capacity: {luck.choice([400, 800])}Gb}}")
-    if luck.random() < 0.5:
-        links.append(f"{{domain: {luck.choice(sorted(shape))}, capacity: 300Gb}}")
-    enforcement = luck.choice(["required", "preferred"])
-    limit = f", maxNodesPerLeaf: {luck.choice([1, 2, 2, 3])}" if luck.random() < 0.7 else ""
-    spec = f"{{links: [{', '.join(links)}], topologyConstraints: {{enforcement: {enforcement}{limit}}}}}"
-    d = Recalled(cluster, configured(spec))
-    d.cluster = cluster
-    return d
+    assert reserved_mbits(again) == reserved_mbits(d)
 
 
 def random_gang(luck: random.Random, name: str) -> list[Pod]:
@@ -426,21 +389,10 @@ def random_gang(luck: random.Random, name: str) -> list[Pod]:
         "latency_sensitive": luck.choice(["true", "false"]),
     }
     bandwidth = luck.choice(["50Gb", "100Gb", "200Gb", "400Gb"])
-    pods = gang(size, bandwidth, gpus=luck.choice([1, 2, 4]), name=name, **told)
+    pods = bandwidth_gang(size, bandwidth, gpus=luck.choice([1, 2, 4]), name=name, **told)
     if luck.random() < 0.2:  # a launcher
-        pods[0] = make_pod(f"{name}-0", gpus=0, annotations=asked(pods[0]))
+        pods[0] = make_pod(f"{name}-0", gpus=0, annotations=placement_annotations(pods[0]))
     return pods
-
-
-def capacities(d: Driver) -> dict[str, int]:
-    world = d.engine.world
-    world.links.settle(world.layout)
-    layout, mbits = world.layout, world.links.capacity
-    found = {world.nodes.names[row]: int(mbits[row]) for row in layout.order.tolist()}
-    for depth in range(1, layout.depth + 1):
-        for index, amount in enumerate(mbits[world.links.wiring.uplinks(depth)].tolist()):
-            found["/".join(layout.domain_path(depth, index))] = amount
-    return {name: amount for name, amount in found.items() if amount >= 0}
 
 
 @pytest.mark.parametrize(("spared", "kept"), [((), 1), ((0,), 2), ((0, 0), 3), ((0, 0, 0), 4)])

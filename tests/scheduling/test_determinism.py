@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver
 from tests.scheduling.reference import Machine
-from tests.scheduling.test_planner_reference import clusters
+from tests.scheduling.reference_clusters import clusters
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.scheduling.instructions import Instruction, RecordDecision

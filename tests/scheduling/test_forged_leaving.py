@@ -1,8 +1,8 @@
 """A gang id that a tenant writes never meets the name under which pods that leave a gang are kept."""
 
 from tests.helpers import make_pod, timestamp
-from tests.scheduling.driver import Driver
-from tests.scheduling.test_preempting import driver, running, urgent
+from tests.scheduling.driver import Driver, fabric_driver
+from tests.scheduling.running_pods import run_pod, urgent_pod
 from topo_scheduler.api.objects import Pod
 
 
@@ -22,7 +22,7 @@ def forged(d: Driver, namespace: str = "hostile") -> Pod:
 
 
 def test_a_pod_with_such_an_id_is_found_and_can_change() -> None:
-    d = driver({"s1/l1": 1})
+    d = fabric_driver({"s1/l1": 1})
     pod = forged(d)
     d.apply(pod)
     d.step(1)
@@ -33,9 +33,9 @@ def test_a_pod_with_such_an_id_is_found_and_can_change() -> None:
 
 
 def test_nobody_elses_preemption_fails_by_it() -> None:
-    d = driver({"s1/l1": 1})
+    d = fabric_driver({"s1/l1": 1})
     forged(d)
-    running(d, "low", "s1-l1-1")
-    high = urgent()
+    run_pod(d, "low", "s1-l1-1")
+    high = urgent_pod()
     d.run(high)
     assert d.preempted() == ["low"], d.told(high)

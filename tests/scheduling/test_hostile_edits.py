@@ -3,9 +3,8 @@
 import pytest
 
 from tests.helpers import controlled_by, in_group, make_group, make_node, make_pod, owner, timestamp
-from tests.scheduling.driver import Driver, fabric, gang
-from tests.scheduling.test_preempting import driver, running, urgent
-from tests.scheduling.test_reserving import running as ending
+from tests.scheduling.driver import Driver, fabric, fabric_driver, gang
+from tests.scheduling.running_pods import run_pod, run_pod_until, urgent_pod
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import BindOutcome, EvictionOutcome
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
@@ -48,12 +47,12 @@ def test_members_that_are_deleted_in_order_are_not_each_followed_by_a_look_at_al
 
 @pytest.mark.parametrize("grace", [601, 900, 1200])
 def test_nobody_else_is_evicted_shortly_before_a_victim_with_a_long_grace_period_ends(grace: int) -> None:
-    d = driver({"s1/l1": 1, "s1/l2": 1})
-    low = running(d, "low", "s1-l1-1")
-    running(d, "other", "s1-l2-1", priority=1)
+    d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
+    low = run_pod(d, "low", "s1-l1-1")
+    run_pod(d, "other", "s1-l2-1", priority=1)
     low.spec.termination_grace_period_seconds = grace
     d.apply(low)
-    high = urgent()
+    high = urgent_pod()
     d.run(high)
     d.engine.eviction_finished(low.metadata.uid, EvictionOutcome.GOING, "", d.now)
     low.metadata.deletion_timestamp = timestamp(d.now + grace)
@@ -100,10 +99,10 @@ def test_a_gang_whose_size_becomes_that_of_those_that_run_is_not_rolled_back(by:
 
 def test_a_reservation_does_not_wait_for_a_pod_that_should_have_ended_long_ago() -> None:
     d = Driver(fabric({"s1/l1": 1, "s1/l2": 1}))
-    stuck = ending(d, "stuck", "s1-l1-1")
+    stuck = run_pod_until(d, "stuck", "s1-l1-1")
     stuck.metadata.deletion_timestamp = timestamp(30)
     d.apply(stuck)
-    ending(d, "fine", "s1-l2-1", ends=7200)
+    run_pod_until(d, "fine", "s1-l2-1", ends=7200)
     d.step(3600)
     d.apply(make_pod("big", gpus=8, created=d.now))
     d.step()
@@ -114,9 +113,9 @@ def test_a_reservation_does_not_wait_for_a_pod_that_should_have_ended_long_ago()
 
 def test_pods_of_its_own_that_were_let_in_do_not_keep_a_reservation_alive() -> None:
     d = Driver([make_node("n1", "s1/l1"), *(make_node(f"n{n}", "s1/l2", cpu="1") for n in (2, 3))])
-    theirs = ending(d, "theirs", "n1", ends=600, gpus=1, namespace="victim")
+    theirs = run_pod_until(d, "theirs", "n1", ends=600, gpus=1, namespace="victim")
     for n in (2, 3):
-        ending(d, f"full{n}", f"n{n}", namespace="victim", restart="Always")
+        run_pod_until(d, f"full{n}", f"n{n}", namespace="victim", restart="Always")
     d.apply(make_pod("big", gpus=8, namespace="hostile"))
     d.step()
     d.step(31)

@@ -6,29 +6,17 @@ import pytest
 
 from tests.helpers import Owner, controlled_by, in_group, make_group, make_node, make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, fabric
+from tests.scheduling.gang_pods import annotated_gang
+from tests.scheduling.running_pods import fill_nodes
 from topo_scheduler.api.config import load_configuration
-from topo_scheduler.api.objects import Pod, PodCondition
+from topo_scheduler.api.objects import PodCondition
 
 SPINE = "topology.scheduler/spine"
-
-
-def asking(size: int, name: str = "g", gpus: int = 8, created: float = 0, **annotations: str) -> list[Pod]:
-    """Return the pods of a gang with annotations whose names are written with underscores."""
-    told = {key.replace("_", "-"): value for key, value in annotations.items()}
-    told |= {"gang-name": name, "gang-size": str(size)}
-    return [make_pod(f"{name}-{n}", gpus=gpus, annotations=told, created=created) for n in range(size)]
 
 
 def leaves(where: Mapping[str, str]) -> set[str]:
     """Return the leaves in which pods run, by the names that `fabric` gives nodes."""
     return {node.rpartition("-")[0] for node in where.values()}
-
-
-def busy(d: Driver, *nodes: str) -> list[Pod]:
-    """Fill nodes with pods of somebody else."""
-    there = [make_pod(f"busy-{node}", gpus=8, scheduler="other", node=node, phase="Running") for node in nodes]
-    d.apply(*there)
-    return there
 
 
 PREFERRED = configured("{topologyConstraints: {enforcement: preferred}}")
@@ -37,8 +25,8 @@ PREFERRED = configured("{topologyConstraints: {enforcement: preferred}}")
 @pytest.mark.parametrize("level", ["leaf", "topology.scheduler/leaf"])
 def test_a_required_level_is_kept_to_where_the_configuration_would_spread(level: str) -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}), PREFERRED)
-    there = busy(d, "s1-a-1", "s1-b-1")
-    members = asking(2, required_level=level)
+    there = fill_nodes(d, "s1-a-1", "s1-b-1")
+    members = annotated_gang(2, required_level=level)
     assert d.run(*members) == {}, "a node is free in each leaf, and that will not do"
     d.delete(there[0])
     d.settle()
@@ -47,15 +35,15 @@ def test_a_required_level_is_kept_to_where_the_configuration_would_spread(level:
 
 def test_a_required_level_wider_than_the_rule_changes_nothing_of_the_rule() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
-    busy(d, "s1-a-1", "s1-b-1")
-    members = asking(2, required_level="spine")
+    fill_nodes(d, "s1-a-1", "s1-b-1")
+    members = annotated_gang(2, required_level="spine")
     assert d.run(*members) == {}
     assert "needs 1 leaf" in d.told(members[0])[-1]
 
 
 def test_a_level_that_does_not_exist_is_a_problem_that_names_those_that_do() -> None:
     d = Driver(fabric({"s1/a": 2}))
-    members = asking(2, required_level="rack")
+    members = annotated_gang(2, required_level="rack")
     assert d.run(*members) == {}
     (text,) = set(d.told(members[0]))
     assert text.startswith(
@@ -67,14 +55,14 @@ def test_a_level_that_does_not_exist_is_a_problem_that_names_those_that_do() -> 
 
 def test_a_level_that_no_node_tells_is_waited_for() -> None:
     d = Driver(fabric({"s1/a": 2}))
-    members = asking(2, required_level="core")
+    members = annotated_gang(2, required_level="core")
     assert d.run(*members) == {}
     assert "Its annotation required-level asks for one core, which no node's labels tell" in d.told(members[0])[-1]
 
 
 def test_a_gang_that_no_domain_of_the_level_holds_is_told_so() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
-    members = asking(3, required_level="leaf")
+    members = annotated_gang(3, required_level="leaf")
     assert d.run(*members) == {}
     assert "No leaf could hold the gang's 3 pods" in d.told(members[0])[-1]
     assert "and its annotation required-level asks for one" in d.told(members[0])[-1]
@@ -83,7 +71,7 @@ def test_a_gang_that_no_domain_of_the_level_holds_is_told_so() -> None:
 @pytest.mark.parametrize(("key", "annotation"), [(SPINE, "leaf"), ("topology.scheduler/leaf", "spine")])
 def test_of_podgroup_and_annotation_the_tighter_level_holds(key: str, annotation: str) -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}), PREFERRED)
-    busy(d, "s1-a-1", "s1-b-1")
+    fill_nodes(d, "s1-a-1", "s1-b-1")
     d.groups(make_group("pg", 2, key=key))
     members = [in_group(make_pod(f"p-{n}", gpus=8, annotations={"required-level": annotation}), "pg") for n in range(2)]
     assert d.run(*members) == {}, "one leaf is asked for, and none has two nodes free"
@@ -91,15 +79,15 @@ def test_of_podgroup_and_annotation_the_tighter_level_holds(key: str, annotation
 
 def test_a_preferred_level_is_taken_where_it_can_be_had_now() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2, "s2/a": 1, "s2/b": 1}))
-    busy(d, "s1-a-1", "s1-b-1")
-    members = asking(2, preferred_level="spine")
+    fill_nodes(d, "s1-a-1", "s1-b-1")
+    members = annotated_gang(2, preferred_level="spine")
     assert leaves(d.run(*members)) == {"s1-a", "s1-b"}, "the size rule alone would wait for one leaf"
 
 
 def test_where_the_preferred_level_can_not_be_had_the_rules_hold() -> None:
     d = Driver(fabric({"s1/a": 2, "s2/b": 2}))
-    there = busy(d, "s1-a-1", "s2-b-1")
-    members = asking(2, preferred_level="spine")
+    there = fill_nodes(d, "s1-a-1", "s2-b-1")
+    members = annotated_gang(2, preferred_level="spine")
     assert d.run(*members) == {}
     d.delete(there[1])
     d.settle()
@@ -108,7 +96,7 @@ def test_where_the_preferred_level_can_not_be_had_the_rules_hold() -> None:
 
 def test_a_preferred_level_takes_the_tightest_domain_first() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 4}))
-    members = asking(4, preferred_level="spine")
+    members = annotated_gang(4, preferred_level="spine")
     assert leaves(d.run(*members)) == {"s1-b"}
 
 
@@ -130,12 +118,12 @@ def test_nvlink_domains_are_a_level_below_the_leaf() -> None:
         for n in range(2)
     ]
     d = Driver(nodes, load_configuration({"test": NVLINK}))
-    busy(d, "a-1-0")
-    parts = asking(4, "parts", required_level="leaf", segment_size="2", segment_level="nvlink")
+    fill_nodes(d, "a-1-0")
+    parts = annotated_gang(4, "parts", required_level="leaf", segment_size="2", segment_level="nvlink")
     assert leaves(d.run(*parts)) == {"b-1", "b-2"}, "cliques of one name in two leaves are two"
-    whole = asking(2, "whole", required_level="nvlink")
+    whole = annotated_gang(2, "whole", required_level="nvlink")
     assert leaves(d.run(*whole)) == {"a-2"}
-    large = asking(3, "large", required_level="nvidia.com/gpu.clique")
+    large = annotated_gang(3, "large", required_level="nvidia.com/gpu.clique")
     assert d.run(*large) == {}
     assert "No nvlink could hold the gang's 3 pods" in d.told(large[0])[-1]
 
@@ -145,7 +133,7 @@ def test_nvlink_domains_are_a_level_below_the_leaf() -> None:
 
 def test_a_level_loosens_one_step_after_each_interval_and_the_pod_says_so() -> None:
     d = Driver(fabric({"s1/a": 1, "s1/b": 1, "s2/c": 1}))
-    members = asking(3, required_level="leaf", relax_after="10m")
+    members = annotated_gang(3, required_level="leaf", relax_after="10m")
     d.apply(*members)
     d.settle()
     assert d.where(*members) == {}
@@ -161,8 +149,8 @@ def test_a_level_loosens_one_step_after_each_interval_and_the_pod_says_so() -> N
 
 def test_without_a_required_level_that_of_the_size_rule_loosens() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
-    busy(d, "s1-a-1", "s1-b-1")
-    members = asking(2, relax_after="1m30s")
+    fill_nodes(d, "s1-a-1", "s1-b-1")
+    members = annotated_gang(2, relax_after="1m30s")
     d.apply(*members)
     d.settle()
     d.settle(89)
@@ -174,8 +162,8 @@ def test_without_a_required_level_that_of_the_size_rule_loosens() -> None:
 
 def test_what_can_be_had_without_loosening_is_taken_though_the_time_is_up() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
-    there = busy(d, "s1-a-1", "s1-b-1", "s1-b-2")
-    members = asking(2, relax_after="1m")
+    there = fill_nodes(d, "s1-a-1", "s1-b-1", "s1-b-2")
+    members = annotated_gang(2, relax_after="1m")
     d.apply(*members)
     d.settle()
     d.now += 59.9
@@ -187,8 +175,8 @@ def test_what_can_be_had_without_loosening_is_taken_though_the_time_is_up() -> N
 
 def test_the_time_counts_from_when_all_pods_are_there() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
-    busy(d, "s1-a-1", "s1-b-1")
-    first, second = asking(2, relax_after="1m")
+    fill_nodes(d, "s1-a-1", "s1-b-1")
+    first, second = annotated_gang(2, relax_after="1m")
     d.apply(first)
     d.settle(100)
     d.apply(second)
@@ -200,8 +188,8 @@ def test_the_time_counts_from_when_all_pods_are_there() -> None:
 
 def test_a_gang_that_lost_a_pod_while_it_was_set_aside_says_that_it_waits_for_it() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
-    busy(d, "s1-a-1", "s1-b-1")
-    first, second = asking(2, relax_after="1h")
+    fill_nodes(d, "s1-a-1", "s1-b-1")
+    first, second = annotated_gang(2, relax_after="1h")
     d.apply(first, second)
     d.settle()
     d.delete(second)
@@ -213,8 +201,8 @@ def test_a_gang_that_lost_a_pod_while_it_was_set_aside_says_that_it_waits_for_it
 def test_the_next_leader_goes_on_where_the_last_one_was() -> None:
     nodes = fabric({"s1/a": 2, "s1/b": 2})
     d = Driver(nodes)
-    there = busy(d, "s1-a-1", "s1-b-1")
-    members = asking(2, relax_after="1h")
+    there = fill_nodes(d, "s1-a-1", "s1-b-1")
+    members = annotated_gang(2, relax_after="1h")
     d.apply(*members)
     d.settle()
     d.settle(3000)
@@ -232,8 +220,8 @@ def test_the_next_leader_goes_on_where_the_last_one_was() -> None:
 
 def test_a_clock_that_runs_ahead_shortens_no_waiting() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
-    busy(d, "s1-a-1", "s1-b-1")
-    members = asking(2, relax_after="1m")
+    fill_nodes(d, "s1-a-1", "s1-b-1")
+    members = annotated_gang(2, relax_after="1m")
     for pod in members:
         pod.status.conditions = [PodCondition("PodScheduled", "False", "Unschedulable", "", timestamp(500))]
     d.apply(*members)
@@ -248,11 +236,11 @@ def test_others_give_way_for_the_level_to_which_it_has_loosened() -> None:
     """In no leaf enough of them may go, in both together they may: nobody was preempted for that before."""
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
     d.engine.budgets_known()
-    there = busy(d, "s1-a-1", "s1-a-2", "s1-b-1", "s1-b-2")
+    there = fill_nodes(d, "s1-a-1", "s1-a-2", "s1-b-1", "s1-b-2")
     for pod in (there[0], there[2]):
         pod.spec.priority = 100
     d.apply(*there)
-    members = asking(2, relax_after="10m")
+    members = annotated_gang(2, relax_after="10m")
     for pod in members:
         pod.spec.priority = 10
     d.apply(*members)
@@ -273,7 +261,7 @@ def test_nodes_are_held_for_the_level_to_which_it_has_loosened() -> None:
         pod.metadata.annotations["topology.scheduler/expected-duration"] = f"{hours}h"
         pod.status.start_time = timestamp(0)
         d.apply(pod)
-    members = asking(2, relax_after="10m")
+    members = annotated_gang(2, relax_after="10m")
     d.apply(*members)
     d.settle()
     d.settle(31)
@@ -289,14 +277,14 @@ def test_nodes_are_held_for_the_level_to_which_it_has_loosened() -> None:
 @pytest.mark.parametrize("text", ["0s", "-10m", "ten", "", "10", "10m5"])
 def test_a_duration_that_can_not_be_read_is_a_problem_of_the_pod(text: str) -> None:
     d = Driver(fabric({"s1/a": 2}))
-    members = asking(2, relax_after=text)
+    members = annotated_gang(2, relax_after=text)
     assert d.run(*members) == {}
     assert "annotation topology.scheduler/relax-after on Pod default/g-0" in d.told(members[0])[-1]
 
 
 def test_a_job_above_may_say_it_for_all_its_pods() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}), PREFERRED)
-    busy(d, "s1-a-1", "s1-b-1")
+    fill_nodes(d, "s1-a-1", "s1-b-1")
     d.own(
         Owner(
             "Job",
@@ -317,8 +305,8 @@ def test_a_pod_alone_does_not_mind() -> None:
 
 def test_nodes_that_do_not_tell_a_level_share_no_domain_of_it() -> None:
     d = Driver([*fabric({"s1/a": 3}), *(make_node(f"x{n}", "/b") for n in range(4))])
-    there = busy(d, "s1-a-1")
-    members = asking(3, required_level="spine")
+    there = fill_nodes(d, "s1-a-1")
+    members = annotated_gang(3, required_level="spine")
     assert d.run(*members) == {}
     d.delete(*there)
     d.settle()

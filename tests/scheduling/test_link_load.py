@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, ask_of, gang, small_of
 from tests.scheduling.reference import Machine, Path, Reference, Want
-from tests.scheduling.test_planner_reference import clusters, rows_of_leaves, wants
+from tests.scheduling.reference_clusters import clusters, clusters_of_one_spine, wants
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.links import Link
 from topo_scheduler.scheduling.placing.model.placement_query import Placement
@@ -75,7 +75,7 @@ wide = st.builds(Want, members=st.integers(3, 8), gpus=st.sampled_from([2, 3, 4]
 
 
 @settings(deadline=None, max_examples=200)
-@given(st.data(), st.one_of(clusters(), rows_of_leaves()), st.one_of(wants, wide))
+@given(st.data(), st.one_of(clusters(), clusters_of_one_spine()), st.one_of(wants, wide))
 def test_the_least_loaded_links_are_taken_after_the_fewest_hops(
     data: st.DataObject, machines: list[Machine], want: Want
 ) -> None:

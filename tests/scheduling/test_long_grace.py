@@ -5,8 +5,8 @@ from math import inf
 import pytest
 
 from tests.helpers import EPOCH, make_pod, timestamp
-from tests.scheduling.driver import Driver, fabric
-from tests.scheduling.test_preempting import driver, running, urgent
+from tests.scheduling.driver import Driver, fabric, fabric_driver
+from tests.scheduling.running_pods import run_pod, urgent_pod
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.preemption.claims import SLACK_SECONDS
 from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, occupant_of
@@ -24,14 +24,14 @@ def going(d: Driver, pod: Pod, seconds: float, grace: int = CENTURIES) -> Pod:
 
 def two(seconds: float, grace: int = CENTURIES) -> tuple[Driver, Pod, Pod]:
     """One pod that is being deleted, and one that runs and would be the worse victim."""
-    d = driver({"s1/l1": 1, "s1/l2": 1})
-    return d, going(d, running(d, "going", "s1-l1-1"), seconds, grace), running(d, "other", "s1-l2-1", priority=1)
+    d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
+    return d, going(d, run_pod(d, "going", "s1-l1-1"), seconds, grace), run_pod(d, "other", "s1-l2-1", priority=1)
 
 
 @pytest.mark.parametrize("seconds", [LONGEST_WAIT_SECONDS + 1, CENTURIES])
 def test_one_that_goes_far_too_late_is_not_waited_for(seconds: float) -> None:
     d, _, other = two(seconds)
-    high = urgent()
+    high = urgent_pod()
     d.run(high)
     assert d.preempted() == ["other"]
     d.evict(other)
@@ -41,14 +41,14 @@ def test_one_that_goes_far_too_late_is_not_waited_for(seconds: float) -> None:
 
 def test_one_that_should_have_ended_long_ago_is_not_waited_for() -> None:
     d, _, _ = two(-CENTURIES)
-    d.run(urgent())
+    d.run(urgent_pod())
     assert d.preempted() == ["other"]
 
 
 def test_one_that_goes_far_too_late_is_not_evicted_once_more() -> None:
-    d = driver({"s1/l1": 1})
-    pod = going(d, running(d, "going", "s1-l1-1"), CENTURIES)
-    high = urgent()
+    d = fabric_driver({"s1/l1": 1})
+    pod = going(d, run_pod(d, "going", "s1-l1-1"), CENTURIES)
+    high = urgent_pod()
     d.run(high)
     d.step(3600)
     assert d.preempted() == []
@@ -61,7 +61,7 @@ def test_one_that_goes_far_too_late_is_not_evicted_once_more() -> None:
 @pytest.mark.parametrize("grace", [1, 30, CENTURIES])
 def test_it_is_waited_until_the_time_of_its_deletion_whatever_its_grace_period_is(grace: int) -> None:
     d, _, _ = two(500, grace)
-    d.run(urgent())
+    d.run(urgent_pod())
     d.step(500 + SLACK_SECONDS - 1)
     assert d.preempted() == []
     d.step(1)
@@ -69,12 +69,12 @@ def test_it_is_waited_until_the_time_of_its_deletion_whatever_its_grace_period_i
 
 
 def test_a_victim_with_centuries_to_end_is_waited_for_ten_minutes() -> None:
-    d = driver({"s1/l1": 1, "s1/l2": 1})
-    low = running(d, "low", "s1-l1-1")
-    other = running(d, "other", "s1-l2-1", priority=1)
+    d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
+    low = run_pod(d, "low", "s1-l1-1")
+    other = run_pod(d, "other", "s1-l2-1", priority=1)
     low.spec.termination_grace_period_seconds = CENTURIES
     d.apply(low)
-    high = urgent()
+    high = urgent_pod()
     d.run(high)
     assert d.preempted() == ["low"]
     d.evict(low, gone=False)
@@ -90,7 +90,7 @@ def test_a_victim_with_centuries_to_end_is_waited_for_ten_minutes() -> None:
 
 def test_a_new_leader_does_not_wait_for_it_either() -> None:
     d, _, other = two(CENTURIES)
-    high = urgent()
+    high = urgent_pod()
     high.status.nominated_node_name = "s1-l1-1"
     d.run(high)
     assert d.preempted() == ["other"]
@@ -101,19 +101,19 @@ def test_a_new_leader_does_not_wait_for_it_either() -> None:
 
 def test_a_new_leader_waits_for_a_victim_as_long_as_its_predecessor_would_have() -> None:
     grace = 2 * LONGEST_WAIT_SECONDS
-    before = driver({"s1/l1": 1, "s1/l2": 1})
-    low = running(before, "low", "s1-l1-1")
-    running(before, "other", "s1-l2-1", priority=1)
+    before = fabric_driver({"s1/l1": 1, "s1/l2": 1})
+    low = run_pod(before, "low", "s1-l1-1")
+    run_pod(before, "other", "s1-l2-1", priority=1)
     low.spec.termination_grace_period_seconds = int(grace)
     before.apply(low)
-    before.run(urgent())
+    before.run(urgent_pod())
     before.evict(low, gone=False)
     going(before, low, grace, int(grace))
     before.step(100)
     before.step(LONGEST_WAIT_SECONDS)
     assert before.preempted() == ["low"]
     after, low, _ = two(grace - 100, int(grace))
-    high = urgent()
+    high = urgent_pod()
     high.status.nominated_node_name = "s1-l1-1"
     after.run(high)
     after.step(LONGEST_WAIT_SECONDS + SLACK_SECONDS)
@@ -135,8 +135,8 @@ def test_what_is_left_of_the_grace_period_counts() -> None:
 def test_a_fabric_of_pods_that_go_too_late_is_full() -> None:
     d = Driver(fabric({"s1/l1": 1}))
     d.engine.budgets_known()
-    going(d, running(d, "a", "s1-l1-1", gpus=4), CENTURIES)
-    going(d, running(d, "b", "s1-l1-1", gpus=4), 60)
-    half = urgent("half", gpus=4)
-    d.run(urgent("whole"), half)
+    going(d, run_pod(d, "a", "s1-l1-1", gpus=4), CENTURIES)
+    going(d, run_pod(d, "b", "s1-l1-1", gpus=4), 60)
+    half = urgent_pod("half", gpus=4)
+    d.run(urgent_pod("whole"), half)
     assert d.nominated() == {"half": "s1-l1-1"}

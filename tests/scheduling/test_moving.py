@@ -7,55 +7,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import controlled_by, make_node, make_pod, owner
+from tests.helpers import controlled_by, make_node, make_pod
 from tests.scheduling.driver import Driver, configured, fabric, gang
-from topo_scheduler.api.config import Configuration
+from tests.scheduling.repair_moves import REPAIR_ONLY, moves_by_pod, plan_moves, repair_driver, replicated_pod, run_on
 from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta, Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import LabelSelector
-from topo_scheduler.scheduling.moving.plan import MovePlan
 from topo_scheduler.state.pods.workloads import Workload
-
-ON = configured("{repair: {enabled: true}, preemption: {enabled: false}, reservation: {enabled: false}}")
-
-
-def driver(leaves: dict[str, int], config: Configuration = ON) -> Driver:
-    d = Driver(fabric(leaves), config)
-    d.engine.budgets_known()
-    return d
-
-
-def runs(d: Driver, *pods: Pod, on: Sequence[str]) -> None:
-    """Pods were placed by this process, on these nodes."""
-    for pod in pods:
-        if (controller := pod.metadata.controller) is not None:
-            d.own(owner(controller.kind, controller.name))
-    d.apply(*pods)
-    for pod, node in zip(pods, on, strict=True):
-        pod.spec.node_name = node
-    d.apply(*pods)
-
-
-def small(name: str, gpus: int = 2, *, controlled: bool = True, priority: int = 0, **annotations: str) -> Pod:
-    """A pod that its controller would make again."""
-    by = controlled_by("StatefulSet", name) if controlled else None
-    told = {key.replace("_", "-"): value for key, value in annotations.items()}
-    return make_pod(name, gpus=gpus, owner=by, priority=priority, annotations=told, labels={"app": name})
-
-
-def plan(d: Driver, pods: Sequence[Pod], most: int = 8) -> MovePlan | None:
-    found = d.engine.workloads.of_pod(pods[0].metadata.uid)
-    assert found is not None
-    made = d.engine.moving.plan(found[0], d.now, most)
-    d.engine.preempting.nominations.count_nobody()
-    return made
-
-
-def moves(d: Driver, found: MovePlan | None) -> dict[str, tuple[str, str]] | None:
-    names = d.engine.world.nodes.names
-    return (
-        None if found is None else {one.pod.occupant.name: (names[one.pod.row], names[one.to]) for one in found.moves}
-    )
 
 
 def waiting(d: Driver, size: int = 2, gpus: int = 8) -> list[Pod]:
@@ -70,8 +28,8 @@ def waiting(d: Driver, size: int = 2, gpus: int = 8) -> list[Pod]:
 
 
 def test_one_pod_moves_where_one_is_enough_and_that_is_told() -> None:
-    d = driver({"s1/l1": 2, "s1/l2": 2})
-    runs(d, small("a"), small("b"), small("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
+    d = repair_driver({"s1/l1": 2, "s1/l2": 2})
+    run_on(d, replicated_pod("a"), replicated_pod("b"), replicated_pod("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
     pods = waiting(d)
     d.step(59)
     assert not any("Moving" in text for text in d.told(pods[0]))
@@ -85,103 +43,105 @@ def test_one_pod_moves_where_one_is_enough_and_that_is_told() -> None:
 
 
 def test_it_is_off_by_default_and_the_plan_can_be_asked_for_all_the_same() -> None:
-    d = driver({"s1/l1": 2, "s1/l2": 2}, configured("{preemption: {enabled: false}}"))
-    runs(d, small("a"), small("b"), small("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
+    d = repair_driver({"s1/l1": 2, "s1/l2": 2}, configured("{preemption: {enabled: false}}"))
+    run_on(d, replicated_pod("a"), replicated_pod("b"), replicated_pod("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
     pods = waiting(d)
     d.step(1000)
     assert not any("Moving" in text for text in d.told(pods[0]))
-    assert moves(d, plan(d, pods)) == {"a": ("s1-l1-1", "s1-l2-1")}
+    assert moves_by_pod(d, plan_moves(d, pods)) == {"a": ("s1-l1-1", "s1-l2-1")}
 
 
 def test_nothing_is_changed_by_looking() -> None:
-    d = driver({"s1/l1": 2, "s1/l2": 2})
-    runs(d, small("a"), small("b"), small("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
+    d = repair_driver({"s1/l1": 2, "s1/l2": 2})
+    run_on(d, replicated_pod("a"), replicated_pod("b"), replicated_pod("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
     pods = waiting(d)
     before = d.engine.world.nodes.requested.copy()
-    assert plan(d, pods)
+    assert plan_moves(d, pods)
     assert (d.engine.world.nodes.requested == before).all()
 
 
 @pytest.mark.parametrize(
     "pod",
     [
-        small("bare", controlled=False),
-        small("pinned", movable="false"),
-        small("urgent", priority=5),
+        replicated_pod("bare", controlled=False),
+        replicated_pod("pinned", movable="false"),
+        replicated_pod("urgent", priority=5),
         make_pod("foreign", gpus=2, scheduler="other"),
         make_pod("daemon", gpus=2, owner=controlled_by("DaemonSet", "daemon")),
     ],
     ids=lambda pod: pod.metadata.name,
 )
 def test_who_is_not_movable_stays(pod: Pod) -> None:
-    d = driver({"s1/l1": 2, "s1/l2": 2})
+    d = repair_driver({"s1/l1": 2, "s1/l2": 2})
     pod.metadata.uid = f"{pod.metadata.name}-uid"
     pod.spec.node_name = ""
-    runs(d, pod, small("b"), small("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
-    found = moves(d, plan(d, waiting(d)))
+    run_on(d, pod, replicated_pod("b"), replicated_pod("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
+    found = moves_by_pod(d, plan_moves(d, waiting(d)))
     assert found is not None
     assert sorted(found) == ["b", "c"]
 
 
 def test_a_disruption_budget_is_kept() -> None:
     for allowed, expected in ((0, ["b", "c"]), (1, ["a"])):
-        d = driver({"s1/l1": 2, "s1/l2": 2})
+        d = repair_driver({"s1/l1": 2, "s1/l2": 2})
         meta = ObjectMeta(name="web", namespace="default", generation=1)
         selector = BudgetSpec(LabelSelector({"app": "a"}))
         d.engine.budgets_applied([DisruptionBudget(meta, selector, BudgetStatus(allowed, 1))])
-        runs(d, small("a"), small("b"), small("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
-        found = moves(d, plan(d, waiting(d)))
+        run_on(d, replicated_pod("a"), replicated_pod("b"), replicated_pod("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
+        found = moves_by_pod(d, plan_moves(d, waiting(d)))
         assert found is not None
         assert sorted(found) == expected
 
 
 def test_before_the_budgets_are_known_nobody_is_movable() -> None:
-    d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}), ON)
-    runs(d, small("a"), small("b"), small("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
-    assert plan(d, waiting(d)) is None
+    d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}), REPAIR_ONLY)
+    run_on(d, replicated_pod("a"), replicated_pod("b"), replicated_pod("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
+    assert plan_moves(d, waiting(d)) is None
 
 
 def test_a_gang_moves_whole_or_stays() -> None:
-    d = driver({"s1/l1": 2, "s1/l2": 2, "s1/l3": 1})
+    d = repair_driver({"s1/l1": 2, "s1/l2": 2, "s1/l3": 1})
     crew = gang(2, controlled=True, gpus=2, name="crew")
-    runs(d, *crew, on=["s1-l1-1", "s1-l1-2"])
-    runs(d, *[small(f"b-{n}", 3) for n in range(4)], on=["s1-l2-1", "s1-l2-1", "s1-l2-2", "s1-l2-2"])
-    found = moves(d, plan(d, waiting(d)))
+    run_on(d, *crew, on=["s1-l1-1", "s1-l1-2"])
+    run_on(d, *[replicated_pod(f"b-{n}", 3) for n in range(4)], on=["s1-l2-1", "s1-l2-1", "s1-l2-2", "s1-l2-2"])
+    found = moves_by_pod(d, plan_moves(d, waiting(d)))
     assert found is not None
     assert sorted(found) == ["crew-0", "crew-1"]
     assert {to for _, to in found.values()} == {"s1-l3-1"}
 
 
 def test_a_gang_spares_what_it_has_beyond_its_minimum() -> None:
-    d = driver({"s1/l1": 2, "s1/l2": 2})
+    d = repair_driver({"s1/l1": 2, "s1/l2": 2})
     crew = gang(3, controlled=True, gpus=2, name="crew")
     for pod in crew:
         pod.metadata.annotations["topology.scheduler/gang-size"] = "2"
-    runs(d, *crew, on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
-    found = moves(d, plan(d, waiting(d)))
+    run_on(d, *crew, on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
+    found = moves_by_pod(d, plan_moves(d, waiting(d)))
     assert found == {"crew-0": ("s1-l1-1", "s1-l2-1")} or (found is not None and len(found) == 1)
 
 
 def test_who_has_nowhere_to_go_does_not_move() -> None:
-    d = driver({"s1/l1": 2, "s1/l2": 2})
-    runs(d, small("a", 5), small("b", 5), small("c", 4), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
-    assert plan(d, waiting(d)) is None, "5 GPUs are free in no node once the gang has one leaf"
+    d = repair_driver({"s1/l1": 2, "s1/l2": 2})
+    run_on(
+        d, replicated_pod("a", 5), replicated_pod("b", 5), replicated_pod("c", 4), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"]
+    )
+    assert plan_moves(d, waiting(d)) is None, "5 GPUs are free in no node once the gang has one leaf"
 
 
 def test_no_more_pods_than_may_be_moved() -> None:
-    d = driver({"s1/l1": 2, "s1/l2": 2})
-    runs(d, *[small(f"p-{n}", 1) for n in range(4)], on=["s1-l1-1", "s1-l1-2", "s1-l2-1", "s1-l2-2"])
+    d = repair_driver({"s1/l1": 2, "s1/l2": 2})
+    run_on(d, *[replicated_pod(f"p-{n}", 1) for n in range(4)], on=["s1-l1-1", "s1-l1-2", "s1-l2-1", "s1-l2-2"])
     pods = waiting(d)
-    assert plan(d, pods, most=1) is None
-    found = moves(d, plan(d, pods, most=2))
+    assert plan_moves(d, pods, most=1) is None
+    found = moves_by_pod(d, plan_moves(d, pods, most=2))
     assert found is not None
     assert len(found) == 2
 
 
 def test_a_plan_that_no_longer_holds_is_taken_back() -> None:
-    d = driver({"s1/l1": 2, "s1/l2": 2})
-    blocked = small("a")
-    runs(d, blocked, small("b"), small("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
+    d = repair_driver({"s1/l1": 2, "s1/l2": 2})
+    blocked = replicated_pod("a")
+    run_on(d, blocked, replicated_pod("b"), replicated_pod("c"), on=["s1-l1-1", "s1-l2-1", "s1-l2-2"])
     pods = waiting(d)
     d.step(60)
     assert "Moving" in d.told(pods[0])[-1]
@@ -192,12 +152,12 @@ def test_a_plan_that_no_longer_holds_is_taken_back() -> None:
 
 def test_many_pods_are_looked_at_domain_by_domain() -> None:
     leaves = {f"s1/l{n}": 4 for n in range(1, 9)}
-    d = driver(leaves)
+    d = repair_driver(leaves)
     names = [node.metadata.name for node in fabric(leaves)]
     # Three pods in each leaf, but two in the fifth, and one node of room elsewhere.
     where = [name for name in names if not name.endswith("-4") and name != "s1-l5-3"]
-    runs(d, *[small(f"p-{n}", 4) for n in range(len(where))], on=where)
-    found = moves(d, plan(d, waiting(d, size=4)))
+    run_on(d, *[replicated_pod(f"p-{n}", 4) for n in range(len(where))], on=where)
+    found = moves_by_pod(d, plan_moves(d, waiting(d, size=4)))
     assert found is not None
     assert {node for node, _ in found.values()} == {"s1-l5-1", "s1-l5-2"}
     assert not any(to.startswith("s1-l5") for _, to in found.values())
@@ -262,7 +222,7 @@ def shares(inside: Sequence[str], free: dict[str, int], size: int, gpus: int) ->
 def test_the_fewest_pods_move_and_all_of_them_have_room(
     leaves: list[int], pods: list[tuple[int, int]], shape: tuple[int, int]
 ) -> None:
-    d = driver({f"s1/l{n}": count for n, count in enumerate(leaves, 1)})
+    d = repair_driver({f"s1/l{n}": count for n, count in enumerate(leaves, 1)})
     nodes = {f"s1-l{n}-{m}": f"s1/l{n}" for n, count in enumerate(leaves, 1) for m in range(1, count + 1)}
     free = dict.fromkeys(nodes, 8)
     held = []
@@ -271,7 +231,7 @@ def test_the_fewest_pods_move_and_all_of_them_have_room(
         if free[node] >= gpus:
             free[node] -= gpus
             held.append((node, gpus))
-    runs(d, *[small(f"p-{n}", gpus) for n, (_, gpus) in enumerate(held)], on=[node for node, _ in held])
+    run_on(d, *[replicated_pod(f"p-{n}", gpus) for n, (_, gpus) in enumerate(held)], on=[node for node, _ in held])
     size, gpus = shape
     if size == 1 or max(leaves) * (8 // gpus) < size:
         return  # no gang, or one that is larger than a leaf
@@ -280,7 +240,7 @@ def test_the_fewest_pods_move_and_all_of_them_have_room(
     d.step()
     if d.where(*members) or d.flight:
         return
-    found = plan(d, members)
+    found = plan_moves(d, members)
     best = list(fewest(nodes, held, size, gpus, 8))
     if found is None:
         # The gang goes where the planner wants it, which may leave less room to others than another place would.
@@ -311,8 +271,14 @@ def _only_elsewhere(d: Driver, members: Sequence[Pod]) -> bool:
 
 def test_moves_are_looked_for_at_the_level_to_which_it_has_loosened() -> None:
     """No leaf can be freed, as one of its pods may not move; one node of each can."""
-    d = driver({"s1/a": 2, "s1/b": 2})
-    runs(d, small("x"), small("y", movable="false"), small("z", movable="false"), on=["s1-a-2", "s1-a-1", "s1-b-1"])
+    d = repair_driver({"s1/a": 2, "s1/b": 2})
+    run_on(
+        d,
+        replicated_pod("x"),
+        replicated_pod("y", movable="false"),
+        replicated_pod("z", movable="false"),
+        on=["s1-a-2", "s1-a-1", "s1-b-1"],
+    )
     pods = gang(2, name="large")
     for pod in pods:
         pod.metadata.annotations["topology.scheduler/relax-after"] = "10m"

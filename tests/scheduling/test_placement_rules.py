@@ -8,12 +8,11 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import Owner, controlled_by, make_node, make_pod
+from tests.scheduling.affinity_pods import one_gpu_spec, pod_anti_affinity, web_gang
 from tests.scheduling.driver import Driver, configured, fabric, gang
 from tests.scheduling.planning import ask_of, small_of
 from tests.scheduling.reference import Machine, Path, Reference, Rule, Want
-from tests.scheduling.test_neighbours import away, spec
-from tests.scheduling.test_neighbours import gang as tied_gang
-from tests.scheduling.test_planner_reference import clusters, wants
+from tests.scheduling.reference_clusters import clusters, wants
 from topo_scheduler.api.config import ConfigError, load_configuration
 from topo_scheduler.scheduling.extensions.extension import Demand
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure
@@ -324,11 +323,11 @@ def test_a_gang_whose_members_look_at_each_other_keeps_to_them_as_well() -> None
     for rule, held in (("nodes: 4, level: spine", True), ("nodes: 5, level: spine", False)):
         there = [make_node(name, leaf, labels={"rack": name}) for name, leaf in racks.items()]
         d = Driver(there, configured(f"{{placementRules: [{{name: spine, {rule}}}]}}"))
-        pods = tied_gang(4, spec(affinity=away("rack")))
+        pods = web_gang(4, one_gpu_spec(affinity=pod_anti_affinity("rack")))
         assert len(d.run(*pods)) == (0 if held else 4), rule
         if held:
             assert "Placement rule spine asks for all leaves in 1 spine, and not even" in d.told(pods[0])[0]
-    three = tied_gang(3, spec(affinity=away("rack")))
+    three = web_gang(3, one_gpu_spec(affinity=pod_anti_affinity("rack")))
     d = Driver(there, configured("{placementRules: [{name: spine, level: spine}]}"))
     assert set(d.run(*three).values()) == {"n1", "n2", "n3"}
 

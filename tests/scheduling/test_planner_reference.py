@@ -8,65 +8,12 @@ from hypothesis import strategies as st
 
 from tests.scheduling.planning import ask_of, small_of
 from tests.scheduling.reference import Machine, Option, Path, Reference, Want
+from tests.scheduling.reference_clusters import clusters, clusters_of_one_spine, wants
 from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure
 from topo_scheduler.state.nodes.resources import CPU, GPU
 
-NAMES = ("a", "b", "c")
-
-
-@st.composite
-def clusters(draw: st.DrawFn) -> list[Machine]:
-    """Up to twelve nodes in up to five leaves of one to three levels; leaf names repeat, labels are missing."""
-    depth = draw(st.integers(1, 3))
-    name = st.sampled_from(NAMES)
-    told = st.one_of(name, name, name, name, st.just(UNLABELLED))
-    places = draw(st.lists(st.tuples(*[told] * depth), min_size=1, max_size=5))
-    models = draw(st.sampled_from([("",), ("",), ("X",), ("X", "Y"), ("X", "")]))
-    machines = []
-    for number in range(draw(st.integers(1, 12))):
-        gpus = draw(st.sampled_from([0, 1, 2, 2, 3, 4]))
-        cpu = draw(st.sampled_from([1, 2, 4]))
-        machines.append(
-            Machine(
-                name=f"n{number}",
-                place=draw(st.sampled_from(places)),
-                gpus=gpus,
-                cpu=cpu,
-                used_gpus=draw(st.integers(0, gpus)) if draw(st.booleans()) else 0,
-                used_cpu=draw(st.integers(0, cpu)) if draw(st.integers(0, 3)) == 0 else 0,
-                model=draw(st.sampled_from(models)),
-                usable=draw(st.integers(0, 7)) > 0,
-            )
-        )
-    levels = [level for level in range(depth) if any(m.place[level] != UNLABELLED for m in machines)]
-    # A level that no node tells does not exist; without any, all hang in one leaf.
-    return [
-        Machine(
-            m.name,
-            tuple(m.place[level] for level in levels) or (UNLABELLED,),
-            m.gpus,
-            m.cpu,
-            m.used_gpus,
-            m.used_cpu,
-            m.model,
-            m.usable,
-        )
-        for m in machines
-    ]
-
-
-wants = st.builds(
-    Want,
-    members=st.integers(1, 8),
-    gpus=st.sampled_from([1, 1, 2, 3]),
-    cpu=st.sampled_from([0, 0, 0, 1]),
-    required=st.booleans(),
-    mixed=st.booleans(),
-    max_nodes=st.sampled_from([0, 0, 0, 1, 2]),
-    max_gpus=st.sampled_from([0, 0, 0, 1, 3, 4]),
-)
 cpu_wants = st.builds(Want, members=st.integers(1, 6), gpus=st.just(0), cpu=st.integers(1, 2), required=st.booleans())
 strategies = st.sampled_from(PlacementStrategy)
 
@@ -233,18 +180,6 @@ def _last_resort(reference: Reference, leaves: tuple[Path, ...], model: str | No
     return set(between) != set(inside[: len(between)]), [place[leaf] for leaf in leaves]
 
 
-@st.composite
-def rows_of_leaves(draw: st.DrawFn) -> list[Machine]:
-    """Up to twelve nodes in up to seven leaves of one spine, many of them full: windows wider than what is used."""
-    count = draw(st.integers(4, 7))
-    machines = []
-    for number in range(draw(st.integers(count, 12))):
-        leaf = number if number < count else draw(st.integers(0, count - 1))
-        used = draw(st.sampled_from([0, 1, 2, 3, 3, 4, 4]))
-        machines.append(Machine(f"n{number}", ("s", f"l{leaf}"), gpus=4, cpu=4, used_gpus=used))
-    return machines
-
-
 @pytest.mark.parametrize(
     ("strategy", "taken"), [(PlacementStrategy.CONSOLIDATED, "l1"), (PlacementStrategy.DISTRIBUTED, "l2")]
 )
@@ -275,7 +210,7 @@ usual_gangs = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8, 12]), max_size=6)
 
 @settings(deadline=None, max_examples=200)
 @example(equal_between(), Want(members=7, gpus=2, required=False), PlacementStrategy.BALANCED, [])
-@given(st.one_of(clusters(), rows_of_leaves()), st.one_of(wants, cpu_wants), strategies, usual_gangs)
+@given(st.one_of(clusters(), clusters_of_one_spine()), st.one_of(wants, cpu_wants), strategies, usual_gangs)
 def test_of_all_sets_of_leaves_the_best_by_the_whole_order_is_taken(
     machines: list[Machine], want: Want, strategy: PlacementStrategy, seen: list[int]
 ) -> None:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import controlled_by, in_group, job_owner, make_group, make_job, make_node, make_pod, owner
+from tests.scheduling.affinity_pods import one_gpu_spec, pod_anti_affinity, web_pod
 from tests.scheduling.driver import Driver, configured, fabric, stage
 from tests.scheduling.planning import Small, gang, grid, pods
-from tests.scheduling.test_neighbours import away, spec, web
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Node, Pod
@@ -553,7 +553,10 @@ def test_where_its_makes_say_different_things_the_first_in_order_speaks_for_all(
 
 def tied(count: int) -> list[Pod]:
     """Members that keep apart by rack."""
-    return [in_group(web(f"g-{n}", spec(affinity=away("rack")), created=n), "g") for n in range(count)]
+    return [
+        in_group(web_pod(f"g-{n}", one_gpu_spec(affinity=pod_anti_affinity("rack")), created=n), "g")
+        for n in range(count)
+    ]
 
 
 @pytest.mark.parametrize(("key", "placed"), [(LEAF, 0), (SPINE, 3), ("", 3)])

@@ -5,19 +5,13 @@ import itertools
 import pytest
 
 from tests.helpers import controlled_by, make_node, make_pod, timestamp
-from tests.scheduling.driver import Driver, configured, fabric, gang, held
-from topo_scheduler.api.config import Configuration
-from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta, Pod
+from tests.scheduling.driver import Driver, configured, fabric, fabric_driver, gang, held
+from tests.scheduling.running_pods import run_pod, urgent_pod, with_priority
+from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.scheduling.instructions import EvictionOutcome, Nominate, Preempt
 from topo_scheduler.state.pods.pod_groups import Disruption
-
-
-def driver(leaves: dict[str, int], config: Configuration | None = None) -> Driver:
-    d = Driver(fabric(leaves), config)
-    d.engine.budgets_known()
-    return d
 
 
 def budget(name: str, allowed: int, labels: dict[str, str]) -> DisruptionBudget:
@@ -25,29 +19,13 @@ def budget(name: str, allowed: int, labels: dict[str, str]) -> DisruptionBudget:
     return DisruptionBudget(meta, BudgetSpec(LabelSelector(labels)), BudgetStatus(allowed, 1))
 
 
-def running(d: Driver, name: str, node: str, *, gpus: int = 8, priority: int = 0, scheduler: str = "other") -> Pod:
-    pod = make_pod(name, gpus=gpus, node=node, priority=priority, scheduler=scheduler, phase="Running")
-    d.apply(pod)
-    return pod
-
-
-def urgent(name: str = "urgent", priority: int = 10, gpus: int = 8) -> Pod:
-    return make_pod(name, gpus=gpus, priority=priority)
-
-
-def with_priority(pods: list[Pod], priority: int) -> list[Pod]:
-    for pod in pods:
-        pod.spec.priority = priority
-    return pods
-
-
 # ---------------------------------------------------------------- the usual way
 
 
 def test_a_pod_of_higher_priority_is_nominated_and_gets_the_room() -> None:
-    d = driver({"s1/l1": 1})
-    low = running(d, "low", "s1-l1-1")
-    high = urgent()
+    d = fabric_driver({"s1/l1": 1})
+    low = run_pod(d, "low", "s1-l1-1")
+    high = urgent_pod()
     d.apply(high)
     d.step()
     assert d.preempted() == ["low"]
@@ -61,8 +39,8 @@ def test_a_pod_of_higher_priority_is_nominated_and_gets_the_room() -> None:
 
 
 def test_a_gang_clears_one_leaf_by_one_plan() -> None:
-    d = driver({"s1/l1": 2, "s1/l2": 2})
-    crew = [running(d, f"low-{n}", f"s1-l{1 + n // 2}-{1 + n % 2}") for n in range(4)]
+    d = fabric_driver({"s1/l1": 2, "s1/l2": 2})
+    crew = [run_pod(d, f"low-{n}", f"s1-l{1 + n // 2}-{1 + n % 2}") for n in range(4)]
     members = with_priority(gang(2), 10)
     d.apply(*members)
     d.step()
@@ -80,9 +58,9 @@ def test_a_gang_clears_one_leaf_by_one_plan() -> None:
 
 
 def test_one_that_may_not_preempt_waits() -> None:
-    d = driver({"s1/l1": 1})
-    running(d, "low", "s1-l1-1")
-    high = urgent()
+    d = fabric_driver({"s1/l1": 1})
+    run_pod(d, "low", "s1-l1-1")
+    high = urgent_pod()
     high.spec.preemption_policy = "Never"
     d.apply(high)
     d.step()
@@ -91,9 +69,9 @@ def test_one_that_may_not_preempt_waits() -> None:
 
 
 def test_preemption_can_be_switched_off_and_on() -> None:
-    d = driver({"s1/l1": 1}, configured("{preemption: {enabled: false}}"))
-    running(d, "low", "s1-l1-1")
-    d.apply(urgent())
+    d = fabric_driver({"s1/l1": 1}, configured("{preemption: {enabled: false}}"))
+    run_pod(d, "low", "s1-l1-1")
+    d.apply(urgent_pod())
     d.step(1)
     assert d.preempted() == []
     d.engine.configure(configured())
@@ -103,8 +81,8 @@ def test_preemption_can_be_switched_off_and_on() -> None:
 
 def test_nobody_is_preempted_before_the_budgets_are_known() -> None:
     d = Driver(fabric({"s1/l1": 1}))
-    running(d, "low", "s1-l1-1")
-    d.apply(urgent())
+    run_pod(d, "low", "s1-l1-1")
+    d.apply(urgent_pod())
     d.step(1)
     assert d.preempted() == []
     d.engine.budgets_known()
@@ -115,10 +93,10 @@ def test_nobody_is_preempted_before_the_budgets_are_known() -> None:
 
 
 def test_nobody_is_preempted_before_that_can_be_planned_at_once() -> None:
-    d = driver({"s1/l1": 1})
+    d = fabric_driver({"s1/l1": 1})
     d.engine.preempting.ready = False
-    running(d, "low", "s1-l1-1")
-    d.apply(urgent())
+    run_pod(d, "low", "s1-l1-1")
+    d.apply(urgent_pod())
     d.step(1)
     assert d.preempted() == []
     assert d.engine.preempting.take_wanted()
@@ -129,9 +107,9 @@ def test_nobody_is_preempted_before_that_can_be_planned_at_once() -> None:
 
 
 def test_a_place_that_is_merely_preferred_costs_nobody_his() -> None:
-    d = driver({"s1/l1": 2, "s1/l2": 2})
-    running(d, "a", "s1-l1-1")
-    running(d, "b", "s1-l2-1")
+    d = fabric_driver({"s1/l1": 2, "s1/l2": 2})
+    run_pod(d, "a", "s1-l1-1")
+    run_pod(d, "b", "s1-l2-1")
     members = with_priority(gang(2), 10)
     for pod in members:
         pod.metadata.annotations["topology.scheduler/placement"] = "preferred"
@@ -141,19 +119,19 @@ def test_a_place_that_is_merely_preferred_costs_nobody_his() -> None:
 
 
 def test_one_that_no_room_would_help_evicts_nobody() -> None:
-    d = driver({"s1/l1": 1})
-    running(d, "low", "s1-l1-1")
-    d.apply(urgent(gpus=9), *with_priority(gang(2), 10))
+    d = fabric_driver({"s1/l1": 1})
+    run_pod(d, "low", "s1-l1-1")
+    d.apply(urgent_pod(gpus=9), *with_priority(gang(2), 10))
     d.step(1)
     assert d.preempted() == []
 
 
 def test_pods_of_our_own_give_way_once_they_are_seen_to_run() -> None:
-    d = driver({"s1/l1": 1})
+    d = fabric_driver({"s1/l1": 1})
     low = make_pod("low", gpus=8)
     d.apply(low)
     d.step()
-    d.apply(urgent())
+    d.apply(urgent_pod())
     d.step()
     assert d.preempted() == [], "it is being bound"
     d.answer(low.metadata.uid)
@@ -163,10 +141,10 @@ def test_pods_of_our_own_give_way_once_they_are_seen_to_run() -> None:
 
 
 def test_room_in_part_is_filled_up_by_a_victim() -> None:
-    d = driver({"s1/l1": 1})
-    equal = running(d, "equal", "s1-l1-1", gpus=4, priority=10)
-    running(d, "low", "s1-l1-1", gpus=4)
-    d.apply(urgent())
+    d = fabric_driver({"s1/l1": 1})
+    equal = run_pod(d, "equal", "s1-l1-1", gpus=4, priority=10)
+    run_pod(d, "low", "s1-l1-1", gpus=4)
+    d.apply(urgent_pod())
     d.step()
     assert d.preempted() == []
     d.delete(equal)
@@ -179,9 +157,9 @@ def test_room_in_part_is_filled_up_by_a_victim() -> None:
 
 
 def test_the_room_is_kept_from_equal_and_lower_priorities_only() -> None:
-    d = driver({"s1/l1": 1})
-    low = running(d, "low", "s1-l1-1")
-    high, later, higher = urgent(), urgent("later"), urgent("higher", 20)
+    d = fabric_driver({"s1/l1": 1})
+    low = run_pod(d, "low", "s1-l1-1")
+    high, later, higher = urgent_pod(), urgent_pod("later"), urgent_pod("higher", 20)
     d.apply(high)
     d.step()
     d.evict(low, gone=False)
@@ -192,8 +170,8 @@ def test_the_room_is_kept_from_equal_and_lower_priorities_only() -> None:
     d.apply(other)
     d.step()
     assert set(d.flight) == {high.metadata.uid}
-    d = driver({"s1/l1": 1})
-    low = running(d, "low", "s1-l1-1")
+    d = fabric_driver({"s1/l1": 1})
+    low = run_pod(d, "low", "s1-l1-1")
     d.apply(high)
     d.step()
     d.apply(higher)
@@ -203,25 +181,25 @@ def test_the_room_is_kept_from_equal_and_lower_priorities_only() -> None:
 
 
 def test_nominations_of_other_schedulers_count_for_equal_and_lower() -> None:
-    d = driver({"s1/l1": 1})
+    d = fabric_driver({"s1/l1": 1})
     theirs = make_pod("theirs", gpus=8, priority=5, scheduler="other")
     theirs.status.nominated_node_name = "s1-l1-1"
-    d.apply(theirs, urgent("lower", 5))
+    d.apply(theirs, urgent_pod("lower", 5))
     d.step()
     assert d.flight == {}
-    d.apply(urgent("higher", 6, gpus=1))
+    d.apply(urgent_pod("higher", 6, gpus=1))
     d.step()
     assert [bind.pod.name for bind in d.flight.values()] == ["higher"]
     theirs.status.nominated_node_name = ""
     d.apply(theirs)
     d.settle()
-    d.apply(urgent("small", 5, gpus=7))
+    d.apply(urgent_pod("small", 5, gpus=7))
     d.settle()
     assert held(d, "s1-l1-1") == 8
 
 
 def test_a_nomination_ends_with_its_pod() -> None:
-    d = driver({"s1/l1": 1})
+    d = fabric_driver({"s1/l1": 1})
     theirs = make_pod("theirs", gpus=8, priority=5, scheduler="other")
     theirs.status.nominated_node_name = "s1-l1-1"
     waiting = make_pod("waiting", gpus=8)
@@ -234,14 +212,14 @@ def test_a_nomination_ends_with_its_pod() -> None:
 
 
 def test_one_of_higher_priority_takes_over_what_was_cleared_for_another() -> None:
-    d = driver({"s1/l1": 1, "s1/l2": 1})
-    a = running(d, "a", "s1-l1-1")
-    running(d, "b", "s1-l2-1", priority=9)
-    d.apply(urgent("high", 5))
+    d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
+    a = run_pod(d, "a", "s1-l1-1")
+    run_pod(d, "b", "s1-l2-1", priority=9)
+    d.apply(urgent_pod("high", 5))
     d.step()
     assert d.nominated() == {"high": "s1-l1-1"}
     d.evict(a, gone=False)
-    d.apply(urgent("higher", 8))
+    d.apply(urgent_pod("higher", 8))
     d.step()
     assert d.nominated() == {"higher": "s1-l1-1"}, "the other has no claim any more"
     assert d.preempted() == ["a"]
@@ -251,9 +229,9 @@ def test_one_of_higher_priority_takes_over_what_was_cleared_for_another() -> Non
 
 
 def test_a_claim_ends_with_its_workload() -> None:
-    d = driver({"s1/l1": 1})
-    low = running(d, "low", "s1-l1-1")
-    high, waiting = urgent(), make_pod("waiting", gpus=8)
+    d = fabric_driver({"s1/l1": 1})
+    low = run_pod(d, "low", "s1-l1-1")
+    high, waiting = urgent_pod(), make_pod("waiting", gpus=8)
     d.apply(high)
     d.step()
     d.delete(high)
@@ -265,10 +243,10 @@ def test_a_claim_ends_with_its_workload() -> None:
 
 
 def test_who_is_placed_elsewhere_keeps_no_claim() -> None:
-    d = driver({"s1/l1": 1, "s1/l2": 1})
-    running(d, "a", "s1-l1-1")
-    equal = running(d, "b", "s1-l2-1", priority=10)
-    high, waiting = urgent(), make_pod("waiting", gpus=8)
+    d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
+    run_pod(d, "a", "s1-l1-1")
+    equal = run_pod(d, "b", "s1-l2-1", priority=10)
+    high, waiting = urgent_pod(), make_pod("waiting", gpus=8)
     d.apply(high)
     d.step()
     d.delete(equal)
@@ -281,14 +259,14 @@ def test_who_is_placed_elsewhere_keeps_no_claim() -> None:
 
 
 def test_a_gang_that_is_placed_keeps_no_nomination() -> None:
-    d = driver({"s1/l1": 3})
+    d = fabric_driver({"s1/l1": 3})
     members = with_priority(gang(2), 10)
     d.run(*members)
     for pod in members:
         d.delete(pod)
     lost = with_priority(gang(2), 10)
-    one, two = running(d, "x", "s1-l1-1"), running(d, "y", "s1-l1-2")
-    running(d, "z", "s1-l1-3")
+    one, two = run_pod(d, "x", "s1-l1-1"), run_pod(d, "y", "s1-l1-2")
+    run_pod(d, "z", "s1-l1-3")
     d.apply(*lost)
     d.step()
     assert len(d.preempted()) == 2
@@ -299,9 +277,9 @@ def test_a_gang_that_is_placed_keeps_no_nomination() -> None:
 
 
 def test_a_refused_eviction_is_told_and_others_are_looked_for() -> None:
-    d = driver({"s1/l1": 2})
-    first, second = running(d, "a", "s1-l1-1"), running(d, "b", "s1-l1-2")
-    high = urgent()
+    d = fabric_driver({"s1/l1": 2})
+    first, second = run_pod(d, "a", "s1-l1-1"), run_pod(d, "b", "s1-l1-2")
+    high = urgent_pod()
     d.apply(high)
     d.step()
     assert d.preempted() == ["a"]
@@ -317,9 +295,9 @@ def test_a_refused_eviction_is_told_and_others_are_looked_for() -> None:
 
 
 def test_one_that_can_not_be_evicted_is_asked_again_after_a_growing_while() -> None:
-    d = driver({"s1/l1": 1})
-    low = running(d, "low", "s1-l1-1")
-    d.apply(urgent())
+    d = fabric_driver({"s1/l1": 1})
+    low = run_pod(d, "low", "s1-l1-1")
+    d.apply(urgent_pod())
     asked = []
     for second in range(200):
         d.forget()
@@ -338,10 +316,10 @@ def test_one_that_can_not_be_evicted_is_asked_again_after_a_growing_while() -> N
 
 
 def test_a_victim_that_does_not_end_is_given_up() -> None:
-    d = driver({"s1/l1": 2})
-    first = running(d, "a", "s1-l1-1")
-    running(d, "b", "s1-l1-2")
-    high = urgent()
+    d = fabric_driver({"s1/l1": 2})
+    first = run_pod(d, "a", "s1-l1-1")
+    run_pod(d, "b", "s1-l1-2")
+    high = urgent_pod()
     d.apply(high)
     d.step()
     assert d.preempted() == ["a"]
@@ -354,11 +332,11 @@ def test_a_victim_that_does_not_end_is_given_up() -> None:
 
 
 def test_a_budget_of_pods_whose_room_would_be_of_no_use_is_not_told() -> None:
-    d = driver({"s1/l1": 1, "s1/l2": 1})
+    d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
     d.apply(make_pod("low", gpus=8, node="s1-l1-1", scheduler="other", labels={"app": "db"}))
-    running(d, "equal", "s1-l2-1", gpus=6, priority=10)
+    run_pod(d, "equal", "s1-l2-1", gpus=6, priority=10)
     d.engine.budgets_applied([budget("never", 0, {"app": "db"})])
-    high = urgent()
+    high = urgent_pod()
     high.spec.node_selector = {"topology.scheduler/leaf": "l2"}
     d.apply(high)
     d.settle()
@@ -367,12 +345,12 @@ def test_a_budget_of_pods_whose_room_would_be_of_no_use_is_not_told() -> None:
 
 
 def test_a_budget_that_blocks_for_ever_is_told_and_the_queue_moves_on() -> None:
-    d = driver({"s1/l1": 1, "s1/l2": 1})
+    d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
     low = make_pod("low", gpus=8, node="s1-l1-1", scheduler="other", labels={"app": "db"})
     d.apply(low)
-    running(d, "equal", "s1-l2-1", gpus=6, priority=10)
+    run_pod(d, "equal", "s1-l2-1", gpus=6, priority=10)
     d.engine.budgets_applied([budget("never", 0, {"app": "db"})])
-    high, small = urgent(), make_pod("small", gpus=2)
+    high, small = urgent_pod(), make_pod("small", gpus=2)
     d.apply(high, small)
     d.settle()
     assert d.preempted() == []
@@ -386,7 +364,7 @@ def test_a_budget_that_blocks_for_ever_is_told_and_the_queue_moves_on() -> None:
 
 
 def test_a_budget_whose_selector_is_wrong_is_complained_of() -> None:
-    d = driver({"s1/l1": 1})
+    d = fabric_driver({"s1/l1": 1})
     d.engine.budgets_applied([budget("odd", 0, {"-": "-"})])
     d.step()
     (text,) = d.complaints()
@@ -398,16 +376,16 @@ def test_a_budget_whose_selector_is_wrong_is_complained_of() -> None:
 
 @pytest.mark.parametrize("terminating", [True, False])
 def test_a_new_leader_keeps_the_claim_while_victims_are_going(terminating: bool) -> None:
-    d = driver({"s1/l1": 1, "s1/l2": 1})
-    low, other = running(d, "low", "s1-l1-1"), running(d, "other", "s1-l2-1", priority=1)
-    high = urgent()
+    d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
+    low, other = run_pod(d, "low", "s1-l1-1"), run_pod(d, "other", "s1-l2-1", priority=1)
+    high = urgent_pod()
     d.apply(high)
     d.step()
     assert d.nominated() == {"urgent": "s1-l1-1"}
     high.status.nominated_node_name = "s1-l1-1"
     if terminating:
         low.metadata.deletion_timestamp = timestamp(30)
-    fresh = driver({"s1/l1": 1, "s1/l2": 1})
+    fresh = fabric_driver({"s1/l1": 1, "s1/l2": 1})
     fresh.apply(low, other, high, make_pod("lower", gpus=8))
     fresh.step()
     assert fresh.preempted() == ([] if terminating else ["low"])
@@ -418,28 +396,28 @@ def test_a_new_leader_keeps_the_claim_while_victims_are_going(terminating: bool)
 
 def test_a_gang_of_ours_loses_one_member_only_unless_its_mode_says_otherwise() -> None:
     for mode, lost in (("pod", 1), ("gang", 2)):
-        d = driver({"s1/l1": 2})
+        d = fabric_driver({"s1/l1": 2})
         crew = gang(2, name="crew")
         d.run(*crew)
         for workload in d.engine.workloads:
             workload.disruption_mode = Disruption(mode)
-        d.apply(urgent())
+        d.apply(urgent_pod())
         d.step()
         assert len(d.preempted()) == lost
 
 
 def test_nothing_is_charged_between_steps() -> None:
-    d = driver({"s1/l1": 1})
-    running(d, "low", "s1-l1-1")
-    d.apply(urgent(), urgent("second", 9), make_pod("third", gpus=1))
+    d = fabric_driver({"s1/l1": 1})
+    run_pod(d, "low", "s1-l1-1")
+    d.apply(urgent_pod(), urgent_pod("second", 9), make_pod("third", gpus=1))
     d.step()
     assert held(d, "s1-l1-1") == 8
     assert [said.node for said in d.said if isinstance(said, Nominate)] == ["s1-l1-1"]
 
 
 def test_a_pod_of_a_daemonset_is_never_asked() -> None:
-    d = driver({"s1/l1": 1})
+    d = fabric_driver({"s1/l1": 1})
     pod = make_pod("agent", gpus=8, node="s1-l1-1", scheduler="other", owner=controlled_by("DaemonSet", "agent"))
-    d.apply(pod, urgent())
+    d.apply(pod, urgent_pod())
     d.step(1)
     assert d.preempted() == []

@@ -10,7 +10,7 @@ from tests.helpers import controlled_by, job_owner, make_job, make_pod
 from tests.scheduling.driver import Driver, fabric, gang
 from tests.scheduling.planning import small_of
 from tests.scheduling.reference import Machine, Want
-from tests.scheduling.test_planner_reference import clusters
+from tests.scheduling.reference_clusters import clusters
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.observability.metrics import Metrics, Snapshot
 from topo_scheduler.scheduling.placing.quality import quality_of

@@ -12,7 +12,7 @@ from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, fabric
 from tests.scheduling.planning import Small, ask_of, gang, grid, small_of
 from tests.scheduling.reference import Machine, Path, Reference, Rule, Want
-from tests.scheduling.test_planner_reference import clusters, wants
+from tests.scheduling.reference_clusters import clusters, wants
 from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure

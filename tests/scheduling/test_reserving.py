@@ -8,45 +8,16 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import controlled_by, job_owner, make_job, make_node, make_pod, owner, timestamp
-from tests.scheduling.driver import Driver, configured, fabric, gang
+from tests.scheduling.driver import Driver, configured, fabric, gang, reservations_by_name
+from tests.scheduling.running_pods import run_pod_until, timed_pod, with_duration
 from tests.scheduling.stream import Run, Stream
 from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Terminated
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.reserving.holds import Reservation
 from topo_scheduler.scheduling.reserving.reservation_messages import _only_held
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.classes import PodClass
 
 OFF = "{reservation: {enabled: false}}"
-
-
-def running(
-    d: Driver,
-    name: str,
-    node: str,
-    *,
-    ends: float = inf,
-    gpus: int = 8,
-    restart: str = "Never",
-    namespace: str = "default",
-) -> Pod:
-    """A pod of somebody else that has run since the start."""
-    annotations = {"expected-duration": f"{ends:g}s"} if ends < inf else {}
-    pod = make_pod(name, gpus=gpus, node=node, annotations=annotations, namespace=namespace, phase="Running")
-    pod.spec.scheduler_name = "other"
-    pod.status.start_time, pod.spec.restart_policy = timestamp(0), restart
-    d.apply(pod)
-    return pod
-
-
-def lasting(pods: list[Pod], says: str) -> list[Pod]:
-    for pod in pods:
-        pod.metadata.annotations["topology.scheduler/expected-duration"] = says
-    return pods
-
-
-def held(d: Driver) -> dict[str, Reservation]:
-    return {one.name.rpartition("/")[2]: one for one in d.engine.reserving.holds}
 
 
 def waiting_gang(
@@ -62,21 +33,16 @@ def waiting_gang(
     return pods
 
 
-def single(name: str, says: str = "", gpus: int = 8, priority: int = 0) -> Pod:
-    annotations = {"expected-duration": says} if says else {}
-    return make_pod(name, gpus=gpus, annotations=annotations, priority=priority, created=1000)
-
-
 # ---------------------------------------------------------------- which nodes
 
 
 def test_the_domain_that_is_free_first_is_held_and_that_is_told() -> None:
     d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
-    running(d, "a", "s1-l1-1", ends=7200)
-    running(d, "b", "s1-l2-2", ends=3600)
-    running(d, "c", "s1-l2-1", ends=1800)
+    run_pod_until(d, "a", "s1-l1-1", ends=7200)
+    run_pod_until(d, "b", "s1-l2-2", ends=3600)
+    run_pod_until(d, "c", "s1-l2-1", ends=1800)
     pods = waiting_gang(d)
-    one = held(d)["large"]
+    one = reservations_by_name(d)["large"]
     assert sorted(one.nodes) == ["s1-l2-1", "s1-l2-2"]
     assert (one.start, one.latest) == (3600, 3600)
     assert d.told(pods[0], Reason.FAILED_SCHEDULING)[-1].endswith(
@@ -86,24 +52,24 @@ def test_the_domain_that_is_free_first_is_held_and_that_is_told() -> None:
 
 def test_before_it_has_waited_long_enough_nothing_is_held() -> None:
     d = Driver(fabric({"s1/l1": 2}))
-    running(d, "a", "s1-l1-1", ends=3600)
+    run_pod_until(d, "a", "s1-l1-1", ends=3600)
     waiting_gang(d, seconds=29)
-    assert not held(d)
+    assert not reservations_by_name(d)
     assert d.engine.next_due() == 30
     d.step(1)
-    assert held(d)
+    assert reservations_by_name(d)
 
 
 def test_where_no_end_is_known_it_waits_longer_and_the_fewest_gpus_to_come_free_decide() -> None:
     d = Driver(fabric({"s1/l1": 3, "s1/l2": 3}))
     for number in (1, 2, 3):
-        running(d, f"a-{number}", f"s1-l1-{number}")
-    running(d, "b", "s1-l2-1", gpus=4)
-    running(d, "c", "s1-l2-2")
+        run_pod_until(d, f"a-{number}", f"s1-l1-{number}")
+    run_pod_until(d, "b", "s1-l2-1", gpus=4)
+    run_pod_until(d, "c", "s1-l2-2")
     pods = waiting_gang(d, size=2, seconds=599)
-    assert not held(d)
+    assert not reservations_by_name(d)
     d.step(1)
-    one = held(d)["large"]
+    one = reservations_by_name(d)["large"]
     assert sorted(one.nodes) == ["s1-l2-1", "s1-l2-3"]
     assert one.start == inf
     assert [name for _, name in one.waits.values()] == ["default/b"]
@@ -112,77 +78,77 @@ def test_where_no_end_is_known_it_waits_longer_and_the_fewest_gpus_to_come_free_
 
 def test_a_domain_of_unknown_end_comes_after_all_of_which_it_is_known() -> None:
     d = Driver(fabric({"s1/l1": 1, "s1/l2": 1}))
-    running(d, "soon", "s1-l1-1", gpus=1)
-    running(d, "late", "s1-l2-1", ends=86_400)
+    run_pod_until(d, "soon", "s1-l1-1", gpus=1)
+    run_pod_until(d, "late", "s1-l2-1", ends=86_400)
     waiting_gang(d, size=1, seconds=601)
-    assert [*held(d)["large-0"].nodes] == ["s1-l2-1"]
+    assert [*reservations_by_name(d)["large-0"].nodes] == ["s1-l2-1"]
 
 
 def test_services_are_never_waited_for() -> None:
     d = Driver(fabric({"s1/l1": 1}))
-    running(d, "web", "s1-l1-1", restart="Always")
+    run_pod_until(d, "web", "s1-l1-1", restart="Always")
     waiting_gang(d, size=1, seconds=10_000)
-    assert not held(d)
+    assert not reservations_by_name(d)
 
 
 def test_what_holds_room_and_never_ends_is_waited_for_in_turns() -> None:
     d = Driver(fabric({"s1/l1": 1, "s1/l2": 1}))
-    running(d, "a", "s1-l1-1", gpus=1)
-    running(d, "b", "s1-l2-1", gpus=2)
+    run_pod_until(d, "a", "s1-l1-1", gpus=1)
+    run_pod_until(d, "b", "s1-l2-1", gpus=2)
     waiting_gang(d, size=1, seconds=600)
-    assert [*held(d)["large-0"].nodes] == ["s1-l1-1"]
+    assert [*reservations_by_name(d)["large-0"].nodes] == ["s1-l1-1"]
     d.step(600)
-    assert [*held(d)["large-0"].nodes] == ["s1-l2-1"]
+    assert [*reservations_by_name(d)["large-0"].nodes] == ["s1-l2-1"]
 
 
 def test_at_most_a_share_of_the_cluster_is_held() -> None:
     d = Driver(fabric({"s1/l1": 4}), configured("{reservation: {maxGPUShare: 0.5}}"))
     for number in range(1, 5):
-        running(d, f"a-{number}", f"s1-l1-{number}", ends=3600)
+        run_pod_until(d, f"a-{number}", f"s1-l1-{number}", ends=3600)
     waiting_gang(d, size=3)
-    assert not held(d)
+    assert not reservations_by_name(d)
     waiting_gang(d, size=2, name="second", seconds=31)
-    assert [*held(d)] == ["second"]
+    assert [*reservations_by_name(d)] == ["second"]
 
 
 def test_a_namespace_holds_its_share_at_most_while_others_use_gpus() -> None:
     for others, names in (("default", ["large"]), ("theirs", [])):
         d = Driver(fabric({"s1/l1": 4}))
         for number in range(1, 5):
-            running(d, f"a-{number}", f"s1-l1-{number}", ends=3600, namespace=others)
+            run_pod_until(d, f"a-{number}", f"s1-l1-{number}", ends=3600, namespace=others)
         waiting_gang(d, size=3)
-        assert [*held(d)] == names
+        assert [*reservations_by_name(d)] == names
         waiting_gang(d, size=2, name="second", seconds=31)
-        assert len(held(d)) == 1
+        assert len(reservations_by_name(d)) == 1
 
 
 def test_pods_of_the_holders_namespace_that_do_not_say_when_they_end_are_not_waited_for() -> None:
     for others, names in (("default", ["large-0"]), ("theirs", [])):
         d = Driver(fabric({"s1/l1": 1, "s1/l2": 2}))
-        running(d, "own", "s1-l1-1")
-        running(d, "web-1", "s1-l2-1", restart="Always", namespace=others)
-        running(d, "web-2", "s1-l2-2", restart="Always", namespace=others)
+        run_pod_until(d, "own", "s1-l1-1")
+        run_pod_until(d, "web-1", "s1-l2-1", restart="Always", namespace=others)
+        run_pod_until(d, "web-2", "s1-l2-2", restart="Always", namespace=others)
         waiting_gang(d, size=1, seconds=601)
-        assert [*held(d)] == names
+        assert [*reservations_by_name(d)] == names
 
 
 def test_a_reservation_expires_where_nothing_moves_on_and_comes_back_later() -> None:
     d = Driver(fabric({"s1/l1": 1}), configured("{reservation: {expires: 1h}}"))
-    running(d, "a", "s1-l1-1", ends=600)
+    run_pod_until(d, "a", "s1-l1-1", ends=600)
     waiting_gang(d, size=1)
-    assert held(d)
+    assert reservations_by_name(d)
     for _ in range(60):
         d.step(60)
-    assert held(d), "an hour after the expected start at the earliest"
+    assert reservations_by_name(d), "an hour after the expected start at the earliest"
     for _ in range(12):
         d.step(60)
-    assert not held(d)
+    assert not reservations_by_name(d)
     for _ in range(57):
         d.step(60)
-    assert not held(d)
+    assert not reservations_by_name(d)
     for _ in range(5):
         d.step(60)
-    assert held(d)
+    assert reservations_by_name(d)
 
 
 def hours_held(d: Driver, hours: int, *, recreates: bool = False) -> float:
@@ -190,7 +156,7 @@ def hours_held(d: Driver, hours: int, *, recreates: bool = False) -> float:
     held_for, pods, number = 0, [pod for pod in d.pods.values() if not pod.spec.node_name], 0
     for minute in range(60 * hours):
         d.step(60)
-        held_for += bool(held(d))
+        held_for += bool(reservations_by_name(d))
         if recreates and minute % 50 == 49:
             number += 1
             d.delete(*pods)
@@ -202,10 +168,10 @@ def hours_held(d: Driver, hours: int, *, recreates: bool = False) -> float:
 def hoarded(others: str = "theirs") -> Driver:
     """A gang of one that waits for a node of which another tenant's pod, without a known end, holds one GPU."""
     d = Driver(fabric({"s1/l1": 2}), configured("{reservation: {expires: 1h}}"))
-    running(d, "a", "s1-l1-1", gpus=1, namespace=others)
-    running(d, "web", "s1-l1-2", restart="Always", namespace=others)
+    run_pod_until(d, "a", "s1-l1-1", gpus=1, namespace=others)
+    run_pod_until(d, "web", "s1-l1-2", restart="Always", namespace=others)
     waiting_gang(d, size=1, seconds=601)
-    assert held(d)
+    assert reservations_by_name(d)
     return d
 
 
@@ -217,8 +183,8 @@ def test_what_never_becomes_free_is_held_no_longer_than_until_it_expires() -> No
 def test_other_places_that_never_become_free_are_not_held_longer_in_turn() -> None:
     d = Driver(fabric({"s1/l1": 4}), configured("{reservation: {expires: 1h}}"))
     for number in range(1, 5):
-        running(d, f"a-{number}", f"s1-l1-{number}", gpus=1, namespace="theirs")
-        running(d, f"w-{number}", f"s1-l1-{number}", gpus=number, restart="Always", namespace="theirs")
+        run_pod_until(d, f"a-{number}", f"s1-l1-{number}", gpus=1, namespace="theirs")
+        run_pod_until(d, f"w-{number}", f"s1-l1-{number}", gpus=number, restart="Always", namespace="theirs")
     d.apply(make_pod("fit", gpus=0, namespace="theirs"))
     waiting_gang(d, size=1, gpus=7, seconds=601)
     assert hours_held(d, 24) <= 13
@@ -231,17 +197,17 @@ def test_who_deletes_and_creates_its_gang_again_holds_nothing_longer() -> None:
 def test_pods_of_the_holders_namespace_that_end_far_in_the_future_are_not_waited_for() -> None:
     for others, names in (("default", ["large"]), ("theirs", [])):
         d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
-        running(d, "own", "s1-l1-1", gpus=1, ends=900_000)
-        running(d, "web-1", "s1-l2-1", restart="Always", namespace=others)
-        running(d, "web-2", "s1-l2-2", restart="Always", namespace=others)
+        run_pod_until(d, "own", "s1-l1-1", gpus=1, ends=900_000)
+        run_pod_until(d, "web-1", "s1-l2-1", restart="Always", namespace=others)
+        run_pod_until(d, "web-2", "s1-l2-2", restart="Always", namespace=others)
         waiting_gang(d, size=2, seconds=601)
-        assert [*held(d)] == names
+        assert [*reservations_by_name(d)] == names
     d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
-    running(d, "own", "s1-l1-1", gpus=1, ends=20_000)
-    running(d, "web", "s1-l2-1", restart="Always", namespace="theirs")
-    running(d, "web-2", "s1-l2-2", restart="Always", namespace="theirs")
+    run_pod_until(d, "own", "s1-l1-1", gpus=1, ends=20_000)
+    run_pod_until(d, "web", "s1-l2-1", restart="Always", namespace="theirs")
+    run_pod_until(d, "web-2", "s1-l2-2", restart="Always", namespace="theirs")
     waiting_gang(d, size=2, seconds=601)
-    assert [*held(d)] == ["large"], "within the time in which reservations expire they are"
+    assert [*reservations_by_name(d)] == ["large"], "within the time in which reservations expire they are"
 
 
 def test_gangs_by_annotation_only_are_held_nothing_by_default() -> None:
@@ -252,48 +218,48 @@ def test_gangs_by_annotation_only_are_held_nothing_by_default() -> None:
     ):
         d = Driver(fabric({"s1/l1": 2}), spec)
         for number in range(1, 3):
-            running(d, f"a-{number}", f"s1-l1-{number}", ends=3600)
+            run_pod_until(d, f"a-{number}", f"s1-l1-{number}", ends=3600)
         pods = gang(size, name="large", controlled=controlled)
         if controlled:
             d.own(owner("ReplicaSet", "large"))
         d.apply(*pods)
         d.step()
         d.step(30)
-        assert [*held(d)] == names
+        assert [*reservations_by_name(d)] == names
 
 
 def test_one_of_each_priority_or_as_many_as_are_configured() -> None:
     for spec, names in (("{}", ["large", "urgent"]), ("{reservation: {gangs: 2}}", ["large", "next", "urgent"])):
         d = Driver(fabric({"s1/l1": 8}), configured(spec))
         for number in range(1, 9):
-            running(d, f"a-{number}", f"s1-l1-{number}", ends=3600)
+            run_pod_until(d, f"a-{number}", f"s1-l1-{number}", ends=3600)
         waiting_gang(d, seconds=5)
         waiting_gang(d, name="next", seconds=5)
         waiting_gang(d, name="urgent", seconds=60, priority=5)
-        assert sorted(held(d)) == names
-        rows = [node for one in held(d).values() for node in one.nodes]
+        assert sorted(reservations_by_name(d)) == names
+        rows = [node for one in reservations_by_name(d).values() for node in one.nodes]
         assert len(rows) == len(set(rows))
 
 
 def test_small_pods_are_held_nothing() -> None:
     d = Driver(fabric({"s1/l1": 1}))
-    running(d, "a", "s1-l1-1", ends=3600)
-    d.apply(single("one", gpus=1), single("none", gpus=0))
+    run_pod_until(d, "a", "s1-l1-1", ends=3600)
+    d.apply(timed_pod("one", gpus=1), timed_pod("none", gpus=0))
     d.step()
     d.step(1000)
-    assert not held(d)
+    assert not reservations_by_name(d)
 
 
 def test_it_is_off_when_it_is_switched_off() -> None:
     d = Driver(fabric({"s1/l1": 2}))
-    running(d, "a", "s1-l1-1", ends=3600)
+    run_pod_until(d, "a", "s1-l1-1", ends=3600)
     waiting_gang(d)
-    assert held(d)
+    assert reservations_by_name(d)
     d.engine.configure(configured(OFF))
-    assert not held(d)
+    assert not reservations_by_name(d)
     d.step(1000)
-    assert not held(d)
-    assert d.run(single("any")) == {"any": "s1-l1-2"}
+    assert not reservations_by_name(d)
+    assert d.run(timed_pod("any")) == {"any": "s1-l1-2"}
 
 
 # ---------------------------------------------------------------- who may use them
@@ -303,18 +269,18 @@ def test_it_is_off_when_it_is_switched_off() -> None:
 def half_free() -> Driver:
     """A leaf of two nodes of which one is free, held for a gang; the other is free after an hour."""
     d = Driver(fabric({"s1/l1": 2}))
-    running(d, "a", "s1-l1-1", ends=3600)
+    run_pod_until(d, "a", "s1-l1-1", ends=3600)
     waiting_gang(d)
     return d
 
 
 def test_who_ends_in_time_uses_them_meanwhile(half_free: Driver) -> None:
-    assert half_free.run(single("short", "59m")) == {"short": "s1-l1-2"}
+    assert half_free.run(timed_pod("short", "59m")) == {"short": "s1-l1-2"}
 
 
 def test_who_does_not_end_in_time_is_kept_off_and_told(half_free: Driver) -> None:
     d = half_free
-    long, unknown = single("long", "1h"), single("unknown")
+    long, unknown = timed_pod("long", "1h"), timed_pod("unknown")
     assert d.run(long, unknown) == {}
     assert d.told(unknown)[-1] == (
         "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 1 node(s) with room held for gang default/large,"
@@ -323,44 +289,44 @@ def test_who_does_not_end_in_time_is_kept_off_and_told(half_free: Driver) -> Non
 
 
 def test_what_the_holder_does_not_need_is_for_all(half_free: Driver) -> None:
-    assert len(half_free.run(single("cpu", gpus=0))) == 1
+    assert len(half_free.run(timed_pod("cpu", gpus=0))) == 1
 
 
 def test_a_pod_that_fits_beside_the_holder_is_not_kept_off() -> None:
     d = Driver(fabric({"s1/l1": 2}))
-    running(d, "a", "s1-l1-1", ends=3600, gpus=6)
-    running(d, "b", "s1-l1-2", ends=3600, gpus=6)
+    run_pod_until(d, "a", "s1-l1-1", ends=3600, gpus=6)
+    run_pod_until(d, "b", "s1-l1-2", ends=3600, gpus=6)
     waiting_gang(d, gpus=6)
-    assert held(d)
-    beside = [single(f"beside-{n}", gpus=2) for n in range(2)]
+    assert reservations_by_name(d)
+    beside = [timed_pod(f"beside-{n}", gpus=2) for n in range(2)]
     assert len(d.run(*beside)) == 2, "8 GPUs, of which the gang takes 6"
-    assert d.run(single("third", gpus=1)) == {}
+    assert d.run(timed_pod("third", gpus=1)) == {}
 
 
 def test_higher_priority_is_not_kept_off_and_the_gang_holds_other_nodes() -> None:
     d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
-    running(d, "a", "s1-l1-1", ends=3600)
+    run_pod_until(d, "a", "s1-l1-1", ends=3600)
     for number in (1, 2):
-        running(d, f"b-{number}", f"s1-l2-{number}", ends=7200)
+        run_pod_until(d, f"b-{number}", f"s1-l2-{number}", ends=7200)
     waiting_gang(d)
-    assert sorted(held(d)["large"].nodes) == ["s1-l1-1", "s1-l1-2"]
-    assert d.run(single("urgent", priority=1)) == {"urgent": "s1-l1-2"}
+    assert sorted(reservations_by_name(d)["large"].nodes) == ["s1-l1-1", "s1-l1-2"]
+    assert d.run(timed_pod("urgent", priority=1)) == {"urgent": "s1-l1-2"}
     d.step(60)
-    assert sorted(held(d)["large"].nodes) == ["s1-l2-1", "s1-l2-2"]
+    assert sorted(reservations_by_name(d)["large"].nodes) == ["s1-l2-1", "s1-l2-2"]
 
 
 def test_who_has_others_give_way_to_it_is_held_nothing_beside() -> None:
     d = Driver(fabric({"s1/l1": 2}), configured("{preemption: {enabled: false}}"))
-    low = running(d, "low", "s1-l1-1", ends=3600)
+    low = run_pod_until(d, "low", "s1-l1-1", ends=3600)
     pods = waiting_gang(d, priority=5)
-    assert held(d)
+    assert reservations_by_name(d)
     d.engine.budgets_known()
     d.engine.configure(configured())
     d.step(1)
     assert d.preempted() == ["low"]
-    assert not held(d)
+    assert not reservations_by_name(d)
     d.step(10)
-    assert not held(d)
+    assert not reservations_by_name(d)
     d.evict(low)
     d.settle()
     assert len(d.where(*pods)) == 2
@@ -370,12 +336,12 @@ def test_who_has_others_give_way_to_it_is_held_nothing_beside() -> None:
 def test_nobody_gives_way_whose_room_would_be_held_for_others(config: str, priority: int, victims: list[str]) -> None:
     d = Driver(fabric({"s1/l1": 2}), configured(config))
     d.engine.budgets_known()
-    low, high = running(d, "low", "s1-l1-1"), running(d, "high", "s1-l1-2")
+    low, high = run_pod_until(d, "low", "s1-l1-1"), run_pod_until(d, "high", "s1-l1-2")
     low.spec.priority, high.spec.priority = 0, 10
     d.apply(low, high)
     waiting_gang(d, priority=5, seconds=600)
-    assert len(held(d)) == (config != OFF)
-    late = single("late", priority=priority)
+    assert len(reservations_by_name(d)) == (config != OFF)
+    late = timed_pod("late", priority=priority)
     d.run(late)
     d.step(60)
     assert d.preempted() == victims
@@ -386,34 +352,34 @@ def test_nobody_gives_way_whose_room_would_be_held_for_others(config: str, prior
 
 def test_a_lost_member_of_a_gang_that_runs_is_not_kept_off() -> None:
     d = Driver(fabric({"s1/l1": 3}))
-    crew = lasting(gang(2, name="crew"), "1h")
+    crew = with_duration(gang(2, name="crew"), "1h")
     d.run(*crew)
     d.delete(crew[0])
     waiting_gang(d, size=3)
-    assert len(held(d)["large"].nodes) == 3
-    assert d.run(single("other")) == {}
+    assert len(reservations_by_name(d)["large"].nodes) == 3
+    assert d.run(timed_pod("other")) == {}
     assert len(d.run(gang(2, name="crew")[0])) == 1
 
 
 def test_after_the_promised_moment_nobody_is_let_in() -> None:
     d = Driver(fabric({"s1/l1": 2}))
-    running(d, "late", "s1-l1-1", ends=3600)
+    run_pod_until(d, "late", "s1-l1-1", ends=3600)
     waiting_gang(d)
     d.step(3600)
-    assert held(d)["large"].start > 3600
-    assert d.run(single("short", "1s")) == {}, "the pod that is waited for runs longer than it said"
+    assert reservations_by_name(d)["large"].start > 3600
+    assert d.run(timed_pod("short", "1s")) == {}, "the pod that is waited for runs longer than it said"
 
 
 def test_who_is_let_in_and_runs_longer_delays_the_gang_no_further_than_that() -> None:
     d = Driver(fabric({"s1/l1": 2}))
-    late = running(d, "late", "s1-l1-1", ends=3600)
+    late = run_pod_until(d, "late", "s1-l1-1", ends=3600)
     pods = waiting_gang(d)
-    guest = single("guest", "10m")
+    guest = timed_pod("guest", "10m")
     d.run(guest)
     d.finish(late)
     d.settle(3600)
     assert d.where(*pods) == {}
-    assert d.run(single("another", "1s")) == {}
+    assert d.run(timed_pod("another", "1s")) == {}
     d.finish(guest)
     d.settle()
     assert len(d.where(*pods)) == 2
@@ -474,7 +440,7 @@ def test_by_how_long_earlier_runs_took() -> None:
     d.apply(last)
     started = d.now
     waiting_gang(d, size=1)
-    assert held(d)["large-0"].start == started + 500
+    assert reservations_by_name(d)["large-0"].start == started + 500
 
 
 def imaged(pod: Pod, image: str = "train:1") -> Pod:
@@ -502,7 +468,7 @@ def test_by_how_long_ones_alike_took() -> None:
     d.apply(last)
     started = d.now
     waiting_gang(d, size=1)
-    assert held(d)["large-0"].start == started + 500
+    assert reservations_by_name(d)["large-0"].start == started + 500
 
 
 @pytest.mark.parametrize(("image", "gpus"), [("other:1", 8), ("train:1", 4), ("", 8)])
@@ -513,7 +479,7 @@ def test_of_one_that_is_not_alike_nothing_is_known(image: str, gpus: int) -> Non
     last = imaged(make_pod("dog", gpus=gpus), image)
     d.run(last)
     waiting_gang(d, size=1, seconds=31)
-    assert not held(d)
+    assert not reservations_by_name(d)
 
 
 def test_who_would_use_held_nodes_is_expected_to_take_as_long_as_the_longest_of_its_like() -> None:
@@ -521,13 +487,13 @@ def test_who_would_use_held_nodes_is_expected_to_take_as_long_as_the_longest_of_
     for number in range(19):
         ran(d, "run-" + chr(ord("a") + number), 60)
     ran(d, "long", 5000)
-    one = running(d, "one", "s1-l1-1", ends=d.now + 4000)
+    one = run_pod_until(d, "one", "s1-l1-1", ends=d.now + 4000)
     one.status.start_time = timestamp(d.now)
     one.metadata.annotations["topology.scheduler/expected-duration"] = "4000s"
     d.apply(one)
     waiting_gang(d)
-    assert held(d)
-    guest = imaged(single("guest"))
+    assert reservations_by_name(d)
+    guest = imaged(timed_pod("guest"))
     assert d.run(guest) == {}, "nine of ten ended in time, one did not"
 
 
@@ -543,16 +509,16 @@ def test_after_a_restart_it_is_learned_from_pods_that_are_still_there() -> None:
     last.status.start_time = timestamp(0)
     d.apply(last)
     waiting_gang(d, size=1)
-    assert held(d)["large-0"].start == 500
+    assert reservations_by_name(d)["large-0"].start == 500
 
 
 @pytest.mark.parametrize("wrong", ["-5m", "0s", "soon", "2024-01-01T00:00:00Z"])
 def test_a_duration_that_is_none_is_refused_with_the_remedy(wrong: str) -> None:
     d = Driver(fabric({"s1/l1": 1}))
-    pod = single("p", wrong)
+    pod = timed_pod("p", wrong)
     assert d.run(pod) == {}
     assert "annotation topology.scheduler/expected-duration on Pod default/p" in d.told(pod)[-1]
-    assert d.run(single("q", "5m")) == {"q": "s1-l1-1"}
+    assert d.run(timed_pod("q", "5m")) == {"q": "s1-l1-1"}
 
 
 # ---------------------------------------------------------------- their end
@@ -560,59 +526,59 @@ def test_a_duration_that_is_none_is_refused_with_the_remedy(wrong: str) -> None:
 
 def test_a_gang_that_is_placed_elsewhere_or_gone_holds_nothing() -> None:
     d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
-    first = running(d, "a", "s1-l1-1", ends=3600)
-    second = running(d, "b", "s1-l2-1", ends=7200)
+    first = run_pod_until(d, "a", "s1-l1-1", ends=3600)
+    second = run_pod_until(d, "b", "s1-l2-1", ends=7200)
     pods = waiting_gang(d)
-    assert sorted(held(d)["large"].nodes) == ["s1-l1-1", "s1-l1-2"]
+    assert sorted(reservations_by_name(d)["large"].nodes) == ["s1-l1-1", "s1-l1-2"]
     d.finish(second)
     d.settle()
     assert set(d.where(*pods).values()) == {"s1-l2-1", "s1-l2-2"}
-    assert not held(d)
+    assert not reservations_by_name(d)
     more = waiting_gang(d, name="more")
-    assert held(d)
+    assert reservations_by_name(d)
     d.delete(*more)
     d.step()
-    assert not held(d)
+    assert not reservations_by_name(d)
     d.finish(first)
 
 
 def test_nodes_that_vanish_are_not_waited_for() -> None:
     d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
-    running(d, "a", "s1-l1-1", ends=3600)
-    running(d, "b", "s1-l2-1", ends=7200)
+    run_pod_until(d, "a", "s1-l1-1", ends=3600)
+    run_pod_until(d, "b", "s1-l2-1", ends=7200)
     waiting_gang(d)
     d.drop_node("s1-l1-2")
     d.step(60)
-    assert sorted(held(d)["large"].nodes) == ["s1-l2-1", "s1-l2-2"]
+    assert sorted(reservations_by_name(d)["large"].nodes) == ["s1-l2-1", "s1-l2-2"]
     d.nodes(make_node("s1-l2-2", "s1/l2", unschedulable=True))
     d.step(60)
-    assert sorted(held(d)["large"].nodes) == ["s1-l1-1", "s1-l2-1"], "no leaf could hold it any more"
+    assert sorted(reservations_by_name(d)["large"].nodes) == ["s1-l1-1", "s1-l2-1"], "no leaf could hold it any more"
 
 
 def test_it_moves_only_to_nodes_that_are_clearly_earlier() -> None:
     d = Driver(fabric({"s1/l1": 2, "s1/l2": 2}))
-    running(d, "a", "s1-l1-1", ends=3600)
-    other = running(d, "b", "s1-l2-1", ends=7200)
+    run_pod_until(d, "a", "s1-l1-1", ends=3600)
+    other = run_pod_until(d, "b", "s1-l2-1", ends=7200)
     waiting_gang(d)
     d.delete(other)
-    late = running(d, "b", "s1-l2-1", ends=3500)
+    late = run_pod_until(d, "b", "s1-l2-1", ends=3500)
     d.step(60)
-    assert sorted(held(d)["large"].nodes) == ["s1-l1-1", "s1-l1-2"]
+    assert sorted(reservations_by_name(d)["large"].nodes) == ["s1-l1-1", "s1-l1-2"]
     assert late.spec.node_name
 
 
 def test_a_new_process_holds_nodes_at_once_for_who_has_waited_under_the_last_one() -> None:
     d = Driver(fabric({"s1/l1": 2}))
-    pod = running(d, "a", "s1-l1-1", ends=3600)
+    pod = run_pod_until(d, "a", "s1-l1-1", ends=3600)
     pods = waiting_gang(d)
     for knows in (False, True):
         new = Driver(fabric({"s1/l1": 2}))
         new.now = d.now
         new.apply(pod, *pods)
         new.step()
-        assert bool(held(new)) is knows, "the condition of its pods tells it, where there is one"
+        assert bool(reservations_by_name(new)) is knows, "the condition of its pods tells it, where there is one"
         new.step(30)
-        assert held(new)["large"].nodes == held(d)["large"].nodes
+        assert reservations_by_name(new)["large"].nodes == reservations_by_name(d)["large"].nodes
         d.write_conditions()
 
 
@@ -625,7 +591,7 @@ def small(n: int, at: float, seconds: float, *, says: str = "", gpus: int = 4, n
 
 
 def large(members: int, at: float, seconds: float = 3600) -> Run:
-    return Run(lasting(gang(members, name="large"), f"{seconds:g}s"), at, seconds, 8)
+    return Run(with_duration(gang(members, name="large"), f"{seconds:g}s"), at, seconds, 8)
 
 
 def starved(spec: str, hours: float = 12, *, says: bool = True, names: str = "small") -> tuple[Stream, Run]:
@@ -725,7 +691,7 @@ def test_held_nodes_are_used_in_time_only_and_every_gang_starts_when_it_was_prom
         pods = gang(members, name=name, gpus=gpus) if members > 1 else [make_pod(name, gpus=gpus)]
         for pod in pods:
             pod.metadata.creation_timestamp = timestamp(at)
-        runs.append(stream.submit(Run(lasting(pods, f"{told:g}s") if told else pods, at, seconds, gpus)))
+        runs.append(stream.submit(Run(with_duration(pods, f"{told:g}s") if told else pods, at, seconds, gpus)))
     stream.until(10**6, lambda: all(run.started is not None for run in runs))
     assert all(run.started is not None for run in runs)
     assert not stream.driver.engine.reserving.holds
@@ -745,9 +711,9 @@ def overdue() -> Driver:
     """Three places for a gang of one node: the first is not free when it was expected to be."""
     d = Driver(fabric({"s1/l1": 1, "s1/l2": 1, "s1/l3": 1}))
     for number, ends in enumerate((600, 1500, 1600), 1):
-        running(d, "abc"[number - 1], f"s1-l{number}-1", ends=ends)
+        run_pod_until(d, "abc"[number - 1], f"s1-l{number}-1", ends=ends)
     waiting_gang(d, size=1)
-    assert [*held(d)["large-0"].nodes] == ["s1-l1-1"]
+    assert [*reservations_by_name(d)["large-0"].nodes] == ["s1-l1-1"]
     return d
 
 
@@ -755,7 +721,7 @@ def until(d: Driver, moment: float) -> list[str]:
     """Let time pass; return the nodes that are held then."""
     while d.now < moment:
         d.step(5)
-    return [*held(d)["large-0"].nodes]
+    return [*reservations_by_name(d)["large-0"].nodes]
 
 
 def test_it_moves_when_what_it_waits_for_is_late_and_others_are_clearly_earlier() -> None:
@@ -772,7 +738,7 @@ def test_one_that_has_moved_is_more_patient() -> None:
 
 def test_nothing_is_due_where_there_is_nothing_to_wait_for() -> None:
     d = Driver(fabric({"s1/l1": 1}))
-    running(d, "web", "s1-l1-1", restart="Always")
+    run_pod_until(d, "web", "s1-l1-1", restart="Always")
     waiting_gang(d, size=1, seconds=10_000)
     for _ in range(30):
         d.step(1000)

@@ -3,8 +3,8 @@
 import pytest
 
 from tests.helpers import make_pod
-from tests.scheduling.driver import Driver, gang
-from tests.scheduling.test_preempting import driver, running, with_priority
+from tests.scheduling.driver import Driver, fabric_driver, gang
+from tests.scheduling.running_pods import run_pod, with_priority
 from topo_scheduler.scheduling.instructions import EvictionOutcome
 from topo_scheduler.scheduling.placing.model import class_views
 from topo_scheduler.scheduling.preemption import machine
@@ -15,12 +15,12 @@ from topo_scheduler.scheduling.queueing.queue_keys import order_of
 
 def test_searches_in_vain_of_one_namespace_do_not_keep_another_from_searching(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "PACE", 0.1)
-    d = driver({"s1/l1": 5})
+    d = fabric_driver({"s1/l1": 5})
     for number in range(1, 6):
         node = f"s1-l1-{number}"
-        running(d, f"high-{number}", node, gpus=1, priority=1000)
+        run_pod(d, f"high-{number}", node, gpus=1, priority=1000)
         for low in range(2):
-            running(d, f"low-{number}-{low}", node, gpus=3)
+            run_pod(d, f"low-{number}-{low}", node, gpus=3)
     # As many as the time between two searches leaves never without one that is due.
     d.apply(*(make_pod(f"h{n}", gpus=8, cpu=f"{n + 1}", priority=10, namespace="hostile") for n in range(30)))
     for number in range(300):
@@ -28,18 +28,18 @@ def test_searches_in_vain_of_one_namespace_do_not_keep_another_from_searching(mo
             assert d.preempted() == []
             d.apply(make_pod("victim", gpus=3, priority=10, namespace="victim", created=1000))
         if number % 10 == 0:
-            running(d, f"noise-{number}", "s1-l1-1", gpus=0, priority=1000)
+            run_pod(d, f"noise-{number}", "s1-l1-1", gpus=0, priority=1000)
         d.step(0.1)
     assert len(d.preempted()) == 1
 
 
 def full_of_both() -> Driver:
     """Five full nodes, each with a pod of high priority, so that no pod of 8 GPUs finds victims there."""
-    d = driver({"s1/l1": 5})
+    d = fabric_driver({"s1/l1": 5})
     for number in range(1, 6):
-        running(d, f"high-{number}", f"s1-l1-{number}", gpus=1, priority=1000)
+        run_pod(d, f"high-{number}", f"s1-l1-{number}", gpus=1, priority=1000)
         for low in range(2):
-            running(d, f"low-{number}-{low}", f"s1-l1-{number}", gpus=3)
+            run_pod(d, f"low-{number}-{low}", f"s1-l1-{number}", gpus=3)
     return d
 
 
@@ -60,15 +60,15 @@ def test_namespaces_that_search_in_vain_share_the_pace(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(machine, "plan_preemption", counted)
     for number in range(100):
-        running(d, f"noise-{number}", "s1-l1-1", gpus=0, priority=1000)
+        run_pod(d, f"noise-{number}", "s1-l1-1", gpus=0, priority=1000)
         d.step(1)
     assert 60 <= searches <= 140, "about one a second, as for one namespace"
 
 
 def test_searches_of_workloads_that_are_gone_are_forgotten() -> None:
-    d = driver({"s1/l1": 1})
-    running(d, "low", "s1-l1-1", gpus=1)
-    running(d, "high", "s1-l1-1", gpus=1, priority=1000)
+    d = fabric_driver({"s1/l1": 1})
+    run_pod(d, "low", "s1-l1-1", gpus=1)
+    run_pod(d, "high", "s1-l1-1", gpus=1, priority=1000)
     for number in range(100):
         pod = make_pod(f"h{number}", gpus=8, cpu=f"{1000 + number}m", priority=10)
         d.apply(pod)
@@ -93,7 +93,7 @@ def test_searches_in_vain_of_the_most_urgent_keep_no_other_of_their_namespace_fr
         if number == 51:
             assert d.preempted() == []
             d.apply(make_pod("victim", gpus=3, priority=10, namespace="victim", created=1000))
-        running(d, f"noise-{number}", "s1-l1-1", gpus=0, priority=1000)
+        run_pod(d, f"noise-{number}", "s1-l1-1", gpus=0, priority=1000)
         d.step(1)
     assert len(d.preempted()) == 1
     d.delete(*[pod for pod in d.pods.values() if pod.spec.priority == 10])
@@ -103,8 +103,8 @@ def test_searches_in_vain_of_the_most_urgent_keep_no_other_of_their_namespace_fr
 
 
 def test_a_pod_whose_eviction_was_refused_is_chosen_again_though_nothing_happens() -> None:
-    d = driver({"s1/l1": 1})
-    low = running(d, "low", "s1-l1-1")
+    d = fabric_driver({"s1/l1": 1})
+    low = run_pod(d, "low", "s1-l1-1")
     d.apply(make_pod("high", gpus=8, priority=10))
     d.step()
     d.engine.eviction_finished(low.metadata.uid, EvictionOutcome.REFUSED, "no", d.now)
@@ -117,8 +117,8 @@ def test_a_pod_whose_eviction_was_refused_is_chosen_again_though_nothing_happens
 
 def test_classes_of_others_keep_no_workload_from_searching_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(class_views, "KEEP", 64)
-    d = driver({"s1/l1": 2})
-    full, room = running(d, "full", "s1-l1-1", priority=1000), running(d, "room", "s1-l1-2", priority=1000)
+    d = fabric_driver({"s1/l1": 2})
+    full, room = run_pod(d, "full", "s1-l1-1", priority=1000), run_pod(d, "room", "s1-l1-2", priority=1000)
     d.step(1)
 
     def hostile(first: int) -> None:
@@ -135,8 +135,8 @@ def test_classes_of_others_keep_no_workload_from_searching_again(monkeypatch: py
     d.step(1)
     hostile(2000)
     d.delete(full, room)
-    running(d, "low", "s1-l1-1")
-    running(d, "high", "s1-l1-2", priority=1000)
+    run_pod(d, "low", "s1-l1-1")
+    run_pod(d, "high", "s1-l1-2", priority=1000)
     for _ in range(60):
         d.step(1)
     assert d.preempted() == ["low"]
@@ -153,7 +153,7 @@ def test_who_comes_late_because_each_step_comes_late_searches_in_turn(
     for number in range(60):
         if number == 20:
             d.apply(make_pod("victim", gpus=3, priority=10, namespace="victim", created=1000))
-        running(d, f"noise-{number}", "s1-l1-1", gpus=0, priority=1000)
+        run_pod(d, f"noise-{number}", "s1-l1-1", gpus=0, priority=1000)
         d.step(seconds)
     assert d.preempted()
 

@@ -6,34 +6,28 @@ from collections.abc import Mapping
 import pytest
 
 from tests.helpers import controlled_by, in_group, make_group, make_node, make_pod, owner, timestamp
+from tests.scheduling.accelerator_domains import (
+    CLIQUE,
+    DOMAINS_ACROSS_LEAVES,
+    PREFERRED_CONFIG,
+    domain_nodes,
+    fill_four_gpu_nodes,
+)
+from tests.scheduling.affinity_pods import pod_anti_affinity
 from tests.scheduling.driver import Driver, configured
-from tests.scheduling.test_levels import asking
-from tests.scheduling.test_neighbours import away
-from tests.scheduling.test_segments import rank_of
+from tests.scheduling.gang_pods import annotated_gang, rank_of
 from topo_scheduler.api.config import load_configuration
-from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.api.objects import Node
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.explaining.remedies import RemedyKind
 from topo_scheduler.scheduling.surveying.fragmentation import fragmentation
 from topo_scheduler.scheduling.surveying.link_survey import survey_links
 from topo_scheduler.scheduling.surveying.survey import survey_accelerators
 
-CLIQUE = "nvidia.com/gpu.clique"
-PREFERRED = configured("{topologyConstraints: {enforcement: preferred}}")
-
-
-def rack(name: str, leaves: Mapping[str, int], gpus: int = 4, first: int = 1) -> list[Node]:
-    """Return the nodes of an accelerator domain, ``a-1`` in leaf ``a`` and so on, so many of each leaf."""
-    return [
-        make_node(f"{leaf.rpartition('/')[2]}-{n}", leaf, gpus=gpus, labels={CLIQUE: name} if name else {})
-        for leaf, count in leaves.items()
-        for n in range(first, first + count)
-    ]
-
 
 def nvl72(racks: int = 2) -> list[Node]:
     """Return racks of 18 nodes, each of which is two leaves of nine under one spine."""
-    return [node for r in range(1, racks + 1) for node in rack(f"uuid.{r}", {f"s1/r{r}a": 9, f"s1/r{r}b": 9})]
+    return [node for r in range(1, racks + 1) for node in domain_nodes(f"uuid.{r}", {f"s1/r{r}a": 9, f"s1/r{r}b": 9})]
 
 
 def leaf_of(node: str) -> str:
@@ -51,13 +45,13 @@ def test_a_gang_of_16_nodes_spans_the_leaves_of_its_rack_but_not_the_rack() -> N
     d = Driver(nvl72())
     busy_there = [f"r1a-{n}" for n in range(1, 4)]
     d.apply(*(make_pod(f"busy-{n}", gpus=4, scheduler="other", node=n, phase="Running") for n in busy_there))
-    members = asking(16, gpus=4, required_level="accelerator-domain")
+    members = annotated_gang(16, gpus=4, required_level="accelerator-domain")
     assert leaves(d.run(*members)) == {"r2a", "r2b"}
 
 
 def test_segments_within_the_rack_each_have_a_leaf() -> None:
     d = Driver(nvl72())
-    members = asking(16, gpus=4, required_level="accelerator-domain", segment_size="8")
+    members = annotated_gang(16, gpus=4, required_level="accelerator-domain", segment_size="8")
     d.run(*members)
     in_order = [leaf_of(pod.spec.node_name) for pod in sorted(members, key=rank_of)]
     assert in_order == [*["r1a"] * 8, *["r1b"] * 8]
@@ -65,7 +59,7 @@ def test_segments_within_the_rack_each_have_a_leaf() -> None:
 
 def test_a_gang_of_20_nodes_is_larger_than_any_rack_and_told_so() -> None:
     d = Driver(nvl72())
-    members = asking(20, gpus=4, required_level="accelerator-domain")
+    members = annotated_gang(20, gpus=4, required_level="accelerator-domain")
     assert d.run(*members) == {}
     text = d.told(members[0])[-1]
     assert "No accelerator-domain could hold the gang's 20 pods even if it were empty" in text
@@ -74,8 +68,8 @@ def test_a_gang_of_20_nodes_is_larger_than_any_rack_and_told_so() -> None:
 
 def test_a_gang_that_waits_for_a_rack_is_told_the_largest_block() -> None:
     d = Driver(nvl72())
-    there = busy_in(d, *(f"r{r}{leaf}-{n}" for r in (1, 2) for leaf in "ab" for n in (1, 2)))
-    members = asking(16, gpus=4, required_level="accelerator-domain")
+    there = fill_four_gpu_nodes(d, *(f"r{r}{leaf}-{n}" for r in (1, 2) for leaf in "ab" for n in (1, 2)))
+    members = annotated_gang(16, gpus=4, required_level="accelerator-domain")
     assert d.run(*members) == {}
     text = d.told(members[0])[-1]
     assert "112 GPUs are free, but the largest free block under one accelerator-domain is 56: r1a 28, r1b 28" in text
@@ -90,32 +84,22 @@ def test_a_gang_that_waits_for_a_rack_is_told_the_largest_block() -> None:
     assert leaves(d.where(*members)) == {"r1a", "r1b"}
 
 
-def busy_in(d: Driver, *nodes: str) -> list[Pod]:
-    there = [make_pod(f"busy-{node}", gpus=4, scheduler="other", node=node, phase="Running") for node in nodes]
-    d.apply(*there)
-    return there
-
-
 def test_leaves_are_whole_for_who_asks_for_no_rack() -> None:
     d = Driver(nvl72())
-    members = asking(20, gpus=4)
+    members = annotated_gang(20, gpus=4)
     assert len(leaves(d.run(*members))) == 3
 
 
-ACROSS = [*rack("x.1", {"s1/a": 2, "s1/b": 2}), *rack("x.2", {"s1/a": 2, "s1/b": 2}, first=3)]
-"""Two domains, each of which has half of two leaves."""
-
-
 def test_a_domain_across_two_leaves_is_one_domain() -> None:
-    d = Driver(ACROSS)
-    members = asking(4, gpus=4, required_level="accelerator-domain")
+    d = Driver(DOMAINS_ACROSS_LEAVES)
+    members = annotated_gang(4, gpus=4, required_level="accelerator-domain")
     where = d.run(*members)
     assert set(where.values()) in ({"a-1", "a-2", "b-1", "b-2"}, {"a-3", "a-4", "b-3", "b-4"})
 
 
 def test_the_address_and_the_quality_are_those_of_the_network() -> None:
-    d = Driver(ACROSS)
-    members = asking(4, gpus=4, required_level="accelerator-domain")
+    d = Driver(DOMAINS_ACROSS_LEAVES)
+    members = annotated_gang(4, gpus=4, required_level="accelerator-domain")
     d.run(*members)
     told = [pod.metadata.annotations for pod in members]
     assert {one["topology.scheduler/address"].count(".") for one in told} == {2}
@@ -124,13 +108,13 @@ def test_the_address_and_the_quality_are_those_of_the_network() -> None:
 
 @pytest.mark.parametrize("key", [CLIQUE, "accelerator-domain"])
 def test_the_label_names_the_level_too(key: str) -> None:
-    d = Driver(ACROSS)
-    where = d.run(*asking(4, gpus=4, required_level=key))
+    d = Driver(DOMAINS_ACROSS_LEAVES)
+    where = d.run(*annotated_gang(4, gpus=4, required_level=key))
     assert len({int(node[-1]) > 2 for node in where.values()}) == 1
 
 
 def test_the_topology_key_of_a_podgroup_may_be_that_of_the_second_tree() -> None:
-    d = Driver(ACROSS)
+    d = Driver(DOMAINS_ACROSS_LEAVES)
     d.groups(make_group("pg", 4, key=CLIQUE))
     members = [in_group(make_pod(f"p-{n}", gpus=4), "pg") for n in range(4)]
     where = d.run(*members)
@@ -138,7 +122,9 @@ def test_the_topology_key_of_a_podgroup_may_be_that_of_the_second_tree() -> None
 
 
 def test_levels_of_both_trees_hold_together() -> None:
-    d = Driver([*rack("x.1", {"s1/a": 2, "s2/b": 3}), *rack("x.2", {"s1/a": 1}, first=3)], PREFERRED)
+    d = Driver(
+        [*domain_nodes("x.1", {"s1/a": 2, "s2/b": 3}), *domain_nodes("x.2", {"s1/a": 1}, first=3)], PREFERRED_CONFIG
+    )
     d.groups(make_group("pg", 3, key="topology.scheduler/spine"))
     annotations = {"required-level": "accelerator-domain"}
     members = [in_group(make_pod(f"p-{n}", gpus=4, annotations=annotations), "pg") for n in range(3)]
@@ -146,25 +132,25 @@ def test_levels_of_both_trees_hold_together() -> None:
 
 
 def test_a_required_domain_and_a_preferred_leaf_go_together() -> None:
-    d = Driver([*rack("x.1", {"s1/a": 1, "s1/b": 1}), *rack("x.2", {"s1/c": 1, "s1/d": 2})])
-    members = asking(2, gpus=4, required_level="accelerator-domain", preferred_level="leaf")
+    d = Driver([*domain_nodes("x.1", {"s1/a": 1, "s1/b": 1}), *domain_nodes("x.2", {"s1/c": 1, "s1/d": 2})])
+    members = annotated_gang(2, gpus=4, required_level="accelerator-domain", preferred_level="leaf")
     assert leaves(d.run(*members)) == {"d"}
 
 
 def test_a_level_of_the_second_tree_that_no_node_tells_is_waited_for() -> None:
-    d = Driver(rack("", {"s1/a": 4}))
-    members = asking(2, gpus=4, required_level="accelerator-domain")
+    d = Driver(domain_nodes("", {"s1/a": 4}))
+    members = annotated_gang(2, gpus=4, required_level="accelerator-domain")
     assert d.run(*members) == {}
     told = d.told(members[0])[-1]
     assert "Its annotation required-level asks for one accelerator-domain, which no node's labels tell" in told
-    d.nodes(*rack("x.1", {"s1/a": 2}))
+    d.nodes(*domain_nodes("x.1", {"s1/a": 2}))
     d.settle()
     assert set(d.where(*members).values()) == {"a-1", "a-2"}
 
 
 def test_a_preferred_level_that_no_node_tells_is_ignored_and_told() -> None:
-    d = Driver(rack("", {"s1/a": 2}))
-    members = asking(2, gpus=4, preferred_level="accelerator-domain")
+    d = Driver(domain_nodes("", {"s1/a": 2}))
+    members = annotated_gang(2, gpus=4, preferred_level="accelerator-domain")
     assert len(d.run(*members)) == 2
     assert d.told(members[0], Reason.DOMAIN_UNKNOWN) == [
         "preferred level: no node's labels tell a level called accelerator-domain; it was ignored"
@@ -172,34 +158,34 @@ def test_a_preferred_level_that_no_node_tells_is_ignored_and_told() -> None:
 
 
 def test_nodes_that_tell_no_domain_failure_share_none() -> None:
-    d = Driver([*rack("", {"s1/a": 4}), *rack("x.1", {"s1/b": 1})])
-    members = asking(2, gpus=4, required_level="accelerator-domain")
+    d = Driver([*domain_nodes("", {"s1/a": 4}), *domain_nodes("x.1", {"s1/b": 1})])
+    members = annotated_gang(2, gpus=4, required_level="accelerator-domain")
     assert d.run(*members) == {}
     assert "No accelerator-domain could hold the gang's 2 pods" in d.told(members[0])[-1]
 
 
 def test_the_preferred_domain_may_be_one_of_the_second_tree() -> None:
-    d = Driver(ACROSS)
-    members = asking(4, gpus=4, required_level="accelerator-domain", preferred_domain="x.2")
+    d = Driver(DOMAINS_ACROSS_LEAVES)
+    members = annotated_gang(4, gpus=4, required_level="accelerator-domain", preferred_domain="x.2")
     assert set(d.run(*members).values()) == {"a-3", "a-4", "b-3", "b-4"}
     assert d.told(members[0], Reason.DOMAIN_UNKNOWN) == []
 
 
 def test_a_preferred_leaf_in_several_domains_is_ignored_and_told() -> None:
-    d = Driver(ACROSS)
-    members = asking(4, gpus=4, required_level="accelerator-domain", preferred_domain="s1/a")
+    d = Driver(DOMAINS_ACROSS_LEAVES)
+    members = annotated_gang(4, gpus=4, required_level="accelerator-domain", preferred_domain="s1/a")
     assert len(d.run(*members)) == 4
     told = "preferred domain: s1/a has parts in several accelerator domains; it was ignored"
     assert d.told(members[0], Reason.DOMAIN_UNKNOWN) == [told]
 
 
 def test_lost_members_come_back_into_the_domain_of_the_others() -> None:
-    d = Driver(ACROSS)
-    members = asking(3, gpus=4, required_level="accelerator-domain")
+    d = Driver(DOMAINS_ACROSS_LEAVES)
+    members = annotated_gang(3, gpus=4, required_level="accelerator-domain")
     before = d.run(*members)
     d.delete(members[0])
     late = [node for node in ("a-1", "a-2", "a-3", "a-4") if node not in before.values()]
-    again = asking(3, gpus=4, required_level="accelerator-domain")[0]
+    again = annotated_gang(3, gpus=4, required_level="accelerator-domain")[0]
     again.metadata.uid += "-again"
     where = d.run(again)
     assert late
@@ -207,10 +193,10 @@ def test_lost_members_come_back_into_the_domain_of_the_others() -> None:
 
 
 def test_preemption_makes_room_in_one_domain() -> None:
-    d = Driver(ACROSS)
+    d = Driver(DOMAINS_ACROSS_LEAVES)
     d.engine.budgets_known()
-    low = busy_in(d, "a-1", "b-1", "a-3")
-    members = asking(4, gpus=4, required_level="accelerator-domain")
+    low = fill_four_gpu_nodes(d, "a-1", "b-1", "a-3")
+    members = annotated_gang(4, gpus=4, required_level="accelerator-domain")
     for pod in members:
         pod.spec.priority = 100
     d.apply(*members)
@@ -222,22 +208,22 @@ def test_preemption_makes_room_in_one_domain() -> None:
 
 
 def test_gangs_of_different_pods_share_a_domain_too() -> None:
-    d = Driver(ACROSS)
-    busy_in(d, "a-1")
-    members = asking(4, gpus=4, required_level="accelerator-domain")
-    launcher = asking(4, gpus=0, required_level="accelerator-domain")[0]
+    d = Driver(DOMAINS_ACROSS_LEAVES)
+    fill_four_gpu_nodes(d, "a-1")
+    members = annotated_gang(4, gpus=4, required_level="accelerator-domain")
+    launcher = annotated_gang(4, gpus=0, required_level="accelerator-domain")[0]
     where = d.run(launcher, *members[1:])
     assert len(where) == 4
     assert len({int(node[-1]) > 2 for node in where.values()}) == 1
 
 
 def test_gangs_whose_members_keep_apart_share_a_domain_too() -> None:
-    d = Driver(ACROSS)
-    busy_in(d, "a-1", "b-2")
-    members = asking(3, gpus=1, required_level="accelerator-domain")
+    d = Driver(DOMAINS_ACROSS_LEAVES)
+    fill_four_gpu_nodes(d, "a-1", "b-2")
+    members = annotated_gang(3, gpus=1, required_level="accelerator-domain")
     for pod in members:
         pod.metadata.labels |= {"app": "web"}
-        pod.spec.affinity = away("kubernetes.io/hostname")
+        pod.spec.affinity = pod_anti_affinity("kubernetes.io/hostname")
     where = d.run(*members)
     assert len(set(where.values())) == 3
     assert {int(node[-1]) > 2 for node in where.values()} == {True}
@@ -247,11 +233,11 @@ def test_bandwidth_is_reserved_on_the_links_of_the_network() -> None:
     """One leaf's uplink carries one node of the gang at most, so no domain does that has two nodes in each leaf."""
     spec = configured("{links: [{level: leaf, capacity: 100Gb}], topologyConstraints: {enforcement: preferred}}")
     wide = {"s1/c": 1, "s1/d": 3}
-    nodes = [*ACROSS, *rack("x.3", wide)]
+    nodes = [*DOMAINS_ACROSS_LEAVES, *domain_nodes("x.3", wide)]
     for node in nodes:
         node.metadata.labels["topology.scheduler/network-bandwidth"] = "400Gb"
     d = Driver(nodes, spec)
-    members = asking(4, gpus=4, required_level="accelerator-domain", network_bandwidth="100Gb")
+    members = annotated_gang(4, gpus=4, required_level="accelerator-domain", network_bandwidth="100Gb")
     assert leaves(d.run(*members)) == {"c", "d"}
     layout, links = d.engine.world.layout, d.engine.world.links
     links.settle(layout)
@@ -268,41 +254,47 @@ def test_bandwidth_is_reserved_on_the_links_of_the_network() -> None:
 
 
 def test_a_preferred_domain_is_taken_where_it_can_be_had_and_done_without_elsewhere() -> None:
-    d = Driver([*rack("x.1", {"s1/a": 1, "s1/b": 1}), *rack("x.2", {"s1/a": 1, "s1/b": 1}, first=2)])
-    one = asking(2, "one", gpus=4, preferred_level="accelerator-domain")
+    d = Driver([*domain_nodes("x.1", {"s1/a": 1, "s1/b": 1}), *domain_nodes("x.2", {"s1/a": 1, "s1/b": 1}, first=2)])
+    one = annotated_gang(2, "one", gpus=4, preferred_level="accelerator-domain")
     where = d.run(*one)
     assert len({node[-1] for node in where.values()}) == 1, "the size rule would have one leaf"
-    two = asking(3, "two", gpus=4, preferred_level="accelerator-domain")
+    two = annotated_gang(3, "two", gpus=4, preferred_level="accelerator-domain")
     assert d.run(*two) == {}
     assert "The gang needs 2 leaves" in d.told(two[0])[-1]
 
 
 def test_among_equal_places_one_domain_is_taken_though_nobody_asks() -> None:
-    d = Driver([*rack("x.1", {"s1/a": 1}), *rack("x.2", {"s1/a": 1, "s1/b": 1}, first=2), *rack("x.3", {"s1/c": 2})])
-    assert leaves(d.run(*asking(2, gpus=4))) == {"c"}
+    d = Driver(
+        [
+            *domain_nodes("x.1", {"s1/a": 1}),
+            *domain_nodes("x.2", {"s1/a": 1, "s1/b": 1}, first=2),
+            *domain_nodes("x.3", {"s1/c": 2}),
+        ]
+    )
+    assert leaves(d.run(*annotated_gang(2, gpus=4))) == {"c"}
 
 
 def test_one_domain_is_not_worth_a_leaf_more() -> None:
-    d = Driver([*rack("x.1", {"s1/a": 1}), *rack("x.2", {"s1/a": 1, "s1/b": 2}, first=2)])
-    busy_in(d, "b-2")
-    assert leaves(d.run(*asking(2, gpus=4))) == {"a"}
+    d = Driver([*domain_nodes("x.1", {"s1/a": 1}), *domain_nodes("x.2", {"s1/a": 1, "s1/b": 2}, first=2)])
+    fill_four_gpu_nodes(d, "b-2")
+    assert leaves(d.run(*annotated_gang(2, gpus=4))) == {"a"}
 
 
 # ---------------------------------------------------------------- segments
 
 
 def test_each_segment_is_in_one_domain_and_the_domains_are_next_to_each_other() -> None:
-    d = Driver([node for r in (1, 2, 3) for node in rack(f"x.{r}", {f"s1/r{r}a": 2, f"s1/r{r}b": 2})])
-    busy_in(d, "r2a-1")
-    members = asking(8, gpus=4, segment_size="4", segment_level="accelerator-domain", placement="preferred")
+    d = Driver([node for r in (1, 2, 3) for node in domain_nodes(f"x.{r}", {f"s1/r{r}a": 2, f"s1/r{r}b": 2})])
+    fill_four_gpu_nodes(d, "r2a-1")
+    members = annotated_gang(8, gpus=4, segment_size="4", segment_level="accelerator-domain", placement="preferred")
     d.run(*members)
     placed = sorted((rank_of(pod), leaf_of(pod.spec.node_name)[:2]) for pod in members)
     assert [at for _, at in placed] == ["r1"] * 4 + ["r3"] * 4
 
 
 def test_segments_of_a_domain_each_with_leaves_in_common() -> None:
-    d = Driver(ACROSS)
-    members = asking(6, gpus=4, segment_size="3", segment_level="accelerator-domain")
+    d = Driver(DOMAINS_ACROSS_LEAVES)
+    members = annotated_gang(6, gpus=4, segment_size="3", segment_level="accelerator-domain")
     d.run(*members)
     half = [int(pod.spec.node_name[-1]) > 2 for pod in sorted(members, key=rank_of)]
     assert len(set(half[:3])) == len(set(half[3:])) == 1
@@ -310,13 +302,13 @@ def test_segments_of_a_domain_each_with_leaves_in_common() -> None:
 
 
 def test_what_is_lost_of_a_segment_goes_back_to_its_domain() -> None:
-    d = Driver(ACROSS)
-    members = asking(6, gpus=4, segment_size="3", segment_level="accelerator-domain")
+    d = Driver(DOMAINS_ACROSS_LEAVES)
+    members = annotated_gang(6, gpus=4, segment_size="3", segment_level="accelerator-domain")
     d.run(*members)
     lost = next(pod for pod in members if rank_of(pod) == 4)
     mates = [pod for pod in members if rank_of(pod) in (3, 5)]
     d.delete(lost)
-    again = next(pod for pod in asking(6, gpus=4, segment_size="3", segment_level="accelerator-domain"))
+    again = next(pod for pod in annotated_gang(6, gpus=4, segment_size="3", segment_level="accelerator-domain"))
     again.metadata.name, again.metadata.uid = "again", "again"
     d.run(again)
     assert {int(pod.spec.node_name[-1]) > 2 for pod in (again, *mates)} in ({True}, {False})
@@ -330,25 +322,29 @@ RULES = "{placementRules: [{name: rack, nodes: 2, level: accelerator-domain}]}"
 
 
 def test_a_placement_rule_may_ask_for_a_domain() -> None:
-    d = Driver([*rack("x.1", {"s1/a": 1}), *rack("x.2", {"s1/a": 1, "s1/b": 1}, first=2)], configured(RULES))
-    members = asking(2, gpus=4)
+    d = Driver(
+        [*domain_nodes("x.1", {"s1/a": 1}), *domain_nodes("x.2", {"s1/a": 1, "s1/b": 1}, first=2)], configured(RULES)
+    )
+    members = annotated_gang(2, gpus=4)
     assert d.run(*members)["g-0"] in ("a-2", "b-2")
     assert leaves(d.where(*members)) == {"a", "b"}
     assert not any("no node" in text for text in d.complaints())
 
 
 def test_a_rule_that_can_not_be_kept_now_is_named() -> None:
-    d = Driver([*rack("x.1", {"s1/a": 1}), *rack("x.2", {"s1/a": 1, "s1/b": 1}, first=2)], configured(RULES))
-    busy_in(d, "b-2")
-    members = asking(2, gpus=4)
+    d = Driver(
+        [*domain_nodes("x.1", {"s1/a": 1}), *domain_nodes("x.2", {"s1/a": 1, "s1/b": 1}, first=2)], configured(RULES)
+    )
+    fill_four_gpu_nodes(d, "b-2")
+    members = annotated_gang(2, gpus=4)
     assert d.run(*members) == {}
     assert "Placement rule rack asks for all leaves in 1 accelerator-domain" in d.told(members[0])[-1]
 
 
 def test_a_required_domain_loosens_to_the_whole_fabric() -> None:
-    d = Driver(ACROSS)
-    busy_in(d, "a-1", "a-3")
-    members = asking(4, gpus=4, required_level="accelerator-domain", relax_after="1m")
+    d = Driver(DOMAINS_ACROSS_LEAVES)
+    fill_four_gpu_nodes(d, "a-1", "a-3")
+    members = annotated_gang(4, gpus=4, required_level="accelerator-domain", relax_after="1m")
     assert d.run(*members) == {}
     d.settle(60)
     assert len(d.where(*members)) == 4
@@ -357,8 +353,8 @@ def test_a_required_domain_loosens_to_the_whole_fabric() -> None:
 
 def test_what_loosened_may_use_nodes_that_tell_no_domain_within_the_limits_per_leaf() -> None:
     plain = [make_node("a-1", "s/a", gpus=4), make_node("b-1", "s/b", gpus=4), make_node("b-2", "s/b", gpus=4)]
-    d = Driver([*rack("r1", {"s/c": 1}), *plain], configured("{topologyConstraints: {maxNodesPerLeaf: 1}}"))
-    members = asking(3, gpus=4, required_level="accelerator-domain", relax_after="1m")
+    d = Driver([*domain_nodes("r1", {"s/c": 1}), *plain], configured("{topologyConstraints: {maxNodesPerLeaf: 1}}"))
+    members = annotated_gang(3, gpus=4, required_level="accelerator-domain", relax_after="1m")
     assert d.run(*members) == {}
     d.settle(600)
     where = d.where(*members)
@@ -367,9 +363,9 @@ def test_what_loosened_may_use_nodes_that_tell_no_domain_within_the_limits_per_l
 
 
 def test_ways_out_name_the_level_to_drop_to() -> None:
-    d = Driver(ACROSS)
-    busy_in(d, "a-1", "a-3")
-    members = asking(4, gpus=4, required_level="accelerator-domain")
+    d = Driver(DOMAINS_ACROSS_LEAVES)
+    fill_four_gpu_nodes(d, "a-1", "a-3")
+    members = annotated_gang(4, gpus=4, required_level="accelerator-domain")
     assert d.run(*members) == {}
     d.explain()
     workload = d.engine.workloads.get(d.decisions()[-1].workload)
@@ -387,21 +383,21 @@ def test_ways_out_name_the_level_to_drop_to() -> None:
 def test_a_level_to_drop_to_is_combined_with_pods_to_end_as_it_would_be_asked() -> None:
     """On the network the gang has a leaf as the size rule asks; placement need not be preferred for that."""
     d = Driver([make_node(f"n{n}", "s1/l1", gpus=2, labels={CLIQUE: f"x.{n}"}) for n in (1, 2)])
-    d.run(*asking(4, name="other", gpus=1))
-    members = asking(4, gpus=1, required_level="accelerator-domain")
+    d.run(*annotated_gang(4, name="other", gpus=1))
+    members = annotated_gang(4, gpus=1, required_level="accelerator-domain")
     assert d.run(*members) == {}
     d.explain(1)
     assert "(1) set topology.scheduler/required-level to leaf and end gang default/other" in d.told(members[0])[-1]
 
 
 def test_nodes_of_one_domain_are_held_for_a_gang_that_waits_long() -> None:
-    d = Driver(ACROSS)
+    d = Driver(DOMAINS_ACROSS_LEAVES)
     for node, ends in (("a-1", 1800), ("b-1", 7200), ("a-3", 3600), ("b-3", 3600)):
         told = {"expected-duration": f"{ends}s"}
         pod = make_pod(f"busy-{node}", gpus=4, scheduler="other", node=node, phase="Running", annotations=told)
         pod.status.start_time, pod.spec.restart_policy = timestamp(0), "Never"
         d.apply(pod)
-    d.apply(*asking(4, gpus=4, required_level="accelerator-domain"))
+    d.apply(*annotated_gang(4, gpus=4, required_level="accelerator-domain"))
     d.step()
     d.step(30)
     (held,) = d.engine.reserving.holds
@@ -410,7 +406,7 @@ def test_nodes_of_one_domain_are_held_for_a_gang_that_waits_long() -> None:
 
 
 def test_the_fewest_moves_that_free_a_domain_are_found() -> None:
-    d = Driver(ACROSS, configured("{preemption: {enabled: false}, reservation: {enabled: false}}"))
+    d = Driver(DOMAINS_ACROSS_LEAVES, configured("{preemption: {enabled: false}, reservation: {enabled: false}}"))
     d.engine.budgets_known()
     for name, node in (("x", "a-1"), ("y", "b-2"), ("z", "a-3")):
         pod = make_pod(name, gpus=2, owner=controlled_by("StatefulSet", name))
@@ -418,7 +414,7 @@ def test_the_fewest_moves_that_free_a_domain_are_found() -> None:
         d.apply(pod)
         pod.spec.node_name = node
         d.apply(pod)
-    members = asking(4, gpus=4, required_level="accelerator-domain")
+    members = annotated_gang(4, gpus=4, required_level="accelerator-domain")
     d.apply(*members)
     d.step()
     workload = d.engine.workloads.of_pod(members[0].metadata.uid)
@@ -434,16 +430,16 @@ def test_the_fewest_moves_that_free_a_domain_are_found() -> None:
 
 
 def test_the_largest_gang_is_told_by_level_of_the_second_tree() -> None:
-    d = Driver(ACROSS)
-    busy_in(d, "a-1")
+    d = Driver(DOMAINS_ACROSS_LEAVES)
+    fill_four_gpu_nodes(d, "a-1")
     torn = fragmentation(d.engine.world)
     (gang,) = [one for one in torn.gangs if one.level == "accelerator-domain"]
     assert (gang.whole_nodes, gang.whole_gpus, gang.path) == (4, 16, ("x.2",))
 
 
 def test_the_survey_lists_the_domains() -> None:
-    d = Driver([*ACROSS, *rack("", {"s1/c": 1})])
-    busy_in(d, "a-1")
+    d = Driver([*DOMAINS_ACROSS_LEAVES, *domain_nodes("", {"s1/c": 1})])
+    fill_four_gpu_nodes(d, "a-1")
     found = {domain.path: (domain.level, domain.free, domain.nodes) for domain in survey_accelerators(d.engine.world)}
     assert found == {
         ("x.1",): ("accelerator-domain", 12, ("a-1", "a-2", "b-1", "b-2")),
@@ -455,8 +451,8 @@ def test_the_survey_lists_the_domains() -> None:
 
 
 def test_a_node_moved_to_another_domain_counts_there_at_once() -> None:
-    d = Driver(rack("x.1", {"s1/a": 2}) + rack("x.2", {"s1/b": 1}))
-    members = asking(3, gpus=4, required_level="accelerator-domain")
+    d = Driver(domain_nodes("x.1", {"s1/a": 2}) + domain_nodes("x.2", {"s1/b": 1}))
+    members = annotated_gang(3, gpus=4, required_level="accelerator-domain")
     assert d.run(*members) == {}
     d.nodes(make_node("b-1", "s1/b", gpus=4, labels={CLIQUE: "x.1"}))
     d.settle()
@@ -465,14 +461,14 @@ def test_a_node_moved_to_another_domain_counts_there_at_once() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_who_takes_over_completes_a_gang_in_its_domain(seed: int) -> None:
-    first = Driver(ACROSS)
-    members = asking(4, gpus=4, required_level="accelerator-domain")
+    first = Driver(DOMAINS_ACROSS_LEAVES)
+    members = annotated_gang(4, gpus=4, required_level="accelerator-domain")
     first.apply(*members)
     first.step()
     shuffler = random.Random(seed)
     for uid in shuffler.sample(sorted(first.flight), 2):
         first.write(first.flight[uid])
-    second = Driver(shuffler.sample(ACROSS, len(ACROSS)))
+    second = Driver(shuffler.sample(DOMAINS_ACROSS_LEAVES, len(DOMAINS_ACROSS_LEAVES)))
     second.apply(*shuffler.sample(members, len(members)))
     second.settle()
     where = second.where(*members)
@@ -481,14 +477,14 @@ def test_who_takes_over_completes_a_gang_in_its_domain(seed: int) -> None:
 
 
 def test_what_came_bit_by_bit_decides_as_what_is_listed_at_once() -> None:
-    one = Driver(ACROSS)
-    for node in ACROSS:
+    one = Driver(DOMAINS_ACROSS_LEAVES)
+    for node in DOMAINS_ACROSS_LEAVES:
         there = dict(node.metadata.labels)
         one.nodes(make_node(node.metadata.name, "s9/x", gpus=4, labels={CLIQUE: "other"}))
         one.nodes(make_node(node.metadata.name, "", gpus=4, labels=there))
-    two = Driver(list(reversed(ACROSS)))
+    two = Driver(list(reversed(DOMAINS_ACROSS_LEAVES)))
     for number in range(3):
-        pods = [asking(2 + number, f"g{number}", gpus=2, required_level="accelerator-domain") for _ in (1, 2)]
+        pods = [annotated_gang(2 + number, f"g{number}", gpus=2, required_level="accelerator-domain") for _ in (1, 2)]
         assert one.run(*pods[0]) == two.run(*pods[1])
 
 
@@ -502,12 +498,12 @@ def test_gangs_keep_to_the_unit_of_a_rail_optimised_fabric() -> None:
 
     nodes = [railed(f"n{unit}-{n}", unit) for unit in (1, 2) for n in (1, 2, 3)]
     d = Driver(nodes, configured("{links: [{level: leaf, capacity: 400Gb}]}"))
-    busy_in(d, "n1-1")
-    members = asking(3, gpus=4)
+    fill_four_gpu_nodes(d, "n1-1")
+    members = annotated_gang(3, gpus=4)
     where = d.run(*members)
     assert set(where.values()) == {"n2-1", "n2-2", "n2-3"}
     assert members[0].metadata.annotations["topology.scheduler/address"].startswith("su2-rail[0-3].n2-")
-    spread = asking(2, "wide", gpus=4, network_bandwidth="100Gb")
+    spread = annotated_gang(2, "wide", gpus=4, network_bandwidth="100Gb")
     assert len(d.run(*spread)) == 2
     assert {link.path: link.capacity for link in survey_links(d.engine.world) if link.level == "leaf"} == {
         ("su1-rail[0-3]",): 400_000,
@@ -527,8 +523,8 @@ topology:
 def test_levels_of_ones_own_replace_those_that_are_known() -> None:
     nodes = [make_node(f"n{n}", f"s1/l{n}", gpus=4, labels={"example.com/rack": f"r{n % 2}"}) for n in range(4)]
     d = Driver(nodes, load_configuration({"test": OWN}))
-    where = d.run(*asking(2, gpus=4, required_level="nvlink"))
+    where = d.run(*annotated_gang(2, gpus=4, required_level="nvlink"))
     assert set(where.values()) in ({"n0", "n2"}, {"n1", "n3"})
-    refused = asking(2, "h", gpus=4, required_level="accelerator-domain")
+    refused = annotated_gang(2, "h", gpus=4, required_level="accelerator-domain")
     assert d.run(*refused) == {}
     assert "'accelerator-domain' is no level of the fabric; write one of" in d.told(refused[0])[-1]

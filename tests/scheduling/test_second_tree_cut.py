@@ -10,13 +10,11 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import in_group, make_group, make_node, make_pod
+from tests.scheduling.accelerator_domains import CLIQUE, DOMAIN_LEVEL, DomainOfNode, clusters_with_domains
+from tests.scheduling.affinity_pods import HOSTNAME, pod_anti_affinity
 from tests.scheduling.driver import Driver, configured
+from tests.scheduling.gang_pods import annotated_gang, rank_of
 from tests.scheduling.reference import Machine
-from tests.scheduling.test_levels import asking
-from tests.scheduling.test_neighbours import HOST, away
-from tests.scheduling.test_second_tree import CLIQUE
-from tests.scheduling.test_second_tree_reference import LEVEL, Home, clusters
-from tests.scheduling.test_segments import rank_of
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.objects import Pod
 
@@ -24,7 +22,7 @@ SPINE = "required-level"
 RULE = "placement rule"
 
 
-def driver(machines: Sequence[Machine], home: Home, rule: str = "") -> Driver:
+def driver(machines: Sequence[Machine], home: DomainOfNode, rule: str = "") -> Driver:
     """Return a cluster, with a rule that gangs must share one domain of a level."""
     rules = f", placementRules: [{{name: near, level: {rule}}}]" if rule else ""
     nodes = [
@@ -32,7 +30,7 @@ def driver(machines: Sequence[Machine], home: Home, rule: str = "") -> Driver:
             machine.name,
             "/".join("" if part == UNLABELLED else part for part in machine.place),
             gpus=machine.gpus,
-            labels={HOST: machine.name} | ({CLIQUE: f"x.{home[machine.name]}"} if machine.name in home else {}),
+            labels={HOSTNAME: machine.name} | ({CLIQUE: f"x.{home[machine.name]}"} if machine.name in home else {}),
             unschedulable=not machine.usable,
         )
         for machine in machines
@@ -50,17 +48,17 @@ def driver(machines: Sequence[Machine], home: Home, rule: str = "") -> Driver:
 
 def members_of(kind: str, segments: int, size: int, level: str, asked_by: str) -> list[Pod]:
     """Return a gang in segments: all alike, each with a launcher without GPUs, or with one member on a node."""
-    told: dict[str, Any] = {"segment_size": str(size), "segment_level": LEVEL}
+    told: dict[str, Any] = {"segment_size": str(size), "segment_level": DOMAIN_LEVEL}
     if asked_by == SPINE:
         told["required_level"] = level
-    many = asking(segments * size, gpus=1, **told)
+    many = annotated_gang(segments * size, gpus=1, **told)
     if kind == "launched":
-        few = asking(segments * size, gpus=0, **told)
+        few = annotated_gang(segments * size, gpus=0, **told)
         return [few[at] if at % size == 0 else many[at] for at in range(segments * size)]
     if kind == "apart":
         for pod in many:
             pod.metadata.labels |= {"app": "web"}
-            pod.spec.affinity = away(HOST)
+            pod.spec.affinity = pod_anti_affinity(HOSTNAME)
     return many
 
 
@@ -73,7 +71,7 @@ def holds(kind: str, machines: Sequence[Machine], size: int) -> int:
 
 
 @st.composite
-def torn(draw: st.DrawFn) -> tuple[list[Machine], Home]:
+def torn(draw: st.DrawFn) -> tuple[list[Machine], DomainOfNode]:
     """Up to ten nodes, all of whose labels are there, in few leaves, and domains that lie across all of them."""
     depth = draw(st.integers(1, 3))
     places = draw(st.lists(st.tuples(*[st.sampled_from("ab")] * depth), min_size=2, max_size=4, unique=True))
@@ -88,7 +86,7 @@ def torn(draw: st.DrawFn) -> tuple[list[Machine], Home]:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    torn() | clusters(),
+    torn() | clusters_with_domains(),
     st.integers(2, 3),
     st.integers(1, 4),
     st.sampled_from(["alike", "alike", "launched", "apart"]),
@@ -96,7 +94,7 @@ def torn(draw: st.DrawFn) -> tuple[list[Machine], Home]:
     st.integers(1, 3),
 )
 def test_a_place_is_found_wherever_parts_inside_one_domain_hold_the_segments(
-    cluster: tuple[list[Machine], Home], size: int, segments: int, kind: str, asked_by: str, outward: int
+    cluster: tuple[list[Machine], DomainOfNode], size: int, segments: int, kind: str, asked_by: str, outward: int
 ) -> None:
     machines, home = cluster
     levels = ("core", "spine", "leaf")[-len(machines[0].place) :]
@@ -167,7 +165,7 @@ def busy(d: Driver, *names: str) -> list[Pod]:
 
 
 def in_pairs(size: int, **told: Any) -> list[Pod]:
-    return asking(size, segment_size="2", segment_level=LEVEL, **told)
+    return annotated_gang(size, segment_size="2", segment_level=DOMAIN_LEVEL, **told)
 
 
 @pytest.mark.parametrize("asked_by", [SPINE, RULE])
@@ -212,7 +210,7 @@ def test_the_spine_may_be_that_of_a_pod_group() -> None:
     d = driver(across(), HOME)
     d.groups(make_group("pg", 4, key="topology.scheduler/spine"))
     busy(d, "s1-a1")
-    told = {"segment-size": "2", "segment-level": LEVEL}
+    told = {"segment-size": "2", "segment-level": DOMAIN_LEVEL}
     members = [in_group(make_pod(f"p-{n}", gpus=8, annotations=told), "pg") for n in range(4)]
     assert set(d.run(*members).values()) == {"s2-a1", "s2-a2", "s2-b1", "s2-b2"}
 
@@ -239,7 +237,7 @@ def nested() -> Driver:
 def test_all_may_have_to_share_a_spine_and_a_domain_around_those_of_the_segments(asked_by: str) -> None:
     d = nested()
     busy(d, "s1-a11", "s1-b22", "s2-a12")
-    told = {"segment-size": "2", "segment-level": "accelerator-sub-domain", "required-level": LEVEL}
+    told = {"segment-size": "2", "segment-level": "accelerator-sub-domain", "required-level": DOMAIN_LEVEL}
     if asked_by == RULE:
         rule = "placementRules: [{name: near, level: spine}]"
         d.engine.configure(configured(f"{{topologyConstraints: {{enforcement: preferred}}, {rule}}}"))
@@ -293,7 +291,7 @@ def test_what_would_help_is_told_of_whole_domains_once_no_spine_must_be_shared()
     (workload,) = (one for one in d.engine.workloads if one.gang)
     found = d.engine.why.explain(workload, d.now, d.now, lambda: 0.0)
     assert found is not None
-    room = {one.path: one.room for one in found.domains if one.level == LEVEL}
+    room = {one.path: one.room for one in found.domains if one.level == DOMAIN_LEVEL}
     assert room == {("x.a",): 0, ("x.b",): 0}
     d.finish(next(pod for pod in there if pod.metadata.name == "busy-s2-a1"))
     d.settle()
@@ -307,10 +305,12 @@ def test_why_not_tells_of_the_parts_in_one_spine() -> None:
     members = in_pairs(2, required_level="spine")
     assert d.run(*members) == {}
     told = d.told(members[0])[-1]
-    assert f"The gang needs 1 {LEVEL} inside one spine with room for 2 pods" in told
-    larger = asking(3, name="h", segment_size="3", segment_level=LEVEL, required_level="spine")
+    assert f"The gang needs 1 {DOMAIN_LEVEL} inside one spine with room for 2 pods" in told
+    larger = annotated_gang(3, name="h", segment_size="3", segment_level=DOMAIN_LEVEL, required_level="spine")
     assert d.run(*larger) == {}
-    assert f"no {LEVEL} inside one spine holds a segment of 3 pods even when empty" in d.told(larger[0])[-1].lower()
+    assert (
+        f"no {DOMAIN_LEVEL} inside one spine holds a segment of 3 pods even when empty" in d.told(larger[0])[-1].lower()
+    )
 
 
 @pytest.mark.parametrize("asked_by", [SPINE, RULE])
@@ -326,7 +326,7 @@ def test_domains_that_lost_are_those_inside_of_what_must_be_shared(asked_by: str
 
 def test_a_rule_that_no_spine_can_keep_is_told_as_such() -> None:
     d = driver(across(), HOME, "spine")
-    members = asking(3, segment_size="3", segment_level=LEVEL)
+    members = annotated_gang(3, segment_size="3", segment_level=DOMAIN_LEVEL)
     assert d.run(*members) == {}
     assert "asks for all leaves in 1 spine, and not even the empty cluster holds the gang so" in d.told(members[0])[-1]
 

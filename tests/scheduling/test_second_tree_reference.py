@@ -7,8 +7,13 @@ from itertools import combinations
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import make_node
-from tests.scheduling.planning import WEIGHTS, Small, ask_of
+from tests.scheduling.accelerator_domains import (
+    DOMAIN_LEVEL,
+    DomainOfNode,
+    clusters_with_domains,
+    planning_cluster_with_domains,
+)
+from tests.scheduling.planning import Small, ask_of
 from tests.scheduling.reference import Machine, Option, Path, Reference, Rule, Want
 from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.labels import UNLABELLED
@@ -22,36 +27,6 @@ from topo_scheduler.scheduling.placing.model.placement_query import (
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.topology.topology_merge import crossed
 
-LEVEL = "accelerator-domain"
-NAMES = ("a", "b", "c")
-Home = dict[str, str]
-"""The accelerator domain of each node that tells one."""
-
-
-@st.composite
-def clusters(draw: st.DrawFn) -> tuple[list[Machine], Home]:
-    """Up to eight nodes in up to five leaves of one to three levels, and domains that need not nest in any of them."""
-    depth = draw(st.integers(1, 3))
-    name = st.sampled_from(NAMES)
-    told = st.one_of(name, name, name, name, st.just(UNLABELLED))
-    places = draw(st.lists(st.tuples(*[told] * depth), min_size=1, max_size=5))
-    # By leaf as often as node by node: domains of several leaves are what racks are.
-    by_leaf = draw(st.booleans())
-    of_leaf = {place: draw(st.sampled_from(NAMES)) for place in places}
-    machines, home = [], {}
-    for number in range(draw(st.integers(2, 8))):
-        gpus = draw(st.sampled_from([0, 1, 2, 3, 4]))
-        place = draw(st.sampled_from(places))
-        used = draw(st.integers(0, gpus)) if draw(st.booleans()) else 0
-        machines.append(Machine(f"n{number}", place, gpus, 4, used_gpus=used, usable=draw(st.integers(0, 7)) > 0))
-        domain = of_leaf[place] if by_leaf else draw(st.sampled_from([*NAMES, ""]))
-        if domain and draw(st.integers(0, 9)):
-            home[f"n{number}"] = domain
-    levels = [level for level in range(depth) if any(m.place[level] != UNLABELLED for m in machines)]
-    found = [replace(m, place=tuple(m.place[level] for level in levels) or (UNLABELLED,)) for m in machines]
-    return found, home
-
-
 wants = st.builds(
     Want,
     members=st.sampled_from([1, 2, 2, 3, 3, 4, 5, 7]),
@@ -62,31 +37,10 @@ wants = st.builds(
 )
 
 
-def small_of(machines: list[Machine], home: Home, want: Want) -> Small:
-    small = Small(
-        (
-            make_node(
-                machine.name,
-                "/".join("" if part == UNLABELLED else part for part in machine.place),
-                gpus=machine.gpus,
-                labels={"nvidia.com/gpu.clique": home[machine.name]} if machine.name in home else {},
-                unschedulable=not machine.usable,
-            )
-            for machine in machines
-        ),
-        weights=WEIGHTS,
-        max_nodes=want.max_nodes,
-        max_gpus=want.max_gpus,
-    )
-    for machine in machines:
-        small.hold(machine.name, gpus=machine.used_gpus)
-    return small
-
-
 class InDomains:
     """The reference, once for each accelerator domain on its nodes alone; of all the best."""
 
-    def __init__(self, machines: list[Machine], home: Home, want: Want) -> None:
+    def __init__(self, machines: list[Machine], home: DomainOfNode, want: Want) -> None:
         self.want = want
         some = {domain: [m for m in machines if home.get(m.name) == domain] for domain in sorted(set(home.values()))}
         self.parts = {domain: Reference(inside, want) for domain, inside in some.items()}
@@ -137,20 +91,20 @@ class InDomains:
 
 
 def ask_for(small: Small, want: Want) -> PlacementQuery:
-    layout = crossed(small.world.layout, (LEVEL,))
-    within = layout.levels.index(LEVEL) + 1 if LEVEL in layout.levels else -1
-    return replace(ask_of(want), within=within, level=LEVEL, woven=layout.woven)
+    layout = crossed(small.world.layout, (DOMAIN_LEVEL,))
+    within = layout.levels.index(DOMAIN_LEVEL) + 1 if DOMAIN_LEVEL in layout.levels else -1
+    return replace(ask_of(want), within=within, level=DOMAIN_LEVEL, woven=layout.woven)
 
 
 @settings(deadline=None, max_examples=400)
-@given(clusters(), wants)
+@given(clusters_with_domains(), wants)
 def test_a_gang_is_in_one_accelerator_domain_as_near_as_the_network_allows(
-    cluster: tuple[list[Machine], Home], want: Want
+    cluster: tuple[list[Machine], DomainOfNode], want: Want
 ) -> None:
     machines, home = cluster
-    small = small_of(machines, home, want)
+    small = planning_cluster_with_domains(machines, home, want)
     ask = ask_for(small, want)
-    found = small.planner.plan(ask, crossed(small.world.layout, (LEVEL,)), 0)
+    found = small.planner.plan(ask, crossed(small.world.layout, (DOMAIN_LEVEL,)), 0)
     reference = InDomains(machines, home, want)
     rule, best = reference.rule(), reference.best()
     if not best:
@@ -174,13 +128,13 @@ def test_a_gang_is_in_one_accelerator_domain_as_near_as_the_network_allows(
 
 
 @settings(deadline=None, max_examples=300)
-@given(clusters(), wants, st.sampled_from([PlacementStrategy.CONSOLIDATED, PlacementStrategy.DISTRIBUTED]))
+@given(clusters_with_domains(), wants, st.sampled_from([PlacementStrategy.CONSOLIDATED, PlacementStrategy.DISTRIBUTED]))
 def test_among_these_the_score_decides(
-    cluster: tuple[list[Machine], Home], want: Want, strategy: PlacementStrategy
+    cluster: tuple[list[Machine], DomainOfNode], want: Want, strategy: PlacementStrategy
 ) -> None:
     """It is that of the tree with the domains in it: a leaf counts with the part of it that lies in the domain."""
     machines, home = cluster
-    small = small_of(machines, home, want)
+    small = planning_cluster_with_domains(machines, home, want)
     ask = replace(ask_for(small, want), strategy=strategy)
     reference = InDomains(machines, home, want)
     rule, best = reference.rule(), reference.best()
@@ -188,9 +142,9 @@ def test_among_these_the_score_decides(
         return
     depth, leaves = -best[0][1].rank[1], best[0][1].rank[2]
     aligned = (1000 * rule.leaves // leaves) >> max(0, rule.depth - depth)
-    found = small.planner.plan(ask, crossed(small.world.layout, (LEVEL,)), 0)
+    found = small.planner.plan(ask, crossed(small.world.layout, (DOMAIN_LEVEL,)), 0)
     assert isinstance(found, Placement)
-    innermost = crossed(small.world.layout, (LEVEL,)).levels[-1] == LEVEL
+    innermost = crossed(small.world.layout, (DOMAIN_LEVEL,)).levels[-1] == DOMAIN_LEVEL
     scores = []
     for domain, option in best:
         part = list(reference.parts[domain].machines)
@@ -234,14 +188,14 @@ def _within_limits(part: Reference, placed: Counter[str]) -> None:
 
 
 @settings(deadline=None, max_examples=300)
-@given(clusters(), wants)
+@given(clusters_with_domains(), wants)
 def test_a_preferred_accelerator_domain_is_taken_where_one_has_room_now(
-    cluster: tuple[list[Machine], Home], want: Want
+    cluster: tuple[list[Machine], DomainOfNode], want: Want
 ) -> None:
     machines, home = cluster
-    small = small_of(machines, home, want)
+    small = planning_cluster_with_domains(machines, home, want)
     ask = ask_of(want)
-    _, found, _ = plan_by_levels(small.planner, ask, small.world.layout, 0, Wish(preferred=LEVEL))
+    _, found, _ = plan_by_levels(small.planner, ask, small.world.layout, 0, Wish(preferred=DOMAIN_LEVEL))
     best = InDomains(machines, home, replace(want, required=False)).best()
     if best:
         assert isinstance(found, Placement)
@@ -255,17 +209,17 @@ def test_a_preferred_accelerator_domain_is_taken_where_one_has_room_now(
 
 
 @settings(deadline=None, max_examples=400)
-@given(clusters(), wants)
+@given(clusters_with_domains(), wants)
 def test_who_asks_for_no_domain_gets_one_where_it_costs_no_level_and_no_leaf(
-    cluster: tuple[list[Machine], Home], want: Want
+    cluster: tuple[list[Machine], DomainOfNode], want: Want
 ) -> None:
     machines, home = cluster
-    found = small_of(machines, home, want).plan(ask_of(want))
-    without = small_of(machines, {}, want).plan(ask_of(want))
+    found = planning_cluster_with_domains(machines, home, want).plan(ask_of(want))
+    without = planning_cluster_with_domains(machines, {}, want).plan(ask_of(want))
     assert type(found) is type(without)
     if isinstance(found, PlacementFailure) or isinstance(without, PlacementFailure):
         return
-    small = small_of(machines, home, want)
+    small = planning_cluster_with_domains(machines, home, want)
     names = {small.world.nodes.names[row] for row in found.rows[0]}
     by_name = {machine.name: machine for machine in machines}
     whole = Reference(machines, want)
@@ -299,18 +253,18 @@ def _holds(part: dict[str, int], size: int) -> int:
 
 
 @settings(deadline=None, max_examples=300)
-@given(clusters(), st.integers(2, 3), st.integers(1, 3))
+@given(clusters_with_domains(), st.integers(2, 3), st.integers(1, 3))
 def test_each_segment_is_in_one_accelerator_domain_and_they_take_the_fewest(
-    cluster: tuple[list[Machine], Home], size: int, segments: int
+    cluster: tuple[list[Machine], DomainOfNode], size: int, segments: int
 ) -> None:
     machines, home = cluster
     want = Want(members=size * segments, gpus=1, required=False)
-    small = small_of(machines, home, want)
-    layout = crossed(small.world.layout, (LEVEL,))
-    if LEVEL not in layout.levels:
+    small = planning_cluster_with_domains(machines, home, want)
+    layout = crossed(small.world.layout, (DOMAIN_LEVEL,))
+    if DOMAIN_LEVEL not in layout.levels:
         return
-    depth = layout.levels.index(LEVEL) + 1
-    told = Segments(size, depth if depth < layout.depth else 0, LEVEL)
+    depth = layout.levels.index(DOMAIN_LEVEL) + 1
+    told = Segments(size, depth if depth < layout.depth else 0, DOMAIN_LEVEL)
     found = small.planner.plan(replace(ask_of(want), segments=told, woven=layout.woven), layout, 0)
     fits = {m.name: max(0, m.gpus - m.used_gpus) if m.usable else 0 for m in machines}
     parts = {

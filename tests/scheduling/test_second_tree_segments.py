@@ -12,16 +12,23 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import in_group, make_group, make_node, make_pod
+from tests.scheduling.accelerator_domains import (
+    CLIQUE,
+    DOMAIN_LEVEL,
+    DOMAINS_ACROSS_LEAVES,
+    PREFERRED_CONFIG,
+    DomainOfNode,
+    clusters_with_domains,
+    domain_nodes,
+    fill_four_gpu_nodes,
+    planning_cluster_with_domains,
+)
+from tests.scheduling.affinity_pods import HOSTNAME, pod_affinity, pod_anti_affinity, web_pod
+from tests.scheduling.constraint_reference import satisfies_constraint
 from tests.scheduling.driver import Driver, configured
-from tests.scheduling.planning import pods
+from tests.scheduling.gang_pods import annotated_gang, rank_of
+from tests.scheduling.planning import gang_in_segments, pods
 from tests.scheduling.reference import Machine, Want
-from tests.scheduling.test_levels import asking
-from tests.scheduling.test_neighbours import HOST, away, near, web
-from tests.scheduling.test_second_tree import ACROSS, CLIQUE, PREFERRED, busy_in, rack
-from tests.scheduling.test_second_tree_reference import LEVEL, Home, clusters, small_of
-from tests.scheduling.test_segments import rank_of
-from tests.scheduling.test_segments_mixed import in_parts
-from tests.scheduling.test_tied import possible
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, Segments
@@ -29,7 +36,7 @@ from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.topology.topology_merge import crossed
 
 Make = Callable[..., list[Pod]]
-IN_DOMAINS = {"segment_size": "3", "segment_level": LEVEL}
+IN_DOMAINS = {"segment_size": "3", "segment_level": DOMAIN_LEVEL}
 
 
 def halves(members: Sequence[Pod]) -> list[bool]:
@@ -39,22 +46,22 @@ def halves(members: Sequence[Pod]) -> list[bool]:
 
 def launched(**annotations: Any) -> list[Pod]:
     """Two segments of a launcher without GPUs and two workers."""
-    many, few = asking(6, gpus=4, **annotations), asking(6, gpus=0, **annotations)
+    many, few = annotated_gang(6, gpus=4, **annotations), annotated_gang(6, gpus=0, **annotations)
     return [few[at] if at % 3 == 0 else many[at] for at in range(6)]
 
 
 def apart(**annotations: Any) -> list[Pod]:
-    members = asking(6, gpus=1, **annotations)
+    members = annotated_gang(6, gpus=1, **annotations)
     for pod in members:
         pod.metadata.labels |= {"app": "web"}
-        pod.spec.affinity = away(HOST)
+        pod.spec.affinity = pod_anti_affinity(HOSTNAME)
     return members
 
 
 @pytest.mark.parametrize("make", [launched, apart])
 def test_segments_that_are_not_alike_or_tied_have_a_domain_each(make: Make) -> None:
-    d = Driver(ACROSS, PREFERRED)
-    busy_in(d, *(("b-1", "b-4") if make is apart else ("a-1", "b-1", "a-3", "b-4")))
+    d = Driver(DOMAINS_ACROSS_LEAVES, PREFERRED_CONFIG)
+    fill_four_gpu_nodes(d, *(("b-1", "b-4") if make is apart else ("a-1", "b-1", "a-3", "b-4")))
     members = make(**IN_DOMAINS)
     assert len(d.run(*members)) == 6
     found = halves(members)
@@ -64,7 +71,7 @@ def test_segments_that_are_not_alike_or_tied_have_a_domain_each(make: Make) -> N
 
 @pytest.mark.parametrize("make", [launched, apart])
 def test_what_is_lost_of_such_a_segment_goes_back_to_its_domain(make: Make) -> None:
-    d = Driver(ACROSS, PREFERRED)
+    d = Driver(DOMAINS_ACROSS_LEAVES, PREFERRED_CONFIG)
     members = make(**IN_DOMAINS)
     d.run(*members)
     before = halves(members)
@@ -78,21 +85,21 @@ def test_what_is_lost_of_such_a_segment_goes_back_to_its_domain(make: Make) -> N
 
 
 def test_segments_that_no_domain_holds_wait_and_say_so() -> None:
-    d = Driver(ACROSS, PREFERRED)
-    members = launched(segment_size="6", segment_level=LEVEL)
+    d = Driver(DOMAINS_ACROSS_LEAVES, PREFERRED_CONFIG)
+    members = launched(segment_size="6", segment_level=DOMAIN_LEVEL)
     for pod in members[1:3]:
-        pod.spec = asking(1, gpus=4)[0].spec
-    busy_in(d, "a-1", "a-3")
+        pod.spec = annotated_gang(1, gpus=4)[0].spec
+    fill_four_gpu_nodes(d, "a-1", "a-3")
     assert d.run(*members) == {}
     assert "No segments fit, 1 is needed" in d.told(members[0])[-1]
-    assert f"1 {LEVEL} with room for 6 pods in segments" in d.told(members[0])[-1]
+    assert f"1 {DOMAIN_LEVEL} with room for 6 pods in segments" in d.told(members[0])[-1]
 
 
 def test_subgroups_of_volcano_lie_in_the_required_domain() -> None:
-    d = Driver(ACROSS, PREFERRED)
+    d = Driver(DOMAINS_ACROSS_LEAVES, PREFERRED_CONFIG)
     policy = {"subGroupPolicy": [{"name": "w", "labelSelector": {}, "matchLabelKeys": ["part"], "subGroupSize": 2}]}
     d.groups(make_group("pg", 4, api=GroupApi.VOLCANO, spec=policy))
-    told = {"required-level": LEVEL}
+    told = {"required-level": DOMAIN_LEVEL}
     members = [
         in_group(make_pod(f"p-{n}", gpus=4, labels={"part": str(n // 2)}, annotations=told), "pg", GroupApi.VOLCANO)
         for n in range(4)
@@ -106,7 +113,7 @@ def test_subgroups_of_volcano_lie_in_the_required_domain() -> None:
 def test_links_of_the_network_are_never_over_their_capacity(make: Make) -> None:
     """Where a segment has two nodes in each leaf the uplinks carry two nodes' flows; they carry one."""
     spec = configured("{links: [{level: leaf, capacity: 100Gb}], topologyConstraints: {enforcement: preferred}}")
-    nodes = [*ACROSS, *rack("x.3", {"s1/c": 5})]
+    nodes = [*DOMAINS_ACROSS_LEAVES, *domain_nodes("x.3", {"s1/c": 5})]
     for node in nodes:
         node.metadata.labels["topology.scheduler/network-bandwidth"] = "400Gb"
     d = Driver(nodes, spec)
@@ -152,19 +159,19 @@ def _holds(nodes: Sequence[tuple[int, int]], members: Sequence[tuple[int, int]])
 
 
 @settings(deadline=None, max_examples=250)
-@given(clusters(), gangs())
+@given(clusters_with_domains(), gangs())
 def test_segments_of_different_pods_are_placed_wherever_domains_hold_them(
-    cluster: tuple[list[Machine], Home], gang: tuple[list[tuple[PodClass, int]], list[list[int]]]
+    cluster: tuple[list[Machine], DomainOfNode], gang: tuple[list[tuple[PodClass, int]], list[list[int]]]
 ) -> None:
     machines, home = cluster
     groups, parts = gang
-    small = small_of(machines, home, Want(members=1, gpus=1))
-    layout = crossed(small.world.layout, (LEVEL,))
-    if LEVEL not in layout.levels:
+    small = planning_cluster_with_domains(machines, home, Want(members=1, gpus=1))
+    layout = crossed(small.world.layout, (DOMAIN_LEVEL,))
+    if DOMAIN_LEVEL not in layout.levels:
         return
-    depth = layout.levels.index(LEVEL) + 1
-    ask = in_parts(groups, parts, required=False)
-    told = Segments(1, depth if depth < layout.depth else 0, LEVEL, parts=ask.segments.parts)
+    depth = layout.levels.index(DOMAIN_LEVEL) + 1
+    ask = gang_in_segments(groups, parts, required=False)
+    told = Segments(1, depth if depth < layout.depth else 0, DOMAIN_LEVEL, parts=ask.segments.parts)
     ask = replace(ask, segments=told, woven=layout.woven)
     found = small.planner.plan(ask, layout, 0)
     domains = sorted(set(home.values()))
@@ -227,18 +234,18 @@ def test_tied_segments_are_placed_wherever_domains_hold_them(
     segments, size = shape
     d = Driver(
         [
-            make_node(f"n{at}", leaf, gpus=gpus, labels={HOST: f"n{at}", "rack": rack_, CLIQUE: f"c.{domain}"})
+            make_node(f"n{at}", leaf, gpus=gpus, labels={HOSTNAME: f"n{at}", "rack": rack_, CLIQUE: f"c.{domain}"})
             for at, (leaf, domain, rack_, gpus) in enumerate(machines)
         ],
-        PREFERRED,
+        PREFERRED_CONFIG,
     )
     members = [
-        web(f"g-{n}", annotations={"gang-name": "g", "gang-size": str(segments * size), "segment-size": str(size)})
+        web_pod(f"g-{n}", annotations={"gang-name": "g", "gang-size": str(segments * size), "segment-size": str(size)})
         for n in range(segments * size)
     ]
     for pod in members:
-        pod.spec.affinity = away("rack") if tie == "apart" else near("rack")
-        pod.metadata.annotations["topology.scheduler/segment-level"] = LEVEL
+        pod.spec.affinity = pod_anti_affinity("rack") if tie == "apart" else pod_affinity("rack")
+        pod.metadata.annotations["topology.scheduler/segment-level"] = DOMAIN_LEVEL
     d.run(*members)
     simple = [(domain, rack_, gpus) for _, domain, rack_, gpus in machines]
 
@@ -248,7 +255,7 @@ def test_tied_segments_are_placed_wherever_domains_hold_them(
     ways = [
         one
         for one in product(range(len(machines)), repeat=segments * size)
-        if possible(simple, one, tie, 1) and (size == 1 or not torn(one))
+        if satisfies_constraint(simple, one, tie, 1) and (size == 1 or not torn(one))
     ]
     placed = [pod for pod in members if pod.spec.node_name]
     assert bool(placed) == bool(ways)
@@ -257,5 +264,5 @@ def test_tied_segments_are_placed_wherever_domains_hold_them(
         return
     chosen = [int(pod.spec.node_name[1:]) for pod in sorted(members, key=rank_of)]
     assert size == 1 or not torn(chosen)
-    assert any(possible(simple, order, tie, 1) for order in permutations(chosen))
+    assert any(satisfies_constraint(simple, order, tie, 1) for order in permutations(chosen))
     event(f"{tie}, {len({simple[at][0] for at in chosen})} domains")

@@ -8,46 +8,35 @@ from hypothesis import strategies as st
 
 from tests.helpers import make_pod
 from tests.scheduling.driver import Driver, configured, fabric
-from tests.scheduling.test_levels import asking, busy
-from topo_scheduler.api.objects import Pod
-
-
-def rank_of(pod: Pod) -> int:
-    return int(pod.metadata.annotations["topology.scheduler/rank"])
-
-
-def leaf_by_rank(d: Driver, pods: list[Pod]) -> list[str]:
-    """Return the leaf of each rank of a gang that is placed."""
-    placed = sorted((rank_of(pod), pod.spec.node_name.rpartition("-")[0]) for pod in pods)
-    assert [rank for rank, _ in placed] == list(range(len(pods)))
-    return [leaf for _, leaf in placed]
+from tests.scheduling.gang_pods import annotated_gang, leaf_by_rank, rank_of
+from tests.scheduling.running_pods import fill_nodes
 
 
 def test_each_segment_is_within_one_leaf() -> None:
     d = Driver(fabric({"s1/a": 3, "s1/b": 3, "s1/c": 3}))
-    members = asking(6, segment_size="2")
+    members = annotated_gang(6, segment_size="2")
     d.run(*members)
     assert leaf_by_rank(d, members) == ["s1-a", "s1-a", "s1-b", "s1-b", "s1-c", "s1-c"]
 
 
 def test_without_segments_two_leaves_would_do() -> None:
     d = Driver(fabric({"s1/a": 3, "s1/b": 3, "s1/c": 3}))
-    members = asking(6)
+    members = annotated_gang(6)
     d.run(*members)
     assert len(set(leaf_by_rank(d, members))) == 2
 
 
 def test_segments_are_near_each_other() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 4, "s1/c": 2, "s2/a": 2, "s2/b": 2}))
-    busy(d, "s1-b-1", "s1-b-2", "s1-b-3")
-    members = asking(4, segment_size="2", placement="preferred")
+    fill_nodes(d, "s1-b-1", "s1-b-2", "s1-b-3")
+    members = annotated_gang(4, segment_size="2", placement="preferred")
     d.run(*members)
     assert leaf_by_rank(d, members) == ["s2-a", "s2-a", "s2-b", "s2-b"], "the two leaves of s1 have a full one between"
 
 
 def test_a_segment_that_does_not_divide_the_gang_is_a_problem() -> None:
     d = Driver(fabric({"s1/a": 8}))
-    members = asking(6, segment_size="4")
+    members = annotated_gang(6, segment_size="4")
     assert d.run(*members) == {}
     assert d.told(members[0])[-1].startswith(
         "Refused: annotation topology.scheduler/segment-size: 4 does not divide the gang's 6 pods;"
@@ -57,19 +46,19 @@ def test_a_segment_that_does_not_divide_the_gang_is_a_problem() -> None:
 
 def test_a_segment_that_no_leaf_holds_makes_the_gang_too_large() -> None:
     d = Driver(fabric({"s1/a": 3, "s1/b": 3}))
-    members = asking(4, segment_size="4")
+    members = annotated_gang(4, segment_size="4")
     assert d.run(*members) == {}
     assert "No leaf holds a segment of 4 pods even when empty" in d.told(members[0])[-1]
 
 
 def test_a_lost_member_goes_back_to_its_segment() -> None:
     d = Driver(fabric({"s1/a": 3, "s1/b": 3}))
-    members = asking(4, segment_size="2")
+    members = annotated_gang(4, segment_size="2")
     d.run(*members)
     assert leaf_by_rank(d, members) == ["s1-a", "s1-a", "s1-b", "s1-b"]
     lost = next(pod for pod in members if rank_of(pod) == 2)
     d.delete(lost)
-    again = asking(4, segment_size="2")[0]
+    again = annotated_gang(4, segment_size="2")[0]
     d.run(again)
     assert rank_of(again) == 2
     assert again.spec.node_name.startswith("s1-b")
@@ -77,7 +66,7 @@ def test_a_lost_member_goes_back_to_its_segment() -> None:
 
 def test_what_is_lost_of_a_segment_that_is_torn_goes_where_most_of_it_runs() -> None:
     d = Driver(fabric({"s1/a": 4}))
-    members = asking(4, segment_size="4", placement="preferred")
+    members = annotated_gang(4, segment_size="4", placement="preferred")
     d.run(*members)
     members.sort(key=rank_of)
     lost = members.pop()
@@ -86,7 +75,9 @@ def test_what_is_lost_of_a_segment_that_is_torn_goes_where_most_of_it_runs() -> 
     after = Driver(fabric({"s1/a": 4, "s1/b": 4}))
     after.apply(*members)
     (again,) = [
-        pod for pod in asking(4, segment_size="4", placement="preferred") if pod.metadata.name == lost.metadata.name
+        pod
+        for pod in annotated_gang(4, segment_size="4", placement="preferred")
+        if pod.metadata.name == lost.metadata.name
     ]
     after.run(again)
     assert again.spec.node_name.startswith("s1-b-")
@@ -94,14 +85,14 @@ def test_what_is_lost_of_a_segment_that_is_torn_goes_where_most_of_it_runs() -> 
 
 def test_a_lost_member_waits_for_room_where_its_segment_runs() -> None:
     d = Driver(fabric({"s1/a": 4, "s1/b": 2}))
-    members = asking(6, segment_size="2", placement="preferred")
+    members = annotated_gang(6, segment_size="2", placement="preferred")
     d.run(*members)
     assert leaf_by_rank(d, members) == ["s1-a"] * 4 + ["s1-b"] * 2
     lost, other = (next(pod for pod in members if rank_of(pod) == rank) for rank in (5, 0))
     node = lost.spec.node_name
     d.delete(lost, other)
-    there = busy(d, node)
-    again = asking(6, segment_size="2", placement="preferred")[:2]
+    there = fill_nodes(d, node)
+    again = annotated_gang(6, segment_size="2", placement="preferred")[:2]
     d.run(*again)
     placed = [pod for pod in again if pod.spec.node_name]
     assert [rank_of(pod) for pod in placed] in ([], [0]), "rank 5 has no room in s1/b"
@@ -134,7 +125,7 @@ def test_segments_of_another_level() -> None:
         fabric({"s1/a": 2, "s1/b": 2, "s2/a": 2, "s2/b": 1}),
         configured("{topologyConstraints: {enforcement: preferred}}"),
     )
-    members = asking(6, segment_size="3", segment_level="spine")
+    members = annotated_gang(6, segment_size="3", segment_level="spine")
     d.run(*members)
     assert [leaf[:2] for leaf in leaf_by_rank(d, members)] == ["s1"] * 3 + ["s2"] * 3
 
@@ -154,13 +145,13 @@ def clusters(draw: st.DrawFn) -> tuple[dict[str, list[int]], int, int, bool]:
 
 def test_a_gang_that_must_share_a_leaf_is_in_one_piece_anyway() -> None:
     d = Driver(fabric({"s1/a": 4}))
-    members = asking(4, segment_size="2", segment_level="spine", required_level="leaf")
+    members = annotated_gang(4, segment_size="2", segment_level="spine", required_level="leaf")
     assert len(d.run(*members)) == 4
 
 
 def test_a_segment_level_that_no_node_tells_is_waited_for() -> None:
     d = Driver(fabric({"s1/a": 4}))
-    members = asking(4, segment_size="2", segment_level="core")
+    members = annotated_gang(4, segment_size="2", segment_level="core")
     assert d.run(*members) == {}
     assert "Its annotation segment-level asks for core, which no node's labels tell" in d.told(members[0])[-1]
 
@@ -172,7 +163,9 @@ def test_segments_of_an_outer_level_as_well(cluster: tuple[dict[str, list[int]],
     free, segment, count, _ = cluster
     d = Driver(fabric({leaf: len(nodes) for leaf, nodes in free.items()}, gpus=3))
     fill(d, free)
-    members = asking(segment * count, gpus=1, segment_size=str(segment), segment_level="spine", placement="preferred")
+    members = annotated_gang(
+        segment * count, gpus=1, segment_size=str(segment), segment_level="spine", placement="preferred"
+    )
     d.run(*members)
     held: dict[str, int] = {}
     for leaf, nodes in free.items():
@@ -220,7 +213,7 @@ def test_segments_are_placed_as_well_as_any_hand_could(cluster: tuple[dict[str, 
     free, segment, count, required = cluster
     d = Driver(fabric({leaf: len(nodes) for leaf, nodes in free.items()}, gpus=3))
     fill(d, free)
-    members = asking(
+    members = annotated_gang(
         segment * count, gpus=1, segment_size=str(segment), placement="required" if required else "preferred"
     )
     d.run(*members)

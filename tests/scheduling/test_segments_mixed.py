@@ -1,62 +1,35 @@
 """Gangs in segments whose pods ask for different things, or whose segments are not alike."""
 
 from collections import Counter
-from collections.abc import Sequence
 from itertools import product
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import make_pod
 from tests.scheduling.driver import Driver, configured, fabric
-from tests.scheduling.planning import Small, grid, pods, small_of
+from tests.scheduling.gang_pods import launcher_gang, leader_worker_set, leaf_by_rank, rank_of
+from tests.scheduling.heterogeneous_reference import ExhaustivePlacement, compare_with_exhaustive, pod_classes
+from tests.scheduling.planning import Small, gang_in_segments, grid, pods, small_of
 from tests.scheduling.reference import Machine, Path, Want
-from tests.scheduling.test_levels import asking, busy
-from tests.scheduling.test_mixed import Every, classes, compare
-from tests.scheduling.test_planner_reference import clusters
-from tests.scheduling.test_segments import leaf_by_rank, rank_of
-from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.api.objects import ContainerPort, Pod
-from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery, Segments
+from tests.scheduling.reference_clusters import clusters
+from tests.scheduling.running_pods import fill_nodes
+from topo_scheduler.api.objects import ContainerPort
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.state.nodes.resources import CPU
 from topo_scheduler.state.pods.classes import PodClass
-
-LWS = "leaderworkerset.sigs.k8s.io/"
-
-
-def launched(segments: int, size: int, *, gpus: int = 8, **annotations: Any) -> list[Pod]:
-    """A gang of segments of which the first of each is without GPUs."""
-    large = asking(segments * size, gpus=gpus, segment_size=str(size), **annotations)
-    small = asking(segments * size, gpus=0, segment_size=str(size), **annotations)
-    return [few if at % size == 0 else many for at, (few, many) in enumerate(zip(small, large, strict=True))]
-
-
-def leader_worker_set(size: int, subgroup: int, *, leader_gpus: int = 8, policy: str = "") -> list[Pod]:
-    told = {f"{LWS}subgroup-policy-type": policy} if policy else {}
-    return [
-        make_pod(
-            f"lws-0-{n}",
-            gpus=leader_gpus if n == 0 else 8,
-            cpu="1",
-            labels={f"{LWS}name": "lws", f"{LWS}group-index": "0", f"{LWS}worker-index": str(n)},
-            annotations={f"{LWS}size": str(size), f"{LWS}subgroup-size": str(subgroup), **told},
-        )
-        for n in range(size)
-    ]
 
 
 def test_each_segment_is_within_one_leaf_with_its_launcher() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2, "s1/c": 2}))
-    members = launched(3, 3)
+    members = launcher_gang(3, 3)
     assert len(d.run(*members)) == 9
     assert leaf_by_rank(d, members) == ["s1-a"] * 3 + ["s1-b"] * 3 + ["s1-c"] * 3
 
 
 def test_a_mixed_segment_that_no_leaf_holds_is_told() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2}))
-    members = launched(2, 4)
+    members = launcher_gang(2, 4)
     assert d.run(*members) == {}
     told = d.told(members[0])[-1]
     assert "The gang of 8 pods in segments that must each share one leaf is larger than the cluster" in told
@@ -67,59 +40,59 @@ def test_segments_of_different_pods_of_an_outer_level() -> None:
         fabric({"s1/a": 2, "s1/b": 2, "s2/a": 2, "s2/b": 2}),
         configured("{topologyConstraints: {enforcement: preferred, maxNodesPerLeaf: 2}}"),
     )
-    members = launched(2, 5, segment_level="spine")
+    members = launcher_gang(2, 5, segment_level="spine")
     d.run(*members)
     assert [leaf[:2] for leaf in leaf_by_rank(d, members)] == ["s1"] * 5 + ["s2"] * 5
 
 
 def test_a_lost_member_of_a_mixed_segment_goes_back_to_it() -> None:
     d = Driver(fabric({"s1/a": 4, "s1/b": 4}))
-    busy(d, "s1-a-1", "s1-a-2")
-    members = launched(2, 3, placement="preferred")
+    fill_nodes(d, "s1-a-1", "s1-a-2")
+    members = launcher_gang(2, 3, placement="preferred")
     d.run(*members)
     assert leaf_by_rank(d, members) == ["s1-b"] * 6
     lost = [pod for pod in members if rank_of(pod) in (3, 4)]
     d.delete(*lost)
-    again = [pod for pod in launched(2, 3, placement="preferred") if pod.metadata.name in ("g-3", "g-4")]
+    again = [pod for pod in launcher_gang(2, 3, placement="preferred") if pod.metadata.name in ("g-3", "g-4")]
     d.run(*again)
     assert {rank_of(pod): pod.spec.node_name[:4] for pod in again} == {3: "s1-b", 4: "s1-b"}
 
 
 def test_a_whole_lost_segment_goes_near_the_others_where_it_fits_whole() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2, "s1/c": 2, "s1/d": 2}))
-    members = launched(2, 3, placement="preferred")
+    members = launcher_gang(2, 3, placement="preferred")
     d.run(*members)
     assert leaf_by_rank(d, members) == ["s1-a"] * 3 + ["s1-b"] * 3
     lost = [pod for pod in members if rank_of(pod) < 3]
     d.delete(*lost)
-    busy(d, "s1-a-1", "s1-c-1")
-    again = launched(2, 3, placement="preferred")[:3]
+    fill_nodes(d, "s1-a-1", "s1-c-1")
+    again = launcher_gang(2, 3, placement="preferred")[:3]
     d.run(*again)
     assert {pod.spec.node_name[:4] for pod in again} == {"s1-d"}
 
 
 def test_a_lost_segment_is_not_taken_for_the_one_that_runs() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 2, "s1/c": 2, "s1/d": 2}))
-    members = launched(2, 3, placement="preferred")
+    members = launcher_gang(2, 3, placement="preferred")
     d.run(*members)
     d.delete(*[pod for pod in members if rank_of(pod) >= 3])
-    busy(d, "s1-b-1", "s1-c-1")
-    again = launched(2, 3, placement="preferred")[3:]
+    fill_nodes(d, "s1-b-1", "s1-c-1")
+    again = launcher_gang(2, 3, placement="preferred")[3:]
     d.run(*again)
     assert {pod.spec.node_name[:4] for pod in again} == {"s1-d"}
 
 
 def test_what_is_lost_of_a_mixed_segment_waits_for_room_where_the_rest_runs() -> None:
     d = Driver(fabric({"s1/a": 2, "s1/b": 4}))
-    busy(d, "s1-b-3", "s1-b-4")
-    members = launched(2, 3, placement="preferred")
+    fill_nodes(d, "s1-b-3", "s1-b-4")
+    members = launcher_gang(2, 3, placement="preferred")
     d.run(*members)
     assert leaf_by_rank(d, members) == ["s1-a"] * 3 + ["s1-b"] * 3
     lost = next(pod for pod in members if rank_of(pod) == 1)
     node = lost.spec.node_name
     d.delete(lost)
-    there = busy(d, node)
-    again = launched(2, 3, placement="preferred")[1]
+    there = fill_nodes(d, node)
+    again = launcher_gang(2, 3, placement="preferred")[1]
     d.run(again)
     assert not again.spec.node_name
     assert "No room for 1 pods in s1/a, where the rest of their segment runs" in d.told(again)[-1]
@@ -170,18 +143,7 @@ def test_a_lost_leader_goes_back_to_the_first_subgroup() -> None:
 # ---------------------------------------------------------------- against every way to place them
 
 
-def in_parts(
-    groups: Sequence[tuple[PodClass, int]], parts: Sequence[Sequence[int]], *, required: bool
-) -> PlacementQuery:
-    return PlacementQuery(
-        groups,
-        gang=True,
-        enforcement=Enforcement.REQUIRED if required else Enforcement.PREFERRED,
-        segments=Segments(1, parts=tuple(map(tuple, parts))),
-    )
-
-
-class EverySegment(Every):
+class EverySegment(ExhaustivePlacement):
     """All ways to give leaves whole segments; members of none are on their own."""
 
     def __init__(self, machines: list[Machine], ask: PlacementQuery, limits: tuple[int, int]) -> None:
@@ -213,7 +175,7 @@ def gangs(draw: st.DrawFn) -> tuple[list[tuple[PodClass, int]], list[list[int]]]
     """Up to three classes, each member in one of up to three segments or in none."""
     parts = draw(
         st.lists(
-            st.tuples(classes, st.lists(st.sampled_from([0, 0, 1, 1, 2, -1]), min_size=1, max_size=4)),
+            st.tuples(pod_classes, st.lists(st.sampled_from([0, 0, 1, 1, 2, -1]), min_size=1, max_size=4)),
             min_size=1,
             max_size=3,
             unique_by=lambda one: one[0],
@@ -231,9 +193,9 @@ def test_on_small_clusters_segments_are_placed_as_well_as_can_be(
     required: bool,
     limits: tuple[int, int],
 ) -> None:
-    ask = in_parts(*gang, required=required)
+    ask = gang_in_segments(*gang, required=required)
     every = EverySegment(machines, ask, limits)
-    compare(every, small_of(machines, Want(1, 1, max_nodes=limits[0], max_gpus=limits[1])), ask)
+    compare_with_exhaustive(every, small_of(machines, Want(1, 1, max_nodes=limits[0], max_gpus=limits[1])), ask)
 
 
 def test_many_segments_on_many_leaves_are_found_quickly_enough_to_be_placed() -> None:
@@ -241,7 +203,7 @@ def test_many_segments_on_many_leaves_are_found_quickly_enough_to_be_placed() ->
     small = Small(grid(4, 10, 4))
     workers, launcher = pods(8), pods(0, cpu=1000)
     parts = [[n for n in range(20) for _ in range(3)], [0, 5, 5, 7, 9, 9, 9]]
-    found = small.plan(in_parts([(workers, 60), (launcher, 7)], parts, required=False))
+    found = small.plan(gang_in_segments([(workers, 60), (launcher, 7)], parts, required=False))
     assert isinstance(found, Placement)
     layout = small.world.layout
     for number in range(20):

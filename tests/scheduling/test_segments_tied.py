@@ -9,9 +9,19 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import make_node
+from tests.scheduling.affinity_pods import (
+    HOSTNAME,
+    nodes_in_leaves_and_racks,
+    one_gpu_spec,
+    pod_affinity,
+    pod_anti_affinity,
+    spread_constraint,
+    web_gang,
+    web_pod,
+)
+from tests.scheduling.constraint_reference import CONSTRAINTS, satisfies_constraint
 from tests.scheduling.driver import Driver, configured
-from tests.scheduling.test_neighbours import HOST, away, gang, near, spec, web
-from tests.scheduling.test_tied import TIES, possible, racks, spread
+from tests.scheduling.gang_pods import nodes_by_rank
 from topo_scheduler.api.objects import Pod, PodSpec
 from topo_scheduler.scheduling.instructions import RecordDecision
 from topo_scheduler.scheduling.placing.constrained.segment_assignments import Steps
@@ -19,7 +29,7 @@ from topo_scheduler.scheduling.placing.constrained.zone_counts import Zones, Zon
 
 
 def in_segments(members: int, size: int, of: PodSpec, **annotations: str) -> list[Pod]:
-    pods = gang(members, of)
+    pods = web_gang(members, of)
     for pod in pods:
         pod.metadata.annotations["topology.scheduler/segment-size"] = str(size)
         for name, value in annotations.items():
@@ -27,29 +37,27 @@ def in_segments(members: int, size: int, of: PodSpec, **annotations: str) -> lis
     return pods
 
 
-def ranked(pods: Sequence[Pod]) -> list[str]:
-    """The node of each rank."""
-    return [
-        node
-        for _, node in sorted((int(p.metadata.annotations["topology.scheduler/rank"]), p.spec.node_name) for p in pods)
-    ]
-
-
 def test_members_that_keep_apart_by_node_are_in_segments_of_one_leaf_each() -> None:
-    d = racks(("s1/a", "a"), ("s1/a", "a"), ("s1/b", "a"), ("s1/b", "a"), ("s1/b", "a"), ("s1/c", "a"))
-    pods = in_segments(4, 2, spec(affinity=away(HOST)))
+    d = nodes_in_leaves_and_racks(
+        ("s1/a", "a"), ("s1/a", "a"), ("s1/b", "a"), ("s1/b", "a"), ("s1/b", "a"), ("s1/c", "a")
+    )
+    pods = in_segments(4, 2, one_gpu_spec(affinity=pod_anti_affinity(HOSTNAME)))
     d.run(*pods)
-    leaves = [{"n1": "a", "n2": "a", "n6": "c"}.get(node, "b") for node in ranked(pods)]
+    leaves = [{"n1": "a", "n2": "a", "n6": "c"}.get(node, "b") for node in nodes_by_rank(pods)]
     assert leaves == ["a", "a", "b", "b"]
 
 
 def test_a_lost_member_of_a_tied_segment_goes_back_to_it() -> None:
-    d = racks(("s1/a", "a"), ("s1/a", "a"), ("s1/b", "a"), ("s1/b", "a"), ("s1/b", "a"), ("s1/c", "a"))
-    pods = in_segments(4, 2, spec(affinity=away(HOST)))
+    d = nodes_in_leaves_and_racks(
+        ("s1/a", "a"), ("s1/a", "a"), ("s1/b", "a"), ("s1/b", "a"), ("s1/b", "a"), ("s1/c", "a")
+    )
+    pods = in_segments(4, 2, one_gpu_spec(affinity=pod_anti_affinity(HOSTNAME)))
     d.run(*pods)
     lost = next(pod for pod in pods if pod.metadata.annotations["topology.scheduler/rank"] == "2")
     d.delete(lost)
-    again = web("again", spec(affinity=away(HOST)), annotations=dict(gang_annotations(pods[0])))
+    again = web_pod(
+        "again", one_gpu_spec(affinity=pod_anti_affinity(HOSTNAME)), annotations=dict(gang_annotations(pods[0]))
+    )
     d.run(again)
     assert again.spec.node_name in ("n3", "n4", "n5")
     assert again.spec.node_name not in {pod.spec.node_name for pod in pods if pod is not lost}
@@ -64,8 +72,8 @@ def gang_annotations(pod: Pod) -> dict[str, str]:
 
 
 def test_where_what_ties_them_tears_segments_they_wait_and_say_so() -> None:
-    d = racks(("s1/a", "a"), ("s1/a", "a"), ("s1/b", "b"))
-    pods = in_segments(2, 2, spec(affinity=away("rack")))
+    d = nodes_in_leaves_and_racks(("s1/a", "a"), ("s1/a", "a"), ("s1/b", "b"))
+    pods = in_segments(2, 2, one_gpu_spec(affinity=pod_anti_affinity("rack")))
     d.apply(*pods)
     d.step()
     assert d.flight == {}
@@ -74,9 +82,9 @@ def test_where_what_ties_them_tears_segments_they_wait_and_say_so() -> None:
 
 
 def test_how_many_a_domain_holds_counts_what_ties_them() -> None:
-    d = racks(("s1/a", "a"), ("s1/a", "b"), ("s1/b", "a"), ("s1/b", "b"), ("s1/b", "c"))
-    d.apply(web("there", node="n4"))
-    pods = in_segments(3, 3, spec(affinity=away("rack")))
+    d = nodes_in_leaves_and_racks(("s1/a", "a"), ("s1/a", "b"), ("s1/b", "a"), ("s1/b", "b"), ("s1/b", "c"))
+    d.apply(web_pod("there", node="n4"))
+    pods = in_segments(3, 3, one_gpu_spec(affinity=pod_anti_affinity("rack")))
     d.apply(*pods)
     (decision,) = [one.decision for one in d.step() if isinstance(one, RecordDecision)]
     assert {"/".join(path): told for path, told in decision.domain_reasons} == {
@@ -88,12 +96,12 @@ def test_how_many_a_domain_holds_counts_what_ties_them() -> None:
 
 def test_tied_segments_of_an_outer_level_keep_the_limits_per_leaf() -> None:
     d = Driver(
-        [make_node(f"n{n}", f"s{1 + n // 4}/l{n // 2}", labels={HOST: f"n{n}"}, gpus=8) for n in range(8)],
+        [make_node(f"n{n}", f"s{1 + n // 4}/l{n // 2}", labels={HOSTNAME: f"n{n}"}, gpus=8) for n in range(8)],
         configured("{topologyConstraints: {enforcement: preferred, maxNodesPerLeaf: 1}}"),
     )
-    pods = in_segments(4, 2, spec(affinity=away(HOST)), segment_level="spine")
+    pods = in_segments(4, 2, one_gpu_spec(affinity=pod_anti_affinity(HOSTNAME)), segment_level="spine")
     d.run(*pods)
-    at = [int(node[1:]) for node in ranked(pods)]
+    at = [int(node[1:]) for node in nodes_by_rank(pods)]
     assert [n // 4 for n in at] == [0, 0, 1, 1]
     assert len({n // 2 for n in at}) == 4
 
@@ -109,7 +117,7 @@ def small(draw: st.DrawFn) -> tuple[list[tuple[str, str, int]], int, int, str, i
         for _ in range(count)
     ]
     segments, size = draw(st.sampled_from([(1, 2), (2, 1), (2, 2), (1, 3), (1, 4)]))
-    tie = draw(st.sampled_from(sorted(TIES)))
+    tie = draw(st.sampled_from(sorted(CONSTRAINTS)))
     return machines, segments, size, tie, draw(st.integers(1, 2)), draw(st.booleans())
 
 
@@ -124,7 +132,7 @@ def best_of(
         used = sorted({leaves.index(machines[at][0]) for at in one})
         if any(len({machines[at][0] for at in part}) > 1 for part in parts):
             continue
-        if any(possible(machines, order, tie, skew) for order in orders(machines, one, tie)):
+        if any(satisfies_constraint(machines, order, tie, skew) for order in orders(machines, one, tie)):
             outward = int(len({leaves[at][:2] for at in used}) > 1)
             found.append((outward, len(used), used[-1] - used[0]))
     return min(found, default=None)
@@ -152,13 +160,13 @@ def test_on_few_nodes_tied_segments_are_placed_as_well_as_can_be(
     machines, segments, size, tie, skew, _ = case
     d = Driver(
         [
-            make_node(f"n{at}", leaf, gpus=gpus, labels={HOST: f"n{at}", "rack": rack})
+            make_node(f"n{at}", leaf, gpus=gpus, labels={HOSTNAME: f"n{at}", "rack": rack})
             for at, (leaf, rack, gpus) in enumerate(machines)
         ]
     )
-    of = spec(
-        affinity={"apart": away("rack"), "together": near("rack"), "spread": None}[tie],
-        topology_spread_constraints=[spread("rack", skew)] if tie == "spread" else [],
+    of = one_gpu_spec(
+        affinity={"apart": pod_anti_affinity("rack"), "together": pod_affinity("rack"), "spread": None}[tie],
+        topology_spread_constraints=[spread_constraint("rack", skew)] if tie == "spread" else [],
     )
     pods = in_segments(segments * size, size, of)
     d.run(*pods)
@@ -169,7 +177,7 @@ def test_on_few_nodes_tied_segments_are_placed_as_well_as_can_be(
         event("no place")
         return
     assert len(placed) == len(pods), f"{best} would do"
-    chosen = [int(node[1:]) for node in ranked(pods)]
+    chosen = [int(node[1:]) for node in nodes_by_rank(pods)]
     leaves = sorted({leaf for leaf, _, _ in machines})
     for number in range(segments):
         assert len({machines[at][0] for at in chosen[number * size : (number + 1) * size]}) == 1

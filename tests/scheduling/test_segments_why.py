@@ -5,14 +5,10 @@ from typing import Any
 import pytest
 
 from tests.helpers import EPOCH, make_pod
-from tests.scheduling.driver import Driver, fabric
-from tests.scheduling.test_levels import asking, busy
-from tests.scheduling.test_moving import driver as moving
-from tests.scheduling.test_moving import moves, plan, runs, small
-from tests.scheduling.test_reserving import running
-from tests.scheduling.test_segments import leaf_by_rank
-from tests.scheduling.test_segments_mixed import launched, leader_worker_set
-from tests.scheduling.test_why import explained, held
+from tests.scheduling.driver import Driver, explanation_of, fabric
+from tests.scheduling.gang_pods import annotated_gang, launcher_gang, leader_worker_set, leaf_by_rank
+from tests.scheduling.repair_moves import moves_by_pod, plan_moves, repair_driver, replicated_pod, run_on
+from tests.scheduling.running_pods import fill_nodes, foreign_pod, run_pod_until
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.explaining.remedies import RemedyKind, Way
 
@@ -24,40 +20,42 @@ def reason(d: Driver, pods: list[Pod]) -> str:
 
 def test_the_sentence_counts_segments() -> None:
     d = Driver(fabric({"s/leaf-1": 9, "s/leaf-2": 5, "s/leaf-3": 4, "s/leaf-4": 3}))
-    busy(d, "s-leaf-3-1")
-    told = reason(d, asking(20, segment_size="4", required_level="spine"))
+    fill_nodes(d, "s-leaf-3-1")
+    told = reason(d, annotated_gang(20, segment_size="4", required_level="spine"))
     assert "No spine could hold the gang's 20 pods even if it were empty" in told, "four segments fit"
     d = Driver(fabric({"s/leaf-1": 9, "s/leaf-2": 5, "s/leaf-3": 4, "s/leaf-4": 4}))
-    busy(d, "s-leaf-3-1", "s-leaf-4-1")
-    told = reason(d, asking(20, segment_size="4"))
+    fill_nodes(d, "s-leaf-3-1", "s-leaf-4-1")
+    told = reason(d, annotated_gang(20, segment_size="4"))
     assert "3 segments of 4 pods fit, 5 are needed: leaf-1 takes 2, leaf-2 takes 1. The gang needs 4 leaves" in told
 
 
 def test_segments_that_fit_but_not_under_one_spine() -> None:
     d = Driver(fabric({"s/a": 2, "s/b": 2, "t/c": 2, "t/d": 2}))
-    busy(d, "s-a-1", "t-d-1")
-    told = reason(d, asking(4, segment_size="2"))
+    fill_nodes(d, "s-a-1", "t-d-1")
+    told = reason(d, annotated_gang(4, segment_size="2"))
     assert "2 segments of 2 pods fit, 2 are needed, and in 2 leaves under one spine no more than 1: b takes 1" in told
 
 
 def test_no_segment_fits() -> None:
     d = Driver(fabric({"s/a": 2, "s/b": 2}))
-    busy(d, "s-a-1", "s-b-1")
-    assert "No segments of 2 pods fit, 1 is needed. The gang needs 1 leaf" in reason(d, asking(2, segment_size="2"))
+    fill_nodes(d, "s-a-1", "s-b-1")
+    assert "No segments of 2 pods fit, 1 is needed. The gang needs 1 leaf" in reason(
+        d, annotated_gang(2, segment_size="2")
+    )
 
 
 def test_segments_of_a_spine_each() -> None:
     d = Driver(fabric({"s/a": 3, "s/b": 2, "t/a": 2, "t/b": 2}))
-    busy(d, "t-b-1")
-    told = reason(d, asking(8, segment_size="4", segment_level="spine"))
+    fill_nodes(d, "t-b-1")
+    told = reason(d, annotated_gang(8, segment_size="4", segment_level="spine"))
     assert "1 segment of 4 pods fits, 2 are needed: s takes 1. The gang needs 2 spines" in told
 
 
 @pytest.mark.parametrize("alike", [False, True])
 def test_segments_that_are_not_alike_are_counted_too(alike: bool) -> None:
     d = Driver(fabric({"s/a": 4, "s/b": 3, "s/c": 3}))
-    busy(d, "s-a-1", "s-a-2", "s-c-1")
-    pods = leader_worker_set(6, 3) if alike else launched(3, 4)
+    fill_nodes(d, "s-a-1", "s-a-2", "s-c-1")
+    pods = leader_worker_set(6, 3) if alike else launcher_gang(3, 4)
     if alike:
         pods = leader_worker_set(7, 3)
     told = reason(d, pods)
@@ -69,17 +67,17 @@ def test_segments_that_are_not_alike_are_counted_too(alike: bool) -> None:
 
 def test_too_few_gpus_come_first() -> None:
     d = Driver(fabric({"s/a": 2, "s/b": 2}))
-    busy(d, "s-a-1")
-    told = reason(d, asking(4, segment_size="2"))
+    fill_nodes(d, "s-a-1")
+    told = reason(d, annotated_gang(4, segment_size="2"))
     assert "32 GPUs are needed and 24 are free. The gang needs 2 leaves" in told
 
 
 def test_the_table_counts_whole_segments() -> None:
     d = Driver(fabric({"s/a": 3, "s/b": 2, "t/a": 2}))
-    d.apply(held("x", "s-b-1"))
-    pods = asking(4, segment_size="2", required_level="spine")
+    d.apply(foreign_pod("x", "s-b-1"))
+    pods = annotated_gang(4, segment_size="2", required_level="spine")
     d.apply(*pods)
-    table = {"/".join(one.path): one.room for one in explained(d, pods[0]).domains}
+    table = {"/".join(one.path): one.room for one in explanation_of(d, pods[0]).domains}
     assert table == {"s": 2, "t": 2, "s/a": 2, "s/b": 0, "t/a": 2}
 
 
@@ -94,7 +92,7 @@ def test_others_give_way_to_segments_of_higher_priority_and_no_more_than_must(mi
     for pod in low:
         pod.metadata.owner_references = []
     d.apply(*low)
-    pods = launched(2, 3) if mixed else asking(4, segment_size="2")
+    pods = launcher_gang(2, 3) if mixed else annotated_gang(4, segment_size="2")
     for pod in pods:
         pod.spec.priority = 10
     d.apply(*pods)
@@ -121,10 +119,10 @@ def test_ways_out_of_gangs_in_segments_are_true(kind: str) -> None:
     def gang() -> list[Pod]:
         if kind == "leader":
             return leader_worker_set(5, 2)
-        return launched(2, 3) if kind == "mixed" else asking(4, segment_size="2")
+        return launcher_gang(2, 3) if kind == "mixed" else annotated_gang(4, segment_size="2")
 
     # Enough is free of single nodes, and one pod too many in the second leaf.
-    nodes, there = fabric({"s/a": 3, "s/b": 2, "s/c": 1}), [held("x", "s-b-1"), held("y", "s-c-1")]
+    nodes, there = fabric({"s/a": 3, "s/b": 2, "s/c": 1}), [foreign_pod("x", "s-b-1"), foreign_pod("y", "s-c-1")]
     d = Driver(nodes)
     d.apply(*there)
     pods = gang()
@@ -141,8 +139,8 @@ def test_ways_out_of_gangs_in_segments_are_true(kind: str) -> None:
 def test_the_leaves_in_which_segments_fit_first_are_held(mixed: bool) -> None:
     d = Driver(fabric({"s/a": 2, "s/b": 2, "s/c": 2}))
     for node, ends in (("s-a-1", 7200), ("s-b-1", 3600), ("s-c-1", 1800)):
-        running(d, f"on-{node}", node, ends=ends)
-    pods = launched(2, 3) if mixed else asking(4, segment_size="2")
+        run_pod_until(d, f"on-{node}", node, ends=ends)
+    pods = launcher_gang(2, 3) if mixed else annotated_gang(4, segment_size="2")
     d.apply(*pods)
     d.step()
     d.step(30)
@@ -153,29 +151,29 @@ def test_the_leaves_in_which_segments_fit_first_are_held(mixed: bool) -> None:
 
 @pytest.mark.parametrize("mixed", [False, True])
 def test_one_pod_moves_for_a_gang_in_segments(mixed: bool) -> None:
-    d = moving({"s/a": 2, "s/b": 3})
-    runs(d, small("x"), on=["s-a-1"])
-    pods = launched(2, 3) if mixed else asking(4, segment_size="2")
+    d = repair_driver({"s/a": 2, "s/b": 3})
+    run_on(d, replicated_pod("x"), on=["s-a-1"])
+    pods = launcher_gang(2, 3) if mixed else annotated_gang(4, segment_size="2")
     assert d.run(*pods) == {}
-    assert moves(d, plan(d, pods)) == {"x": ("s-a-1", "s-b-3")}
+    assert moves_by_pod(d, plan_moves(d, pods)) == {"x": ("s-a-1", "s-b-3")}
 
 
 @pytest.mark.parametrize("segmented", [False, True])
 def test_who_is_in_segments_does_not_move(segmented: bool) -> None:
     """Who of them goes where would not be planned anew; members of a gang without segments may move."""
-    d = moving({"s/a": 2, "s/b": 2})
+    d = repair_driver({"s/a": 2, "s/b": 2})
     told: dict[str, Any] = {"gang-name": "there", "gang-size": "2", "placement": "preferred"}
     if segmented:
         told |= {"segment-size": "2", "segment-level": "spine"}
-    there = [small(f"there-{n}", 8, **told) for n in range(2)]
-    runs(d, *there, on=["s-a-1", "s-b-1"])
-    pods = asking(2)
+    there = [replicated_pod(f"there-{n}", 8, **told) for n in range(2)]
+    run_on(d, *there, on=["s-a-1", "s-b-1"])
+    pods = annotated_gang(2)
     assert d.run(*pods) == {}
-    assert (plan(d, pods) is None) is segmented
+    assert (plan_moves(d, pods) is None) is segmented
 
 
 def test_where_segments_have_a_spine_each_spines_are_counted() -> None:
     d = Driver(fabric({"s1/a": 1, "s1/b": 1, "s2/a": 1, "s2/b": 1}))
-    members = asking(4, segment_size="2", segment_level="spine")
+    members = annotated_gang(4, segment_size="2", segment_level="spine")
     assert len(d.run(*members)) == 4
     assert "s1/a, s1/b, s2/a, s2/b, 2 of 2 spines needed, score" in d.told(members[0])[-1]

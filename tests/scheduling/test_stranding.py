@@ -4,8 +4,8 @@ import pytest
 
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver
+from tests.scheduling.gang_pods import annotated_gang
 from tests.scheduling.planning import Small, gang, grid
-from tests.scheduling.test_levels import asking
 from topo_scheduler.state.nodes.resources import GPU
 
 
@@ -23,22 +23,22 @@ def test_a_gang_leaves_room_for_the_gangs_usually_seen(usual: int | None, taken:
     d = half_full()
     if usual is not None:
         d.engine.world.history.gangs.note(GPU, usual)
-    members = asking(2, gpus=2, placement_strategy="consolidated")
+    members = annotated_gang(2, gpus=2, placement_strategy="consolidated")
     assert set(d.run(*members).values()) == {taken}
 
 
 def test_gangs_that_are_placed_are_remembered() -> None:
     d = half_full()
-    d.run(*asking(2, gpus=2))
+    d.run(*annotated_gang(2, gpus=2))
     assert [size for size, _ in d.engine.world.history.gangs.sizes(GPU)] == [4]
 
 
 def test_a_lost_member_that_is_placed_again_is_no_other_gang() -> None:
     d = half_full()
-    members = asking(2, gpus=2)
+    members = annotated_gang(2, gpus=2)
     d.run(*members)
     d.delete(members[0])
-    d.run(asking(2, gpus=2)[0])
+    d.run(annotated_gang(2, gpus=2)[0])
     assert len(d.engine.world.history.gangs.sizes(GPU)) == 1
 
 

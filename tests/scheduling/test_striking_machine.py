@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 
+from tests.scheduling.engine_machine import EngineMachine
 from tests.scheduling.striking import ERRORS, Striker, functions
-from tests.scheduling.test_engine_machine import Cluster
 from topo_scheduler.scheduling.engine import Engine
 
 ENTRIES = (
@@ -30,7 +30,7 @@ MOST_PAUSES = 100
 NAMES = sorted(functions())
 
 
-class Striking(Cluster):
+class Striking(EngineMachine):
     """A cluster whose engines are struck."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from tests.helpers import make_node
 from tests.scheduling.driver import Driver
 from tests.scheduling.planning import Small, grid, small_of
 from tests.scheduling.reference import Machine, Want
-from tests.scheduling.test_planner_reference import clusters
+from tests.scheduling.reference_clusters import clusters
 from topo_scheduler.api.objects import Node
 from topo_scheduler.scheduling.surveying.survey import survey
 

@@ -10,8 +10,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import NVIDIA, controlled_by, make_node, make_pod, owner
+from tests.scheduling.affinity_pods import (
+    HOSTNAME,
+    LAUNCHER_PODS,
+    WEB_PODS,
+    namespace,
+    nodes_in_leaves_and_racks,
+    nodes_in_racks,
+    one_gpu_spec,
+    pod_affinity,
+    pod_anti_affinity,
+    spread_constraint,
+    web_gang,
+    web_pod,
+)
+from tests.scheduling.constraint_reference import CONSTRAINTS, satisfies_constraint
 from tests.scheduling.driver import Driver, configured
-from tests.scheduling.test_neighbours import HOST, WEB, away, gang, namespace, near, nodes, spec, web
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.selectors import (
     Affinity,
@@ -23,34 +37,18 @@ from topo_scheduler.api.selectors import (
 from topo_scheduler.scheduling.placing.constrained.sequential_assignment import SORTED_FIRST, Seating
 from topo_scheduler.state.nodes.node_table import Int64
 
-LAUNCHER = LabelSelector({"role": "launcher"})
-
-
-def spread(key: str, skew: int = 1) -> TopologySpreadConstraint:
-    return TopologySpreadConstraint(key, "DoNotSchedule", skew, label_selector=WEB)
-
-
-def racks(*of: tuple[str, str], gpus: int = 8) -> Driver:
-    """Nodes n1, n2, … at (leaf, rack)."""
-    return Driver(
-        [
-            make_node(f"n{number}", leaf, gpus=gpus, labels={HOST: f"n{number}", "rack": rack})
-            for number, (leaf, rack) in enumerate(of, 1)
-        ]
-    )
-
 
 def test_members_that_keep_apart_by_rack_get_a_rack_each() -> None:
-    d = nodes("a", "a", "b", "c")
-    where = d.run(*gang(3, spec(affinity=away("rack"))))
+    d = nodes_in_racks("a", "a", "b", "c")
+    where = d.run(*web_gang(3, one_gpu_spec(affinity=pod_anti_affinity("rack"))))
     assert len(where) == 3
     assert len({{"n1": "a", "n2": "a", "n3": "b", "n4": "c"}[node] for node in where.values()}) == 3
     assert {"n3", "n4"} < set(where.values())
 
 
 def test_more_members_than_racks_are_refused_with_the_reason() -> None:
-    d = nodes("a", "a", "b")
-    pods = gang(3, spec(affinity=away("rack")))
+    d = nodes_in_racks("a", "a", "b")
+    pods = web_gang(3, one_gpu_spec(affinity=pod_anti_affinity("rack")))
     d.apply(*pods)
     d.step()
     assert d.flight == {}
@@ -61,10 +59,10 @@ def test_more_members_than_racks_are_refused_with_the_reason() -> None:
 
 
 def test_they_wait_for_a_rack_that_is_taken_and_are_woken() -> None:
-    d = nodes("a", "b", "c")
-    there = web("there", node="n2")
+    d = nodes_in_racks("a", "b", "c")
+    there = web_pod("there", node="n2")
     d.apply(there)
-    pods = gang(3, spec(affinity=away("rack")))
+    pods = web_gang(3, one_gpu_spec(affinity=pod_anti_affinity("rack")))
     d.apply(*pods)
     d.step()
     assert d.flight == {}, "none or all"
@@ -77,24 +75,26 @@ def test_they_wait_for_a_rack_that_is_taken_and_are_woken() -> None:
 
 
 def test_members_that_want_to_be_together_are() -> None:
-    d = racks(("s1/l1", "a"), ("s1/l1", "b"), ("s1/l1", "b"), ("s1/l1", "c"), gpus=2)
-    where = d.run(*gang(4, spec(affinity=near("rack"))))
+    d = nodes_in_leaves_and_racks(("s1/l1", "a"), ("s1/l1", "b"), ("s1/l1", "b"), ("s1/l1", "c"), gpus=2)
+    where = d.run(*web_gang(4, one_gpu_spec(affinity=pod_affinity("rack"))))
     assert Counter(where.values()) == {"n2": 2, "n3": 2}
 
 
 def test_the_first_of_a_series_begins_where_all_have_room() -> None:
-    d = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s1/l2", "b"), gpus=2)
+    d = nodes_in_leaves_and_racks(("s1/l1", "a"), ("s1/l2", "b"), ("s1/l2", "b"), gpus=2)
     d.apply(make_pod("busy", gpus=1, node="n1", scheduler="other"))
-    where = d.run(*gang(4, spec(affinity=near("rack"))))
+    where = d.run(*web_gang(4, one_gpu_spec(affinity=pod_affinity("rack"))))
     assert Counter(where.values()) == {"n2": 2, "n3": 2}
 
 
 def test_members_are_spread_among_themselves() -> None:
-    d = nodes("a", "a", "b", "b")
-    where = d.run(*gang(6, spec(topology_spread_constraints=[spread("rack")])))
+    d = nodes_in_racks("a", "a", "b", "b")
+    where = d.run(*web_gang(6, one_gpu_spec(topology_spread_constraints=[spread_constraint("rack")])))
     assert Counter("a" if node in ("n1", "n2") else "b" for node in where.values()) == {"a": 3, "b": 3}
-    by_host = nodes("a", "a", "b")
-    assert Counter(by_host.run(*gang(6, spec(topology_spread_constraints=[spread(HOST)]))).values()) == {
+    by_host = nodes_in_racks("a", "a", "b")
+    assert Counter(
+        by_host.run(*web_gang(6, one_gpu_spec(topology_spread_constraints=[spread_constraint(HOSTNAME)]))).values()
+    ) == {
         "n1": 2,
         "n2": 2,
         "n3": 2,
@@ -102,25 +102,27 @@ def test_members_are_spread_among_themselves() -> None:
 
 
 def test_the_size_rule_reckons_with_what_ties_them() -> None:
-    d = racks(("s1/l1", "a"), ("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "c"))
-    pods = gang(2, spec(affinity=away("rack")))
+    d = nodes_in_leaves_and_racks(("s1/l1", "a"), ("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "c"))
+    pods = web_gang(2, one_gpu_spec(affinity=pod_anti_affinity("rack")))
     where = d.run(*pods)
     assert "n3" in where.values(), "two leaves of one spine, as no leaf has two racks"
     assert "n4" not in where.values()
 
 
 def test_a_lost_member_comes_back_without_breaking_the_tie() -> None:
-    d = nodes("a", "b", "c", "c")
-    pods = gang(3, spec(affinity=away("rack")))
+    d = nodes_in_racks("a", "b", "c", "c")
+    pods = web_gang(3, one_gpu_spec(affinity=pod_anti_affinity("rack")))
     d.run(*pods)
     lost = next(pod for pod in pods if pod.spec.node_name == "n1")
     d.delete(lost)
-    again = web("again", spec(affinity=away("rack")), annotations={"gang-name": "g", "gang-size": "3"})
+    again = web_pod(
+        "again", one_gpu_spec(affinity=pod_anti_affinity("rack")), annotations={"gang-name": "g", "gang-size": "3"}
+    )
     assert d.run(again) == {"again": "n1"}
 
 
 def several(*pods: tuple[str, Mapping[str, object]], size: int = 0) -> tuple[Driver, list[Pod]]:
-    d = nodes("a", "a", "b", "b")
+    d = nodes_in_racks("a", "a", "b", "b")
     d.own(owner("ReplicaSet", "g", {"gang-size": str(size or len(pods))}))
     by = controlled_by("ReplicaSet", "g")
     return d, [make_pod(name, owner=by, **more) for name, more in pods]  # type: ignore[arg-type]
@@ -128,7 +130,9 @@ def several(*pods: tuple[str, Mapping[str, object]], size: int = 0) -> tuple[Dri
 
 def test_different_pods_with_one_port_get_a_node_each() -> None:
     d, pods = several(
-        ("launcher", {"spec": spec(80)}), ("worker-1", {"spec": spec(80)}), ("other", {"gpus": 8, "labels": {}})
+        ("launcher", {"spec": one_gpu_spec(80)}),
+        ("worker-1", {"spec": one_gpu_spec(80)}),
+        ("other", {"gpus": 8, "labels": {}}),
     )
     where = d.run(*pods)
     assert len(where) == 3
@@ -136,10 +140,10 @@ def test_different_pods_with_one_port_get_a_node_each() -> None:
 
 
 def test_workers_wait_for_their_launcher_within_one_decision() -> None:
-    worker = {"spec": spec(affinity=near("rack", LAUNCHER))}
+    worker = {"spec": one_gpu_spec(affinity=pod_affinity("rack", LAUNCHER_PODS))}
     d, pods = several(
         ("worker-1", worker),
-        ("worker-2", {"spec": spec(affinity=near("rack", LAUNCHER))}),
+        ("worker-2", {"spec": one_gpu_spec(affinity=pod_affinity("rack", LAUNCHER_PODS))}),
         ("launcher", {"cpu": "1", "labels": {"role": "launcher"}}),
     )
     where = d.run(*pods)
@@ -148,29 +152,29 @@ def test_workers_wait_for_their_launcher_within_one_decision() -> None:
 
 
 def test_affinity_to_somebody_outside_is_kept_and_named_when_nobody_is_there() -> None:
-    d, pods = several(("worker", {"spec": spec(affinity=near("rack"))}), ("launcher", {"cpu": "1"}))
+    d, pods = several(("worker", {"spec": one_gpu_spec(affinity=pod_affinity("rack"))}), ("launcher", {"cpu": "1"}))
     d.apply(*pods)
     d.step()
     assert d.flight == {}
     assert "didn't match pod affinity rules" in d.told(pods[0])[0]
-    d.apply(web("there", node="n3"))
+    d.apply(web_pod("there", node="n3"))
     d.settle()
     assert d.where(*pods)["worker"] in ("n3", "n4")
 
 
 def test_the_limits_per_leaf_hold_for_tied_gangs() -> None:
     d = Driver(
-        [make_node(f"n{n}", f"s1/l{(n + 1) // 2}", labels={HOST: f"n{n}", "rack": f"r{n}"}) for n in range(1, 5)],
+        [make_node(f"n{n}", f"s1/l{(n + 1) // 2}", labels={HOSTNAME: f"n{n}", "rack": f"r{n}"}) for n in range(1, 5)],
         configured("{topologyConstraints: {maxNodesPerLeaf: 1}}"),
     )
-    where = d.run(*gang(2, spec(affinity=away("rack"))))
+    where = d.run(*web_gang(2, one_gpu_spec(affinity=pod_anti_affinity("rack"))))
     assert len({(int(node[1]) + 1) // 2 for node in where.values()}) == 2
 
 
 def test_what_is_only_preferred_may_spread_further() -> None:
-    d = racks(("s1/l1", "a"), ("s1/l1", "b"), ("s2/l2", "c"))
-    d.apply(web("there", node="n2"))
-    pods = gang(2, spec(affinity=away("rack")))
+    d = nodes_in_leaves_and_racks(("s1/l1", "a"), ("s1/l1", "b"), ("s2/l2", "c"))
+    d.apply(web_pod("there", node="n2"))
+    pods = web_gang(2, one_gpu_spec(affinity=pod_anti_affinity("rack")))
     for pod in pods:
         pod.metadata.annotations["topology.scheduler/placement"] = "preferred"
     assert set(d.run(*pods).values()) == {"n1", "n3"}
@@ -179,11 +183,11 @@ def test_what_is_only_preferred_may_spread_further() -> None:
 @pytest.mark.parametrize("strategy", ["consolidated", "distributed"])
 def test_labels_that_tell_members_apart_are_reckoned_with(strategy: str) -> None:
     """Only one pair of members repels each other: who sits where matters, not only how many."""
-    d = nodes("a", "a", "b")
+    d = nodes_in_racks("a", "a", "b")
     term = PodAffinityTerm(LabelSelector({"pair": "x"}), topology_key="rack")
-    affinity = away("rack")
+    affinity = pod_anti_affinity("rack")
     affinity.pod_anti_affinity.required[:] = [term]  # type: ignore[union-attr]
-    pods = gang(4, spec(affinity=affinity))
+    pods = web_gang(4, one_gpu_spec(affinity=affinity))
     for number, pod in enumerate(pods):
         pod.metadata.labels["pair"] = "x" if number == 0 else "y"
         pod.metadata.annotations["topology.scheduler/placement-strategy"] = strategy
@@ -199,9 +203,6 @@ def test_labels_that_tell_members_apart_are_reckoned_with(strategy: str) -> None
 # ---------------------------------------------------------------- by trying everything
 
 
-TIES = {"apart": "away", "together": "near", "spread": "spread"}
-
-
 @st.composite
 def small(draw: st.DrawFn) -> tuple[list[tuple[str, str, int]], int, str, int]:
     count = draw(st.integers(2, 12))
@@ -209,27 +210,7 @@ def small(draw: st.DrawFn) -> tuple[list[tuple[str, str, int]], int, str, int]:
         (draw(st.sampled_from(["l1", "l2"])), draw(st.sampled_from(["a", "b", "c"])), draw(st.integers(0, 3)))
         for _ in range(count)
     ]
-    return machines, draw(st.integers(2, 4)), draw(st.sampled_from(sorted(TIES))), draw(st.integers(1, 2))
-
-
-def possible(machines: Sequence[tuple[str, str, int]], chosen: Sequence[int], tie: str, skew: int) -> bool:
-    """Whether members may be put on these machines one after the other."""
-    everywhere = {rack for _, rack, _ in machines}
-    count: Counter[str] = Counter()
-    used: Counter[int] = Counter()
-    for at in chosen:
-        rack = machines[at][1]
-        used[at] += 1
-        if used[at] > machines[at][2]:
-            return False
-        if tie == "apart" and count[rack]:
-            return False
-        if tie == "together" and count and not count[rack]:
-            return False
-        if tie == "spread" and count[rack] + 1 - min(count[one] for one in everywhere) > skew:
-            return False
-        count[rack] += 1
-    return True
+    return machines, draw(st.integers(2, 4)), draw(st.sampled_from(sorted(CONSTRAINTS))), draw(st.integers(1, 2))
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -240,26 +221,28 @@ def test_what_is_placed_holds_and_what_could_be_in_one_leaf_is_found(
     machines, members, tie, skew = case
     d = Driver(
         [
-            make_node(f"n{at}", f"s1/{leaf}", gpus=gpus, labels={HOST: f"n{at}", "rack": rack})
+            make_node(f"n{at}", f"s1/{leaf}", gpus=gpus, labels={HOSTNAME: f"n{at}", "rack": rack})
             for at, (leaf, rack, gpus) in enumerate(machines)
         ]
     )
-    of = spec(
-        affinity={"apart": away("rack"), "together": near("rack"), "spread": None}[tie],
-        topology_spread_constraints=[spread("rack", skew)] if tie == "spread" else [],
+    of = one_gpu_spec(
+        affinity={"apart": pod_anti_affinity("rack"), "together": pod_affinity("rack"), "spread": None}[tie],
+        topology_spread_constraints=[spread_constraint("rack", skew)] if tie == "spread" else [],
     )
     assert of.containers[0].resources.requests[NVIDIA] == 1
-    pods = gang(members, of)
+    pods = web_gang(members, of)
     d.apply(*pods)
     d.step()
     chosen = [int(bind.node[1:]) for bind in d.flight.values()]
     found = [
-        one for one in itertools.product(range(len(machines)), repeat=members) if possible(machines, one, tie, skew)
+        one
+        for one in itertools.product(range(len(machines)), repeat=members)
+        if satisfies_constraint(machines, one, tie, skew)
     ]
     leaves = {len({machines[at][0] for at in one}) for one in found}
     if chosen:
         assert len(chosen) == members
-        assert any(possible(machines, order, tie, skew) for order in itertools.permutations(chosen))
+        assert any(satisfies_constraint(machines, order, tie, skew) for order in itertools.permutations(chosen))
         assert len({machines[at][0] for at in chosen}) == min(leaves), "as few leaves as can be"
     else:
         assert not found, f"{found[0]} would do"
@@ -267,7 +250,7 @@ def test_what_is_placed_holds_and_what_could_be_in_one_leaf_is_found(
 
 def _apart(*pods: Pod, namespaces: Sequence[str] = (), selector: LabelSelector | None = None) -> list[Pod]:
     """Pods of one gang that keep away from each other's nodes, or from those of other namespaces."""
-    term = PodAffinityTerm(LabelSelector({"app": "d"}), list(namespaces), selector, topology_key=HOST)
+    term = PodAffinityTerm(LabelSelector({"app": "d"}), list(namespaces), selector, topology_key=HOSTNAME)
     for at, pod in enumerate(pods):
         pod.metadata.labels = {"app": "d"}
         pod.metadata.creation_timestamp = f"2024-01-01T00:00:0{at}Z"
@@ -281,7 +264,7 @@ def _apart(*pods: Pod, namespaces: Sequence[str] = (), selector: LabelSelector |
 
 def test_anti_affinity_to_pods_of_another_namespace_keeps_no_members_apart() -> None:
     for gpus in ((1, 1, 1, 1), (2, 1, 1, 1)):
-        d = Driver(make_node(f"n{at}", "s/l", gpus=4, labels={HOST: f"n{at}"}) for at in range(2))
+        d = Driver(make_node(f"n{at}", "s/l", gpus=4, labels={HOSTNAME: f"n{at}"}) for at in range(2))
         pods = _apart(*(make_pod(f"p{at}", gpus=count) for at, count in enumerate(gpus)), namespaces=["else"])
         d.apply(*pods)
         d.settle()
@@ -290,7 +273,7 @@ def test_anti_affinity_to_pods_of_another_namespace_keeps_no_members_apart() -> 
 
 def test_anti_affinity_by_labels_of_namespaces_keeps_members_apart_only_where_it_means_their_own() -> None:
     for known in ([], [namespace("default", stage="test")], [namespace("default", stage="prod")]):
-        d = Driver(make_node(f"n{at}", "s/l", gpus=4, labels={HOST: f"n{at}"}) for at in range(2))
+        d = Driver(make_node(f"n{at}", "s/l", gpus=4, labels={HOSTNAME: f"n{at}"}) for at in range(2))
         d.engine.namespaces_applied([*known, namespace("else", stage="test")])
         pods = _apart(*(make_pod(f"p{at}", gpus=1) for at in range(4)), selector=LabelSelector({"stage": "test"}))
         d.apply(*pods)
@@ -314,10 +297,10 @@ def _with_affinity(name: str, gpus: Sequence[int], *terms: PodAffinityTerm) -> l
 
 
 def test_affinity_to_pods_elsewhere_is_not_asked_of_the_members() -> None:
-    d = Driver(make_node(f"n{at}", "s/l", gpus=4, labels={HOST: f"n{at}", "rack": "a"}) for at in range(2))
+    d = Driver(make_node(f"n{at}", "s/l", gpus=4, labels={HOSTNAME: f"n{at}", "rack": "a"}) for at in range(2))
     there = make_pod("there", gpus=1, labels={"app": "web"}, namespace="else", node="n0", scheduler="other")
     d.apply(there)
-    term = PodAffinityTerm(WEB, namespaces=["else"], topology_key="rack")
+    term = PodAffinityTerm(WEB_PODS, namespaces=["else"], topology_key="rack")
     for sizes in ((1, 1), (1, 1, 2)):
         pods = _with_affinity(f"g{len(sizes)}", sizes, term)
         d.apply(*pods)
@@ -327,9 +310,9 @@ def test_affinity_to_pods_elsewhere_is_not_asked_of_the_members() -> None:
 
 def test_affinity_of_which_members_meet_a_part_only_is_met_by_others() -> None:
     # Only a pod that meets all terms counts for any of them.
-    d = Driver(make_node(f"n{at}", "s/l", gpus=4, labels={HOST: f"n{at}", "rack": "a"}) for at in range(2))
+    d = Driver(make_node(f"n{at}", "s/l", gpus=4, labels={HOSTNAME: f"n{at}", "rack": "a"}) for at in range(2))
     d.apply(make_pod("there", labels={"app": "web", "role": "launcher"}, node="n0", scheduler="other"))
-    terms = [PodAffinityTerm(WEB, topology_key="rack"), PodAffinityTerm(LAUNCHER, topology_key="rack")]
+    terms = [PodAffinityTerm(WEB_PODS, topology_key="rack"), PodAffinityTerm(LAUNCHER_PODS, topology_key="rack")]
     pods = _with_affinity("g", (1, 1, 2), *terms)
     d.apply(*pods)
     d.settle()
@@ -339,9 +322,9 @@ def test_affinity_of_which_members_meet_a_part_only_is_met_by_others() -> None:
 @pytest.mark.parametrize("gpus", [(1, 1, 1, 1), (2, 1, 1)])
 def test_a_spread_with_an_empty_selector_counts_no_member(gpus: tuple[int, ...]) -> None:
     # kube-scheduler counts no bound pod for it, so that the node which nobody may use sets no limit.
-    open_node = make_node("n0", "s/l", gpus=4, labels={HOST: "n0"})
-    d = Driver([open_node, make_node("n1", "s/l", gpus=4, labels={HOST: "n1"}, unschedulable=True)])
-    constraint = TopologySpreadConstraint(HOST, "DoNotSchedule", 1, label_selector=LabelSelector())
+    open_node = make_node("n0", "s/l", gpus=4, labels={HOSTNAME: "n0"})
+    d = Driver([open_node, make_node("n1", "s/l", gpus=4, labels={HOSTNAME: "n1"}, unschedulable=True)])
+    constraint = TopologySpreadConstraint(HOSTNAME, "DoNotSchedule", 1, label_selector=LabelSelector())
     pods = [make_pod(f"g-{at}", gpus=count, labels={"app": "web"}) for at, count in enumerate(gpus)]
     for pod in pods:
         pod.metadata.annotations |= {
@@ -356,7 +339,7 @@ def test_a_spread_with_an_empty_selector_counts_no_member(gpus: tuple[int, ...])
 
 @pytest.mark.parametrize("launcher", [0, 1, 2])
 def test_a_member_that_may_go_anywhere_leaves_the_nodes_that_others_need(launcher: int) -> None:
-    labels = [{HOST: f"n{at}", "pool": pool} for at, pool in enumerate(("a", "b", "a"))]
+    labels = [{HOSTNAME: f"n{at}", "pool": pool} for at, pool in enumerate(("a", "b", "a"))]
     d = Driver(make_node(f"n{at}", "s/l", gpus=4, labels=labels[at]) for at in range(3))
     pods = [make_pod(f"w{at}", gpus=1) for at in range(2)]
     for pod in pods:

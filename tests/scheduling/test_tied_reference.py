@@ -15,10 +15,18 @@ from hypothesis import strategies as st
 
 from tests.helpers import make_node
 from tests.kernels.arrays import grid, ints
+from tests.scheduling.affinity_pods import (
+    HOSTNAME,
+    LAUNCHER_PODS,
+    one_gpu_spec,
+    pod_affinity,
+    pod_anti_affinity,
+    spread_constraint,
+    web_gang,
+    web_pod,
+)
 from tests.scheduling.driver import Driver, configured
-from tests.scheduling.test_neighbours import HOST, away, gang, near, spec, web
-from tests.scheduling.test_segments_tied import ranked
-from tests.scheduling.test_tied import LAUNCHER, spread
+from tests.scheduling.gang_pods import nodes_by_rank
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.scoring import ScoringWeights
 from topo_scheduler.scheduling.placing.constrained.zone_counts import ZoneShare, flow_of
@@ -146,22 +154,22 @@ class Case:
     def pods(self) -> list[Pod]:
         affinity = None
         if self.tie.startswith("apart"):
-            affinity = away("rack")
+            affinity = pod_anti_affinity("rack")
         elif self.tie.startswith("together"):
-            affinity = near("rack")
+            affinity = pod_affinity("rack")
         elif self.tie == "launcher":
-            affinity = near("rack", LAUNCHER)
+            affinity = pod_affinity("rack", LAUNCHER_PODS)
         if affinity is not None and (self.tie.endswith("by node") or self.tie == "launcher"):
-            by_node = away(HOST).pod_anti_affinity
+            by_node = pod_anti_affinity(HOSTNAME).pod_anti_affinity
             assert by_node is not None
             if affinity.pod_anti_affinity is None:
                 affinity.pod_anti_affinity = by_node
             else:
                 affinity.pod_anti_affinity.required.extend(by_node.required)
-        constraints = [spread("rack", self.skew)] if self.tie == "spread" else []
-        pods = gang(self.members, spec(affinity=affinity, topology_spread_constraints=constraints))
+        constraints = [spread_constraint("rack", self.skew)] if self.tie == "spread" else []
+        pods = web_gang(self.members, one_gpu_spec(affinity=affinity, topology_spread_constraints=constraints))
         if self.tie == "launcher":
-            pods[0] = web("g-0", spec(), annotations={"gang-name": "g", "gang-size": str(self.members)})
+            pods[0] = web_pod("g-0", one_gpu_spec(), annotations={"gang-name": "g", "gang-size": str(self.members)})
             pods[0].metadata.labels = {"role": "launcher"}
             pods[0].spec.containers[0].resources.requests = {"cpu": "1"}
             pods[0].spec.containers[0].resources.limits = {}
@@ -173,7 +181,7 @@ class Case:
     def cluster(self) -> Driver:
         d = Driver(
             [
-                make_node(f"n{at}", m.leaf, gpus=5, labels={HOST: f"n{at}", **({"rack": m.rack} if m.rack else {})})
+                make_node(f"n{at}", m.leaf, gpus=5, labels={HOSTNAME: f"n{at}", **({"rack": m.rack} if m.rack else {})})
                 for at, m in enumerate(self.machines)
             ],
             PREFERRED,
@@ -181,7 +189,7 @@ class Case:
         for at, machine in enumerate(self.machines):
             taken = 5 - machine.free
             for number in range(taken):
-                pod = web(f"there-{at}-{number}", node=f"n{at}")
+                pod = web_pod(f"there-{at}-{number}", node=f"n{at}")
                 if number >= machine.strangers:
                     pod.metadata.labels.clear()
                 d.apply(pod)
@@ -247,7 +255,7 @@ def compare(case: Case) -> None:
         event("no place")
         return
     assert len(nodes) == len(pods), f"{best} would do"
-    assert case.placed(ranked(pods) if case.size > 1 else nodes, rule[:2]) == best
+    assert case.placed(nodes_by_rank(pods) if case.size > 1 else nodes, rule[:2]) == best
     event(f"{case.tie}, {best[1]} leaves")
 
 

@@ -10,8 +10,7 @@ import yaml
 from tests.e2e.real_input import data
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver
-from tests.scheduling.test_levels import asking
-from tests.scheduling.test_segments import rank_of
+from tests.scheduling.gang_pods import annotated_gang, rank_of
 from topo_scheduler.api.objects import Node
 
 MODELS = ("nvl72", "dual-xclr-regular", "large", "medium", "small-tree")
@@ -71,11 +70,11 @@ def test_every_model_is_read_and_every_domain_holds_a_gang_of_its_size(name: str
     assert tree is not None
     assert {"/".join(path) for path in tree.paths("accelerator-domain")} == set(sizes)
     largest = max(sizes.values())
-    members = asking(largest, gpus=4, required_level="accelerator-domain")
+    members = annotated_gang(largest, gpus=4, required_level="accelerator-domain")
     where = d.run(*members)
     assert len(where) == largest
     assert len(domains(d, where)) == 1
-    more = asking(largest + 1, "more", gpus=4, required_level="accelerator-domain")
+    more = annotated_gang(largest + 1, "more", gpus=4, required_level="accelerator-domain")
     assert d.run(*more) == {}
     assert f"No accelerator-domain could hold the gang's {largest + 1} pods" in d.told(more[0])[-1]
 
@@ -83,13 +82,15 @@ def test_every_model_is_read_and_every_domain_holds_a_gang_of_its_size(name: str
 def test_racks_of_18_nodes_hold_a_gang_of_16_each() -> None:
     d = Driver(nodes_of(model("nvl72")))
     for number in range(4):
-        assert len(domains(d, d.run(*asking(16, f"g{number}", gpus=4, required_level="accelerator-domain")))) == 1
-    assert d.run(*asking(16, "late", gpus=4, required_level="accelerator-domain")) == {}
+        assert (
+            len(domains(d, d.run(*annotated_gang(16, f"g{number}", gpus=4, required_level="accelerator-domain")))) == 1
+        )
+    assert d.run(*annotated_gang(16, "late", gpus=4, required_level="accelerator-domain")) == {}
 
 
 def test_segments_of_16_nodes_each_have_a_rack_and_share_a_spine() -> None:
     d = Driver(nodes_of(model("nvl72")))
-    members = asking(32, gpus=4, segment_size="16", segment_level="accelerator-domain")
+    members = annotated_gang(32, gpus=4, segment_size="16", segment_level="accelerator-domain")
     d.run(*members)
     in_order = [pod.spec.node_name for pod in sorted(members, key=rank_of)]
     racks = [{label(d, node, "domain") for node in in_order[at : at + 16]} for at in (0, 16)]
@@ -98,15 +99,17 @@ def test_segments_of_16_nodes_each_have_a_rack_and_share_a_spine() -> None:
 
 def test_a_domain_across_three_spines_holds_what_no_spine_does() -> None:
     d = Driver(nodes_of(model("dual-xclr-regular")))
-    where = d.run(*asking(40, gpus=4, required_level="accelerator-domain"))
+    where = d.run(*annotated_gang(40, gpus=4, required_level="accelerator-domain"))
     assert len(domains(d, where)) == 1
     assert len(domains(d, where, "sub-domain")) == 5
 
 
 def test_sub_domains_are_levels_of_their_own() -> None:
     d = Driver(nodes_of(model("dual-xclr-regular")))
-    assert len(domains(d, d.run(*asking(8, gpus=4, required_level="accelerator-sub-domain")), "sub-domain")) == 1
-    members = asking(16, "two", gpus=4, required_level="accelerator-domain")
+    assert (
+        len(domains(d, d.run(*annotated_gang(8, gpus=4, required_level="accelerator-sub-domain")), "sub-domain")) == 1
+    )
+    members = annotated_gang(16, "two", gpus=4, required_level="accelerator-domain")
     for pod in members:
         pod.metadata.annotations |= {
             "topology.scheduler/segment-size": "8",
@@ -121,4 +124,4 @@ def test_busy_nodes_of_one_accelerator_send_a_gang_to_the_other() -> None:
     d = Driver(nodes_of(model("dual-xclr-regular")))
     first = [node.metadata.name for node in nodes_of(model("dual-xclr-regular")) if node.metadata.name[3] in "123"]
     d.apply(*(make_pod(f"busy-{n}", gpus=1, scheduler="other", node=n, phase="Running") for n in first[::6]))
-    assert domains(d, d.run(*asking(48, gpus=4, required_level="accelerator-domain"))) == {"nvl-2"}
+    assert domains(d, d.run(*annotated_gang(48, gpus=4, required_level="accelerator-domain"))) == {"nvl-2"}

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.helpers import EPOCH, make_node, make_pod, timestamp
-from tests.scheduling.driver import Driver, configured, fabric, gang
+from tests.scheduling.driver import Driver, configured, explanation_of, fabric, gang
+from tests.scheduling.running_pods import foreign_pod
 from topo_scheduler.api.objects import Pod, Taint
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.explaining import explainer
@@ -18,23 +19,8 @@ from topo_scheduler.scheduling.explaining.remedy_text import NOTE_BYTES, say
 from topo_scheduler.scheduling.instructions import EmitEvent, LogWarning, MarkUnschedulable
 
 
-def held(name: str, node: str, gpus: int = 8, *, expected: str = "") -> Pod:
-    """A pod of somebody else that runs."""
-    annotations = {"expected-duration": expected} if expected else {}
-    return make_pod(name, gpus=gpus, node=node, scheduler="other", annotations=annotations, phase="Running")
-
-
-def explained(d: Driver, pod: Pod) -> Explanation:
-    d.step()
-    found = d.engine.workloads.of_pod(pod.metadata.uid)
-    assert found is not None
-    explanation = d.engine.why.explain(found[0], d.now, d.now + EPOCH, lambda: 0.0)
-    assert explanation is not None
-    return explanation
-
-
 def ways(d: Driver, pod: Pod) -> dict[RemedyKind, str]:
-    return {way.kind: say(way, d.now + EPOCH) for way in explained(d, pod).ways}
+    return {way.kind: say(way, d.now + EPOCH) for way in explanation_of(d, pod).ways}
 
 
 def kinds(found: Explanation) -> list[RemedyKind]:
@@ -53,10 +39,10 @@ def test_the_sentence_of_the_issue() -> None:
             make_node("d", "spine-2/leaf-11"),
         ]
     )
-    d.apply(held("x", "b", 4), held("y", "c", 4), held("z", "d", 8))
+    d.apply(foreign_pod("x", "b", 4), foreign_pod("y", "c", 4), foreign_pod("z", "d", 8))
     pods = gang(4, gpus=4)
     d.apply(*pods)
-    assert explained(d, pods[0]).reason == (
+    assert explanation_of(d, pods[0]).reason == (
         "16 GPUs are free, but the largest free block under one spine is 12: leaf-3 8, leaf-7 4."
         " The gang needs 2 leaves in 1 spine with room for 4 pods of 4 GPUs."
     )
@@ -74,7 +60,7 @@ def reason(nodes: dict[str, int], *running: Pod, size: int, gpus: int = 8, **ann
     for pod in pods:
         pod.metadata.annotations |= {f"topology.scheduler/{key}": value for key, value in annotations.items()}
     d.apply(*pods)
-    return explained(d, pods[0]).reason.split(". ")[0].removesuffix(".")
+    return explanation_of(d, pods[0]).reason.split(". ")[0].removesuffix(".")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +100,7 @@ def reason(nodes: dict[str, int], *running: Pod, size: int, gpus: int = 8, **ann
 def test_the_dominant_reason(
     nodes: dict[str, int], running: list[tuple[str, int]], size: int, gpus: int, told: str
 ) -> None:
-    pods = [held(f"x{n}", node, used) for n, (node, used) in enumerate(running)]
+    pods = [foreign_pod(f"x{n}", node, used) for n, (node, used) in enumerate(running)]
     assert reason(nodes, *pods, size=size, gpus=gpus) == told
 
 
@@ -124,33 +110,33 @@ def test_free_gpus_on_nodes_that_pods_may_not_use() -> None:
     d = Driver(nodes)
     pods = gang(2)
     d.apply(*pods)
-    found = explained(d, pods[0])
+    found = explanation_of(d, pods[0])
     # Not even empty nodes would do: that stands before all else.
     assert found.reason.startswith("The gang is larger than the cluster")
-    d.apply(held("x", "s-l-2", 4))
+    d.apply(foreign_pod("x", "s-l-2", 4))
     pod = make_pod("p", gpus=8)
     d.apply(pod)
-    assert explained(d, pod).reason == "12 GPUs are free, but 8 of them on nodes that had untolerated taint(s)."
+    assert explanation_of(d, pod).reason == "12 GPUs are free, but 8 of them on nodes that had untolerated taint(s)."
 
 
 def test_free_gpus_of_nodes_that_are_away_are_told_apart() -> None:
     nodes = fabric({"s/l": 3})
     nodes[0].spec.unschedulable = True
     d = Driver(nodes)
-    d.apply(held("x", "s-l-2"))
+    d.apply(foreign_pod("x", "s-l-2"))
     pods = gang(2)
     d.apply(*pods)
-    assert explained(d, pods[0]).reason.startswith(
+    assert explanation_of(d, pods[0]).reason.startswith(
         "16 GPUs are needed and 8 are free; 8 more are on nodes that are cordoned or not ready. The gang"
     )
 
 
 def test_of_several_models_the_one_with_most_is_named() -> None:
     d = Driver([make_node("a", "s/l", model="A"), make_node("b", "s/l", model="B"), make_node("c", "s/l", model="B")])
-    d.apply(held("x", "b"))
+    d.apply(foreign_pod("x", "b"))
     pods = gang(2)
     d.apply(*pods)
-    assert explained(d, pods[0]).reason.startswith("16 GPUs are free, but of one GPU model at most 8: A. The gang")
+    assert explanation_of(d, pods[0]).reason.startswith("16 GPUs are free, but of one GPU model at most 8: A. The gang")
 
 
 # ---------------------------------------------------------------- domains
@@ -160,10 +146,10 @@ def test_every_leaf_and_spine_tells_free_room_and_what_took_its_nodes() -> None:
     nodes = fabric({"s/a": 3, "s/b": 2, "t/a": 2})
     nodes[1].spec.unschedulable = True
     d = Driver(nodes)
-    d.apply(held("x", "s-a-1"), held("y", "s-b-1", 2), held("z", "t-a-1"))
+    d.apply(foreign_pod("x", "s-a-1"), foreign_pod("y", "s-b-1", 2), foreign_pod("z", "t-a-1"))
     pods = gang(3)
     d.apply(*pods)
-    table = {"/".join(one.path): one for one in explained(d, pods[0]).domains}
+    table = {"/".join(one.path): one for one in explanation_of(d, pods[0]).domains}
     assert {path: (one.level, one.nodes, one.free_gpus, one.room) for path, one in table.items()} == {
         "s": ("spine", 5, 22, 2),
         "t": ("spine", 2, 8, 1),
@@ -183,21 +169,21 @@ def test_every_leaf_and_spine_tells_free_room_and_what_took_its_nodes() -> None:
 
 def test_what_ends_by_itself_is_waited_for() -> None:
     d = Driver(fabric({"s/a": 2, "s/b": 2}))
-    soon, late = held("soon", "s-a-1", expected="2h"), held("late", "s-b-1")
+    soon, late = foreign_pod("soon", "s-a-1", expected="2h"), foreign_pod("late", "s-b-1")
     late.spec.active_deadline_seconds = 6 * 3600
     for pod in (soon, late):
         pod.status.start_time = timestamp(0)
     d.apply(soon, late)
     pods = gang(2)
     d.apply(*pods)
-    found = explained(d, pods[0])
+    found = explanation_of(d, pods[0])
     way = next(way for way in found.ways if way.kind is RemedyKind.WAIT)
     assert way.until == EPOCH + 7200
     assert way.cost.seconds == 7200
     assert [one.name for one in way.ended] == ["default/soon"]
     assert say(way, EPOCH) == "wait until about 00:13 UTC, when pod default/soon ends"
     d.now = 7201
-    assert RemedyKind.WAIT not in kinds(explained(d, pods[0])) or ways(d, pods[0])[RemedyKind.WAIT].count("late")
+    assert RemedyKind.WAIT not in kinds(explanation_of(d, pods[0])) or ways(d, pods[0])[RemedyKind.WAIT].count("late")
 
 
 def test_a_gang_ends_as_a_whole() -> None:
@@ -208,7 +194,7 @@ def test_a_gang_ends_as_a_whole() -> None:
     assert len(d.run(*old)) == 3
     pods = gang(1, name="new")
     d.apply(*pods)
-    (way,) = explained(d, pods[0]).ways
+    (way,) = explanation_of(d, pods[0]).ways
     assert (way.kind, way.cost.pods, way.cost.gpus) == (RemedyKind.FREE, 3, 24)
     assert [(one.name, one.gang, len(one.pods)) for one in way.ended] == [("default/old", True, 3)]
     assert say(way, 0) == "end gang default/old (3 pods) on nodes s-a-1, s-a-2, s-b-1: 3 pods, 24 GPUs"
@@ -216,7 +202,7 @@ def test_a_gang_ends_as_a_whole() -> None:
 
 def test_the_fewest_pods_are_to_end() -> None:
     d = Driver(fabric({"s/a": 2, "s/b": 2}))
-    d.apply(*(held(f"x{n}", "s-a-1", 1) for n in range(8)), held("one", "s-b-1", 2))
+    d.apply(*(foreign_pod(f"x{n}", "s-a-1", 1) for n in range(8)), foreign_pod("one", "s-b-1", 2))
     pods = gang(2)
     d.apply(*pods)
     assert ways(d, pods[0])[RemedyKind.FREE] == "end pod default/one on node s-b-1: 1 pod, 2 GPUs"
@@ -230,7 +216,7 @@ def test_nodes_come_back_if_that_is_enough_and_no_more_of_them_than_needed() -> 
     d = Driver(nodes)
     pods = gang(2)
     d.apply(*pods)
-    way = next(way for way in explained(d, pods[0]).ways if way.kind is RemedyKind.RETURN)
+    way = next(way for way in explanation_of(d, pods[0]).ways if way.kind is RemedyKind.RETURN)
     assert (len(way.nodes), way.value, way.cost.nodes) == (1, "uncordon", 1)
     assert say(way, 0) == f"uncordon node {way.nodes[0]}"
 
@@ -246,7 +232,7 @@ def test_a_node_that_is_not_ready_is_to_be_brought_back() -> None:
 
 def test_the_level_may_be_dropped() -> None:
     d = Driver(fabric({"s/a": 2, "s/b": 2}))
-    d.apply(held("x", "s-a-1"), held("y", "s-b-1"))
+    d.apply(foreign_pod("x", "s-a-1"), foreign_pod("y", "s-b-1"))
     pods = gang(2)
     d.apply(*pods)
     assert (
@@ -276,7 +262,7 @@ def test_a_taint_a_selector_and_a_model_may_be_dropped() -> None:
 
 def test_the_largest_size_that_fits() -> None:
     d = Driver(fabric({"s/a": 4}))
-    d.apply(held("x", "s-a-1"))
+    d.apply(foreign_pod("x", "s-a-1"))
     pods = gang(4)
     d.apply(*pods)
     assert ways(d, pods[0])[RemedyKind.REDUCE] == "reduce it to 3 pods"
@@ -286,12 +272,12 @@ def test_the_cheapest_comes_first() -> None:
     nodes = fabric({"s/a": 2, "s/b": 3})
     nodes[4].spec.unschedulable = True
     d = Driver(nodes)
-    timed = held("t", "s-a-1", expected="1h")
+    timed = foreign_pod("t", "s-a-1", expected="1h")
     timed.status.start_time = timestamp(0)
-    d.apply(timed, held("y", "s-b-1"))
+    d.apply(timed, foreign_pod("y", "s-b-1"))
     pods = gang(2)
     d.apply(*pods)
-    found = explained(d, pods[0])
+    found = explanation_of(d, pods[0])
     assert kinds(found) == [RemedyKind.WAIT, RemedyKind.RETURN, RemedyKind.RELAX, RemedyKind.REDUCE, RemedyKind.FREE]
     assert [way.cost for way in found.ways] == sorted(way.cost for way in found.ways)
 
@@ -300,7 +286,7 @@ def test_the_cheapest_comes_first() -> None:
 
 
 def waiting(d: Driver) -> list[Pod]:
-    d.apply(held("x", "s-a-1"))
+    d.apply(foreign_pod("x", "s-a-1"))
     pods = gang(2)
     d.apply(*pods)
     d.step()
@@ -325,7 +311,7 @@ def test_ways_out_are_told_after_the_reason_as_event_and_condition_of_each_pod()
 def test_less_than_half_of_a_gang_is_no_remedy_but_how_many_fit_is_reported() -> None:
     d = Driver(fabric({"s/a": 10}))
     for number in range(2, 11):
-        d.apply(held(f"x-{number}", f"s-a-{number}"))
+        d.apply(foreign_pod(f"x-{number}", f"s-a-{number}"))
     pods = gang(10)
     d.apply(*pods)
     d.step()
@@ -351,7 +337,7 @@ def test_they_are_told_once_as_long_as_they_stay_the_same_and_again_when_they_ch
 def test_they_stand_behind_what_is_told_later_too() -> None:
     """That nodes are held for it is told after a while, though nothing changed: the condition keeps the ways out."""
     d = Driver(fabric({"s/a": 2}), configured("{reservation: {after: 30s}}"))
-    d.apply(held("x", "s-a-1", expected="1h"))
+    d.apply(foreign_pod("x", "s-a-1", expected="1h"))
     pods = gang(2)
     d.apply(*pods)
     d.step()
@@ -367,7 +353,7 @@ def test_they_stand_behind_what_is_told_later_too() -> None:
 
 def test_what_would_help_is_told_anew_when_the_required_level_loosens() -> None:
     d = Driver(fabric({"s/a": 2, "t/a": 2}))
-    d.apply(held("x", "s-a-1"))
+    d.apply(foreign_pod("x", "s-a-1"))
     asked = {"gang-name": "g", "gang-size": "5", "required-level": "spine", "relax-after": "10m"}
     pods = [make_pod(f"g-{n}", gpus=8, annotations=asked, created=n) for n in range(5)]
     d.apply(*pods)
@@ -392,7 +378,7 @@ def test_a_gang_that_was_placed_meanwhile_is_not_told_of() -> None:
 def test_an_event_never_exceeds_what_the_api_takes() -> None:
     d = Driver(fabric({f"{'spine' * 10}-{s}/{'leaf' * 12}-{leaf}": 2 for s in range(3) for leaf in range(3)}))
     names = sorted(d.engine.world.nodes.row_of)
-    d.apply(*(held(f"{'pod' * 20}-{n}", name) for n, name in enumerate(names[::2])))
+    d.apply(*(foreign_pod(f"{'pod' * 20}-{n}", name) for n, name in enumerate(names[::2])))
     pods = gang(9)
     d.apply(*pods)
     d.step()
@@ -418,7 +404,7 @@ def test_explaining_changes_nothing() -> None:
 
 def test_work_is_done_in_slices_and_decisions_go_on_between_them() -> None:
     d = Driver(fabric({f"s/l{n}": 4 for n in range(8)}))
-    d.apply(*(held(f"x{n}", f"s-l{n}-1") for n in range(8)))
+    d.apply(*(foreign_pod(f"x{n}", f"s-l{n}-1") for n in range(8)))
     pods = gang(4)
     d.apply(*pods)
     d.step()
@@ -438,7 +424,7 @@ def test_pods_that_come_while_it_is_explained_free_nothing_when_they_end() -> No
     d = Driver(fabric({"s/a": 2}))
     waiting(d)
     d.engine.explain(d.now, lambda: 0.0, 0.0)
-    d.apply(held("late", "s-a-2"))
+    d.apply(foreign_pod("late", "s-a-2"))
     said = d.explain()
     assert said and not any("late" in one.message for one in said if isinstance(one, EmitEvent))
 
@@ -459,7 +445,7 @@ def test_a_fault_stops_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_begun_again_when_nodes_change_meanwhile() -> None:
     d = Driver(fabric({"s/a": 2, "s/b": 2}))
-    d.apply(held("y", "s-b-1"))
+    d.apply(foreign_pod("y", "s-b-1"))
     waiting(d)
     d.engine.explain(d.now, lambda: 0.0, 0.0)
     d.drop_node("s-b-2")
@@ -474,7 +460,7 @@ def test_it_is_begun_again_when_nodes_change_meanwhile() -> None:
 
 def test_gangs_that_ask_alike_share_an_explanation() -> None:
     d = Driver(fabric({"s/a": 2}))
-    d.apply(held("x", "s-a-1"))
+    d.apply(foreign_pod("x", "s-a-1"))
     for name in ("one", "two"):
         d.apply(*gang(2, name=name))
     d.step()
@@ -484,7 +470,7 @@ def test_gangs_that_ask_alike_share_an_explanation() -> None:
 
 def test_single_pods_beyond_many_are_left_to_the_command_and_gangs_never() -> None:
     d = Driver(fabric({"s/a": 1}))
-    d.apply(held("x", "s-a-1"))
+    d.apply(foreign_pod("x", "s-a-1"))
     singles = [make_pod(f"p{n}", gpus=8, created=n) for n in range(MAX_EXPLAINED_WORKLOADS + 5)]
     d.apply(*singles)
     d.step()
@@ -493,7 +479,7 @@ def test_single_pods_beyond_many_are_left_to_the_command_and_gangs_never() -> No
     told = {one.pod.name for one in d.explain() if isinstance(one, EmitEvent)}
     assert {"late-0", "late-1"} <= told
     assert len(told & {pod.metadata.name for pod in singles}) == MAX_EXPLAINED_WORKLOADS
-    assert explained(d, singles[-1]).ways
+    assert explanation_of(d, singles[-1]).ways
 
 
 def test_a_quota_is_not_wished_away() -> None:
@@ -501,7 +487,7 @@ def test_a_quota_is_not_wished_away() -> None:
     pods = gang(3)
     d.apply(*pods)
     d.step()
-    found = explained(d, pods[0])
+    found = explanation_of(d, pods[0])
     assert kinds(found) == [RemedyKind.REDUCE]
     assert found.ways[0].size == 2
 
@@ -511,7 +497,7 @@ def test_that_more_is_to_follow_is_known_until_it_is_told_or_nothing_helps() -> 
     why_ = d.engine.why
     pods = gang(2, gpus=8)
     other = gang(2, name="huge", gpus=16)  # no way out: no node has so many
-    d.apply(held("x", "b", 4), *pods, *other)
+    d.apply(foreign_pod("x", "b", 4), *pods, *other)
     found = d.engine.workloads.of_pod(pods[0].metadata.uid)
     assert found is not None
     assert not why_.expected(found[0].id), "nothing was told yet"
@@ -526,10 +512,10 @@ def test_the_room_of_a_domain_is_that_of_one_model_as_in_the_reason() -> None:
     nodes = [make_node(f"h{at}", "s1/l1", model="H100") for at in range(4)]
     nodes += [make_node(f"a{at}", "s1/l2", model="A100") for at in range(2)]
     d = Driver([*nodes, *(make_node(f"x{at}", "s2/l3", model="H100") for at in range(5))])
-    d.apply(*(held(f"y{at}", f"x{at}") for at in range(5)))
+    d.apply(*(foreign_pod(f"y{at}", f"x{at}") for at in range(5)))
     pods = gang(5, gpus=8)
     d.apply(*pods)
-    found = explained(d, pods[0])
+    found = explanation_of(d, pods[0])
     assert "with room for 4" in found.message
     room = {"/".join(one.path): one.room for one in found.domains}
     assert room == {"s1": 4, "s2": 0, "s1/l1": 4, "s1/l2": 2, "s2/l3": 0}

@@ -7,8 +7,8 @@ import pytest
 
 from tests.helpers import NVIDIA, make_node, make_pod, where
 from tests.helpers import term as node_term
+from tests.scheduling.affinity_pods import HOSTNAME, WEB_PODS, one_gpu_spec, pod_affinity, web_pod
 from tests.scheduling.driver import Driver
-from tests.scheduling.test_neighbours import HOST, WEB, near, spec, web
 from topo_scheduler.api.objects import (
     Container,
     ContainerImage,
@@ -36,14 +36,14 @@ def racks(*of: tuple[str, str], **more: object) -> Driver:
     """Nodes n1, n2, … at (leaf, rack)."""
     return Driver(
         [
-            make_node(f"n{number}", leaf, labels={HOST: f"n{number}", "rack": rack}, **more)  # type: ignore[arg-type]
+            make_node(f"n{number}", leaf, labels={HOSTNAME: f"n{number}", "rack": rack}, **more)  # type: ignore[arg-type]
             for number, (leaf, rack) in enumerate(of, 1)
         ]
     )
 
 
 def weighted(key: str, weight: int = 100) -> WeightedPodAffinityTerm:
-    return WeightedPodAffinityTerm(weight, PodAffinityTerm(WEB, topology_key=key))
+    return WeightedPodAffinityTerm(weight, PodAffinityTerm(WEB_PODS, topology_key=key))
 
 
 def rather_near(key: str) -> Affinity:
@@ -59,7 +59,9 @@ def rather_on(key: str, value: str, weight: int = 10) -> Affinity:
 
 
 def anyway(key: str) -> PodSpec:
-    return spec(topology_spread_constraints=[TopologySpreadConstraint(key, "ScheduleAnyway", 1, label_selector=WEB)])
+    return one_gpu_spec(
+        topology_spread_constraints=[TopologySpreadConstraint(key, "ScheduleAnyway", 1, label_selector=WEB_PODS)]
+    )
 
 
 def with_image(name: str, gpus: int = 0) -> PodSpec:
@@ -76,44 +78,44 @@ def holding(name: str, leaf: str, **images: int) -> Node:
 def test_a_pod_goes_where_it_would_rather_be_in_whatever_leaf_that_is() -> None:
     d = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "c"))
     d.apply(make_pod("busy", gpus=4, node="n1", scheduler="other"))
-    assert d.run(make_pod("p", spec=spec(affinity=rather_on("rack", "c")))) == {"p": "n3"}
+    assert d.run(make_pod("p", spec=one_gpu_spec(affinity=rather_on("rack", "c")))) == {"p": "n3"}
 
 
 def test_and_somewhere_else_when_there_is_no_room() -> None:
     d = racks(("s1/l1", "a"), ("s2/l3", "c"))
     d.apply(make_pod("full", gpus=8, node="n2", scheduler="other"))
-    assert d.run(make_pod("p", spec=spec(affinity=rather_on("rack", "c")))) == {"p": "n1"}
+    assert d.run(make_pod("p", spec=one_gpu_spec(affinity=rather_on("rack", "c")))) == {"p": "n1"}
 
 
 def test_it_keeps_near_to_whom_it_prefers_and_away_from_whom_it_does_not() -> None:
     d = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "b"), ("s2/l4", "a"))
-    d.apply(web("there", node="n3"))
-    assert d.run(make_pod("friend", spec=spec(affinity=rather_near("rack"))))["friend"] in ("n2", "n3")
-    assert d.run(make_pod("shy", spec=spec(affinity=rather_away("rack"))))["shy"] in ("n1", "n4")
+    d.apply(web_pod("there", node="n3"))
+    assert d.run(make_pod("friend", spec=one_gpu_spec(affinity=rather_near("rack"))))["friend"] in ("n2", "n3")
+    assert d.run(make_pod("shy", spec=one_gpu_spec(affinity=rather_away("rack"))))["shy"] in ("n1", "n4")
 
 
 def test_the_wishes_of_who_is_there_count_too() -> None:
     d = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "c"))
-    d.apply(make_pod("lonely", spec=spec(affinity=rather_near("rack")), node="n3", scheduler="other"))
-    assert d.run(web("p")) == {"p": "n3"}
+    d.apply(make_pod("lonely", spec=one_gpu_spec(affinity=rather_near("rack")), node="n3", scheduler="other"))
+    assert d.run(web_pod("p")) == {"p": "n3"}
     other = racks(("s1/l1", "a"), ("s1/l1", "b"))
-    other.apply(make_pod("hermit", spec=spec(affinity=rather_away("rack")), node="n1", scheduler="other"))
-    assert other.run(web("p")) == {"p": "n2"}
+    other.apply(make_pod("hermit", spec=one_gpu_spec(affinity=rather_away("rack")), node="n1", scheduler="other"))
+    assert other.run(web_pod("p")) == {"p": "n2"}
     needy = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "c"))
-    needy.apply(make_pod("bound", spec=spec(affinity=near("rack")), node="n2", scheduler="other"))
-    assert needy.run(web("p")) == {"p": "n2"}, "required affinity of who is there draws a little"
+    needy.apply(make_pod("bound", spec=one_gpu_spec(affinity=pod_affinity("rack")), node="n2", scheduler="other"))
+    assert needy.run(web_pod("p")) == {"p": "n2"}, "required affinity of who is there draws a little"
 
 
 def test_what_should_be_spread_anyway_is_even_and_never_waits() -> None:
     d = racks(("s1/l1", "a"), ("s1/l1", "a"), ("s1/l1", "b"))
-    pods = [web(f"p{number}", anyway("rack")) for number in range(6)]
+    pods = [web_pod(f"p{number}", anyway("rack")) for number in range(6)]
     for pod in pods:
         d.run(pod)
     rack = {"n1": "a", "n2": "a", "n3": "b"}
     assert Counter(rack[pod.spec.node_name] for pod in pods) == {"a": 3, "b": 3}
     full = racks(("s1/l1", "a"), ("s1/l1", "b"))
     full.apply(make_pod("busy", gpus=8, node="n2", scheduler="other"))
-    assert len(full.run(*[web(f"q{number}", anyway("rack")) for number in range(4)])) == 4
+    assert len(full.run(*[web_pod(f"q{number}", anyway("rack")) for number in range(4)])) == 4
 
 
 def test_a_taint_that_only_deters_is_avoided_unless_tolerated() -> None:
@@ -129,9 +131,12 @@ def test_a_taint_that_only_deters_is_avoided_unless_tolerated() -> None:
 
 def test_members_of_a_gang_get_the_leaf_they_like_but_never_more_leaves_for_it() -> None:
     d = racks(*[("s1/l1", "a")] * 2, *[("s1/l2", "b")] * 2)
-    wish = spec(affinity=rather_on("rack", "b"))
+    wish = one_gpu_spec(affinity=rather_on("rack", "b"))
     annotations = {"gang-name": "g", "gang-size": "2"}
-    pods = [make_pod(f"g-{number}", spec=spec(affinity=wish.affinity), annotations=annotations) for number in range(2)]
+    pods = [
+        make_pod(f"g-{number}", spec=one_gpu_spec(affinity=wish.affinity), annotations=annotations)
+        for number in range(2)
+    ]
     assert set(d.run(*pods).values()) <= {"n3", "n4"}
     split = racks(("s1/l1", "a"), ("s1/l1", "a"), ("s1/l2", "b"), ("s1/l3", "b"))
     whole = {NVIDIA: 8}
@@ -213,9 +218,9 @@ def test_a_wish_that_can_not_be_parsed_refuses_the_pod_as_kube_scheduler_does() 
     assert bad.pod_affinity is not None
     assert bad.pod_affinity.preferred[0].pod_affinity_term.label_selector is not None
     bad.pod_affinity.preferred[0] = WeightedPodAffinityTerm(
-        1, PodAffinityTerm(type(WEB)({"no key!": "x"}), topology_key="rack")
+        1, PodAffinityTerm(type(WEB_PODS)({"no key!": "x"}), topology_key="rack")
     )
-    pod = make_pod("p", spec=spec(affinity=bad))
+    pod = make_pod("p", spec=one_gpu_spec(affinity=bad))
     d.apply(pod)
     d.step()
     assert "affinity.podAffinity preference 1" in d.told(pod)[0]
@@ -223,9 +228,9 @@ def test_a_wish_that_can_not_be_parsed_refuses_the_pod_as_kube_scheduler_does() 
 
 def test_a_spread_that_can_not_be_parsed_refuses_the_pod_as_kube_schedulers_scores_do() -> None:
     d = racks(("s1/l1", "a"))
-    bad = TopologySpreadConstraint("rack", "ScheduleAnyway", 1, label_selector=type(WEB)({"no key!": "x"}))
-    pod = make_pod("p", spec=spec(topology_spread_constraints=[bad]))
-    other = web("other")
+    bad = TopologySpreadConstraint("rack", "ScheduleAnyway", 1, label_selector=type(WEB_PODS)({"no key!": "x"}))
+    pod = make_pod("p", spec=one_gpu_spec(topology_spread_constraints=[bad]))
+    other = web_pod("other")
     d.apply(pod)
     assert d.run(other) == {"other": "n1"}, "the queue moves on"
     assert d.told(pod)[0].startswith("Refused: topologySpreadConstraints 1: ")
@@ -234,12 +239,12 @@ def test_a_spread_that_can_not_be_parsed_refuses_the_pod_as_kube_schedulers_scor
 
 def test_what_is_kept_of_likings_is_what_would_be_found_anew() -> None:
     d = racks(("s1/l1", "a"), ("s1/l2", "b"), ("s2/l3", "c"))
-    pod = web("p", spec(affinity=rather_away("rack")))
+    pod = web_pod("p", one_gpu_spec(affinity=rather_away("rack")))
     d.run(pod)
     for number in range(4):
-        d.run(web(f"more-{number}", spec(affinity=rather_away("rack"))))
+        d.run(web_pod(f"more-{number}", one_gpu_spec(affinity=rather_away("rack"))))
         around, planner = d.engine.world.around, d.engine.planner
-        probe = web("probe", spec(affinity=rather_away("rack")))
+        probe = web_pod("probe", one_gpu_spec(affinity=rather_away("rack")))
         d.apply(probe)
         found = d.engine.workloads.of_pod(probe.metadata.uid)
         assert found is not None
@@ -275,18 +280,18 @@ def test_of_two_spreads_that_over_more_domains_counts_for_more() -> None:
         ]
     )
     there = {"n3": 4, "n4": 3, "n5": 3}
-    d.apply(*[web(f"{node}-{number}", node=node) for node, count in there.items() for number in range(count)])
-    both = [TopologySpreadConstraint(key, "ScheduleAnyway", 1, label_selector=WEB) for key in ("rack", "row")]
-    assert d.run(web("p", spec(topology_spread_constraints=both))) == {"p": "n1"}
+    d.apply(*[web_pod(f"{node}-{number}", node=node) for node, count in there.items() for number in range(count)])
+    both = [TopologySpreadConstraint(key, "ScheduleAnyway", 1, label_selector=WEB_PODS) for key in ("rack", "row")]
+    assert d.run(web_pod("p", one_gpu_spec(topology_spread_constraints=both))) == {"p": "n1"}
 
 
 def test_a_spread_outweighs_a_node_that_is_liked_less_than_twice_as_much_as_it_is_crowded() -> None:
     """One pod and none are as uneven as can be: 2 x 100 points, as in kube-scheduler. The liking is worth 2 x 75."""
     d = racks(("s1/l1", "a"), ("s1/l1", "b"))
-    d.apply(web("there", node="n1"))
+    d.apply(web_pod("there", node="n1"))
     liked = tuple(
-        PreferredTerm(weight, node_term(where(HOST, "In", name))) for name, weight in (("n1", 100), ("n2", 25))
+        PreferredTerm(weight, node_term(where(HOSTNAME, "In", name))) for name, weight in (("n1", 100), ("n2", 25))
     )
-    pod = web("p", anyway("rack"))
+    pod = web_pod("p", anyway("rack"))
     pod.spec.affinity = Affinity(node_affinity=NodeAffinity(preferred=liked))
     assert d.run(pod) == {"p": "n2"}

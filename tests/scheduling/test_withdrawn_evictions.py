@@ -5,8 +5,8 @@ from collections import deque
 import pytest
 
 from tests.helpers import make_pod, timestamp
-from tests.scheduling.driver import Driver, gang
-from tests.scheduling.test_preempting import driver, running, urgent, with_priority
+from tests.scheduling.driver import Driver, fabric_driver, gang
+from tests.scheduling.running_pods import run_pod, urgent_pod, with_priority
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import EvictionOutcome, Preempt
 
@@ -26,11 +26,11 @@ def carry_out(d: Driver) -> list[str]:
 
 
 def test_one_of_higher_priority_that_takes_over_a_claim_before_its_evictions_are_sent() -> None:
-    d = driver({"s1/l1": 1})
-    running(d, "low", "s1-l1-1")
-    d.apply(urgent("high", 5))
+    d = fabric_driver({"s1/l1": 1})
+    run_pod(d, "low", "s1-l1-1")
+    d.apply(urgent_pod("high", 5))
     d.step()
-    higher = urgent("higher", 8)
+    higher = urgent_pod("higher", 8)
     d.apply(higher)
     d.step()
     carry_out(d)
@@ -42,7 +42,7 @@ def test_one_of_higher_priority_that_takes_over_a_claim_before_its_evictions_are
 
 def shared(d: Driver) -> tuple[Pod, Pod]:
     """Two pods that wait for the room of one victim."""
-    one, other = urgent("one", gpus=4), urgent("other", gpus=4)
+    one, other = urgent_pod("one", gpus=4), urgent_pod("other", gpus=4)
     d.apply(one)
     d.step()
     d.apply(other)
@@ -54,8 +54,8 @@ def shared(d: Driver) -> tuple[Pod, Pod]:
 
 @pytest.mark.parametrize("gone", ["one", "other"])
 def test_a_workload_that_is_deleted_takes_no_victim_from_another(gone: str) -> None:
-    d = driver({"s1/l1": 1})
-    running(d, "low", "s1-l1-1")
+    d = fabric_driver({"s1/l1": 1})
+    run_pod(d, "low", "s1-l1-1")
     pods = {pod.metadata.name: pod for pod in shared(d)}
     d.delete(pods.pop(gone))
     d.step()
@@ -69,9 +69,9 @@ def test_a_workload_that_is_deleted_takes_no_victim_from_another(gone: str) -> N
 
 @pytest.mark.parametrize("outcome", [EvictionOutcome.UNCONFIRMED, EvictionOutcome.REFUSED])
 def test_all_that_wait_for_a_victim_learn_that_it_stays(outcome: EvictionOutcome) -> None:
-    d = driver({"s1/l1": 1, "s1/l2": 1})
-    low = running(d, "low", "s1-l1-1")
-    running(d, "more", "s1-l2-1", priority=1)
+    d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
+    low = run_pod(d, "low", "s1-l1-1")
+    run_pod(d, "more", "s1-l2-1", priority=1)
     one, _ = shared(d)
     d.delete(one)
     d.engine.eviction_finished(low.metadata.uid, outcome, "no", d.now)
@@ -81,9 +81,9 @@ def test_all_that_wait_for_a_victim_learn_that_it_stays(outcome: EvictionOutcome
 
 
 def test_a_gang_whose_pod_is_replaced_before_its_evictions_are_sent() -> None:
-    d = driver({"s1/l1": 2})
-    running(d, "low-1", "s1-l1-1")
-    running(d, "low-2", "s1-l1-2")
+    d = fabric_driver({"s1/l1": 2})
+    run_pod(d, "low-1", "s1-l1-1")
+    run_pod(d, "low-2", "s1-l1-2")
     members = with_priority(gang(2), 10)
     d.apply(*members)
     d.step()
@@ -103,9 +103,9 @@ def test_a_gang_whose_pod_is_replaced_before_its_evictions_are_sent() -> None:
 @pytest.mark.parametrize("priority", [5, 8])
 @pytest.mark.parametrize("size", [2, 8])
 def test_evictions_that_are_answered_one_by_one_withdraw_one_another_only_once(size: int, priority: int) -> None:
-    d = driver({"s1/l1": size})
+    d = fabric_driver({"s1/l1": size})
     for number in range(1, size + 1):
-        running(d, f"low-{number}", f"s1-l1-{number}")
+        run_pod(d, f"low-{number}", f"s1-l1-{number}")
     before, after = with_priority(gang(size, name="before"), 5), with_priority(gang(size, name="after"), priority)
     d.apply(*before)
     d.step()

@@ -10,26 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.state.node_labels import Labels, labels_at
 from topo_scheduler.api.labels import PREFIX, UNLABELLED
 from topo_scheduler.api.process import FabricSettings as FabricConfig
 from topo_scheduler.state.topology import fabric as fabric_module
 from topo_scheduler.state.topology.fabric import Fabric, Layout, Path
 from topo_scheduler.state.topology.natural_sort import natural_key
 
-Labels = dict[str, str]
-
-
-def hung(path: str) -> Labels:
-    """Labels of a node that hangs at spine/leaf, of which either may be missing."""
-    spine, _, leaf = path.partition("/")
-    told = {"spine": spine, "leaf": leaf}
-    return {PREFIX + level: name for level, name in told.items() if name}
-
 
 def build(places: Mapping[str, str]) -> Fabric:
     fabric = Fabric(FabricConfig())
     for row, (name, path) in enumerate(places.items()):
-        fabric.put(row, name, hung(path))
+        fabric.put(row, name, labels_at(path))
     return fabric
 
 
@@ -140,12 +132,12 @@ def test_a_level_appears_with_the_first_label_and_vanishes_with_the_last() -> No
     names = ["a", "b"]
     fabric = build({"a": "/leaf-1", "b": "/leaf-2"})
     assert fabric.layout(2).levels == ("leaf",)
-    fabric.put(0, "a", hung("spine-1/leaf-1"))
+    fabric.put(0, "a", labels_at("spine-1/leaf-1"))
     assert fabric.layout(2).levels == ("spine", "leaf")
     assert tree(fabric, names) == {("spine-1", "leaf-1"): ["a"], (UNLABELLED, "leaf-2"): ["b"]}
-    fabric.put(0, "a", hung("/leaf-1"))
+    fabric.put(0, "a", labels_at("/leaf-1"))
     assert tree(fabric, names) == {("leaf-1",): ["a"], ("leaf-2",): ["b"]}
-    fabric.put(0, "a", hung("spine-1/leaf-1"))
+    fabric.put(0, "a", labels_at("spine-1/leaf-1"))
     fabric.remove(0)
     assert tree(fabric, names) == {("leaf-2",): ["b"]}
 
@@ -153,9 +145,9 @@ def test_a_level_appears_with_the_first_label_and_vanishes_with_the_last() -> No
 def test_labels_that_say_the_same_change_nothing() -> None:
     fabric = build({"a": "spine-1/leaf-1"})
     layout = fabric.layout(1)
-    assert not fabric.put(0, "a", hung("spine-1/leaf-1") | {"other": "label"})
+    assert not fabric.put(0, "a", labels_at("spine-1/leaf-1") | {"other": "label"})
     assert fabric.layout(1) is layout
-    assert fabric.put(0, "a", hung("spine-1/leaf-2"))
+    assert fabric.put(0, "a", labels_at("spine-1/leaf-2"))
     assert fabric.layout(1) is not layout
     assert fabric.layout(1).generation > layout.generation
 
@@ -234,7 +226,7 @@ def same(one: Layout, other: Layout) -> bool:
 def test_a_node_may_change_its_name_and_the_row_its_node() -> None:
     fabric = build({"b": "s/l", "a": "s/l"})
     fabric.remove(0)
-    fabric.put(0, "0", hung("s/l"))
+    fabric.put(0, "0", labels_at("s/l"))
     assert fabric.layout(2).order.tolist() == [0, 1]
 
 
@@ -257,7 +249,7 @@ class Counter:
 
 def large(leaves: int) -> Iterator[tuple[int, str, Labels]]:
     for number in range(leaves * 16):
-        yield number, f"node-{number}", hung(f"spine-{number // 512}/leaf-{number // 16}")
+        yield number, f"node-{number}", labels_at(f"spine-{number // 512}/leaf-{number // 16}")
 
 
 def test_the_work_of_one_change_does_not_grow_with_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,7 +262,7 @@ def test_the_work_of_one_change_does_not_grow_with_the_cluster(monkeypatch: pyte
         with monkeypatch.context() as patched:
             touched = Counter(patched, fabric_module.Leaf, "refresh")
             keys = Counter(patched, fabric_module, "natural_key")
-            fabric.put(5, "node-5", hung("spine-0/leaf-3"))
+            fabric.put(5, "node-5", labels_at("spine-0/leaf-3"))
             fabric.layout(leaves * 16)
             work.append((touched.calls, keys.calls))
     assert work[0] == work[1]

@@ -6,20 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.state.selector_strategies import LABELS, NAMESPACES, SELECTORS
 from topo_scheduler.state.pods import pod_index as module
 from topo_scheduler.state.pods.pod_index import CountedTerm, Disk, PodVolumeClaim, Port, Profile, Residents
-from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Clause, Selector
+from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Selector
 
 ROWS = 6
-LABELS = st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["a", "b"]))
-NAMESPACES = st.sampled_from(["x", "y"])
-CLAUSES = st.builds(
-    Clause,
-    st.sampled_from(["app", "tier"]),
-    st.sampled_from(["In", "NotIn"]),
-    st.sets(st.sampled_from(["a", "b"]), min_size=1).map(frozenset),
-)
-SELECTORS = st.one_of(st.just(NOTHING), st.builds(Selector, st.lists(CLAUSES, max_size=2).map(tuple)))
 
 
 def profile(residents: Residents, namespace: str = "x", **labels: str) -> Profile:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.state.test_fabric import hung
+from tests.state.node_labels import labels_at
 from topo_scheduler.api.labels import ACCELERATOR_LEVELS, UNLABELLED
 from topo_scheduler.api.process import FabricSettings as FabricConfig
 from topo_scheduler.state.topology.fabric import Fabric, Layout, Path
@@ -23,7 +23,7 @@ Place = tuple[str, str, str]
 def labels(place: Place) -> dict[str, str]:
     path, domain, sub = place
     told = {TOPOGRAPH + "domain": domain, TOPOGRAPH + "sub-domain": sub}
-    return hung(path) | {key: value for key, value in told.items() if value}
+    return labels_at(path) | {key: value for key, value in told.items() if value}
 
 
 def build(*places: Place) -> Layout:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.state.test_residents import LABELS, NAMESPACES, SELECTORS
+from tests.state.selector_strategies import LABELS, NAMESPACES, SELECTORS
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.state.nodes.node_table import NodeLabels, NodeTable
 from topo_scheduler.state.nodes.resources import ResourceTable

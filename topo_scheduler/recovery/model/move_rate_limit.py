@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from topo_scheduler.api.migrations import Cause, Migration, Move, Phase
+from topo_scheduler.api.migrations import Cause, Migration, MigrationStatus, Move, Phase
 from topo_scheduler.api.recovery import RecoveryLimits
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.model.seating import MovingPod
@@ -11,6 +11,8 @@ from topo_scheduler.recovery.model.seating import MovingPod
 HOUR: Final = 3600.0
 LEAST: Final = 64
 """Workloads whose last move is remembered before old entries are dropped."""
+
+_OVER: Final = tuple(phase for phase in Phase if phase.over)
 
 Key = tuple[str, str]
 """Namespace, and the gang, or the controller of single pods."""
@@ -23,6 +25,17 @@ def key_of(pod: MovingPod) -> Key:
 
 def _key(namespace: str, move: Move) -> Key:
     return namespace, move.workload if move.gang else move.controller
+
+
+def _evicted_until(status: MigrationStatus) -> float:
+    """Return when the last pod can have been evicted, in seconds since the epoch.
+
+    Disruption budgets may refuse evictions for long, so the begin of the phase says little.
+    """
+    for phase in (Phase.PLACING, *_OVER, Phase.EVICTING):
+        if (at := seconds_of(status.times.get(phase, ""))) is not None:
+            return at
+    return 0.0
 
 
 class Moved:
@@ -44,7 +57,7 @@ class Moved:
             for move in status.moves:
                 workload = _key(migration.metadata.namespace, move)
                 # The clock of another process may be ahead.
-                self._last[workload] = max(min(evicting, wall), self._last.get(workload, 0.0))
+                self._last[workload] = max(min(_evicted_until(status), wall), self._last.get(workload, 0.0))
             if len(self._last) > self._full:
                 self._forget(limits, wall)
                 self._full = max(LEAST, 2 * len(self._last))

@@ -1,0 +1,150 @@
+"""Scenes of evictions: a gang that preempts, and the API server that evicts its victims."""
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from tests.helpers import Owner, make_node, make_pod
+from tests.kube.owner_objects import Json, controller_reference
+from tests.kube.virtual import now
+from tests.kube.world import World
+from tests.observability.samples import samples
+from tests.scheduling.driver import Driver
+from topo_scheduler.api.objects import OwnerReference, Pod
+from topo_scheduler.kube.reading.owners import OwnerDirectory
+from topo_scheduler.kube.writing.evictions import Evictor
+from topo_scheduler.kube.writing.pod_status import PodStatusWriter
+from topo_scheduler.observability.metrics import Metrics, Snapshot
+from topo_scheduler.runtime.executor import Executor, Writers
+from topo_scheduler.runtime.owner_confirmation import OwnerConfirmation
+from topo_scheduler.scheduling.instructions import Preempt
+
+
+@dataclass
+class RecordedEvents:
+    """An event recorder that keeps the reasons of events."""
+
+    reasons: list[str] = field(default_factory=list)
+
+    def record(self, regarding: object, kind: str, reason: str, note: str, action: str, *, more: bool = False) -> None:
+        """As of an EventRecorder."""
+        self.reasons.append(reason)
+
+
+@dataclass
+class EvictionScene:
+    """One full node a victim, an engine that preempts, and an executor that writes to an API server."""
+
+    world: World
+    driver: Driver
+    executor: Executor
+    events: RecordedEvents
+    tasks: list[asyncio.Task[None]]
+
+    def decide(self) -> int:
+        """Have the engine take a step, and start what it wants; return how many evictions that are."""
+        self.driver.said.clear()
+        self.driver.now = now()
+        self.driver.step()
+        wanted = [one for one in self.driver.said if isinstance(one, Preempt)]
+        for instruction in wanted:
+            self.executor.carry_out(instruction)
+        return len(wanted)
+
+    async def settled(self) -> None:
+        """Wait until everything that was started has ended."""
+        await asyncio.gather(*self.tasks)
+
+    @property
+    def evictions(self) -> int:
+        """Evictions that reached the server."""
+        return self.world.asked("create", "pods/eviction")
+
+    def counted(self) -> dict[str, float]:
+        """Return how many preemptions a scrape shows, by outcome."""
+        name = "topology_scheduler_preemption_victims_total"
+        seen = samples(self.executor._metrics)
+        return {dict(labels)["outcome"]: value for (one, labels), value in seen.items() if one == name}
+
+    @property
+    def running(self) -> int:
+        """Victims that are not being deleted."""
+        pods = self.world.server.store.list("pods")
+        return sum("deletionTimestamp" not in pod["metadata"] for pod in pods if "-low-" in pod["metadata"]["name"])
+
+
+@asynccontextmanager
+async def eviction_scene(w: World, owner: Json, size: int = 2, confirm: bool = True) -> AsyncIterator[EvictionScene]:
+    """Begin a scene in which a gang of ``size`` pods below ``owner`` would preempt as many pods."""
+    d = Driver([make_node(f"n{n}", f"s1/l{n // 8}") for n in range(size)])
+    d.now = now()
+    d.engine.budgets_known()
+    name, victims = owner["metadata"]["name"], []
+    for n in range(size):
+        uid = w.create_pod(f"{name}-low-{n}", finalizers=["example.com/wait"]).metadata.uid
+        victims.append(make_pod(f"{name}-low-{n}", uid=uid, gpus=8, node=f"n{n}", scheduler="other", phase="Running"))
+    d.apply(*victims)
+    uid = owner["metadata"]["uid"]
+    d.own(Owner(owner["kind"], owner["metadata"]["name"], uid=uid))
+    members = _members(owner, size)
+    for member in members:
+        member.metadata.uid = w.create_pod(member.metadata.name).metadata.uid
+    d.apply(*members)
+
+    def changed(uid: str) -> None:
+        chain = owners.resolve(_members(owner, 1)[0].metadata)
+        if gone := getattr(chain, "gone", ""):
+            d.now = now()
+            d.disown(uid, gone)
+
+    owners = OwnerDirectory(w.client, on_change=changed, needed=lambda uid: True, clock=now)
+    await owners.complete(_members(owner, 1)[0].metadata)
+    tasks: list[asyncio.Task[None]] = []
+    events = RecordedEvents()
+
+    def start(work: Coroutine[Any, Any, None], name: str) -> None:
+        tasks.append(asyncio.create_task(work, name=name))
+
+    async def nothing(_: object) -> str:
+        return ""
+
+    writers = Writers(
+        *cast("tuple[Any, Any, Any]", (None, None, None)),
+        Evictor(w.client),
+        PodStatusWriter(w.client),
+        *cast("tuple[Any, Any, Any]", (events, None, None)),
+    )
+    asked = OwnerConfirmation(d.engine, owners, w.client, now)
+    executor = Executor(
+        d.engine,
+        writers,
+        Metrics(Snapshot),
+        name="topo-scheduler",
+        clock=now,
+        wall=now,
+        start=start,
+        changed=lambda: None,
+        confirm=asked.of_pending if confirm else nothing,
+    )
+    try:
+        yield EvictionScene(w, d, executor, events, tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _members(owner: Json, size: int) -> list[Pod]:
+    found = controller_reference(owner)
+    return [
+        make_pod(
+            f"{found['name']}-{n}",
+            gpus=8,
+            owner=OwnerReference(found["apiVersion"], found["kind"], found["name"], found["uid"], True),
+            priority=10,
+            annotations={"gang-name": "train", "gang-size": str(size)},
+        )
+        for n in range(size)
+    ]
