@@ -471,7 +471,7 @@ def test_a_lost_member_does_not_wait_for_others_that_never_come() -> None:
     assert d.run(named(9, 4))
 
 
-def test_a_gang_whose_members_end_while_others_are_still_being_bound_ran_whole_all_the_same() -> None:
+def _one_failed_while_the_others_were_being_bound() -> tuple[Driver, list[Pod]]:
     d = Driver(fabric({"s1/l1": 4}))
     pods = [named(number, 4) for number in range(4)]
     d.apply(*pods)
@@ -479,8 +479,21 @@ def test_a_gang_whose_members_end_while_others_are_still_being_bound_ran_whole_a
     d.answer(pods[0].metadata.uid)
     d.finish(pods[0], "Failed")
     d.settle()
+    return d, pods
+
+
+def test_a_gang_of_which_a_member_failed_while_others_were_being_bound_is_completed_by_its_replacement() -> None:
+    d, pods = _one_failed_while_the_others_were_being_bound()
+    assert d.run(named(9, 4))
     d.delete(pods[1])
-    assert d.run(named(9, 4)), "it is not the first start of this gang, and no fourth pod is on its way"
+    assert d.run(named(10, 4)), "it ran whole with the replacement, so that a lost member is replaced alone"
+
+
+def test_a_gang_of_which_a_member_failed_while_others_were_being_bound_does_not_stay_half() -> None:
+    d, pods = _one_failed_while_the_others_were_being_bound()
+    for _ in range(10):
+        d.settle(1)
+    assert sorted(d.evicted()) == sorted(pod.metadata.name for pod in pods[1:])
 
 
 def test_a_gang_that_is_done_is_forgotten() -> None:

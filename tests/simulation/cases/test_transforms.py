@@ -106,7 +106,7 @@ def test_parameters_stand_in_any_order_with_spaces_between_them() -> None:
         ("poisson:rate=1/h,duration=1h@load=0.9", "name a cluster too"),
         ("poisson:rate=1/h,rate=2/h,duration=1h", "rate is given twice"),
         ("poisson:rate=1/h,duration=exponential:mean=1h,mean=2h", "mean is given twice"),
-        ("poisson:rate=1/h,duration=lognormal:mean=1h,sigma=1,duration-cv=2", "sigma and duration-cv both tell"),
+        ("poisson:rate=1/h,duration=lognormal:mean=1h,sigma=1,duration-cv=2", "sigma and duration-cv both set"),
         (
             "poisson:rate=1/h,duration=exponential:sigma=1,mean=2h",
             "exponential durations have no 'sigma'; there are mean",
