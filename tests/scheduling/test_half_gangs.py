@@ -761,3 +761,21 @@ def test_a_gang_that_an_earlier_process_completed_while_pods_were_listed_again_i
         d.step(1)
     never_seen_complete = lost == "gone" and not marked
     assert len(d.evicted()) == (3 if never_seen_complete else 0)
+
+
+@pytest.mark.parametrize("bound", [0, 1, 3])
+def test_a_gang_whose_members_were_marked_after_they_had_been_listed_as_bound_is_not_rolled_back(bound: int) -> None:
+    """An earlier process completes it between two lists of its successor; then its last member is lost."""
+    pods = gang(4)
+    pending = copies(pods)
+    first = Driver(fabric({"s1/l1": 4}))
+    first.run(*pods)
+    unmarked = copies(pods)
+    first.write_conditions()
+    d = Driver(fabric({"s1/l1": 4}))
+    d.apply(*unmarked[:bound], *pending[bound:])
+    d.apply(*pods[:3])
+    d.delete(pending[3])
+    for _ in range(10):
+        d.step(1)
+    assert d.evicted() == []

@@ -467,11 +467,12 @@ class Arrivals:
                 workload.set_stage(member, Stage.BOUND)
                 member.node, member.decided = node, False
                 if workload.gang and not self.deciding:
-                    # An earlier process bound it after this one had listed it, and may have marked its gang complete.
-                    _take_over(member, found_bound(pod, workload.id)[1])
-                    member.leaving = pod.metadata.deletion_timestamp is not None
                     workload.bound_earlier = workload.resumed = True
                 self.touch(workload)
+            if workload.gang and not self.deciding:
+                # After this process had listed it, an earlier one may have bound it, or marked its gang complete.
+                _take_over(member, found_bound(pod, workload.id)[1])
+                member.leaving = pod.metadata.deletion_timestamp is not None
             self._out += self._outcomes.note_complete(workload, member)
             return
         if gang := _gang_of(pod):
