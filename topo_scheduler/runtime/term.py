@@ -170,6 +170,8 @@ class Term:
         self._fetching: set[tuple[str, OwnerReference]] = set()
         self._filled = asyncio.Event()
         self._draining = False
+        self._warming = False
+        """Whether the kernels of preemption are being compiled, or are ready."""
         self._group: asyncio.TaskGroup | None = None
         self._passing: set[asyncio.Task[None]] = set()
 
@@ -316,7 +318,8 @@ class Term:
             self._fetch_owners(self.engine.arrivals.take_unresolved())
             if self.engine.world.groups.take_wondered():
                 self._groups.ask_again()
-            if self.engine.preempting.take_wanted():
+            if self.engine.preempting.take_wanted() and not self._warming:
+                self._warming = True  # each workload that is tried meanwhile wants it again
                 self._start(self._warm_preemption(), "kernels of preemption")
             if self.engine.pending_work:
                 await asyncio.sleep(0)

@@ -476,7 +476,8 @@ class Preempting:
         for uid in [uid for uid, at in self._claims.going.items() if at <= now]:
             del self._claims.going[uid]
             self._claims.answered(uid)
-        return out, again
+        ended, lost = self._claims.end_answered()
+        return [*out, *ended], [*again, *lost]
 
     def next_due(self) -> float | None:
         """Return when `due` must be called next."""
