@@ -9,7 +9,7 @@ import inspect
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -90,7 +90,7 @@ def config_page() -> str:
 def _fields(schema: dict[str, Any], part: dict[str, Any], defaults: Any, prefix: str) -> Iterator[Sequence[str]]:
     for name, described in part.get("properties", {}).items():
         path = f"{prefix}{name}"
-        inner = _referred(schema, described)
+        inner = referred(schema, described)
         meaning = _text(_texts_of_fields()[str(part["title"])].get(name) or inner.get("description"))
         default = defaults.get(name) if isinstance(defaults, dict) else None
         if "properties" in inner:
@@ -101,7 +101,7 @@ def _fields(schema: dict[str, Any], part: dict[str, Any], defaults: Any, prefix:
         if kind == "number" and isinstance(default, str):
             kind = "duration"
         yield f"`{path}`", kind, _default(default) if isinstance(defaults, dict) else "", meaning
-        items = _referred(schema, described.get("items", {}))
+        items = referred(schema, described.get("items", {}))
         if "properties" in items:
             yield from _fields(schema, items, None, f"{path}[].")
 
@@ -127,16 +127,17 @@ def _models(base: type[Model]) -> Iterator[type[Model]]:
         yield from _models(model)
 
 
-def _referred(schema: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
+def referred(schema: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a part of a JSON schema refers to, or the part."""
     name = part.get("$ref", "").rpartition("/")[2]
-    return dict(schema["$defs"][name]) if name else part
+    return dict(schema["$defs"][name] if name else part)
 
 
 def _type(schema: dict[str, Any], described: dict[str, Any]) -> str:
     if "anyOf" in described:
         options = [option for option in described["anyOf"] if option.get("type") != "null"]
         return " or ".join(_type(schema, option) for option in options)
-    inner = _referred(schema, described)
+    inner = referred(schema, described)
     if "enum" in inner:
         return " or ".join(f"`{value}`" for value in inner["enum"])
     kind = inner.get("type", "any")

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import yaml
 
-from tests.docs.generate import REFERENCE, ROOT, commands, metric_names
+from tests.docs.generate import REFERENCE, ROOT, commands, metric_names, referred
 from topo_scheduler import plugins
 from topo_scheduler.api import annotations
 from topo_scheduler.api.annotations import Enforcement, OnFailure, PlacementStrategy
@@ -73,5 +73,4 @@ def _resolved(schema: Mapping[str, Any], part: Mapping[str, Any]) -> Mapping[str
     for choice in part.get("anyOf", part.get("allOf", ())):
         if choice.get("type") != "null":
             return _resolved(schema, choice)
-    reference = part.get("$ref")
-    return schema["$defs"][reference.rpartition("/")[2]] if reference else part
+    return referred(schema, part)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.imports import imported_names
+
 ROOT = Path(__file__).parents[2] / "topo_scheduler"
 PACKAGES = {
     path.parent.relative_to(ROOT.parent).as_posix().replace("/", "."): path for path in ROOT.rglob("__init__.py")
@@ -14,24 +16,17 @@ PACKAGES = {
 SAYS = re.compile(r"^Imported by: (.+?)\.$", re.MULTILINE | re.DOTALL)
 
 
-def _package_of(module: str) -> str:
-    return module if module in PACKAGES else module.rpartition(".")[0]
+def _package_of(name: str) -> str:
+    """Return the innermost package of a module, or of a name in a module."""
+    while name not in PACKAGES:
+        name = name.rpartition(".")[0]
+    return name
 
 
-def _imported(path: Path, module: str) -> set[str]:
+def _imported(path: Path) -> set[str]:
     """Return the packages of this project that a file imports."""
-    found: set[str] = set()
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) + "." if node.level else ""
-            source = (above + (node.module or "")).rstrip(".")
-            found.update(
-                f"{source}.{alias.name}" if f"{source}.{alias.name}" in PACKAGES else source for alias in node.names
-            )
-    return {_package_of(name) for name in found if name.split(".")[0] == ROOT.name}
+    names = imported_names(path, ROOT.parent)
+    return {_package_of(name) for name in names if name.partition(".")[0] == ROOT.name}
 
 
 def _importers() -> dict[str, set[str]]:
@@ -39,7 +34,7 @@ def _importers() -> dict[str, set[str]]:
     for path in ROOT.rglob("*.py"):
         module = path.relative_to(ROOT.parent).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
         package = module if path.name == "__init__.py" else _package_of(module)
-        for imported in _imported(path, module) - {package}:
+        for imported in _imported(path) - {package}:
             parts = imported.split(".")
             for depth in range(1, len(parts) + 1):  # who imports a part imports the whole
                 importers[".".join(parts[:depth])].add(module if package == ROOT.name else package)

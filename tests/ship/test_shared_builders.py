@@ -1,32 +1,20 @@
 """Builders that tests share live in fixture modules: no module imports a test module."""
 
-import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.imports import imported_names
 
 from .manifests import ROOT
 
 TESTS = ROOT / "tests"
 
 
-def imported_modules(path: Path) -> Iterator[str]:
-    """Return the modules that a file below the root imports, and the names that it imports from them."""
-    package = path.relative_to(ROOT).parent.parts
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = package[: len(package) - node.level + 1] if node.level else ()
-            module = ".".join([*base, *filter(None, [node.module])])
-            yield from (f"{module}.{alias.name}" for alias in node.names)
-
-
 def imported_test_modules(path: Path) -> set[str]:
     """Return the test modules among the imports of a file."""
     found = set()
-    for name in imported_modules(path):
+    for name in imported_names(path, ROOT):
         parts = name.split(".")
         for end in range(1, len(parts) + 1):
             is_test = parts[0] == "tests" and parts[end - 1].startswith("test_")

@@ -210,7 +210,7 @@ class PlanningView:
 
     def budgets_allow(self, entry: LedgerEntry) -> bool:
         """Return whether disruption budgets allow the eviction of a pod now."""
-        guards = self._engine.preempting.budgets.guarding(entry.profile) if entry.profile is not None else ()
+        guards = self._engine.preempting.budgets.guarding(entry.profile)
         return len(guards) <= 1 and all(guard.allowed > 0 for guard in guards)
 
     def movable(self, workload: Workload) -> Candidates:

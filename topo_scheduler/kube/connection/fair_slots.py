@@ -81,14 +81,11 @@ class FairSlots:
     async def slot(self, namespace: str) -> AsyncIterator[None]:
         """Hold a slot for one request on behalf of a namespace."""
         await self._take(namespace)
-        try:
-            with self._loans.request():
-                try:
-                    yield
-                finally:
-                    self._unhold(namespace)
-        finally:
-            self._grant_free()  # a lent slot is not given back, but the namespace may hold one more
+        with self._loans.request():
+            try:
+                yield
+            finally:
+                self._unhold(namespace)
 
     def _release(self) -> None:
         self._free += 1
@@ -122,9 +119,11 @@ class FairSlots:
         self._held[namespace] = self._held.get(namespace, 0) + 1
 
     def _unhold(self, namespace: str) -> None:
+        """Note that a request of a namespace ended. Its slot may be lent, but the namespace may hold one more."""
         self._held[namespace] -= 1
         if not self._held[namespace]:
             del self._held[namespace]
+        self._grant_free()
 
     def _grant_free(self) -> None:
         while self._free and self._grant():

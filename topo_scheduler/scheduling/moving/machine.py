@@ -318,7 +318,7 @@ class Moving:
             is_movable = is_movable and not owner.request.bandwidth and not has_segments(owner)
             if not is_movable or occupant.priority > workload.priority or owner is workload:
                 continue
-            guards = budgets.guarding(entry.profile) if entry.profile is not None else ()
+            guards = budgets.guarding(entry.profile)
             if len(guards) > 1 or any(guard.allowed <= 0 for guard in guards):
                 continue
             rows.append((occupant, entry.row, entry.amounts, entry.profile, guards[0] if guards else None))

@@ -422,23 +422,23 @@ class Preempting:
             The instructions, and the id of the workload to retry or an empty string.
         """
         self._claims.answered(uid)
-        if outcome is EvictionOutcome.GOING:
-            ended, lost = self._claims.end_answered()
-            self._again.update(dict.fromkeys(lost, 0.0))
-            return ended, ""
-        self._claims.going.pop(uid, None)
         out: list[Instruction] = []
         again = ""
-        if outcome is EvictionOutcome.UNCONFIRMED:
-            out, again = self._unconfirmed(uid, message, now)
-        elif outcome is not EvictionOutcome.WITHDRAWN:
-            out, again = self._refused(uid, message, now)
-        # Other claims may count on this pod too: they would wait in vain until they expire.
-        chosen_again = outcome in (EvictionOutcome.WITHDRAWN, EvictionOutcome.UNCONFIRMED)
-        for ended, lost in (self._claims.stays(uid, now, chosen_again=chosen_again), self._claims.end_answered()):
-            out += ended
-            self._again.update(dict.fromkeys(lost, 0.0))
-        return out, again
+        if outcome is not EvictionOutcome.GOING:
+            self._claims.going.pop(uid, None)
+            if outcome is EvictionOutcome.UNCONFIRMED:
+                out, again = self._unconfirmed(uid, message, now)
+            elif outcome is not EvictionOutcome.WITHDRAWN:
+                out, again = self._refused(uid, message, now)
+            # Other claims may count on this pod too: they would wait in vain until they expire.
+            chosen_again = outcome in (EvictionOutcome.WITHDRAWN, EvictionOutcome.UNCONFIRMED)
+            out += self._search_again(*self._claims.stays(uid, now, chosen_again=chosen_again))
+        return [*out, *self._search_again(*self._claims.end_answered())], again
+
+    def _search_again(self, ended: list[Instruction], lost: list[str]) -> list[Instruction]:
+        """Let workloads that lost their claims search for victims at once; return the instructions of these ends."""
+        self._again.update(dict.fromkeys(lost, 0.0))
+        return ended
 
     def _refused(self, uid: str, message: str, now: float) -> tuple[list[Instruction], str]:
         """End the claim for which a pod was to be evicted. The pod is not chosen again for a while."""

@@ -176,7 +176,7 @@ def candidates_below(
             if not spared(uid):
                 leaving.append(Candidate(occupant, entry.row, entry.amounts, entry.profile, 0, NO_GANG, -1))
             continue
-        guards = budgets.guarding(entry.profile) if entry.profile is not None else ()
+        guards = budgets.guarding(entry.profile)
         # The Eviction API refuses a pod with several budgets.
         if len(guards) > 1 or any(guard.allowed - spent.get(guard.key, 0) <= 0 for guard in guards):
             if usable is None or usable[entry.row]:

@@ -136,12 +136,11 @@ class Budgets:
             if not budgets.guards:
                 del self._by_namespace[namespace]
 
-    def guarding(self, profile: Profile) -> Sequence[DisruptionLimit]:
-        """Return at most two budgets that select pods of a profile, in order of name.
+    def guarding(self, profile: Profile | None) -> Sequence[DisruptionLimit]:
+        """Return at most two budgets that select pods of a profile, in order of name; none without a profile.
 
         If more than `MOST_TRIED` budgets may select the pod, return two of these: the scheduler does not evict it.
         """
-        budgets = self._by_namespace.get(profile.namespace)
-        if budgets is None:
+        if profile is None or (budgets := self._by_namespace.get(profile.namespace)) is None:
             return ()
         return budgets.guarding(profile)

@@ -34,7 +34,7 @@ class PlanningContext:
         self.extensions = around.extensions
         self.views = Views(around)
         self.small_pods = SmallPodScores(around.nodes, around.kinds)
-        self.nobody = Residents()
+        self.no_pods = Residents()
         """The pods of an empty cluster: none. For the size rule."""
         self._totals: dict[tuple[int, int, tuple[str, ...]], LeafTotals] = {}
         self._rules: dict[object, tuple[SizeRule | None, int]] = {}
@@ -96,7 +96,7 @@ class PlanningContext:
         """Drop all caches by pod class."""
         self.views.clear()
         self.small_pods.scores.clear()
-        self.nobody.drop_caches()
+        self.no_pods.drop_caches()
         self._rules.clear()
 
     def limits_for(self, query: PlacementQuery) -> SizeRuleLimits:
