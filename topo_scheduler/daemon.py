@@ -328,8 +328,8 @@ class Daemon:
         world = term.engine.world
         domains = list(survey(world))
         torn = fragmentation(world)
-        largest = {(one.level, one.model, "node"): one.whole_gpus for one in torn.gangs}
-        largest |= {(one.level, one.model, "typical"): one.gpus for one in torn.gangs}
+        largest = {(gang.level, gang.model, "node"): gang.whole_gpus for gang in torn.gangs}
+        largest |= {(gang.level, gang.model, "typical"): gang.gpus for gang in torn.gangs}
         over = world.held() > world.nodes.allocatable
         unlabelled = world.fabric.unlabelled()
         return Snapshot(

@@ -76,8 +76,8 @@ def _pending(pod: str, report: Json) -> Iterator[str]:
         yield decision["message"]
         yield from _lost(decision, report.get("pending"))
     for line in report["predictedEvents"]:
-        if rest := line.removeprefix(decision["message"]).strip():
-            yield f"Also: {rest}"
+        if remainder := line.removeprefix(decision["message"]).strip():
+            yield f"Also: {remainder}"
     for problem in report.get("unreadObjects", ()):
         yield f"Warning: {problem}"
 

@@ -29,22 +29,22 @@ def load_extensions(
         ConfigError: a plugin can't be loaded. The message names it and the reason.
     """
     extensions = Extensions(guard)
-    found: dict[str, list[EntryPoint]] = {}
+    by_name: dict[str, list[EntryPoint]] = {}
     for point in entry_points(group=GROUP):
-        found.setdefault(point.name, []).append(point)
+        by_name.setdefault(point.name, []).append(point)
     for position, wanted in enumerate(config.plugins):
         where = f"SchedulerConfig: plugins.{position}: plugin {wanted.name}"
-        points = found.pop(wanted.name, [])
+        points = by_name.pop(wanted.name, [])
         if not points:
-            others = ", ".join(sorted(point.name for point in entry_points(group=GROUP))) or "none"
-            raise ConfigError(f"{where} is not installed; installed are {others}. {remedy}")
+            available = ", ".join(sorted(point.name for point in entry_points(group=GROUP))) or "none"
+            raise ConfigError(f"{where} is not installed; installed are {available}. {remedy}")
         if len({(point.value, _package(point)) for point in points}) > 1:
             packages = " and ".join(sorted({_package(point) for point in points}))
             raise ConfigError(f"{where} is installed by {packages}; remove one of them")
         _register(extensions, points[0], dict(wanted.arguments), where)
         log.info("plugin loaded", extra={"plugin": wanted.name, "package": _package(points[0])})
-    if found:
-        log.info("plugins are installed but not named in the configuration", extra={"plugins": sorted(found)})
+    if by_name:
+        log.info("plugins are installed but not named in the configuration", extra={"plugins": sorted(by_name)})
     return extensions
 
 

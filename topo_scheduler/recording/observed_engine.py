@@ -220,8 +220,8 @@ class ObservedEngine(Engine):
     def group_deleted(self, key: GroupKey, uid: str, now: float) -> None:
         self._observe(super().group_deleted, key, uid, now)
 
-    def groups_served(self, api: GroupApi, serving: Serving, asked: float, now: float) -> None:
-        self._observe(super().groups_served, api, serving, asked, now)
+    def groups_served(self, api: GroupApi, serving: Serving, requested_at: float, now: float) -> None:
+        self._observe(super().groups_served, api, serving, requested_at, now)
 
     def groups_remembered(self, api: GroupApi, now: float) -> None:
         self._observe(super().groups_remembered, api, now)

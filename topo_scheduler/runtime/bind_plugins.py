@@ -56,8 +56,8 @@ class BindPlugins:
             Refusal: a plugin refuses the bind.
         """
         plain = BindRequest(bind.pod.namespace, bind.pod.name, bind.pod.uid, bind.node, bind.annotations)
-        asked, tell = self._extensions.binding(cls), tuple(self._extensions.bound(cls))
-        if not asked and not tell:
+        before, tell = self._extensions.binding(cls), tuple(self._extensions.bound(cls))
+        if not before and not tell:
             return Prepared(plain)
         metadata = pod.metadata if pod is not None else None
         binding = Binding(
@@ -71,9 +71,9 @@ class BindPlugins:
         )
         node, known = self._answers.get(plain.uid, ("", plain))
         if node != plain.node:
-            known = await self._ask(asked, binding, plain)
+            known = await self._ask(before, binding, plain)
             self._answers[plain.uid] = (plain.node, known)
-        return Prepared(known, bool(asked), tell, replace(binding, written=dict(known.annotations)))
+        return Prepared(known, bool(before), tell, replace(binding, written=dict(known.annotations)))
 
     def bound(self, prepared: Prepared) -> None:
         """Note that a bind was written: the scheduler notifies plugins soon."""

@@ -255,21 +255,21 @@ class Executor:
 
     def _more_follows(self, pod: PodRef) -> bool:
         """Return whether an explanation of what would help a pod is still to be published."""
-        found = self._engine.workloads.of_pod(pod.uid)
-        return found is not None and self._engine.why.expected(found[0].id)
+        membership = self._engine.workloads.of_pod(pod.uid)
+        return membership is not None and self._engine.why.expected(membership[0].id)
 
     def _owner_of_gang(self, pod: PodRef) -> ObjectReference | None:
         """Return the controller of a gang's pod. The gang's reason is posted on it, once for all of its pods."""
-        found = self._engine.workloads.of_pod(pod.uid)
+        membership = self._engine.workloads.of_pod(pod.uid)
         known = self._engine.arrivals.pending(pod.uid)
         owner = known.metadata.controller if known is not None else None
-        if found is None or not found[0].gang or owner is None or owner.kind == "Node":
+        if membership is None or not membership[0].gang or owner is None or owner.kind == "Node":
             return None
         return ObjectReference(owner.api_version, owner.kind, pod.namespace, owner.name, owner.uid)
 
     def _pod_of(self, pod: PodRef) -> tuple[Pod | None, PodClass]:
-        found = self._engine.workloads.of_pod(pod.uid)
-        return self._engine.arrivals.pending(pod.uid), found[1].cls if found is not None else PodClass(())
+        membership = self._engine.workloads.of_pod(pod.uid)
+        return self._engine.arrivals.pending(pod.uid), membership[1].cls if membership is not None else PodClass(())
 
     async def _bind(self, bind: Bind) -> None:
         pod = bind.pod
@@ -354,8 +354,8 @@ class Executor:
 
     def _stays(self, uid: str) -> bool:
         """Return whether a mark is still of use: its pod exists and is not being deleted."""
-        found = self._engine.workloads.of_pod(uid)
-        return found is not None and not found[1].leaving
+        membership = self._engine.workloads.of_pod(uid)
+        return membership is not None and not membership[1].leaving
 
     async def _prepare_volumes(self, pod: PodRef, writes: Sequence[VolumeWrite]) -> None:
         result = await self._to.volumes.write(writes)

@@ -85,9 +85,9 @@ class Facts:
             self._engine.group_deleted(key, uid, now)
         self._wake()
 
-    def groups_served(self, api: GroupApi, serving: Serving, asked: float) -> None:
+    def groups_served(self, api: GroupApi, serving: Serving, requested_at: float) -> None:
         """Report whether the API server serves PodGroups of an API, as answered to a request at ``asked``."""
-        self._engine.groups_served(api, serving, asked, self._clock())
+        self._engine.groups_served(api, serving, requested_at, self._clock())
         if serving is Serving.LISTED:
             self._groups_listed(api)
         self._wake()

@@ -74,5 +74,7 @@ class Handover:
 
 
 def _touched(pod: Pod) -> bool:
-    explained = any(one.type == "PodScheduled" and one.reason == "Unschedulable" for one in pod.status.conditions)
+    explained = any(
+        condition.type == "PodScheduled" and condition.reason == "Unschedulable" for condition in pod.status.conditions
+    )
     return explained or bool(pod.spec.node_name or pod.status.nominated_node_name)

@@ -86,19 +86,19 @@ class Existence:
             asking.exception()  # retrieve it: all callers may have timed out by now
 
     async def _ask(self, key: _Named) -> str:
-        asked, (namespace, name, uid) = self._clock(), key
-        said = f"{self._resource.kind.lower()} {namespace + '/' if namespace else ''}{name}"
+        requested_at, (namespace, name, uid) = self._clock(), key
+        described = f"{self._resource.kind.lower()} {namespace + '/' if namespace else ''}{name}"
         try:
-            found = await retried(lambda: self._get(namespace, name), attempts=3, longest=ANSWER_SECONDS)
+            answer = await retried(lambda: self._get(namespace, name), attempts=3, longest=ANSWER_SECONDS)
         except NotFound:
-            return f"{said} was deleted"
-        if uid and found.uid != uid:
-            return f"{said} was deleted, and another of this name was created"
-        if found.deletion_timestamp is not None:
-            return f"{said} is being deleted"
+            return f"{described} was deleted"
+        if uid and answer.uid != uid:
+            return f"{described} was deleted, and another of this name was created"
+        if answer.deletion_timestamp is not None:
+            return f"{described} is being deleted"
         if len(self._confirmed) >= MOST_CONFIRMED:
             self._confirmed.clear()
-        self._confirmed[key] = asked
+        self._confirmed[key] = requested_at
         return ""
 
     async def _get(self, namespace: str, name: str) -> ObjectMeta:
@@ -120,14 +120,17 @@ class OwnerConfirmation:
 
     async def of_pending(self, pod: PodRef) -> str:
         """Return why no pod may be evicted for the workload of a pending pod, or an empty string."""
-        found = self._engine.workloads.of_pod(pod.uid)
-        if found is None:
+        membership = self._engine.workloads.of_pod(pod.uid)
+        if membership is None:
             return ""  # the pod is gone, and its claim on the room has ended
-        members = found[0].at(Stage.PENDING)
+        members = membership[0].at(Stage.PENDING)
         known = (self._engine.arrivals.pending(member.uid) for member in members)
         owners = self.of(member.metadata for member in known if member is not None)
-        asked = [pod, *(reference(member) for member in members if member.uid != pod.uid)][:MOST_PODS]
-        pods = [self._answer(self._pods, "pod", one.namespace, one.name, one.uid) for one in asked]
+        confirmed = [pod, *(reference(member) for member in members if member.uid != pod.uid)][:MOST_PODS]
+        pods = [
+            self._answer(self._pods, "pod", pod_reference.namespace, pod_reference.name, pod_reference.uid)
+            for pod_reference in confirmed
+        ]
         return next(filter(None, await asyncio.gather(owners, self._of_namespace(pod.namespace), *pods)), "")
 
     async def _of_namespace(self, name: str) -> str:
@@ -138,13 +141,13 @@ class OwnerConfirmation:
 
     async def _answer(self, existing: Existence, kind: str, namespace: str, name: str, uid: str = "") -> str:
         """Return why no pod may be evicted for an object, or an empty string. A missing answer is a reason, too."""
-        said = f"{kind} {namespace + '/' if namespace else ''}{name}"
+        described = f"{kind} {namespace + '/' if namespace else ''}{name}"
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await existing.why_not(namespace, name, uid)
         except (TimeoutError, KubeError) as error:
-            log.warning("%s is not confirmed: %r", said, error)
-            return f"the API server did not answer within {ANSWER_SECONDS:g} s whether {said} exists"
+            log.warning("%s is not confirmed: %r", described, error)
+            return f"the API server did not answer within {ANSWER_SECONDS:g} s whether {described} exists"
 
     async def of(self, pods: Iterable[ObjectMeta]) -> str:
         """Return why no pod may be evicted for any of these pods, or an empty string. Asks once per controller."""
@@ -159,8 +162,8 @@ class OwnerConfirmation:
             for pod in pods
             if pod.controller is not None
         }
-        some = list(controllers.values())[:MOST_CONTROLLERS]
-        return next(filter(None, await asyncio.gather(*map(self._ask, some))), "")
+        checked = list(controllers.values())[:MOST_CONTROLLERS]
+        return next(filter(None, await asyncio.gather(*map(self._ask, checked))), "")
 
     async def _ask(self, pod: ObjectMeta) -> str:
         chain = await self._owners.confirm(pod, age=CONFIRMED_SECONDS, within=ANSWER_SECONDS)

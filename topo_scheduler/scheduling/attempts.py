@@ -142,11 +142,11 @@ class Attempts:
         )
         stamp = (improvements, tuple(around.position_for(cls) for cls, _ in groups if looks_around(cls)))
         self.refused = None
-        if self.replacements and (found := self._in_seats(workload, groups, ask, layout, now)) is not None:
-            return found
+        if self.replacements and (reserved := self._in_seats(workload, groups, ask, layout, now)) is not None:
+            return reserved
         known = self._failures.get((kept, demand))
         if known is None or known.stamp != stamp:
-            ask, outcome, told = plan_by_levels(self.planner, ask, layout, now, wish)
+            ask, outcome, note = plan_by_levels(self.planner, ask, layout, now, wish)
             layout = crossed(layout, ask.woven)
             if isinstance(outcome, Placement):
                 wrong = check(around, layout, ask, outcome, self._limits(ask))
@@ -157,7 +157,7 @@ class Attempts:
                 else:
                     try:
                         volumes = self._volumes(groups, outcome)
-                        return self._placed(workload, groups, ask, outcome, layout, volumes, told)
+                        return self._placed(workload, groups, ask, outcome, layout, volumes, note)
                     except ClaimError as error:
                         outcome = PlacementFailure(str(error), outcome.rule)
             known = self._explain(ask, outcome, layout, stamp)
@@ -209,12 +209,12 @@ class Attempts:
     def preferred_leaves(self, name: str, layout: Layout) -> tuple[tuple[int, int] | None, str]:
         """Return the leaves of a preferred domain as (first, last + 1) or None, and the problem with its name or ''."""
         key = (layout.generation, layout.woven, name)
-        found = self._domains.get(key)
-        if found is None:
+        domain = self._domains.get(key)
+        if domain is None:
             if len(self._domains) > 1024:
                 self._domains.clear()
-            found = self._domains[key] = _find_domain(name, layout)
-        return found
+            domain = self._domains[key] = _find_domain(name, layout)
+        return domain
 
     def groups(
         self, workload: Workload, members: Sequence[Member]
@@ -226,7 +226,7 @@ class Attempts:
         around = self.planner.around
         groups = group_by_class([(around.seen_by(member.cls, member.profile), member) for member in members])
         if self.spares is not None and self.spares.closed_to(workload):
-            groups = [(replace(cls, ordinary=True), some) for cls, some in groups]
+            groups = [(replace(cls, ordinary=True), pods) for cls, pods in groups]
         if self.sharing is None or not self.sharing.configured:
             return groups, "", False
         running = sum(member.stage is not Stage.PENDING for member in workload.members.values())
@@ -296,14 +296,14 @@ class Attempts:
         if not rows:
             return None
         ask = replace(ask, groups=[(on_spares(cls), count) for cls, count in ask.groups])
-        found = place_in_seats(self.planner, ask, [some for _, some in groups], rows, layout, now)
-        if found is None:
+        placement = place_in_seats(self.planner, ask, [members for _, members in groups], rows, layout, now)
+        if placement is None:
             return None
         try:
-            volumes = self._volumes(groups, found)
+            volumes = self._volumes(groups, placement)
         except ClaimError:
             return None
-        return self._placed(workload, groups, ask, found, layout, volumes, "in the seats that were held for them")
+        return self._placed(workload, groups, ask, placement, layout, volumes, "in the seats that were held for them")
 
     def drop_caches(self) -> None:
         """Drop the caches. Decisions do not depend on them."""
@@ -311,13 +311,13 @@ class Attempts:
         self._asked.clear()
         self._failures.clear()
 
-    def _demand(self, asked: object) -> AttemptKey:
-        found = self._asked.get(asked)
-        if found is None:
+    def _demand(self, request: object) -> AttemptKey:
+        demand = self._asked.get(request)
+        if demand is None:
             if len(self._asked) > 4096:
                 self._asked.clear()
-            found = self._asked[asked] = AttemptKey()
-        return found
+            demand = self._asked[request] = AttemptKey()
+        return demand
 
     def _next(self) -> int:
         self._decisions += 1
@@ -385,7 +385,7 @@ class Attempts:
         placement: Placement,
         layout: Layout,
         volumes: Mapping[str, tuple[VolumeChoice, ...]],
-        told: str,
+        note: str,
     ) -> Decision:
         layout = layout.network  # addresses and ranks follow the network, without levels of the second tree
         placed = [
@@ -395,7 +395,7 @@ class Attempts:
         ]
         if len(groups) > 1:
             order = {uid: number for number, uid in enumerate(m.uid for m in workload.at(Stage.PENDING))}
-            placed.sort(key=lambda one: order[one[0].uid])
+            placed.sort(key=lambda seat: order[seat[0].uid])
         on = np.array([row for _, row in placed], np.int64)
         # In a gang with segments the planner fixes the order of members. Other gangs are ranked along the network.
         positions = range(len(placed)) if ask.in_segments else layout.position[on].tolist()
@@ -424,7 +424,7 @@ class Attempts:
             leaves=leaves,
             candidates=placement.candidates,
             nodes=len(self.planner.nodes),
-            sentence=", ".join(filter(None, [self._why_there(workload, placement, leaves), told])),
+            sentence=", ".join(filter(None, [self._why_there(workload, placement, leaves), note])),
         )
 
     def _why_there(self, workload: Workload, placement: Placement, leaves: Sequence[Path]) -> str:
@@ -438,7 +438,7 @@ def on_spares(cls: PodClass) -> PodClass:
 
 def members_of(groups: Sequence[tuple[PodClass, list[Member]]]) -> list[Member]:
     """Return the members of all groups."""
-    return [member for _, some in groups for member in some]
+    return [member for _, members in groups for member in members]
 
 
 def group_by_class(members: Sequence[tuple[PodClass, Member]]) -> list[tuple[PodClass, list[Member]]]:
@@ -457,16 +457,16 @@ def group_by_class(members: Sequence[tuple[PodClass, Member]]) -> list[tuple[Pod
 def _find_domain(name: str, layout: Layout) -> tuple[tuple[int, int] | None, str]:
     if not name:
         return None, ""
-    found = layout.find(name)
-    if layout.woven and len(found) != 1 and not (found and layout.cut and not layout.network.find(name)):
+    domains = layout.find(name)
+    if layout.woven and len(domains) != 1 and not (domains and layout.cut and not layout.network.find(name)):
         domain, wrong = _find_domain(name, layout.network)
         leaves = leaves_in(layout.network, layout, domain) if domain else None
         return leaves, wrong or ("" if leaves else f"{name} has parts in several accelerator domains; it was ignored")
-    if not found:
+    if not domains:
         return None, f"no domain is called {name}; it was ignored"
-    if len(found) > 1:
-        paths = ", ".join("/".join(layout.domain_path(depth, index)) for depth, index in found[:4])
+    if len(domains) > 1:
+        paths = ", ".join("/".join(layout.domain_path(depth, index)) for depth, index in domains[:4])
         return None, f"{name} may mean {paths}; write the path of one of them. It was ignored"
-    depth, index = found[0]
+    depth, index = domains[0]
     low, high = layout.domains[depth][index : index + 2].tolist()
     return (low, high), ""

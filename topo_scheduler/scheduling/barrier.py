@@ -172,29 +172,30 @@ class Barrier:
         excess = self._excess.get(namespace)
         left = 0 if excess is None else max(0, excess.times - int((now - excess.since) / FORGIVEN_SECONDS))
         self._excess[namespace] = _Excess(min(MOST_EXCESSES, left + 1), now)
-        for name in [name for name, one in self._excess.items() if now - one.since > one.times * FORGIVEN_SECONDS]:
-            del self._excess[name]
+        forgiven = [key for key, old in self._excess.items() if now - old.since > old.times * FORGIVEN_SECONDS]
+        for key in forgiven:
+            del self._excess[key]
 
 
 @contextmanager
-def guard(what: str, out: list[Instruction], phase: Activity = Activity.OBJECT) -> Iterator[None]:
+def guard(activity: str, out: list[Instruction], phase: Activity = Activity.OBJECT) -> Iterator[None]:
     """Catch exceptions about one object, so that work on others goes on. They are logged and counted.
 
     Args:
-        what: names the object, for the log.
+        activity: what is done, with the name of the object, for the log.
         out: list to which instructions are added.
         phase: the activity.
     """
     try:
         yield
     except Exception as error:
-        out += failure_of(what, error, phase)
+        out += failure_of(activity, error, phase)
 
 
-def failure_of(what: str, error: Exception, phase: Activity) -> list[Instruction]:
+def failure_of(activity: str, error: Exception, phase: Activity) -> list[Instruction]:
     """Return the instructions that log and count a failure."""
     return [
-        LogWarning(f"{what}: failed during {phase}, everything else goes on: {described(error)}"),
+        LogWarning(f"{activity}: failed during {phase}, everything else goes on: {described(error)}"),
         CountFailure(phase.value, kind_of(error)),
     ]
 

@@ -300,9 +300,9 @@ class Engine:
         """Forget a PodGroup that was deleted."""
         self.arrivals.group_deleted(key, uid)
 
-    def groups_served(self, api: GroupApi, serving: Serving, asked: float, now: float) -> None:
+    def groups_served(self, api: GroupApi, serving: Serving, requested_at: float, now: float) -> None:
         """Record whether the API server serves PodGroups of an API, as answered to a request at time ``asked``."""
-        self.arrivals.groups_served(api, serving, asked)
+        self.arrivals.groups_served(api, serving, requested_at)
 
     def groups_remembered(self, api: GroupApi, now: float) -> None:
         """Record that an earlier leader listed PodGroups of an API. If it is gone, pods that name one stay pending."""
@@ -318,10 +318,10 @@ class Engine:
 
     def bind_finished(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
         """Record how a bind ended. If that raises an exception, update only the stage of the pod and the ledger."""
-        found = self.workloads.of_pod(uid)
-        if found is None or not self.outcomes.awaits(uid):
+        membership = self.workloads.of_pod(uid)
+        if membership is None or not self.outcomes.awaits(uid):
             return  # the watch reported the result before the answer came
-        workload, member = found
+        workload, member = membership
         try:
             self._bind_finished(workload, uid, outcome, message, now)
         except Exception as error:
@@ -365,9 +365,9 @@ class Engine:
     def eviction_finished(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> None:
         """Record how the eviction of a victim ended. If that raises an exception, the claim ends at its timeout."""
         with guard(f"eviction of pod {uid}", self._out, Activity.OUTCOME):
-            out, again = self.preempting.evicted(uid, outcome, message, now)
+            out, workload_id = self.preempting.evicted(uid, outcome, message, now)
             self._out += out
-            if (workload := self.workloads.get(again)) is not None:
+            if (workload := self.workloads.get(workload_id)) is not None:
                 self.arrivals.touch(workload)
 
     def may_evict(self, uid: str) -> bool:
@@ -378,8 +378,8 @@ class Engine:
     def rollback_refused(self, uid: str, message: str, now: float) -> None:
         """Record that the eviction of a member of a gang under rollback failed."""
         with guard(f"eviction of pod {uid}", self._out, Activity.OUTCOME):
-            if (found := self.workloads.of_pod(uid)) is not None:
-                self._out += self.outcomes.half.eviction_refused(*found, message, now)
+            if (membership := self.workloads.of_pod(uid)) is not None:
+                self._out += self.outcomes.half.eviction_refused(*membership, message, now)
 
     def bind_hangs(self, uid: str, now: float) -> None:
         """Record that the API server has not answered a bind for a while, though it answers other requests.
@@ -395,8 +395,8 @@ class Engine:
 
     def goes_first(self, uid: str) -> bool:
         """Return whether a pod's bind goes ahead of others of its namespace, because members of its gang are bound."""
-        found = self.workloads.of_pod(uid)
-        return found is not None and has_begun(found[0])
+        membership = self.workloads.of_pod(uid)
+        return membership is not None and has_begun(membership[0])
 
     def may_bind(self, uid: str) -> str:
         """Return why a decided bind must not be written after all, or an empty string."""
@@ -471,7 +471,7 @@ class Engine:
             self._out += failure_of(f"workload {self.moving.failed(now)}", error, Activity.MOVES)
         for workload, why in news:
             text = " ".join(filter(None, (why, self.reserving.told(workload.id), self.moving.told(workload.id))))
-            self._out += self._aside.tell(workload, workload.at(Stage.PENDING), text, again=True)
+            self._out += self._aside.tell(workload, workload.at(Stage.PENDING), text, repeated=True)
             self.why.reworded(workload, text, now)
             self._rechecks.forget(workload.id)
 
@@ -615,8 +615,8 @@ class Engine:
                 self.moving.forget(workload.id)
                 self.arrivals.placed(decision)
             return True
-        again = next_loosening(workload, pending, self.world.layout, now)
-        self._aside.park(workload, now, again, room_helps=decision.room_helps)
+        loosened_at = next_loosening(workload, pending, self.world.layout, now)
+        self._aside.park(workload, now, loosened_at, room_helps=decision.room_helps)
         self.contested.failed(workload.id, now)
         if waits:
             self._out += self._aside.tell(workload, pending, f"{decision.message} {waits}")

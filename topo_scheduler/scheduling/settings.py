@@ -74,9 +74,9 @@ class FabricWarnings:
             out += unknown_levels(self._config, self._levels)
         if self._limits and layout.generation != self._generation:
             self._generation = layout.generation
-            told = low_limits(self._limits, layout.network, nodes)
-            self._limits = {name: limit for name, limit in self._limits.items() if name not in told}
-            out += told.values()
+            warnings = low_limits(self._limits, layout.network, nodes)
+            self._limits = {name: limit for name, limit in self._limits.items() if name not in warnings}
+            out += warnings.values()
         return out
 
 
@@ -123,10 +123,10 @@ def low_limits(limits: Mapping[str, int], layout: Layout, nodes: NodeTable) -> d
         if above := int((sizes > limit).sum()):
             largest = int(sizes.argmax())
             leaf = "/".join(layout.paths[largest])
-            what = "GPUs" if name == "maxGPUsPerLeaf" else "nodes"
+            resource = "GPUs" if name == "maxGPUsPerLeaf" else "nodes"
             out[name] = (
                 f"spec.topologyConstraints.{name} is {limit}, but {above} of {int(_labelled(layout).sum())}"
-                f" leaves have more {what} ({leaf} has {sizes[largest]}): gangs that fit into"
+                f" leaves have more {resource} ({leaf} has {sizes[largest]}): gangs that fit into"
                 f" one leaf are spread over several leaves; remove {name}, or set it to the size of a leaf"
             )
     return out

@@ -29,8 +29,8 @@ def whole(steps: Generator[None, None, T]) -> T:
         try:
             next(steps)
         except StopIteration as ended:
-            found: T = ended.value
-            return found
+            result: T = ended.value
+            return result
 
 
 class Parts(Generic[T]):
@@ -68,24 +68,24 @@ class Parts(Generic[T]):
         Raises:
             OverBudgetError: one slice took too many operations. The search is dropped, as after any other exception.
         """
-        found: list[T] = []
+        results: list[T] = []
         guard = self._world.around.extensions.guard
         while (steps := self._steps) is not None:
             guard.begin()
             try:
                 with limited(OperationBudget(PART_OPERATIONS)):
-                    one = next(steps)
+                    result = next(steps)
             except StopIteration:
                 self._steps = None
                 break
             except Exception:
                 self._steps = None  # a generator that raised can't go on
                 raise
-            if one is not None:
-                found.append(one)
+            if result is not None:
+                results.append(result)
             if not more():
                 break
-        return found
+        return results
 
     def _now(self) -> object:
         return self._world.nodes.facts_changes.position, self._world.layout.generation

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 def unknown_scores(config: Configuration, extensions: "Extensions") -> list[str]:
     """Return messages about configured scores that no loaded plugin provides."""
     known = {score.name for score in extensions.added_scores}
-    told = ", ".join(sorted(known)) or "none"
+    listed = ", ".join(sorted(known)) or "none"
     return [
         f"TopologySchedulerConfig: spec.scoringWeights.plugins.{name}: no plugin that is loaded has a score of this"
-        f" name; there are {told}. It is ignored"
+        f" name; there are {listed}. It is ignored"
         for name in config.topology.spec.scoring_weights.plugins
         if name not in known
     ] + _unknown_scoring(config.topology.spec.small_pods, extensions)

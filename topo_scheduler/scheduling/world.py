@@ -163,12 +163,12 @@ class World:
         uid, node = pod.metadata.uid, pod.spec.node_name
         known = self.ledger.get(uid)
         profile = profile_of(self.residents, pod)
-        here = known is not None and known.node == node
+        same_node = known is not None and known.node == node
         problems = []
         try:
             charged = self.claims.amounts(pod, known)
         except QuantityError as error:
-            if here:
+            if same_node:
                 self.ledger.occupy(occupant_of(pod))
                 return self.ledger.confirm(uid, node, known.amounts if known else (), profile=profile), []
             problems.append(f"pod {pod.key}: {error}; it is taken to hold nothing but a place on node {node}")
@@ -176,7 +176,7 @@ class World:
         amounts = as_amounts(charged)
         devices = self.claims.devices(pod, charged, known)
         before = known.row if known is not None else -1
-        if known is not None and known.assumed and here and (known.amounts, known.devices) != (amounts, devices):
+        if known is not None and known.assumed and same_node and (known.amounts, known.devices) != (amounts, devices):
             self.ledger.release(uid)  # another client bound it to the same node, without our annotations
         daemon = _is_daemon(pod)
         changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, profile=profile, devices=devices)

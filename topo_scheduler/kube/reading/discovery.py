@@ -52,13 +52,13 @@ class Discovery:
         """
         group_version_path(api_version)
         served = api_version == CORE or await self._is_served(api_version)
-        if served and (found := await self._find(api_version, kind)) is not None:
-            return found
+        if served and (resource := await self._find(api_version, kind)) is not None:
+            return resource
         group = api_version.rpartition("/")[0]
-        others = sorted(one for one in self._versions - {api_version} if one.rpartition("/")[0] == group)
-        for other in others:
-            if (found := await self._find(other, kind)) is not None:
-                return found
+        versions = sorted(version for version in self._versions - {api_version} if version.rpartition("/")[0] == group)
+        for other in versions:
+            if (resource := await self._find(other, kind)) is not None:
+                return resource
         return None
 
     async def _find(self, api_version: str, kind: str) -> Resource[PartialObject] | None:

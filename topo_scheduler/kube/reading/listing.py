@@ -39,7 +39,7 @@ async def list_all(
 async def _pages(
     client: Client, resource: Resource[T], codec: Codec[T], namespace: str | None, selectors: dict[str, str]
 ) -> tuple[list[T], list[str]]:
-    found: list[T] = []
+    objects: list[T] = []
     problems: list[str] = []
     query = {"limit": str(PAGE), **selectors}
     while True:
@@ -60,7 +60,7 @@ async def _pages(
                     name = "/".join(part for part in (item.metadata.namespace, item.metadata.name) if part)
                     problems.append(f"{resource.kind} {name} is left out: {item.problem}")
                 else:
-                    found.append(item)
+                    objects.append(item)
         if not metadata.continue_:
-            return found, problems
+            return objects, problems
         query = {**query, "continue": metadata.continue_}

@@ -125,7 +125,7 @@ def owner_of(resource: Resource[Any], item: Object) -> ChainLink:
 
 def _slimmed(job: Job) -> Job:
     """Keep only the conditions of a Job that mark it as over."""
-    job.status.conditions = [one for one in job.status.conditions if one.type in _OVER]
+    job.status.conditions = [condition for condition in job.status.conditions if condition.type in _OVER]
     return job
 
 
@@ -163,7 +163,14 @@ def _stopped(job: Job) -> str:
         return f"Job {job.metadata.name} is suspended (spec.suspend)"
     if job.spec.parallelism == 0:
         return f"Job {job.metadata.name} has a parallelism of 0"
-    over = next((one.type for one in job.status.conditions if one.status == "True" and one.type in _OVER), "")
+    over = next(
+        (
+            condition.type
+            for condition in job.status.conditions
+            if condition.status == "True" and condition.type in _OVER
+        ),
+        "",
+    )
     return f"Job {job.metadata.name} has the condition {over}" if over else ""
 
 

@@ -105,25 +105,25 @@ class OwnerReader:
 
         async def get() -> Object:
             accept = resource.accept(listing=False)
-            found: Object = codec.one(await self._client.request("GET", path, accept=accept, timeout=TIMEOUT_SECONDS))
-            return found
+            owner: Object = codec.one(await self._client.request("GET", path, accept=accept, timeout=TIMEOUT_SECONDS))
+            return owner
 
         try:
-            found = await retried(get, attempts=attempts, longest=5.0, passing=_passes)
+            owner = await retried(get, attempts=attempts, longest=5.0, passing=_passes)
         except Undecodable as error:
             if not isinstance(error.__cause__, msgspec.ValidationError):
                 raise
             logger.error("%s in namespace %s is left out: %s", described(reference), namespace, error)
             return Absent(f"{described(reference)} does not decode: {error}")
-        if found.metadata.uid != reference.uid:
+        if owner.metadata.uid != reference.uid:
             return Absent(f"{described(reference)} was deleted, and another of this name was created", gone=True)
-        return replace(owner_of(resource, found), halted=halted(resource, found))
+        return replace(owner_of(resource, owner), halted=halted(resource, owner))
 
     def _forbidden(self, reference: OwnerReference, resource: Resource[Any] | None, error: Forbidden) -> Absent:
-        what = resource.described if resource else reference.api_version
-        reason = f"{described(reference)} cannot be read: grant the verb get on {what} ({error.message})"
-        if what not in self._reported and len(self._reported) < MOST_REPORTED:
-            self._reported.add(what)
+        kind = resource.described if resource else reference.api_version
+        reason = f"{described(reference)} cannot be read: grant the verb get on {kind} ({error.message})"
+        if kind not in self._reported and len(self._reported) < MOST_REPORTED:
+            self._reported.add(kind)
             logger.warning("%s; its annotations are not seen", reason)
         return Absent(reason, forbidden=True)
 

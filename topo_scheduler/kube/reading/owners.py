@@ -154,36 +154,34 @@ class OwnerDirectory:
             if len(owners) == DEPTH or any(owner.uid == reference.uid for owner in owners):
                 broken = f"{described(reference)} closes a circle, or is owner {DEPTH + 1}"
                 return Chain(tuple(owners), broken, gone=gone, deleted=deleted, unread=unread)
-            found = self._find(namespace, reference)
-            if found is None:
+            link = self._find(namespace, reference)
+            if link is None:
                 return Missing(namespace, reference)
-            if isinstance(found, Absent):
-                deleted = deleted or (found.reason if found.gone else "")
-                unconfirmed = not (found.gone or found.forbidden)
-                return Chain(
-                    tuple(owners), found.reason, found.forbidden, gone or deleted, deleted, unconfirmed, unread
-                )
-            deleted = deleted or (f"{described(reference)} is being deleted" if found.deleting else "")
-            gone = gone or deleted or found.stopped
-            unread = unread or found.unreadable
-            owners.append(found)
-            namespace, reference = found.namespace, found.controller
+            if isinstance(link, Absent):
+                deleted = deleted or (link.reason if link.gone else "")
+                unconfirmed = not (link.gone or link.forbidden)
+                return Chain(tuple(owners), link.reason, link.forbidden, gone or deleted, deleted, unconfirmed, unread)
+            deleted = deleted or (f"{described(reference)} is being deleted" if link.deleting else "")
+            gone = gone or deleted or link.stopped
+            unread = unread or link.unreadable
+            owners.append(link)
+            namespace, reference = link.namespace, link.controller
         return Chain(tuple(owners), gone=gone, deleted=deleted, unread=unread)
 
     def _find(self, namespace: str, reference: OwnerReference) -> ChainLink | Absent | None:
-        found: ChainLink | Absent | None = self._watched.get(reference.uid)
-        if found is None:
+        link: ChainLink | Absent | None = self._watched.get(reference.uid)
+        if link is None:
             fetched = self._fetched.get(key_of(namespace, reference))
             if fetched is None:
                 return None
             fetched.used = self._clock()
-            found = fetched.answer
-            if isinstance(found, ChainLink) and found.halted and fetched.used - fetched.asked > HALTED_SECONDS:
+            link = fetched.answer
+            if isinstance(link, ChainLink) and link.halted and fetched.used - fetched.asked > HALTED_SECONDS:
                 fetched.asked = -inf
                 self._outdated.set()
-        if isinstance(found, ChainLink) and not is_meant(found, namespace, reference):
+        if isinstance(link, ChainLink) and not is_meant(link, namespace, reference):
             return Absent(f"{described(reference)} is not what its uid belongs to")
-        return found
+        return link
 
     # ------------------------------------------------------------ requests
 
@@ -245,7 +243,7 @@ class OwnerDirectory:
             if self._clock() - self._confirmed.get(key, -inf) <= age:
                 return ""
             async with self._confirmations.slot(namespace):
-                asked = self._clock()
+                requested_at = self._clock()
                 answer = await self._reader.read(namespace, reference, halts=True)
             stopped = answer.stopped if isinstance(answer, ChainLink) else ""
             self._answered(namespace, reference, answer)
@@ -253,7 +251,7 @@ class OwnerDirectory:
                 return answer.reason
             if stopped:
                 return stopped
-            self._confirmed[key] = asked
+            self._confirmed[key] = requested_at
             return ""
 
     def _answered(self, namespace: str, reference: OwnerReference, answer: ChainLink | Absent) -> None:
@@ -336,7 +334,7 @@ class OwnerDirectory:
     def _make_room(self) -> None:
         """If there are too many fetched owners, drop a tenth of the maximum, from those that no pending pod needs."""
         if len(self._fetched) > MOST_FETCHED:
-            unneeded = [key for key, one in self._fetched.items() if not self._needed(one.reference.uid)]
+            unneeded = [key for key, fetched in self._fetched.items() if not self._needed(fetched.reference.uid)]
             unneeded.sort(key=lambda key: self._fetched[key].used)
             for key in unneeded[: max(1, MOST_FETCHED // 10)]:
                 del self._fetched[key]

@@ -42,7 +42,7 @@ class GroupFacts(Protocol):
     def groups_deleted(self, groups: Sequence[tuple[GroupKey, str]]) -> None:
         """These PodGroups no longer exist; with their uids."""
 
-    def groups_served(self, api: GroupApi, serving: Serving, asked: float) -> None:
+    def groups_served(self, api: GroupApi, serving: Serving, requested_at: float) -> None:
         """Report how an API is served; ``asked`` is when the request was sent, in seconds of the directory's clock."""
 
 
@@ -53,13 +53,13 @@ async def served_groups(client: Client) -> dict[GroupApi, Found]:
         KubeError: no answer.
     """
     listed = await served_versions(client)
-    found = {}
+    served = {}
     for api, versions in VERSIONS.items():
         for version in versions:
             if version in listed.get(api, ()) and await _has_groups(client, f"{api}/{version}"):
-                found[api] = Resource(str(api), version, PLURAL, "PodGroup", PodGroupObject)
+                served[api] = Resource(str(api), version, PLURAL, "PodGroup", PodGroupObject)
                 break
-    return found
+    return served
 
 
 async def _has_groups(client: Client, api_version: str) -> bool:
@@ -93,15 +93,15 @@ class GroupDirectory:
         async with asyncio.TaskGroup() as tasks:
             while True:
                 self._again.clear()
-                asked = self._clock()
+                requested_at = self._clock()
                 try:
-                    found = await served_groups(self._client)
+                    served = await served_groups(self._client)
                 except KubeError as error:
                     logger.info("it is not known which PodGroups are served: %s", error)
                 else:
-                    self._take(found, asked, tasks)
+                    self._take(served, requested_at, tasks)
                     self._answered.set()
-                await self._pause(asked)
+                await self._pause(requested_at)
         raise AssertionError("this ends by being cancelled")
 
     def ask_again(self) -> None:
@@ -116,28 +116,28 @@ class GroupDirectory:
 
     def staleness(self, now: float) -> dict[str, float]:
         """Return the seconds since the last message of each watch."""
-        return {one.resource.described: one.reflector.staleness(now) for one in self._followed.values()}
+        return {followed.resource.described: followed.reflector.staleness(now) for followed in self._followed.values()}
 
-    async def _pause(self, asked: float) -> None:
+    async def _pause(self, requested_at: float) -> None:
         try:
             async with asyncio.timeout(ASK_SECONDS):
                 await self._again.wait()
         except TimeoutError:
             return
-        await asyncio.sleep(max(0.0, asked + SOON_SECONDS - self._clock()))
+        await asyncio.sleep(max(0.0, requested_at + SOON_SECONDS - self._clock()))
 
-    def _take(self, found: dict[GroupApi, Found], asked: float, tasks: asyncio.TaskGroup) -> None:
+    def _take(self, served: dict[GroupApi, Found], requested_at: float, tasks: asyncio.TaskGroup) -> None:
         for api in GroupApi:
-            resource, followed = found.get(api), self._followed.get(api)
+            resource, followed = served.get(api), self._followed.get(api)
             if followed is not None and followed.resource != resource:
                 logger.info("%s are no longer served as %s", resource_name(api), followed.resource.api_version)
                 self._leave(api)
                 followed = None
             if resource is None:
-                self._facts.groups_served(api, Serving.ABSENT, asked)
+                self._facts.groups_served(api, Serving.ABSENT, requested_at)
             elif followed is None:
                 logger.info("%s are served as %s", resource_name(api), resource.api_version)
-                self._facts.groups_served(api, Serving.UNKNOWN, asked)
+                self._facts.groups_served(api, Serving.UNKNOWN, requested_at)
                 self._follow(api, resource, tasks)
 
     def _follow(self, api: GroupApi, resource: Found, tasks: asyncio.TaskGroup) -> None:
@@ -172,7 +172,7 @@ class _Sink:
 
     def deleted(self, references: Sequence[Deleted]) -> None:
         """These PodGroups no longer exist."""
-        gone = [(GroupKey(self._api, one.namespace, one.name), one.uid) for one in references]
+        gone = [(GroupKey(self._api, reference.namespace, reference.name), reference.uid) for reference in references]
         if self._open:
             for key, _ in gone:
                 self._known.pop(key, None)

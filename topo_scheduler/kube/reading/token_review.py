@@ -104,7 +104,7 @@ class TokenReviewer:
         self._in_flight += 1
         try:
             async with asyncio.timeout(2 * TIMEOUT_SECONDS):
-                found = await self._review(token)
+                answer = await self._review(token)
         except (KubeError, TimeoutError) as error:
             if not self._complained:
                 log.warning("requests for %s are refused, as their tokens could not be reviewed: %s", self._path, error)
@@ -113,12 +113,12 @@ class TokenReviewer:
         finally:
             self._in_flight -= 1
         self._complained = False
-        seconds = ALLOWED_SECONDS if found is Access.ALLOWED else REFUSED_SECONDS
-        self._known[key] = found, self._clock() + seconds
+        seconds = ALLOWED_SECONDS if answer is Access.ALLOWED else REFUSED_SECONDS
+        self._known[key] = answer, self._clock() + seconds
         self._known.move_to_end(key)
         while len(self._known) > REMEMBERED_TOKENS:
             self._known.popitem(last=False)
-        return found
+        return answer
 
     async def _review(self, token: str) -> Access:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}

@@ -215,9 +215,9 @@ class Binder:
             unanswered = isinstance(error, Unreachable) and error.sent
             doubt = doubt or (not dry_run and (unanswered or isinstance(error, ServerError)))
             if unanswered or isinstance(error, Conflict):
-                found = await self._look(request, end)
-                if found is not None:
-                    return found
+                outcome = await self._look(request, end)
+                if outcome is not None:
+                    return outcome
             elif dry_run and isinstance(error, ApiError) and NO_DRY_RUN in error.message:
                 return BindStatus.UNBOUND, error.message
             elif isinstance(error, ApiError) and not passes(error):
@@ -247,8 +247,8 @@ class Binder:
         if pod.spec.node_name:
             # The same node with other annotations means that another scheduler or an earlier leader bound the pod.
             published = pod.metadata.annotations
-            ours = all(published.get(key) == value for key, value in request.annotations.items())
-            if pod.spec.node_name == request.node and ours:
+            as_requested = all(published.get(key) == value for key, value in request.annotations.items())
+            if pod.spec.node_name == request.node and as_requested:
                 return BindStatus.BOUND, ""
             return BindStatus.TAKEN, f"already assigned to node {pod.spec.node_name}"
         if pod.metadata.deletion_timestamp:

@@ -93,7 +93,7 @@ class ConditionWriter:
         default: now.
         """
         uid, message = pod.metadata.uid, printable(message)
-        observed = next((found for found in pod.status.conditions if found.type == "PodScheduled"), None)
+        observed = next((condition for condition in pod.status.conditions if condition.type == "PodScheduled"), None)
         waiting = self._waiting.get(uid)
         if waiting is not None:
             waiting.message, waiting.version = message, pod.metadata.resource_version

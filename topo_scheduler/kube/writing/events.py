@@ -324,8 +324,8 @@ class EventRecorder:
     async def _repeat(self, series: _Series, occurrence: _Occurrence) -> bool:
         """Publish the count of repetitions; False if the event has expired on the server."""
         path = f"{_path(occurrence.regarding.namespace or 'default')}/{segment(series.name)}"
-        told = {"series": {"count": series.count, "lastObservedTime": micro_time(occurrence.when)}}
-        body = _encode(told)
+        change = {"series": {"count": series.count, "lastObservedTime": micro_time(occurrence.when)}}
+        body = _encode(change)
         try:
             await retried(
                 lambda: self._client.request(

@@ -134,7 +134,7 @@ class FairQueue(Generic[K, T]):
         heap = self._by_namespace.setdefault(entry.namespace, [])
         heapq.heappush(heap, (entry.since, entry.number, key))
         if len(heap) > 2 * self._counts[entry.namespace] + STALE_ENTRIES:
-            heap[:] = [one for one in heap if (known := self._entries.get(one[2])) and known.number == one[1]]
+            heap[:] = [item for item in heap if (known := self._entries.get(item[2])) and known.number == item[1]]
             heapq.heapify(heap)
         self._offer(entry.namespace)
 
@@ -146,7 +146,7 @@ class FairQueue(Generic[K, T]):
         self._offered[namespace] = first[1]
         heapq.heappush(self._heads, (first[0], first[1], namespace))
         if len(self._heads) > 2 * len(self._offered) + STALE_ENTRIES:
-            self._heads = [one for one in self._heads if self._offered.get(one[2]) == one[1]]
+            self._heads = [item for item in self._heads if self._offered.get(item[2]) == item[1]]
             heapq.heapify(self._heads)
 
     def _first(self, namespace: str) -> tuple[float, int, K] | None:

@@ -142,4 +142,7 @@ class GroupConditionWriter:
 
 def _condition(group: PodGroupObject) -> dict[str, Any]:
     conditions = group.status.get("conditions") or []
-    return next((one for one in conditions if isinstance(one, dict) and one.get("type") == CONDITION), {})
+    return next(
+        (condition for condition in conditions if isinstance(condition, dict) and condition.get("type") == CONDITION),
+        {},
+    )

@@ -216,8 +216,10 @@ class MigrationWriter:
     async def _write(self, namespace: str, method: str, path: str, body: bytes) -> WriteResult:
         try:
             async with self._slots.slot(namespace):
-                found = read_migration(await self._send(method, path, body))
-            return WriteResult(MigrationWrite.WRITTEN, migration=found if isinstance(found, Migration) else None)
+                migration = read_migration(await self._send(method, path, body))
+            return WriteResult(
+                MigrationWrite.WRITTEN, migration=migration if isinstance(migration, Migration) else None
+            )
         except Conflict as error:
             return WriteResult(MigrationWrite.STALE, str(error))
         except NotFound as error:
@@ -259,7 +261,7 @@ def read_migration(raw: bytes | msgspec.Raw) -> Migration | Unreadable:
     try:
         migration = _migration.decode(raw)
     except _BROKEN as error:
-        found = _unreadable(raw, str(error))
+        unreadable = _unreadable(raw, str(error))
     else:
         why = beyond_caps(migration)
         if not why:
@@ -268,19 +270,21 @@ def read_migration(raw: bytes | msgspec.Raw) -> Migration | Unreadable:
             migration.metadata.owner_references = []
             return migration
         meta = migration.metadata
-        found = Unreadable(
+        unreadable = Unreadable(
             meta.namespace, meta.name, meta.uid, meta.resource_version, migration.status.phase, why, BEYOND_CAPS
         )
-    level = logging.DEBUG if found.phase == Phase.FAILED else logging.WARNING  # its status reports the failure already
-    logger.log(level, "Migration %s/%s can't be read: %s", found.namespace, found.name, found.message)
-    return found
+    level = (
+        logging.DEBUG if unreadable.phase == Phase.FAILED else logging.WARNING
+    )  # its status reports the failure already
+    logger.log(level, "Migration %s/%s can't be read: %s", unreadable.namespace, unreadable.name, unreadable.message)
+    return unreadable
 
 
 def beyond_caps(migration: Migration) -> str:
     """Return which field of a Migration exceeds its cap, and what to do; empty if none does."""
     spec, status = migration.spec, migration.status
     entries, characters = ("entries", "name fewer, in several Migrations"), ("characters", "shorten it")
-    for field, count, most, (what, remedy) in (
+    for field, count, most, (described, remedy) in (
         ("spec.pods", len(spec.pods), MOST_PODS, entries),
         ("spec.avoid", len(spec.avoid), MOST_AVOIDED, entries),
         ("status.moves", len(status.moves), MOST_PODS, entries),
@@ -295,7 +299,7 @@ def beyond_caps(migration: Migration) -> str:
         ("spec.makesRoomFor", len(spec.makes_room_for), MOST_TEXT_CHARACTERS, characters),
     ):
         if count > most:
-            return f"{field} has {count:,} {what}, of {most:,} at most; {remedy}"
+            return f"{field} has {count:,} {described}, of {most:,} at most; {remedy}"
     return ""
 
 

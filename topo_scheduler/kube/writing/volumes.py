@@ -78,10 +78,10 @@ class VolumeWriter:
             try:
                 return await self._patch(write)
             except Conflict:
-                found = await self._look(write)
-                if found is None:
+                outcome = await self._look(write)
+                if outcome is None:
                     raise
-                return found
+                return outcome
 
         return await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes)
 
@@ -126,13 +126,15 @@ def _request(write: VolumeWrite) -> tuple[str, dict[str, Any]]:
 
 
 def _describe(write: VolumeWrite, error: KubeError) -> str:
-    what = f'pv "{write.volume}"' if isinstance(write, ReserveVolume) else f'persistentvolumeclaim "{write.claim[1]}"'
-    said = error.message if isinstance(error, ApiError) else str(error)
+    described = (
+        f'pv "{write.volume}"' if isinstance(write, ReserveVolume) else f'persistentvolumeclaim "{write.claim[1]}"'
+    )
+    message = error.message if isinstance(error, ApiError) else str(error)
     if isinstance(error, Forbidden) and lacks_rights(error):
         kind = VOLUMES if isinstance(write, ReserveVolume) else CLAIMS
-        return f"{what} can't be written: {said} (grant patch on {kind.described})"
+        return f"{described} can't be written: {message} (grant patch on {kind.described})"
     if isinstance(error, Conflict):
-        return f"{what} changed meanwhile: {said}"
+        return f"{described} changed meanwhile: {message}"
     if isinstance(error, Unreachable):
-        return f"{what} was not written in time: {said}"
-    return f"{what} can't be written: {said}"
+        return f"{described} was not written in time: {message}"
+    return f"{described} can't be written: {message}"

@@ -133,18 +133,18 @@ class HeldBack:
     # ------------------------------------------------------------ from a decision to its binds
 
     def rehearse(
-        self, members: Mapping[str, Member], seats: Sequence[Seat], binds: Sequence[Bind], *, every: bool = False
+        self, members: Mapping[str, Member], seats: Sequence[Seat], binds: Sequence[Bind], *, all_members: bool = False
     ) -> list[Instruction] | None:
         """Return the dry runs to send before the binds of a decision; None if the binds may be written at once.
 
         The scheduler tries one pod of each kind that is held back, or ``every`` pod.
         """
-        tried: dict[Kind | str, str] = {bind.pod.uid: bind.pod.uid for bind in binds} if every else {}
+        tried: dict[Kind | str, str] = {bind.pod.uid: bind.pod.uid for bind in binds} if all_members else {}
         for bind in binds:
             uid = bind.pod.uid
             kind = kind_of(members[uid])
             if (held := self._held.get(kind)) is not None:
-                if not every:
+                if not all_members:
                     tried.setdefault(kind, uid)
                 held.trial.add(uid)
                 self._trial[uid] = held

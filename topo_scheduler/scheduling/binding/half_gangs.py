@@ -148,11 +148,11 @@ class HalfGangs:
         later += [Recall(reference(member), workload.id) for member in withdrawn]
         waiting = {instruction.pod.uid for instruction in later if not isinstance(instruction, Recall)}
         for member in bound:
-            said = text if member.controlled else f"{text} This pod has no controller: create it again."
+            message = text if member.controlled else f"{text} This pod has no controller: create it again."
             if member.uid not in waiting:
-                later += self._evict(member, text, said)
+                later += self._evict(member, text, message)
         pending = workload.at(Stage.PENDING)
-        later += [EmitEvent(reference(one), True, Reason.FAILED_SCHEDULING, text) for one in pending]
+        later += [EmitEvent(reference(other), True, Reason.FAILED_SCHEDULING, text) for other in pending]
         return [member.uid for member in withdrawn]
 
     def part(self, now: float) -> list[Instruction]:
@@ -258,7 +258,7 @@ class HalfGangs:
             chosen = list(_spread(fresh, min(lack, len(fresh))))
         else:
             latest = reversed(workload.members.values())
-            chosen = list(islice((one for one in latest if _stays(one) and not one.marked), lack))
+            chosen = list(islice((recent for recent in latest if _stays(recent) and not recent.marked), lack))
         for member in chosen:
             member.marked = True
             self.bears(workload, member)
@@ -272,8 +272,8 @@ class HalfGangs:
         known = (
             not workload.bound_earlier
             or workload.attempts
-            or any(one.recorded_size for one in members)
-            or all(one.decided for one in members if one.stage is Stage.BOUND)
+            or any(member.recorded_size for member in members)
+            or all(member.decided for member in members if member.stage is Stage.BOUND)
         )
         return bool(known) and half_bound(workload)
 
@@ -294,15 +294,15 @@ class HalfGangs:
         idle = [idle_since(uid) for uid in assumed if uid not in self._hanging]
         return max([since + ROLL_BACK_AFTER_SECONDS, *(at + IDLE_SECONDS for at in idle)])
 
-    def _evict(self, member: Member, text: str, said: str) -> list[Evict | EmitEvent | Recall]:
+    def _evict(self, member: Member, text: str, message: str) -> list[Evict | EmitEvent | Recall]:
         member.evicted = True
-        return [Evict(reference(member), text), EmitEvent(reference(member), True, Reason.ROLLED_BACK, said)]
+        return [Evict(reference(member), text), EmitEvent(reference(member), True, Reason.ROLLED_BACK, message)]
 
     def _let_go(self) -> None:
         for uid, id_ in list(self._seats.items()):
-            found = self._workloads.of_pod(uid)
-            waits = found is not None and found[0].id == id_ and found[1].stage is Stage.PENDING
-            if found is None or not waits or not half_bound(found[0]):
+            membership = self._workloads.of_pod(uid)
+            waits = membership is not None and membership[0].id == id_ and membership[1].stage is Stage.PENDING
+            if membership is None or not waits or not half_bound(membership[0]):
                 del self._seats[uid]
                 self.nominations.drop(_seat(uid))
 

@@ -131,10 +131,10 @@ class Outcomes:
             )
             self._sent[seat.uid] = _Sent(bind, _where(workload, seat, decision))
             binds.append(bind)
-        every = workload.rollbacks > 0  # admission may treat members differently: try all before binding any
+        all_members = workload.rollbacks > 0  # admission may treat members differently: try all before binding any
         tried = None
-        if self.held_back or every:
-            tried = self.held_back.rehearse(workload.members, decision.seats, binds, every=every)
+        if self.held_back or all_members:
+            tried = self.held_back.rehearse(workload.members, decision.seats, binds, all_members=all_members)
         if tried is None:
             return self.volumes.hold(decision.seats, binds, now)
         for seat in decision.seats:  # nothing is written for them yet, but no other pod may take their volumes
@@ -144,12 +144,12 @@ class Outcomes:
 
     def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
         """Record how a dry run ended. One neither accepted nor refused shows nothing: the binds will."""
-        found = self._workloads.of_pod(uid)
-        if found is None or uid not in self._sent:
+        membership = self._workloads.of_pod(uid)
+        if membership is None or uid not in self._sent:
             return
         refused = message if outcome is BindOutcome.REJECTED else ""
         if refused:
-            self._hold_back(*found, refused, now)
+            self._hold_back(*membership, refused, now)
         self.held_back.answered(uid, refused)
 
     def check(self, now: float) -> tuple[list[Instruction], list[tuple[str, str]]]:
@@ -163,8 +163,8 @@ class Outcomes:
             choices = [choice for seat in seats for choice in seat.volumes]
             for seat in seats:
                 storage.release(seat.uid)
-            if any(one.claim not in storage.claims for one in choices) or any(
-                one.volume and one.volume not in storage.volumes for one in choices
+            if any(volume_choice.claim not in storage.claims for volume_choice in choices) or any(
+                volume_choice.volume and volume_choice.volume not in storage.volumes for volume_choice in choices
             ):
                 failed += [(seat.uid, "binding volumes: a claim or volume was deleted") for seat in seats]
             else:
@@ -178,45 +178,45 @@ class Outcomes:
 
     def may_bind(self, uid: str) -> str:
         """Return why a decided bind must not be written after all, or an empty string."""
-        found = self._workloads.of_pod(uid)
-        if found is None or uid not in self._sent:
+        membership = self._workloads.of_pod(uid)
+        if membership is None or uid not in self._sent:
             return "the pod is gone, or bound already"
-        if found[1].withdrawn:
-            return found[1].withdrawn
+        if membership[1].withdrawn:
+            return membership[1].withdrawn
         if self.half.is_withdrawn(uid):
             return "its gang is rolled back"
-        node = found[1].node
+        node = membership[1].node
         row = self._world.nodes.row_of.get(node)
         if row is None:
             return f"node {node} was deleted"
-        closed = closed_to(self._world.nodes, found[1].cls, row)
+        closed = closed_to(self._world.nodes, membership[1].cls, row)
         # Half a gang would be worse. And the place of a bind that may be written already goes to no other pod.
-        if closed and uid not in self._unsettled and not found[0].bound:
+        if closed and uid not in self._unsettled and not membership[0].bound:
             return f"node {node} {closed}"
-        over = self._world.nodes.overdrawn(row, found[1].cls.amounts)
-        if over and self._world.overdrawn(row, found[1].cls.amounts):
+        over = self._world.nodes.overdrawn(row, membership[1].cls.amounts)
+        if over and self._world.overdrawn(row, membership[1].cls.amounts):
             return f"another scheduler took {', '.join(over)} of node {node} at the same moment"
-        if over and not found[0].bound:  # half a gang would be worse
+        if over and not membership[0].bound:  # half a gang would be worse
             return f"another scheduler is filling node {node} at the same moment"
         if self.held_back:
-            gets_on = found[0].bound > 0
-            if stopped := self.held_back.stops(found[1], gets_on=gets_on):
+            gets_on = membership[0].bound > 0
+            if stopped := self.held_back.stops(membership[1], gets_on=gets_on):
                 return stopped
-        around, member = self._world.around, found[1]
+        around, member = self._world.around, membership[1]
         if member.profile is not None and (around.residents.repelling or member.cls.constraints is not None):
-            who = crowded_out(around, member.cls, member.profile, row)
-            if who:
-                return f"{who} came to node {node}, or near it, at the same moment"
+            rival = crowded_out(around, member.cls, member.profile, row)
+            if rival:
+                return f"{rival} came to node {node}, or near it, at the same moment"
         return ""
 
     def bind_finished(self, uid: str, outcome: BindOutcome, message: str, now: float) -> list[Instruction]:
         """Record how a bind ended; return what to do next."""
         sent = self._sent.get(uid)
-        found = self._workloads.of_pod(uid)
-        if sent is None or found is None:
+        membership = self._workloads.of_pod(uid)
+        if sent is None or membership is None:
             self.forget(uid)
             return []
-        workload, member = found
+        workload, member = membership
         withdrawn, unsettled = self.half.is_withdrawn(uid), uid in self._unsettled
         if withdrawn and (outcome is BindOutcome.UNKNOWN or (outcome is BindOutcome.WITHDRAWN and unsettled)):
             return [self._withdraw(uid)]
@@ -270,10 +270,10 @@ class Outcomes:
 
     def hangs(self, uid: str) -> None:
         """Record that the API server answers, but not to this bind."""
-        found = self._workloads.of_pod(uid)
-        if found is not None and (sent := self._sent.get(uid)) is not None:
+        membership = self._workloads.of_pod(uid)
+        if membership is not None and (sent := self._sent.get(uid)) is not None:
             self._unsettled.hangs(uid)
-            self.half.hangs(*found, sent.bind.decided)
+            self.half.hangs(*membership, sent.bind.decided)
 
     def forget(self, uid: str) -> None:
         """Drop a bind that has ended, or whose pod was deleted; its result does not matter any more."""
@@ -313,8 +313,8 @@ class Outcomes:
         # that is restarted are being deleted when its new members are bound.
         since = min((m.bound_at for m in bound if not m.leaving), default=inf)
         stay = [m for m in bound if not m.leaving or since < m.left_at]
-        found = {m.rank for m in stay if not m.decided and 0 <= m.rank < size} if workload.bound_earlier else ()
-        whole = bool(size) and max(sum(not m.leaving for m in bound), len(found)) >= size
+        ranks = {m.rank for m in stay if not m.decided and 0 <= m.rank < size} if workload.bound_earlier else ()
+        whole = bool(size) and max(sum(not m.leaving for m in bound), len(ranks)) >= size
         whole = whole or workload.ran_whole
         if not whole and not any(m.marked for m in stay):
             workload.first_bound_at = since
@@ -363,11 +363,11 @@ class Outcomes:
         text_for_others = f"{shortage} a pod of another namespace was bound to it"
         out: list[Instruction] = [LogWarning(text)]
         for uid in sorted(self._world.ledger.on_node(pod.spec.node_name)):
-            found = self._workloads.of_pod(uid)
-            if found is not None and found[1].stage is not Stage.PENDING:
-                own = self._world.reader(found[1].namespace) in ("", pod.metadata.namespace)
+            membership = self._workloads.of_pod(uid)
+            if membership is not None and membership[1].stage is not Stage.PENDING:
+                own = self._world.reader(membership[1].namespace) in ("", pod.metadata.namespace)
                 message = text if own else text_for_others
-                out.append(EmitEvent(reference(found[1]), True, Reason.OVERSUBSCRIBED, message))
+                out.append(EmitEvent(reference(membership[1]), True, Reason.OVERSUBSCRIBED, message))
         return out
 
     # ------------------------------------------------------------ inside
@@ -419,7 +419,7 @@ class Outcomes:
     def _hold_back(self, workload: Workload, member: Member, why: str, now: float) -> None:
         self.held_back.refused(kind_of(member), workload.id, why, now)
         if self.held_back.many:
-            self.held_back.keep({kind_of(one) for each in self._workloads for one in each.members.values()})
+            self.held_back.keep({kind_of(pod) for present in self._workloads for pod in present.members.values()})
 
     def backoff(self, workload: Workload, message: str = "") -> float:
         """Return the backoff in seconds of a workload whose binds failed; ``message`` is the reason."""

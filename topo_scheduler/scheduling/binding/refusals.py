@@ -70,15 +70,15 @@ class Penalties:
 
         It excludes the node only for pods like it: the kubelet may accept others.
         """
-        here = self._of.setdefault(node, {})
-        known = here.get(namespace)
+        on_node = self._of.setdefault(node, {})
+        known = on_node.get(namespace)
         points = 1000 + (known.now(now) if known else 0)
-        here[namespace] = Penalty(points, now)
+        on_node[namespace] = Penalty(points, now)
         closed = min(LONGEST_CLOSED, FIRST_CLOSED * 2 ** min(20, (points + 500) // 1000 - 1))
         until = self._until.setdefault((cls, node), {})
         until[namespace] = now + closed
         self._shun(cls, node, until)
-        return len(here) >= NAMESPACES
+        return len(on_node) >= NAMESPACES
 
     def _shun(self, cls: PodClass, node: str, until: dict[str, float]) -> None:
         nodes = self._shunned.setdefault(cls, {})
@@ -98,30 +98,30 @@ class Penalties:
 
         Refusals of a namespace are forgotten once less than a tenth of one remains.
         """
-        for node, here in list(self._of.items()):
-            points = {namespace: penalty.now(now) for namespace, penalty in here.items()}
+        for node, on_node in list(self._of.items()):
+            points = {namespace: penalty.now(now) for namespace, penalty in on_node.items()}
             for namespace, left in points.items():
                 if left < FORGOTTEN_POINTS:
-                    del here[namespace]
-            if not here:
+                    del on_node[namespace]
+            if not on_node:
                 del self._of[node]
-            elif len(here) >= NAMESPACES:
-                yield node, max(1, (sum(points[namespace] for namespace in here) + 500) // 1000)
+            elif len(on_node) >= NAMESPACES:
+                yield node, max(1, (sum(points[namespace] for namespace in on_node) + 500) // 1000)
 
     def reopened(self, now: float) -> list[str]:
         """Return the nodes whose exclusion for pods of a class has ended, and end it."""
-        found = set()
+        nodes = set()
         for (cls, node), until in list(self._until.items()):
             over = [namespace for namespace, at in until.items() if at <= now]
             if not over:
                 continue
-            found.add(node)
+            nodes.add(node)
             for namespace in over:
                 del until[namespace]
             self._shun(cls, node, until)
             if not until:
                 del self._until[cls, node]
-        return sorted(found)
+        return sorted(nodes)
 
     def next_change(self) -> float | None:
         """Return when the next exclusion of a node ends, in seconds; None if there is none."""

@@ -123,18 +123,18 @@ class VolumeBinding:
             self._abandon({choice.claim for choice in held if (choice.volume or choice.claim) not in self._known})
         storage.release(uid + UNANSWERED)
         self._forget(gone)
-        one = self._waiting.get(uid)
-        if one is not None:
-            one.writing, one.problem = False, problem
+        waiting = self._waiting.get(uid)
+        if waiting is not None:
+            waiting.writing, waiting.problem = False, problem
         self._seen = -1
 
     def release(self, uid: str) -> None:
         """Release what a pod held: it is bound, was deleted, or awaits a new decision."""
         storage = self._around.storage
         group = self._groups.pop(uid, None)
-        one = self._waiting.pop(uid, None)
-        if one is not None and one.writing:
-            storage.hold(uid + UNANSWERED, one.choices)  # until the result of the write is known
+        waiting = self._waiting.pop(uid, None)
+        if waiting is not None and waiting.writing:
+            storage.hold(uid + UNANSWERED, waiting.choices)  # until the result of the write is known
         held = storage.held_by(uid)
         storage.release(uid)
         self._forget(held)
@@ -142,7 +142,7 @@ class VolumeBinding:
             return
         self._seen = -1
         del group.binds[uid]
-        if one is None:
+        if waiting is None:
             return
         del group.waiting[uid]
         if group.binds and not group.waiting and not group.failed:
@@ -157,14 +157,14 @@ class VolumeBinding:
 
     def _abandon(self, claims: set[ClaimKey]) -> None:
         """Fail the pods that wait for a write of another pod which did not succeed."""
-        for one in self._waiting.values():
-            if any(choice.claim in claims for choice in one.choices):
-                one.problem = "the volume could not be reserved for another pod that uses the same claim"
+        for waiting in self._waiting.values():
+            if any(choice.claim in claims for choice in waiting.choices):
+                waiting.problem = "the volume could not be reserved for another pod that uses the same claim"
 
     def holds_back(self, uid: str) -> bool:
         """Return whether the bind of a pod was not handed out yet because its decision waits for volumes."""
         group = self._groups.get(uid)
-        return group is not None and (bool(group.waiting) or any(group is one for one in self._complete))
+        return group is not None and (bool(group.waiting) or any(group is complete for complete in self._complete))
 
     # ------------------------------------------------------------ what came of it
 
@@ -175,10 +175,10 @@ class VolumeBinding:
         self._seen = self._around.storage.changes
         out: list[Instruction] = []
         failed: dict[str, str] = {}
-        for uid, one in list(self._waiting.items()):
+        for uid, waiting in list(self._waiting.items()):
             group = self._groups[uid]
             try:
-                ready = self._ready(one, group.binds[uid].node, now)
+                ready = self._ready(waiting, group.binds[uid].node, now)
             except ClaimError as error:
                 failed[uid] = f"binding volumes: {error}"
                 continue
@@ -187,40 +187,43 @@ class VolumeBinding:
                 del group.waiting[uid]
                 if not group.waiting:
                     self._complete.append(group)
-            elif not one.told and now - one.since >= TELL_AFTER:
-                one.told = True
-                out.append(self._tell(group.binds[uid], one))
+            elif not waiting.told and now - waiting.since >= TELL_AFTER:
+                waiting.told = True
+                out.append(self._tell(group.binds[uid], waiting))
         out += [bind for group in self._complete for bind in group.binds.values()]
         self._complete.clear()
         return out, self._with_their_groups(failed)
 
     def next_due(self) -> float | None:
         """Return when to call `check` next, if nothing happens before."""
-        times = (one.until if one.told else min(one.until, one.since + TELL_AFTER) for one in self._waiting.values())
+        times = (
+            waiting.until if waiting.told else min(waiting.until, waiting.since + TELL_AFTER)
+            for waiting in self._waiting.values()
+        )
         return min(times, default=None)
 
     def _with_their_groups(self, failed: dict[str, str]) -> list[tuple[str, str]]:
-        found = dict(failed)
+        failures = dict(failed)
         for uid, why in failed.items():
             group = self._groups[uid]
             group.failed = True
             pod = group.binds[uid].pod
             for other in group.binds:
-                found.setdefault(other, f"pod {pod.namespace}/{pod.name} of its gang: {why}")
-        return list(found.items())
+                failures.setdefault(other, f"pod {pod.namespace}/{pod.name} of its gang: {why}")
+        return list(failures.items())
 
-    def _tell(self, bind: Bind, one: _WaitingVolumes) -> EmitEvent:
-        text = f"waiting for volumes on node {bind.node}: persistentvolumeclaims not bound yet: {_names(one)}"
+    def _tell(self, bind: Bind, waiting: _WaitingVolumes) -> EmitEvent:
+        text = f"waiting for volumes on node {bind.node}: persistentvolumeclaims not bound yet: {_names(waiting)}"
         return EmitEvent(bind.pod, False, Reason.WAITING_FOR_VOLUMES, text)
 
-    def _ready(self, one: _WaitingVolumes, node: str, now: float) -> bool:
-        if one.problem:
-            raise ClaimError(one.problem)
-        if one.writing:
+    def _ready(self, waiting: _WaitingVolumes, node: str, now: float) -> bool:
+        if waiting.problem:
+            raise ClaimError(waiting.problem)
+        if waiting.writing:
             return False  # the write ends by itself, long before the timeout
-        ready = all(self._bound(choice, node) for choice in one.choices)
-        if not ready and now >= one.until:
-            raise ClaimError(f"not bound within {self._timeout:g} s: persistentvolumeclaims {_names(one)}")
+        ready = all(self._bound(choice, node) for choice in waiting.choices)
+        if not ready and now >= waiting.until:
+            raise ClaimError(f"not bound within {self._timeout:g} s: persistentvolumeclaims {_names(waiting)}")
         return ready
 
     def _bound(self, choice: VolumeChoice, node: str) -> bool:
@@ -271,5 +274,5 @@ class VolumeBinding:
         return not (version.isdecimal() and known.isdecimal()) or int(version) >= int(known)
 
 
-def _names(one: _WaitingVolumes) -> str:
-    return ", ".join(choice.claim[1] for choice in one.choices)
+def _names(waiting: _WaitingVolumes) -> str:
+    return ", ".join(choice.claim[1] for choice in waiting.choices)

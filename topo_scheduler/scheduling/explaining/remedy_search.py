@@ -211,9 +211,9 @@ def _needed_nodes(scene: Scene, rows: Sequence[int]) -> Generator[None, None, Se
     used = {seat.row for seat in decision.seats} if decision is not None else set()
     needed = [row for row in rows if row in used]
     for row in list(needed) if len(needed) <= SINGLY_CHECKED_NODES else []:
-        others = [other for other in needed if other != row]
-        if (yield from _fits_with(scene, others)):
-            needed = others
+        still_needed = [other for other in needed if other != row]
+        if (yield from _fits_with(scene, still_needed)):
+            needed = still_needed
     return needed if needed and (yield from _fits_with(scene, needed)) else ()
 
 

@@ -106,10 +106,10 @@ def _end_verb(way: Way, reader: str) -> str:
 def _ended_text(way: Way, reader: str) -> str:
     """Return the names of the pods and gangs that end. Pods of other namespaces are only counted."""
     own = [_unit_text(unit) for unit in way.ended if not reader or unit.name.startswith(f"{reader}/")]
-    others = [unit for unit in way.ended if reader and not unit.name.startswith(f"{reader}/")]
-    if not others:
+    foreign = [unit for unit in way.ended if reader and not unit.name.startswith(f"{reader}/")]
+    if not foreign:
         return few_of(own, MAX_NAMES)
-    pods = sum(len(unit.pods) if unit.gang else 1 for unit in others)
+    pods = sum(len(unit.pods) if unit.gang else 1 for unit in foreign)
     hidden = "a pod of another namespace" if pods == 1 else f"{pods} pods of other namespaces"
     return f"{few_of(own, MAX_NAMES)} and {hidden}" if own else hidden
 

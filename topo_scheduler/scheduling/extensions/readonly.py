@@ -25,10 +25,10 @@ def frozen(array: Any) -> Any:
     return view
 
 
-def read_only(given: D) -> D:
+def read_only(original: D) -> D:
     """Return a copy of the tuple in which every array is a read-only view."""
-    return given._replace(
-        **{name: frozen(value) for name, value in given._asdict().items() if isinstance(value, np.ndarray)}
+    return original._replace(
+        **{name: frozen(value) for name, value in original._asdict().items() if isinstance(value, np.ndarray)}
     )
 
 

@@ -182,8 +182,8 @@ class Arrivals:
 
     def withdraw(self, uid: str) -> None:
         """Withdraw a decided pod that is about to be deleted, if it was not read again since."""
-        if (gone := self.why_gone(uid)) and (found := self._workloads.of_pod(uid)) is not None:
-            found[1].withdrawn = gone
+        if (gone := self.why_gone(uid)) and (membership := self._workloads.of_pod(uid)) is not None:
+            membership[1].withdrawn = gone
 
     # ------------------------------------------------------------ facts in
 
@@ -275,9 +275,9 @@ class Arrivals:
         if self._world.groups.drop(key, uid):
             self.owner_changed(key.id)
 
-    def groups_served(self, api: GroupApi, serving: Serving, asked: float) -> None:
+    def groups_served(self, api: GroupApi, serving: Serving, requested_at: float) -> None:
         """Record whether the API server serves PodGroups of an API, as of a moment (``asked``, in seconds)."""
-        self._world.groups.serve(api, serving, asked)
+        self._world.groups.serve(api, serving, requested_at)
         self.owner_changed(watched_api(api))
 
     def understand(self, pod: Pod, now: float) -> None:
@@ -297,30 +297,30 @@ class Arrivals:
         self.unread.fail(uid, pod, now)
         if self._told.is_new(uid, Reason.SCHEDULER_ERROR, why):
             self._out += failure_of(f"pod {pod.key}", error, Activity.UNDERSTANDING)
-        found = self._workloads.of_pod(uid)
+        membership = self._workloads.of_pod(uid)
         if pod.finished:
             self.deleted(uid, now)
         elif pod.spec.node_name:
             self._world.hold_place(pod)
-            if found is not None:
-                self.touch(found[0])
-                if found[1].stage is not Stage.BOUND:
-                    found[0].set_stage(found[1], Stage.BOUND)
-                    found[1].node = pod.spec.node_name
+            if membership is not None:
+                self.touch(membership[0])
+                if membership[1].stage is not Stage.BOUND:
+                    membership[0].set_stage(membership[1], Stage.BOUND)
+                    membership[1].node = pod.spec.node_name
                     self._outcomes.forget(uid)
-        elif found is None or found[1].stage is Stage.PENDING:
+        elif membership is None or membership[1].stage is Stage.PENDING:
             self._drop_unresolved(uid)
-            if found is not None:
-                self.touch(found[0])
+            if membership is not None:
+                self.touch(membership[0])
             problem = f"internal error while its specification was read, please report it: {why}. It is read again"
             self.touch(self._workloads.join(*not_understood(pod, problem, now)))
 
     def _understand(self, pod: Pod, now: float) -> None:
         uid = pod.metadata.uid
-        found = self._workloads.of_pod(uid)
-        if found is not None and found[1].stage is Stage.BOUND:
+        membership = self._workloads.of_pod(uid)
+        if membership is not None and membership[1].stage is Stage.BOUND:
             return  # an older version of a pod that is bound
-        if found is None and self._stays_outside(pod):
+        if membership is None and self._stays_outside(pod):
             return
         controller = pod.metadata.controller
         lineage = self._resolve(pod)
@@ -329,8 +329,8 @@ class Arrivals:
         above += watched_names(pod)
         self._pods.put(pod, above)
         gone = self._gone(pod, lineage)
-        if found is not None and found[1].stage is Stage.ASSUMED:
-            found[1].withdrawn = gone
+        if membership is not None and membership[1].stage is Stage.ASSUMED:
+            membership[1].withdrawn = gone
             return  # the decision stands, unless the bind fails
         if gone:
             self._leave_out(pod, above, gone, now)
@@ -341,7 +341,7 @@ class Arrivals:
             return
         self._drop_unresolved(uid)
         self.leaving.drop(uid)
-        since = found[1].enqueued if found is not None else waits_since(pod, self._world.epoch, now)
+        since = membership[1].enqueued if membership is not None else waits_since(pod, self._world.epoch, now)
         understood = self._understood(pod, lineage, since)
         member, same = understood.member, False
         member.profile = profile_of(self._world.residents, pod)
@@ -349,15 +349,17 @@ class Arrivals:
             self._world.around.kinds.drop(uid)
         else:
             self._world.wanted(pod, dict(member.cls.amounts))
-        if found is not None:
-            same = found[1] == member and found[0].id == understood.workload.id
-            same = same and (not found[0].speaks(member) or found[0].has_same_request_as(understood.workload))
+        if membership is not None:
+            same = membership[1] == member and membership[0].id == understood.workload.id
+            same = same and (not membership[0].speaks(member) or membership[0].has_same_request_as(understood.workload))
         workload = self._workloads.join(understood.workload, member)
         if workload.bound and not workload.complete:  # its size may now equal the number of members that run
             self._out += self._outcomes.note_size(workload)
         if not same:  # otherwise only its status changed, for instance by this scheduler's own condition
-            if found is not None:
-                self.touch(found[0])  # it may have left that one: the queue must know even if a warning below raises
+            if membership is not None:
+                self.touch(
+                    membership[0]
+                )  # it may have left that one: the queue must know even if a warning below raises
             self.touch(workload)
         self._warn(member, understood.warnings, workload)
 
@@ -370,7 +372,7 @@ class Arrivals:
     def _is_bound(self, id_: str) -> bool:
         """Return whether pods of a gang are bound, by their annotations."""
         workload = self._workloads.get(id_)
-        return workload is not None and any(one.stage is Stage.BOUND for one in workload.members.values())
+        return workload is not None and any(member.stage is Stage.BOUND for member in workload.members.values())
 
     def understand_all(self) -> None:
         """Read all pending pods again, because the configuration of what they may have has changed."""
@@ -381,8 +383,8 @@ class Arrivals:
     def resources_offered(self) -> None:
         """Read the refused pods again, because nodes offer a resource that none offered before."""
         for pod in self._pods.all():
-            found = self._workloads.of_pod(pod.metadata.uid)
-            if found is not None and found[1].problem:
+            membership = self._workloads.of_pod(pod.metadata.uid)
+            if membership is not None and membership[1].problem:
                 self._rereading.put(pod)
 
     def _stays_outside(self, pod: Pod) -> bool:
@@ -395,8 +397,8 @@ class Arrivals:
             return False
         if self.outside.put(pod):
             ref = PodRef(namespace, pod.metadata.name, uid)
-            said = said_outside(namespace, self._pods.count(namespace), self._pods.limits)
-            self._out.append(EmitEvent(ref, True, Reason.FAILED_SCHEDULING, said))
+            message = said_outside(namespace, self._pods.count(namespace), self._pods.limits)
+            self._out.append(EmitEvent(ref, True, Reason.FAILED_SCHEDULING, message))
         return True
 
     def _let_in(self, now: float) -> None:
@@ -456,9 +458,9 @@ class Arrivals:
         controller = pod.metadata.controller
         if controller is not None:
             self.siblings.put(controller_id(pod, controller), uid, node)
-        found = self._workloads.of_pod(uid)
-        if found is not None:
-            workload, member = found
+        membership = self._workloads.of_pod(uid)
+        if membership is not None:
+            workload, member = membership
             if member.node == node and member.stage is Stage.ASSUMED:
                 self._out += self._outcomes.bind_finished(uid, BindOutcome.BOUND, "", now)
             elif member.node != node or member.stage is Stage.PENDING:
@@ -491,20 +493,20 @@ class Arrivals:
     def learn(self, pod: Pod, now: float) -> None:
         """Read a pod that was found bound as if it had been seen pending; skip a pod that was read before."""
         uid, entry = pod.metadata.uid, self._world.ledger.get(pod.metadata.uid)
-        found = self._workloads.of_pod(uid)
+        membership = self._workloads.of_pod(uid)
         ours = pod.spec.scheduler_name == self._scheduler_name
         if not ours or entry is None or entry.assumed:
             return
-        if found is not None and found[1].cls.amounts:
+        if membership is not None and membership[1].cls.amounts:
             if (lineage := self._resolve(pod)) is not None:
-                found[1].withdrawn = self._gone(pod, lineage)
+                membership[1].withdrawn = self._gone(pod, lineage)
             return
         try:
-            self._learn(pod, found, entry, now)
+            self._learn(pod, membership, entry, now)
         except Exception as error:
             self._out += failure_of(f"pod {pod.key}", error, Activity.UNDERSTANDING)
 
-    def _learn(self, pod: Pod, found: tuple[Workload, Member] | None, entry: LedgerEntry, now: float) -> None:
+    def _learn(self, pod: Pod, membership: tuple[Workload, Member] | None, entry: LedgerEntry, now: float) -> None:
         lineage = self._resolve(pod)
         if lineage is None:
             return
@@ -516,10 +518,10 @@ class Arrivals:
         member.bandwidth, member.profile = made_up.bandwidth, entry.profile
         member.leaving = pod.metadata.deletion_timestamp is not None
         member.withdrawn = self._gone(pod, lineage)
-        if found is not None and found[0].id != wanted.id:
+        if membership is not None and membership[0].id != wanted.id:
             # It belongs to the gang with which it was placed, whatever its annotations say by now.
-            wanted.id, wanted.gang = found[0].id, found[0].gang
-        wanted.bound_earlier = found is None or found[0].bound_earlier
+            wanted.id, wanted.gang = membership[0].id, membership[0].gang
+        wanted.bound_earlier = membership is None or membership[0].bound_earlier
         workload = self._workloads.join(wanted, member)
         self._out += self._outcomes.note_complete(workload, member)
 
@@ -545,9 +547,9 @@ class Arrivals:
         entry = self._world.release(uid)
         self.unread.drop(uid)  # the entry is from the time when it ran
         if pod.spec.scheduler_name == self._scheduler_name:
-            found = self._workloads.of_pod(uid)
-            cls = found[1].cls if found and found[1].decided else None
-            size = size_of(found[0]) if found else 0
+            membership = self._workloads.of_pod(uid)
+            cls = membership[1].cls if membership and membership[1].decided else None
+            size = size_of(membership[0]) if membership else 0
             self._world.ended(pod, entry, cls, now, size)
             if not self.deciding and pod.status.phase == "Succeeded" and (gang := _gang_of(pod)):
                 self._outcomes.half.succeeded(gang, finished_at(pod))
@@ -561,8 +563,8 @@ class Arrivals:
                 warnings = [*warnings, (Reason.DOMAIN_UNKNOWN, f"preferred domain: {wrong}")]
         level = workload.request.preferred_level
         if level and len(self._world.nodes) and level not in self._world.layout.every_level:
-            told = f"preferred level: no node's labels tell a level called {level}; it was ignored"
-            warnings = [*warnings, (Reason.DOMAIN_UNKNOWN, told)]
+            warning = f"preferred level: no node's labels tell a level called {level}; it was ignored"
+            warnings = [*warnings, (Reason.DOMAIN_UNKNOWN, warning)]
         for reason, message in warnings:
             if self._told.is_new(member.uid, reason, message):
                 self._out.append(EmitEvent(reference(member), True, reason, message))
@@ -608,13 +610,16 @@ def ran_complete(pod: Pod) -> bool:
 
     Any user that may write the pod's status can forge it.
     """
-    return any(one.type == GANG_COMPLETE and one.status == "True" for one in pod.status.conditions)
+    return any(condition.type == GANG_COMPLETE and condition.status == "True" for condition in pod.status.conditions)
 
 
 def _bound_at(pod: Pod) -> float:
     """Return when a pod was bound, or at least was created, in seconds since the epoch."""
-    told = next((one.last_transition_time for one in pod.status.conditions if one.type == "PodScheduled"), None)
-    return max(seconds(told), seconds(pod.metadata.creation_timestamp))
+    bound_at = next(
+        (condition.last_transition_time for condition in pod.status.conditions if condition.type == "PodScheduled"),
+        None,
+    )
+    return max(seconds(bound_at), seconds(pod.metadata.creation_timestamp))
 
 
 def _left_at(pod: Pod) -> float:
@@ -623,10 +628,10 @@ def _left_at(pod: Pod) -> float:
     return inf if until is None else until - (pod.metadata.deletion_grace_period_seconds or 0)
 
 
-def _take_over(member: Member, found: Member) -> None:
+def _take_over(member: Member, earlier: Member) -> None:
     """Take over what tells whether the gang of a bound member ran complete."""
-    member.rank, member.marked, member.recorded_size = found.rank, found.marked, found.recorded_size
-    member.bound_at, member.left_at = found.bound_at, found.left_at
+    member.rank, member.marked, member.recorded_size = earlier.rank, earlier.marked, earlier.recorded_size
+    member.bound_at, member.left_at = earlier.bound_at, earlier.left_at
 
 
 def _gang_of(pod: Pod) -> str:

@@ -83,11 +83,11 @@ class GpuClaims:
         """
         if not self.may_be_ours(pod):
             return ()
-        here = known is not None and known.node == pod.spec.node_name
-        if here and known is not None and not known.assumed:
+        same_node = known is not None and known.node == pod.spec.node_name
+        if same_node and known is not None and not known.assumed:
             return known.devices
         indexes = written_indexes(pod.metadata.annotations, GPU_INDEX)
-        if here and known is not None and indexes:
+        if same_node and known is not None and indexes:
             return known.devices
         holds = amounts.get(GPU, 0) or (1 if amounts.get(GPU_SHARE) else 0)
         return indexes if len(indexes) <= holds else ()

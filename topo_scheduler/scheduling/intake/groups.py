@@ -126,19 +126,19 @@ def find_group(
     unknown: list[str] = []
     outside = list(_outside(pod, groups, since, unknown, bound)) if _names_any(pod) else []
     if request.gang is False:
-        told = [claim for claim in outside if claim.named and claim.size != 1]
-        warnings = [_conflict('topology.scheduler/gang: "false"', claim) for claim in told]
+        ignored = [claim for claim in outside if claim.named and claim.size != 1]
+        warnings = [_conflict('topology.scheduler/gang: "false"', claim) for claim in ignored]
         return Grouping(None, warnings)
-    ours = _ours(pod, job, request, bool(outside))
-    claims = [*([ours] if ours else []), *outside]
+    own = _ours(pod, job, request, bool(outside))
+    claims = [*([own] if own else []), *outside]
     doubt = "; ".join(unknown)
     if not claims:
         claims = list(_job_rule(pod, job))
     if not claims:
         return Grouping(None, _ignored(unknown, _EVICTS_NOTHING), doubt)
-    first, *others = claims
-    grouping = Grouping(first, [_conflict(_words(first), other) for other in others if first.contradicts(other)])
-    if first is not ours:
+    first, *further = claims
+    grouping = Grouping(first, [_conflict(_words(first), other) for other in further if first.contradicts(other)])
+    if first is not own:
         grouping.doubt = doubt
     if unknown and first.size == 1:
         grouping.warnings += _ignored(unknown, _EVICTS_NOTHING if grouping.doubt else _FOR_ITSELF)
@@ -179,29 +179,33 @@ def _names_any(pod: Pod) -> bool:
 # ---------------------------------------------------------------- rules
 
 
-def _ours(pod: Pod, job: Job | None, request: PlacementRequest, others: bool) -> GroupClaim | None:
+def _ours(pod: Pod, job: Job | None, request: PlacementRequest, named_elsewhere: bool) -> GroupClaim | None:
     """Return the claim of this scheduler's annotations; the size may be that of the Job."""
     namespace, controller = pod.metadata.namespace, pod.metadata.controller
     if request.gang_name:
-        said, name = f"annotation {GANG_NAME}", request.gang_name
+        source, name = f"annotation {GANG_NAME}", request.gang_name
         size = request.gang_size or job_size(job)
         if size is None:
-            return GroupClaim(said, problem=f"it names the gang {name} but no gang-size; add {GANG_SIZE}")
-        return GroupClaim(said, f"{namespace}/{name}", name, size, named=True)
+            return GroupClaim(source, problem=f"it names the gang {name} but no gang-size; add {GANG_SIZE}")
+        return GroupClaim(source, f"{namespace}/{name}", name, size, named=True)
     if request.gang_size is None:
         return None
-    said = f"annotation {GANG_SIZE}"
+    source = f"annotation {GANG_SIZE}"
     if (jobset := pod.metadata.labels.get(JOBSET_NAME)) and request.gang_size_kind not in _BELOW_JOBSET:
-        return GroupClaim(said, f"{namespace}/jobsets.jobset.x-k8s.io/{jobset}", jobset, request.gang_size)
+        return GroupClaim(source, f"{namespace}/jobsets.jobset.x-k8s.io/{jobset}", jobset, request.gang_size)
     if controller is not None:
         size = min(request.gang_size, left_of(job))
-        return GroupClaim(said, controller_id(pod, controller), controller.name, size, too_large=_too_large(size, job))
-    if others:
+        return GroupClaim(
+            source, controller_id(pod, controller), controller.name, size, too_large=_too_large(size, job)
+        )
+    if named_elsewhere:
         # The source that named a group another way determined to which gang this size applies.
         return None
     if request.gang_size > 1:
-        return GroupClaim(said, problem=f"it has a gang-size but neither a controller nor a gang-name; add {GANG_NAME}")
-    return GroupClaim(said)
+        return GroupClaim(
+            source, problem=f"it has a gang-size but neither a controller nor a gang-name; add {GANG_NAME}"
+        )
+    return GroupClaim(source)
 
 
 def _outside(
@@ -258,10 +262,10 @@ def _pod_group(key: GroupKey, where: str, groups: Groups, since: float) -> Group
     level = groups.levels.get(group.level_key, "") if group.level_key else ""
     problem = group.problem
     if group.level_key and not level:
-        some = ", ".join(sorted(groups.levels)[:6]) or "none"
+        levels = ", ".join(sorted(groups.levels)[:6]) or "none"
         problem = (
             f"{key.described} asks for the topology key {group.level_key}, which tells no level of the fabric;"
-            f" the keys that do: {some}"
+            f" the keys that do: {levels}"
         )
     gang = group.gang and (group.minimum > 1 or bool(level or group.tiers))
     return GroupClaim(key.described, key.id, key.name, group.minimum, True, gang, group, level, problem=problem)
@@ -270,12 +274,12 @@ def _pod_group(key: GroupKey, where: str, groups: Groups, since: float) -> Group
 def _sized(pod: Pod, name_key: str, name: str, size_key: str, api: str = "") -> GroupClaim:
     """Return the claim of a group whose size is written on the pod."""
     text = _value(pod, size_key)
-    said = f"{name_key} {name}"
+    source = f"{name_key} {name}"
     if re.fullmatch(r"[0-9]{1,6}", text) is None or not 1 <= int(text) <= MAX_GANG:
         problem = f"{size_key}: {quoted(text)} is not a whole number from 1 to {MAX_GANG}"
-        return GroupClaim(said, problem=problem)
+        return GroupClaim(source, problem=problem)
     id_ = f"{pod.metadata.namespace}/{api or name_key.replace('/', '.')}/{name}"
-    return GroupClaim(said, id_, name, int(text), named=not api)
+    return GroupClaim(source, id_, name, int(text), named=not api)
 
 
 def _job_rule(pod: Pod, job: Job | None) -> Iterator[GroupClaim]:
@@ -331,8 +335,8 @@ def _value(pod: Pod, key: str) -> str:
     return pod.metadata.labels.get(key) or pod.metadata.annotations.get(key, "")
 
 
-def _ignored(texts: Sequence[str], so: str) -> list[tuple[Reason, str]]:
-    return [(Reason.GROUP_IGNORED, f"{text}: {so}") for text in texts]
+def _ignored(texts: Sequence[str], consequence: str) -> list[tuple[Reason, str]]:
+    return [(Reason.GROUP_IGNORED, f"{text}: {consequence}") for text in texts]
 
 
 def _conflict(words: str, other: GroupClaim) -> tuple[Reason, str]:

@@ -64,7 +64,7 @@ class OutsidePods:
             del self._counts[namespace]
             del self._lines[namespace]
         elif len(line := self._lines[namespace]) > 2 * left + 16:
-            line[:] = [one for one in line if one[1] in self._pods]
+            line[:] = [entry for entry in line if entry[1] in self._pods]
             heapq.heapify(line)
 
     def namespaces(self) -> Iterator[str]:

@@ -170,12 +170,12 @@ class Told:
 
     def is_new(self, uid: str, reason: Reason, message: str) -> bool:
         """Return whether a warning is new for this pod, and record it."""
-        told, warning = self._warned.setdefault(uid, {}), hash((reason, message))
-        if warning in told:
+        warned, warning = self._warned.setdefault(uid, {}), hash((reason, message))
+        if warning in warned:
             return False
-        told[warning] = None
-        if len(told) > MOST_WARNINGS:
-            del told[next(iter(told))]
+        warned[warning] = None
+        if len(warned) > MOST_WARNINGS:
+            del warned[next(iter(warned))]
         return True
 
     def changed(self, uid: str, message: str, *, exact: bool = False) -> bool:

@@ -94,9 +94,9 @@ def give_ranks(workload: Workload, placed: Iterable[tuple[Member, int]]) -> Mapp
     numbered = {member.uid: member.index for member, _ in members if member.index is not None}
     taken = {m.index for m in workload.members.values() if m.stage is Stage.PENDING and m.index is not None}
     free = _free(seated | taken)
-    others = [(position, number, member.uid) for number, (member, position) in enumerate(members)]
-    others.sort()
-    return {uid: numbered[uid] if uid in numbered else next(free) for _, _, uid in others}
+    unranked = [(position, number, member.uid) for number, (member, position) in enumerate(members)]
+    unranked.sort()
+    return {uid: numbered[uid] if uid in numbered else next(free) for _, _, uid in unranked}
 
 
 def _free(taken: set[int]) -> Iterator[int]:

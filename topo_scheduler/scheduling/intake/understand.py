@@ -89,10 +89,14 @@ def waits_since(pod: Pod, epoch: float, now: float) -> float:
         epoch: the offset that turns the times passed here into seconds since the epoch.
         now: seconds.
     """
-    for one in pod.status.conditions:
-        if one.type == "PodScheduled" and (one.status, one.reason) == ("False", "Unschedulable"):
-            told = seconds_of(one.last_transition_time)
-            return now if told is None else min(now, max(told, seconds(pod.metadata.creation_timestamp)) - epoch)
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled" and (condition.status, condition.reason) == ("False", "Unschedulable"):
+            changed_at = seconds_of(condition.last_transition_time)
+            return (
+                now
+                if changed_at is None
+                else min(now, max(changed_at, seconds(pod.metadata.creation_timestamp)) - epoch)
+            )
     return now
 
 
@@ -171,8 +175,8 @@ def understand(
         cls, charged = _class(pod, lineage, request, resources, problems, warnings)
     if (charged or request.gpu_share) and not matches(pod.metadata.namespace, permitted):
         problems.append(not_permitted(pod.metadata.namespace, charged, devices_of(cls.amounts, resources)))
-    if told := _told(pod, chain, extensions):
-        cls = replace(cls, told=told)
+    if inputs := _told(pod, chain, extensions):
+        cls = replace(cls, told=inputs)
     if constraint := unsupported(pod):
         problems.append(f"it uses {constraint}, which this scheduler does not support yet")
     workload, doubt = _workload(pod, lineage, request, groups, enqueued, problems, warnings, bound)
@@ -221,14 +225,14 @@ def _ends_by(lineage: Lineage) -> float:
 
 def _told(pod: Pod, chain: Sequence[Source], extensions: Extensions) -> tuple[tuple[str, str], ...]:
     """Return the labels and annotations of a pod that plugins read: they are part of its class."""
-    found = [
+    inputs = [
         (f"annotation:{name}", source.annotations[name])
         for name in extensions.annotations
-        if (source := next((one for one in chain if name in one.annotations), None)) is not None
+        if (source := next((link for link in chain if name in link.annotations), None)) is not None
     ]
     labels = pod.metadata.labels
-    found += [(f"label:{name}", labels[name]) for name in extensions.labels if name in labels]
-    return tuple(found)
+    inputs += [(f"label:{name}", labels[name]) for name in extensions.labels if name in labels]
+    return tuple(inputs)
 
 
 def _sources(pod: Pod, lineage: Lineage) -> Sequence[Source]:
@@ -306,8 +310,8 @@ def _gpus_asked(lineage: Lineage, request: PlacementRequest, problems: list[str]
     parallelism = job.spec.parallelism if job else 1
     if parallelism < 1:
         return None
-    each, rest = divmod(request.gpu_count, parallelism)
-    if rest:
+    each, remainder = divmod(request.gpu_count, parallelism)
+    if remainder:
         kind = request.gpu_count_kind
         name = next((f"{owner.namespace}/{owner.name}" for owner in lineage.owners if owner.kind == kind), "")
         problems.append(
@@ -343,11 +347,11 @@ def _workload(
         gang=False,
     )
     job = lineage.owners[0].job if lineage.owners else None
-    found = find_group(pod, job, request, groups, enqueued, bound)
-    warnings += found.warnings
-    claim = found.claim
+    grouping = find_group(pod, job, request, groups, enqueued, bound)
+    warnings += grouping.warnings
+    claim = grouping.claim
     if claim is None:
-        return workload, found.doubt
+        return workload, grouping.doubt
     if claim.problem:
         problems.append(claim.problem)
     workload.awaits, workload.too_large = claim.awaits, claim.too_large
@@ -361,4 +365,4 @@ def _workload(
         workload.level, workload.tiers = claim.level, claim.group.tiers if claim.group else 0
         workload.subgroups, wrong = segment_of(pod, request, claim.size)
         problems += filter(None, [wrong])
-    return workload, found.doubt
+    return workload, grouping.doubt

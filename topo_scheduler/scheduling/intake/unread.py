@@ -62,12 +62,12 @@ class Unread(Generic[T]):
 
         The caller passes each to `fail` or `drop` before the next call.
         """
-        found: list[T] = []
-        while len(found) < READ_AT_ONCE and (at := self.next_due()) is not None and at <= now:
+        due: list[T] = []
+        while len(due) < READ_AT_ONCE and (at := self.next_due()) is not None and at <= now:
             failed = self._failed[heapq.heappop(self._due)[1]]
             failed.backoff.until = inf  # also voids an entry for the same time from before the object was dropped
-            found.append(failed.item)
-        return found
+            due.append(failed.item)
+        return due
 
     def next_due(self) -> float | None:
         """Return when `take_due` has something to return, in seconds; None if nothing failed."""

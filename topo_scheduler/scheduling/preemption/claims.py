@@ -166,7 +166,7 @@ class PreemptionClaims:
 
     def left_alone(self, now: float) -> tuple[str, ...]:
         """Return the pods that may not be chosen as victims now."""
-        return tuple(uid for uid, one in self._left_alone.items() if now < one.until)
+        return tuple(uid for uid, spared in self._left_alone.items() if now < spared.until)
 
     def is_left_alone(self, uid: str, now: float) -> bool:
         """Return whether a pod may not be chosen as a victim now."""
@@ -175,7 +175,7 @@ class PreemptionClaims:
 
     def next_choice(self, since: float) -> float | None:
         """Return when, after a given time, the next of these pods may be chosen again."""
-        return min((one.until for one in self._left_alone.values() if one.until > since), default=None)
+        return min((spared.until for spared in self._left_alone.values() if spared.until > since), default=None)
 
     # ------------------------------------------------------------ creation
 
@@ -209,13 +209,13 @@ class PreemptionClaims:
             self.handled.add(member.uid)
             out.append(Nominate(reference(member), node))
         first = seated[0][0]
-        who = f"gang {workload.namespace}/{workload.name}, pod" if workload.gang else "pod"
+        described = f"gang {workload.namespace}/{workload.name}, pod" if workload.gang else "pod"
         for victim in plan.victims:
             occupant, node = victim.occupant, names[victim.row]
             self._victim_of[occupant.uid] = workload.id
             self.going[occupant.uid] = until
             self._unanswered.add(occupant.uid)
-            note = f"Preempted by {who} {first.key} ({first.uid}) on node {node}"
+            note = f"Preempted by {described} {first.key} ({first.uid}) on node {node}"
             if self._world.reader(occupant.namespace) not in ("", first.namespace):
                 other = f"{'gang' if workload.gang else 'pod'} of another namespace"
                 note = f"Preempted by a {other} of priority {workload.priority} on node {node}"
@@ -231,7 +231,7 @@ class PreemptionClaims:
         Returns:
             None if no member is nominated.
         """
-        nodes = {m.uid: one.node for m in members if (one := self._nominations.get(m.uid)) is not None}
+        nodes = {m.uid: nomination.node for m in members if (nomination := self._nominations.get(m.uid)) is not None}
         if not nodes:
             return None
         going: list[Occupant] = []
@@ -266,9 +266,9 @@ class PreemptionClaims:
         """End a claim and clear its nominations."""
         out: list[Instruction] = []
         for uid in claim.nodes:
-            found = self._workloads.of_pod(uid)
-            if found is not None and self._nominations.get(uid) is not None:
-                out.append(Nominate(reference(found[1]), ""))
+            membership = self._workloads.of_pod(uid)
+            if membership is not None and self._nominations.get(uid) is not None:
+                out.append(Nominate(reference(membership[1]), ""))
         self._drop(claim.workload)
         return out
 
@@ -294,8 +294,12 @@ class PreemptionClaims:
 
     def tell(self, claim: PreemptionClaim, text: str) -> list[Instruction]:
         """Emit an event on each pod of a failed claim."""
-        found = (self._workloads.of_pod(uid) for uid in claim.nodes)
-        return [EmitEvent(reference(one[1]), True, Reason.PREEMPTION_FAILED, text) for one in found if one is not None]
+        memberships = (self._workloads.of_pod(uid) for uid in claim.nodes)
+        return [
+            EmitEvent(reference(membership[1]), True, Reason.PREEMPTION_FAILED, text)
+            for membership in memberships
+            if membership is not None
+        ]
 
     # ------------------------------------------------------------ internals
 

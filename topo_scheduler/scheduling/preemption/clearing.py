@@ -93,8 +93,8 @@ class Clearing:
         """Yield sets of victims in no particular order, limited to some regions if given. Yield none if no set
         suffices.
         """
-        found = self._on_single_nodes() if self._one else self._in_regions(regions or self._regions)
-        for victims in found:
+        choices = self._on_single_nodes() if self._one else self._in_regions(regions or self._regions)
+        for victims in choices:
             closed = self._pods.closed(victims)
             if closed:
                 yield VictimSet(self._pods.key(closed), tuple(closed))
@@ -105,8 +105,8 @@ class Clearing:
         inside = np.unique(np.concatenate([region.rows for region in self._regions] or [np.empty(0, np.int64)]))
         rows = inside[(self._fit_most[inside] > 0) & (self._fit_now[inside] == 0)].astype(np.int64)
         taken, at, cost = self._cheapest(rows, np.ones(len(rows), np.int64), self._allowed, self._pods.slack)
-        found = np.flatnonzero(cost[:, 0] >= 0)
-        order = found[np.lexsort(cost[found].T[::-1])]
+        usable = np.flatnonzero(cost[:, 0] >= 0)
+        order = usable[np.lexsort(cost[usable].T[::-1])]
         if len(order) > LOOKED_AT:
             # Nodes of equal cost are distinguished by name.
             alike = int((cost[order] == cost[order[0]]).all(axis=1).sum())
@@ -185,7 +185,7 @@ class Clearing:
             elif least != 0 or base[0] <= best:
                 least, best = 0, base[0]
                 yield base[1]
-        open_.sort(key=lambda one: one[0])
+        open_.sort(key=lambda item: item[0])
         sizes = max((len(self._gangs(inside)) for _, _, inside in open_), default=0)
         for size in range(sizes + 1):
             if least is not None and least < size:
@@ -194,9 +194,9 @@ class Clearing:
                 if self._solved > MOST_SOLVED or (least is not None and least <= size and bound > best):
                     break
                 for choice in self._choices(region, inside, size):
-                    found = self._solve(region, self._open_to(inside, choice), inside, choice)
-                    if found is not None:
-                        cost, victims = found
+                    solution = self._solve(region, self._open_to(inside, choice), inside, choice)
+                    if solution is not None:
+                        cost, victims = solution
                         really = self._broken(victims)
                         if least is None or really < least:
                             least, best = really, cost
@@ -209,18 +209,18 @@ class Clearing:
 
         If there are more than `EVERY_SET_OF_A_DOMAIN`, each budget contributes at most as many pods as it can lose.
         """
-        found = [
+        options = [
             number
             for row in region.rows.tolist()
             for number in range(self._first[row], self._last[row])
             if self._allowed[number]
         ]
-        if len(found) <= EVERY_SET_OF_A_DOMAIN:
-            return found
+        if len(options) <= EVERY_SET_OF_A_DOMAIN:
+            return options
         spent: dict[int, int] = {}
         kept = []
         pods = self._pods
-        for number in sorted(found, key=lambda n: (pods.seconds[n], -pods.started[n], n)):
+        for number in sorted(options, key=lambda n: (pods.seconds[n], -pods.started[n], n)):
             guard = int(pods.guard[number])
             spent[guard] = spent.get(guard, 0) + 1
             if guard < 0 or spent[guard] <= pods.left[guard]:
@@ -334,30 +334,30 @@ class Clearing:
         index = np.array(inside, np.int64)
         fits = np.repeat(self._fit_now[region.rows][None, :], len(sets), axis=0)
         for at, row in enumerate(region.rows.tolist()):
-            here = pods.row[index] == row
-            if here.any():
-                free = self._free[row] + taken[:, here] @ self._amounts[index[here]]
+            on_row = pods.row[index] == row
+            if on_row.any():
+                free = self._free[row] + taken[:, on_row] @ self._amounts[index[on_row]]
                 fits[:, at] = np.minimum(self._most, (np.maximum(free, 0) // self._wanted).min(axis=1))
         good = np.flatnonzero(region.holds(fits, self._ask.members, self._limits, self._gpus))
         seconds, size = taken @ pods.seconds[index], taken.sum(axis=1)
         broken = np.zeros(len(sets), np.int64)
         for gang in self._gangs(inside):
-            mine = pods.gang[index] == gang
-            lost = taken[:, mine].sum(axis=1) > pods.slack[gang]
+            in_gang = pods.gang[index] == gang
+            lost = taken[:, in_gang].sum(axis=1) > pods.slack[gang]
             broken += lost
             if self._rule[gang] == SHUT:
                 good = good[~lost[good]]
             elif self._rule[gang] != OPEN:
-                seconds = seconds + lost * (pods.whole[gang, 1] - taken[:, mine] @ pods.seconds[index[mine]])
-                size = size + lost * (pods.whole[gang, 2] - taken[:, mine].sum(axis=1))
+                seconds = seconds + lost * (pods.whole[gang, 1] - taken[:, in_gang] @ pods.seconds[index[in_gang]])
+                size = size + lost * (pods.whole[gang, 2] - taken[:, in_gang].sum(axis=1))
         order = good[np.lexsort((size[good], seconds[good], broken[good]))]
-        found = 0
+        solutions = 0
         last: tuple[int, int, int] | None = None
         for line in order.tolist():
             cost = (int(broken[line]), int(seconds[line]), int(size[line]))
-            if found >= LOOKED_AT or (found and cost != last):
+            if solutions >= LOOKED_AT or (solutions and cost != last):
                 return
             victims = [number for number, gone in zip(inside, taken[line].tolist(), strict=True) if gone]
             if self._pods.closed(victims) is not None:
-                found, last = found + 1, cost
+                solutions, last = solutions + 1, cost
                 yield victims

@@ -423,17 +423,17 @@ class Preempting:
         """
         self._claims.answered(uid)
         out: list[Instruction] = []
-        again = ""
+        workload_id = ""
         if outcome is not EvictionOutcome.GOING:
             self._claims.going.pop(uid, None)
             if outcome is EvictionOutcome.UNCONFIRMED:
-                out, again = self._unconfirmed(uid, message, now)
+                out, workload_id = self._unconfirmed(uid, message, now)
             elif outcome is not EvictionOutcome.WITHDRAWN:
-                out, again = self._refused(uid, message, now)
+                out, workload_id = self._refused(uid, message, now)
             # Other claims may count on this pod too: they would wait in vain until they expire.
             chosen_again = outcome in (EvictionOutcome.WITHDRAWN, EvictionOutcome.UNCONFIRMED)
             out += self._search_again(*self._claims.stays(uid, now, chosen_again=chosen_again))
-        return [*out, *self._search_again(*self._claims.end_answered())], again
+        return [*out, *self._search_again(*self._claims.end_answered())], workload_id
 
     def _search_again(self, ended: list[Instruction], lost: list[str]) -> list[Instruction]:
         """Let workloads that lost their claims search for victims at once; return the instructions of these ends."""
@@ -460,24 +460,24 @@ class Preempting:
     def due(self, now: float) -> tuple[list[Instruction], list[str]]:
         """Return the instructions that are due by now, and the workloads that search for victims again."""
         out: list[Instruction] = []
-        again = [id_ for id_, at in self._again.items() if at <= now]
-        for id_ in again:
+        ids = [id_ for id_, at in self._again.items() if at <= now]
+        for id_ in ids:
             del self._again[id_]
         for claim in self._claims.expired(now):
             stuck = self._claims.awaited(claim)
             names = [self._claims.leave_alone(uid, now) for uid in stuck]
             if names:
-                found = self._workloads.get(claim.workload)
-                reader = self._world.reader(found.namespace) if found is not None else ""
+                workload = self._workloads.get(claim.workload)
+                reader = self._world.reader(workload.namespace) if workload is not None else ""
                 text = f"{_pods_told(names, reader)} did not end in time; searching for other victims"
                 out += self._claims.tell(claim, text)
             out += self._claims.end(claim, now)
-            again.append(claim.workload)
+            ids.append(claim.workload)
         for uid in [uid for uid, at in self._claims.going.items() if at <= now]:
             del self._claims.going[uid]
             self._claims.answered(uid)
         ended, lost = self._claims.end_answered()
-        return [*out, *ended], [*again, *lost]
+        return [*out, *ended], [*ids, *lost]
 
     def next_due(self) -> float | None:
         """Return when `due` must be called next."""

@@ -81,18 +81,22 @@ class Nominations:
         """
         if not self._by_uid:
             return None
-        mine = not self._by_uid.keys().isdisjoint(own)
-        stamp = (self._changes, priority, name if mine else "")
+        own_pods = not self._by_uid.keys().isdisjoint(own)
+        stamp = (self._changes, priority, name if own_pods else "")
         if stamp == self.stamp:
             return stamp
-        wanted = {uid: one for uid, one in self._by_uid.items() if one.priority >= priority and uid not in own}
-        for uid in [uid for uid, (_, one) in self._counted.items() if wanted.get(uid) is not one]:
+        wanted = {
+            uid: nomination
+            for uid, nomination in self._by_uid.items()
+            if nomination.priority >= priority and uid not in own
+        }
+        for uid in [uid for uid, (_, nomination) in self._counted.items() if wanted.get(uid) is not nomination]:
             self._uncount(uid)
         row_of = self._world.nodes.row_of
-        for uid, one in wanted.items():
-            if uid not in self._counted and (row := row_of.get(one.node)) is not None:
-                self._world.count(row, one.amounts, one.profile, 1)
-                self._counted[uid] = (row, one)
+        for uid, nomination in wanted.items():
+            if uid not in self._counted and (row := row_of.get(nomination.node)) is not None:
+                self._world.count(row, nomination.amounts, nomination.profile, 1)
+                self._counted[uid] = (row, nomination)
         self.stamp = stamp
         return stamp
 
@@ -103,8 +107,8 @@ class Nominations:
         self.stamp = None
 
     def _uncount(self, uid: str) -> None:
-        row, one = self._counted.pop(uid)
-        self._world.count(row, one.amounts, one.profile, -1)
+        row, nomination = self._counted.pop(uid)
+        self._world.count(row, nomination.amounts, nomination.profile, -1)
 
 
 def nomination_of(pod: Pod, world: World) -> Nomination:

@@ -93,16 +93,16 @@ def plan_preemption(
 def _by_clearing(
     trial: Trial, ask: PlacementQuery, layout: Layout, candidates: Candidates, level: int
 ) -> Iterator[VictimSet]:
-    found: list[VictimSet] = []
+    victim_sets: list[VictimSet] = []
     for view in trial.planner.views_for(ask):
-        found += Clearing(trial.planner, view, ask, layout, candidates, level, trial.shares).options()
-    return iter(sorted(found, key=lambda option: option.key))
+        victim_sets += Clearing(trial.planner, view, ask, layout, candidates, level, trial.shares).options()
+    return iter(sorted(victim_sets, key=lambda option: option.key))
 
 
 def _plan(
     victims: tuple[Candidate, ...], candidates: Candidates, placement: Placement, key: Key | None = None
 ) -> PreemptionPlan:
     rows = {row for group in placement.rows for row in group}
-    there = tuple(pod for pod in candidates.leaving if pod.row in rows)
+    leaving = tuple(pod for pod in candidates.leaving if pod.row in rows)
     # If only pods elsewhere prevented the placement, the plan waits for them as well.
-    return PreemptionPlan(victims, there if there or victims else tuple(candidates.leaving), placement, key)
+    return PreemptionPlan(victims, leaving if leaving or victims else tuple(candidates.leaving), placement, key)

@@ -57,19 +57,19 @@ def regions_for(ask: PlacementQuery, layout: Layout, rule: SizeRule) -> list[Reg
     home = sorted(layout.leaves_of(ask.running))
     domains = {layout.domain_of_leaf(rule.depth, leaf) for leaf in home}
     broken = len(domains) > 1 or len(home) > rule.leaves
-    found: list[Region] = []
+    regions: list[Region] = []
     if home:
-        found.append(_region(layout, np.array(home, np.int64), len(home)))
+        regions.append(_region(layout, np.array(home, np.int64), len(home)))
     if not ask.gang or broken or ask.enforcement is Enforcement.PREFERRED:
-        return [*found, _region(layout, everywhere, len(everywhere))]
+        return [*regions, _region(layout, everywhere, len(everywhere))]
     bounds = layout.domains[rule.depth]
     wanted: Sequence[int] = sorted(domains) if home else range(len(bounds) - 1)
     for domain in wanted:
         inside = everywhere[bounds[domain] : bounds[domain + 1]]
         # If one leaf must hold all members, each leaf is a region: choosing among regions is cheaper than within one.
         parts = inside.reshape(-1, 1) if rule.leaves == 1 else [inside]
-        found += [_region(layout, part, rule.leaves) for part in parts]
-    return found
+        regions += [_region(layout, part, rule.leaves) for part in parts]
+    return regions
 
 
 def _region(layout: Layout, leaves: Int64, most: int) -> Region:

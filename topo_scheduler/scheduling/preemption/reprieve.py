@@ -54,20 +54,20 @@ def by_trial(
     A single pod may get any one node by victims on that node alone. If only pods elsewhere prevent its placement, this
     search finds no victims.
     """
-    asked = _CountedTrial(trial, ask, candidates)
-    found = []
+    counted = _CountedTrial(trial, ask, candidates)
+    victim_sets = []
     for place in _places(trial, ask, layout, candidates, level):
         try:
             if len(place) <= EVERY_SET:
-                victims = _cheapest_set(place, candidates, asked)
+                victims = _cheapest_set(place, candidates, counted)
             else:
-                victims = _all_but_the_spared(place, candidates, asked)
+                victims = _all_but_the_spared(place, candidates, counted)
         except Exhausted:
             break  # the scheduler evicts no pod without proof that it must go
         # A gang that is evicted whole may include a higher priority. It is considered when that level is opened.
         if victims and (key := candidates.key(victims))[0] <= level:
-            found.append(VictimSet(key, tuple(victims)))
-    return iter(sorted(found, key=lambda option: option.key))
+            victim_sets.append(VictimSet(key, tuple(victims)))
+    return iter(sorted(victim_sets, key=lambda option: option.key))
 
 
 def _places(trial: Trial, ask: PlacementQuery, layout: Layout, candidates: Candidates, level: int) -> list[list[int]]:
@@ -115,16 +115,18 @@ def _is_open(number: int, candidates: Candidates) -> bool:
     return candidates.gangs[int(candidates.gang[number])].rule == OPEN
 
 
-def _cheapest_set(place: Sequence[int], candidates: Candidates, asked: Callable[[Sequence[int]], bool]) -> list[int]:
+def _cheapest_set(
+    place: Sequence[int], candidates: Candidates, makes_room: Callable[[Sequence[int]], bool]
+) -> list[int]:
     sets = (chosen for size in range(1, len(place) + 1) for chosen in combinations(place, size))
     closed = {tuple(victims) for chosen in sets if (victims := candidates.closed(chosen))}
-    return next((list(victims) for victims in sorted(closed, key=candidates.key) if asked(victims)), [])
+    return next((list(victims) for victims in sorted(closed, key=candidates.key) if makes_room(victims)), [])
 
 
 def _all_but_the_spared(
-    place: Sequence[int], candidates: Candidates, asked: Callable[[Sequence[int]], bool]
+    place: Sequence[int], candidates: Candidates, makes_room: Callable[[Sequence[int]], bool]
 ) -> list[int]:
-    if not asked(place):
+    if not makes_room(place):
         return []
     taken = set(place)
 
@@ -136,9 +138,9 @@ def _all_but_the_spared(
         wanted = {number for unit in units for number in unit} & taken
         if not wanted:
             return
-        rest = candidates.closed(taken - wanted)
-        if rest is not None and not wanted & set(rest) and asked(rest):
-            taken.intersection_update(rest)
+        remaining = candidates.closed(taken - wanted)
+        if remaining is not None and not wanted & set(remaining) and makes_room(remaining):
+            taken.intersection_update(remaining)
         elif len(units) > 1:
             spare(units[: len(units) // 2])
             spare(units[len(units) // 2 :])

@@ -60,7 +60,7 @@ class ReservationShares:
                     held[column] += change * amount
                     after = max(0, share.takes.get(column, 0) - held[column])
                     more.append((column, after - before))
-                yield share.row, tuple(one for one in more if one[1])
+                yield share.row, tuple(item for item in more if item[1])
 
     def takes_all(self, pod: Candidate) -> bool:
         """Return whether a reservation takes all of some resource that this pod and the others it waits for free."""
@@ -89,18 +89,18 @@ class ReservationShares:
         on_row: dict[int, list[int]] = {}
         for at in dict.fromkeys(at for uid in number_of for at in self._of[uid]):
             on_row.setdefault(self._shares[at].row, []).append(at)
-        deepest = max((len(here) for here in on_row.values()), default=0)
+        deepest = max((len(on_node) for on_node in on_row.values()), default=0)
         alone = min(deepest, MOST_ALONE)
-        sums = [[here[turn] for here in on_row.values() if turn < len(here)] for turn in range(alone)]
+        sums = [[on_node[turn] for on_node in on_row.values() if turn < len(on_node)] for turn in range(alone)]
         if deepest > 1:
-            sums.append([at for here in on_row.values() for at in here])
+            sums.append([at for on_node in on_row.values() for at in on_node])
         frees, holds = [free], [amounts]
         for together in sums:
             frees.append(free.copy())
             holds.append(amounts.copy())
             for at in together:
                 share, held = self._shares[at], self._held[at]
-                rest = [max(0, held[column] - share.takes.get(column, 0)) for column in columns.tolist()]
-                frees[-1][share.row] += np.array(rest, np.int64)
+                remaining = [max(0, held[column] - share.takes.get(column, 0)) for column in columns.tolist()]
+                frees[-1][share.row] += np.array(remaining, np.int64)
                 holds[-1][[number_of[uid] for uid in share.pods if uid in number_of]] = 0
         return np.hstack(frees), np.hstack(holds)

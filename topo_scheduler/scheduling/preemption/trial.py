@@ -45,7 +45,7 @@ def leaving_in_order(pods: Sequence[Candidate]) -> Generator[None, None, Departi
     for at in range(0, len(pods), PART):
         charges.append(charges_of((pod.row, pod.amounts) for pod in pods[at : at + PART]))
         yield
-    rows, columns, held = (np.concatenate(some) for some in zip(*charges, strict=True))
+    rows, columns, held = (np.concatenate(arrays) for arrays in zip(*charges, strict=True))
     sizes = np.fromiter((len(pod.amounts) for pod in pods), np.int64, len(pods))
     starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
     return DepartingPods(pods, rows, columns, held, starts)
@@ -109,8 +109,8 @@ class Trial:
 
     def place(self, ask: PlacementQuery) -> Placement | None:
         """Return where a workload would go; None if it has no place."""
-        found = self.planner.plan(ask, crossed(self._layout, ask.woven), self._now)
-        return None if isinstance(found, PlacementFailure) else found
+        placement = self.planner.plan(ask, crossed(self._layout, ask.woven), self._now)
+        return None if isinstance(placement, PlacementFailure) else placement
 
     def rule(self, ask: PlacementQuery) -> SizeRule | None:
         """Return the size rule of a workload that cannot be placed."""

@@ -93,8 +93,8 @@ class Candidates:
         pods, held, amounts = charges_of((number, pod.amounts) for number, pod in enumerate(self.pods))
         out = np.zeros((len(self.pods), len(columns)), np.int64)
         for at, column in enumerate(columns.tolist()):
-            mine = held == column
-            out[pods[mine], at] = amounts[mine]
+            in_column = held == column
+            out[pods[in_column], at] = amounts[in_column]
         return out
 
     def closed(self, chosen: Iterable[int]) -> list[int] | None:
@@ -162,7 +162,7 @@ def candidates_below(
         wall: seconds since the epoch.
         usable: bool[rows], nodes that could be used if they were empty. Pods on other nodes do not count as shielded.
     """
-    found: list[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]] = []
+    evictable: list[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]] = []
     leaving: list[Candidate] = []
     shielded: Counter[str] = Counter()
     shielded_pods = 0
@@ -183,14 +183,14 @@ def candidates_below(
                 shielded.update(guard.key for guard in guards)
                 shielded_pods += 1
         elif not spared(uid):
-            found.append((occupant, entry.row, entry.amounts, entry.profile, guards[0] if guards else None))
-    found.sort(key=lambda one: (one[1], one[0].key, one[0].uid))
-    leaving.sort(key=lambda one: (one.row, one.occupant.key, one.occupant.uid))
-    return collect(found, leaving, shielded, spent, workloads, world, wall, shielded_pods)
+            evictable.append((occupant, entry.row, entry.amounts, entry.profile, guards[0] if guards else None))
+    evictable.sort(key=lambda pod: (pod[1], pod[0].key, pod[0].uid))
+    leaving.sort(key=lambda pod: (pod.row, pod.occupant.key, pod.occupant.uid))
+    return collect(evictable, leaving, shielded, spent, workloads, world, wall, shielded_pods)
 
 
 def collect(
-    found: Sequence[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]],
+    evictable: Sequence[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]],
     leaving: Sequence[Candidate],
     shielded: Mapping[str, int],
     spent: Mapping[str, int],
@@ -200,11 +200,11 @@ def collect(
     shielded_pods: int = 0,
 ) -> Candidates:
     """Return candidates as arrays. Arguments are as for `candidates_below`, pods in order of row and name."""
-    return whole(collecting(found, leaving, shielded, spent, workloads, world, wall, shielded_pods))
+    return whole(collecting(evictable, leaving, shielded, spent, workloads, world, wall, shielded_pods))
 
 
 def collecting(
-    found: Sequence[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]],
+    evictable: Sequence[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]],
     leaving: Sequence[Candidate],
     shielded: Mapping[str, int],
     spent: Mapping[str, int],
@@ -220,7 +220,7 @@ def collecting(
     left: list[int] = []
     members: list[list[int]] = []
     pods: list[Candidate] = []
-    for number, (occupant, row, amounts, profile, guard) in enumerate(found):
+    for number, (occupant, row, amounts, profile, guard) in enumerate(evictable):
         if number % PART == PART - 1:
             yield
         gang, guarded = NO_GANG, -1
@@ -240,10 +240,10 @@ def collecting(
         pods.append(Candidate(occupant, row, amounts, profile, lost, gang, guarded))
     yield
     gangs = []
-    for number, (one, inside) in enumerate(zip(known, members, strict=True)):
+    for number, (candidate, inside) in enumerate(zip(known, members, strict=True)):
         if number % PART == PART - 1:
             yield
-        gangs.append(_gang(one, tuple(inside), pods, left, world))
+        gangs.append(_gang(candidate, tuple(inside), pods, left, world))
     yield
     started = np.array([int(pod.occupant.started) for pod in pods], np.int64)
     seconds = np.array([pod.gpu_seconds for pod in pods], np.int64)

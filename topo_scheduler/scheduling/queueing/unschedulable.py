@@ -51,11 +51,11 @@ class SettingAside:
         self.outcomes.hindered(workload, now)
 
     def tell(
-        self, workload: Workload, pending: Sequence[Member], text: str, *, again: bool = False
+        self, workload: Workload, pending: Sequence[Member], text: str, *, repeated: bool = False
     ) -> list[Instruction]:
         """Report why a parked workload has no place. ``again``: also if the published reason is the same."""
         out: list[Instruction] = []
-        changed = [member for member in pending if self._published.changed(member.uid, text) or again]
+        changed = [member for member in pending if self._published.changed(member.uid, text) or repeated]
         for member in changed:
             out.append(EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text))
             out.append(MarkUnschedulable(reference(member), text, member.enqueued))

@@ -72,14 +72,14 @@ class Choosing:
         for _ in range(MOST_STALE):
             members = workload.at(Stage.PENDING)[: least_of(workload)]
             try:
-                found = yield from self._on_copy(workload, members, never, time())
+                prospect = yield from self._on_copy(workload, members, never, time())
             except PluginError:
                 return None  # the next attempt reports it
-            if found is None or found[0] == self._taken():
-                return found and found[1]
+            if prospect is None or prospect[0] == self._taken():
+                return prospect and prospect[1]
             alike = workload.at(Stage.PENDING)[: least_of(workload)] == members
-            if alike and waits(workload) and self.possible(workload, found[1]):
-                return found[1]
+            if alike and waits(workload) and self.possible(workload, prospect[1]):
+                return prospect[1]
         return None
 
     def _on_copy(
@@ -96,7 +96,7 @@ class Choosing:
             try:
                 ask = self._attempts.ask_by_now(workload, groups, layout, now)
                 usable = np.logical_or.reduce([planner.views.get(cls).eligible for cls, _ in ask.groups])
-                asked = CountingPlanner(planner, ask, crossed(layout, ask.woven), now)
+                counting = CountingPlanner(planner, ask, crossed(layout, ask.woven), now)
             finally:
                 self._holds.count_nobody()
         taken = self._taken()
@@ -107,19 +107,19 @@ class Choosing:
         horizon = now + self.spec.expires
         dated, undated = yield from self._endings.on(usable.tolist(), left_out, without_end, now, own, horizon)
         self.looked += len(dated) + len(undated)
-        found = yield from plan_reservation(asked, dated, undated)
-        return None if found is None else (taken, reservation_of(self._world, workload, groups, found, now))
+        prospect = yield from plan_reservation(counting, dated, undated)
+        return None if prospect is None else (taken, reservation_of(self._world, workload, groups, prospect, now))
 
     def _may_hold(self, workload: Workload, members: Sequence[Member]) -> bool:
         """Return whether all reservations together would stay within their limits."""
-        asked = sum(member.cls.gpus for member in members)
-        others = sum(held.gpus for held in self._holds if held.workload != workload.id)
+        wanted = sum(member.cls.gpus for member in members)
+        others = [held for held in self._holds if held.workload != workload.id]
+        reserved = sum(held.gpus for held in others)
         total = int(self._world.nodes.allocatable[self._world.nodes.exists, GPU].sum())
-        if asked + others > self.spec.max_gpu_share * total:
+        if wanted + reserved > self.spec.max_gpu_share * total:
             return False
-        mine = (held for held in self._holds if held.workload != workload.id and held.namespace == workload.namespace)
-        own = sum(held.gpus for held in mine)
-        return asked + own <= self.spec.max_gpu_share_per_namespace * total or not self.shared(workload.namespace)
+        own = sum(held.gpus for held in others if held.namespace == workload.namespace)
+        return wanted + own <= self.spec.max_gpu_share_per_namespace * total or not self.shared(workload.namespace)
 
     def shared(self, namespace: str) -> bool:
         """Return whether pods of other namespaces hold GPUs."""

@@ -43,8 +43,8 @@ class Lasting:
 def lasting_of(members: Iterable[Member], size: int) -> Lasting:
     """Return what determines how long members of a workload of this size will run."""
     pods = list(members)
-    told = dict.fromkeys((one.expected_seconds, one.deadline, one.ends_by, one.run, one.cls.gpus) for one in pods)
-    return Lasting(tuple(told), size, pods[0].namespace if pods else "")
+    durations = dict.fromkeys((pod.expected_seconds, pod.deadline, pod.ends_by, pod.run, pod.cls.gpus) for pod in pods)
+    return Lasting(tuple(durations), size, pods[0].namespace if pods else "")
 
 
 class Ends:
@@ -70,24 +70,24 @@ class Ends:
         """Return when a pod that holds room was expected to end when it began; that time may have passed."""
         occupant = entry.occupant
         if occupant is None:
-            found = self._workloads.of_pod(uid)  # its bind is in progress
-            if found is None:
+            membership = self._workloads.of_pod(uid)  # its bind is in progress
+            if membership is None:
                 return inf
-            workload, one = found
-            lasts = self._believed(one.namespace, one.expected_seconds, one.deadline)
-            return now + self._seconds(lasts, one.ends_by, one.run, one.cls.gpus, size_of(workload), now)
+            workload, member = membership
+            lasts = self._believed(member.namespace, member.expected_seconds, member.deadline)
+            return now + self._seconds(lasts, member.ends_by, member.run, member.cls.gpus, size_of(workload), now)
         if occupant.fixed:
             return inf
         if occupant.terminating:
-            told = occupant.ends - self._world.epoch
-            return told if told < inf else now + occupant.grace
+            ends = occupant.ends - self._world.epoch
+            return ends if ends < inf else now + occupant.grace
         seconds = self._believed(occupant.namespace, occupant.expected_seconds, occupant.deadline)
         if seconds == inf and occupant.run is not None and not occupant.service:
             seconds = self._world.runs.longest(occupant.run)
             if seconds == inf:
-                found = self._workloads.of_pod(uid)
+                membership = self._workloads.of_pod(uid)
                 gpus = next((amount for column, amount in entry.amounts if column == GPU), 0)
-                size = size_of(found[0]) if found is not None else 1
+                size = size_of(membership[0]) if membership is not None else 1
                 seconds = self._world.runs.usual(likeness_of(occupant.run, size, gpus))
         if seconds == inf:
             return inf

@@ -80,7 +80,11 @@ class Holds:
         """Return the reservations that apply to a workload unless it ends in time."""
         if any(member.stage is not Stage.PENDING for member in workload.members.values()) and needed_now(workload):
             return []  # replacing what a running gang has lost: the whole gang is blocked until then
-        return [one for one in self if one.workload != workload.id and one.priority >= workload.priority]
+        return [
+            reservation
+            for reservation in self
+            if reservation.workload != workload.id and reservation.priority >= workload.priority
+        ]
 
     def put(self, reservation: Reservation) -> None:
         """Reserve nodes for a workload, in place of any earlier ones; the number of its reservation stays the same."""
@@ -111,25 +115,25 @@ class Holds:
 
     def tells(self, applying: Sequence[Reservation]) -> Hashable:
         """Return an identifier of this set of reservations; None if it is empty."""
-        return (self._changes, *(one.number for one in applying)) if applying else None
+        return (self._changes, *(reservation.number for reservation in applying)) if applying else None
 
     def count_for(self, applying: Sequence[Reservation]) -> Hashable:
         """Charge these reservations and no others; return an identifier of this set."""
-        told = self.tells(applying)
-        if told is None:
+        identifier = self.tells(applying)
+        if identifier is None:
             self.count_nobody()
             return None
-        stamp = (told, self._world.improvements)
+        stamp = (identifier, self._world.improvements)
         if stamp != self._stamp:
             self.count_nobody()
             row_of = self._world.nodes.row_of
-            for one in applying:
-                for node, amounts in self.lacking(one).items():
+            for reservation in applying:
+                for node, amounts in self.lacking(reservation).items():
                     if amounts and (row := row_of.get(node)) is not None:
                         self._world.count(row, amounts, None, 1)
                         self._charged.append((row, amounts))
             self._stamp = stamp
-        return told
+        return identifier
 
     def count_nobody(self) -> None:
         """Remove all charges."""
@@ -140,53 +144,62 @@ class Holds:
 
     def charged(self) -> dict[int, dict[int, int]]:
         """Return what is charged now, by row and resource."""
-        found: dict[int, dict[int, int]] = {}
+        charged: dict[int, dict[int, int]] = {}
         for row, amounts in self._charged:
-            here = found.setdefault(row, {})
+            on_row = charged.setdefault(row, {})
             for column, amount in amounts:
-                here[column] = here.get(column, 0) + amount
-        return found
+                on_row[column] = on_row.get(column, 0) + amount
+        return charged
 
     def used(self, node: str) -> Counter[int]:
         """Return what pods hold of a node."""
-        found: Counter[int] = Counter()
+        used: Counter[int] = Counter()
         for uid in self._world.ledger.on_node(node):
             entry = self._world.ledger.get(uid)
             if entry is not None:
-                found.update(dict(entry.amounts))
-        return found
+                used.update(dict(entry.amounts))
+        return used
 
-    def shares(self, one: Reservation) -> list[ReservationShare]:
+    def shares(self, reservation: Reservation) -> list[ReservationShare]:
         """Return what a reservation takes of each node where it waits for pods, which `lacking` does not show yet."""
         pods: dict[str, dict[str, Amounts]] = {}
-        for uid, (node, _) in one.waits.items():
+        for uid, (node, _) in reservation.waits.items():
             entry = self._world.ledger.get(uid)
-            if node in one.nodes and entry is not None and entry.node == node:
+            if node in reservation.nodes and entry is not None and entry.node == node:
                 pods.setdefault(node, {})[uid] = entry.amounts
         row_of = self._world.nodes.row_of
         rows = [(row_of.get(node), node) for node in pods]
-        return [ReservationShare(row, dict(one.nodes[node]), pods[node]) for row, node in rows if row is not None]
+        return [
+            ReservationShare(row, dict(reservation.nodes[node]), pods[node]) for row, node in rows if row is not None
+        ]
 
-    def lacking(self, one: Reservation, *others: Reservation) -> dict[str, Amounts]:
+    def lacking(self, reservation: Reservation, *others: Reservation) -> dict[str, Amounts]:
         """Return what a reservation takes of each node beyond what the pods that it waits for hold.
 
         What ``others`` take of the same nodes is added, and the pods that they wait for count as well.
         """
         held: dict[str, dict[int, int]] = {}
-        waits = {uid: node for some in (one, *others) for uid, (node, _) in some.waits.items() if node in one.nodes}
+        waits = {
+            uid: node
+            for counted in (reservation, *others)
+            for uid, (node, _) in counted.waits.items()
+            if node in reservation.nodes
+        }
         for uid, node in waits.items():
             entry = self._world.ledger.get(uid)
             if entry is not None and entry.node == node:
-                here = held.setdefault(node, {})
+                on_node = held.setdefault(node, {})
                 for column, amount in entry.amounts:
-                    here[column] = here.get(column, 0) + amount
+                    on_node[column] = on_node.get(column, 0) + amount
         left: dict[str, Amounts] = {}
-        for node, amounts in one.nodes.items():
-            here = held.get(node, {})
+        for node, amounts in reservation.nodes.items():
+            on_node = held.get(node, {})
             taken = Counter(dict(amounts))
             for other in others:
                 taken.update(dict(other.nodes.get(node, ())))
             left[node] = tuple(
-                (column, rest) for column, amount in taken.items() if (rest := amount - here.get(column, 0)) > 0
+                (column, missing)
+                for column, amount in taken.items()
+                if (missing := amount - on_node.get(column, 0)) > 0
             )
         return left

@@ -239,9 +239,13 @@ class Reserving:
         """Return the reservations that apply to a workload without running members, if it is started now. Changes
         nothing.
         """
-        others = [one for one in self.holds if one.workload != order.id and one.priority >= order.priority]
-        end = self.ends.after(lasting, now) if others else now
-        return [held for held in others if end > held.latest]
+        applying = [
+            reservation
+            for reservation in self.holds
+            if reservation.workload != order.id and reservation.priority >= order.priority
+        ]
+        end = self.ends.after(lasting, now) if applying else now
+        return [held for held in applying if end > held.latest]
 
     def told(self, id_: str) -> str:
         """Return a text about the reservation of a workload; empty if it has none."""
@@ -322,28 +326,28 @@ class Reserving:
         self._forget_old()
         served: Counter[int] = Counter()
         done: set[int] = set()
-        for one in sorted(self._waiting.values(), key=lambda one: one.turn):
-            if one.priority in done or (look.plans >= MOST_PLANS and self.holds.get(one.id) is None):
+        for waiting in sorted(self._waiting.values(), key=lambda waiting: waiting.turn):
+            if waiting.priority in done or (look.plans >= MOST_PLANS and self.holds.get(waiting.id) is None):
                 continue
-            workload = self._workloads.get(one.id)
-            self._looked_at = one.id
+            workload = self._workloads.get(waiting.id)
+            self._looked_at = waiting.id
             if workload is None or not waits(workload):
-                self.forget(one.id)
+                self.forget(waiting.id)
             elif (until := self._out_until(workload)) > self._now:
                 look.at = min(look.at, until)
-            elif (failed := self._failed.get(one.id)) is not None and self._now < failed.until:
+            elif (failed := self._failed.get(waiting.id)) is not None and self._now < failed.until:
                 look.at = min(look.at, failed.until)
-            elif one.id in self._waiting and not self._preempting.claims(one.id):
-                waited = one.since + self._spec.after
+            elif waiting.id in self._waiting and not self._preempting.claims(waiting.id):
+                waited = waiting.since + self._spec.after
                 if waited > self._now:  # workloads that come later have been pending for less time
                     look.at = min(look.at, waited)
-                    done.add(one.priority)
+                    done.add(waiting.priority)
                     continue
                 if (yield from self._serve(workload, look)):
-                    yield workload, self._waiting.get(one.id, one).text
-                served[one.priority] += self.holds.get(one.id) is not None
-                if served[one.priority] >= self._spec.gangs:
-                    done.add(one.priority)
+                    yield workload, self._waiting.get(waiting.id, waiting).text
+                served[waiting.priority] += self.holds.get(waiting.id) is not None
+                if served[waiting.priority] >= self._spec.gangs:
+                    done.add(waiting.priority)
         self._seen, self._at = None if self._moved else self._state(), look.at
         self._not_before = self._now + min(LOOK_AGAIN_MOST, max(LOOK_AGAIN, PACE * look.pods))
 
@@ -373,18 +377,18 @@ class Reserving:
             look.at = look.at if vain.state == state else min(look.at, vain.until)
             return False
         look.plans += 1
-        found = yield from self._choosing.plan(workload, self._stubborn if blind else None, lambda: self._now)
+        prospect = yield from self._choosing.plan(workload, self._stubborn if blind else None, lambda: self._now)
         look.pods += self._choosing.looked
         if not self._still_waits(workload):
             return False
-        if found is None:
+        if prospect is None:
             # Other workloads have their turn before the next try.
             vain.times += 1
             vain.blind, vain.state, vain.until = blind, state, self._now + doubled(VAIN, vain.times, VAIN_MOST)
             return False
         self._vain.pop(workload.id, None)
-        found.loosened = loosened
-        self._hold(found, look)
+        prospect.loosened = loosened
+        self._hold(prospect, look)
         return True
 
     def _keep(self, workload: Workload, held: Reservation, look: _Look) -> Generator[None, None, bool]:
@@ -427,13 +431,13 @@ class Reserving:
                 held.moved_on = now
         look.plans += 1
         without_end = self._stubborn if start == inf else None
-        found = yield from self._choosing.plan(workload, without_end, lambda: self._now)
+        prospect = yield from self._choosing.plan(workload, without_end, lambda: self._now)
         look.pods += self._choosing.looked
-        if found is None and self._stubborn:
+        if prospect is None and self._stubborn:
             self._stubborn.clear()
         if self.holds.get(workload.id) is not held or not self._still_waits(workload):
             return False
-        if found is None or (possible and not stuck and found.start + margin >= start):
+        if prospect is None or (possible and not stuck and prospect.start + margin >= start):
             if not possible:
                 self._drop(workload.id)
                 return True
@@ -441,20 +445,20 @@ class Reserving:
             at = self._now + (max(LATE, (start - self._now) / 10) if start < inf else LATE)
             look.at = min(look.at, at)
             return False
-        found.moves, found.loosened = held.moves + possible, loosened
-        self._hold(found, look)
+        prospect.moves, prospect.loosened = held.moves + possible, loosened
+        self._hold(prospect, look)
         return True
 
-    def _hold(self, found: Reservation, look: _Look) -> None:
-        if self._choosing.shared(found.namespace):
-            before, idle = self.holds.get(found.workload), self._idle.get(found.namespace)
+    def _hold(self, reservation: Reservation, look: _Look) -> None:
+        if self._choosing.shared(reservation.namespace):
+            before, idle = self.holds.get(reservation.workload), self._idle.get(reservation.namespace)
             if before is not None:
-                found.moved_on = before.moved_on
+                reservation.moved_on = before.moved_on
             elif idle is not None:
-                found.moved_on = idle[0]
-        self.holds.put(found)
-        blind_after = self._spec.after_without_estimates * (1 << min(found.moves, MOST_DOUBLINGS))
-        look.at = min(look.at, found.start + LATE if found.start < inf else found.since + blind_after)
+                reservation.moved_on = idle[0]
+        self.holds.put(reservation)
+        blind_after = self._spec.after_without_estimates * (1 << min(reservation.moves, MOST_DOUBLINGS))
+        look.at = min(look.at, reservation.start + LATE if reservation.start < inf else reservation.since + blind_after)
 
     def _out_until(self, workload: Workload) -> float:
         """Return until when a workload gets no reservation because one expired."""
@@ -467,7 +471,7 @@ class Reserving:
         """Forget the namespaces whose reservations ended long ago."""
         self._barred = {namespace: until for namespace, until in self._barred.items() if until > self._now}
         recent = self._now - self._spec.expires
-        self._idle = {namespace: one for namespace, one in self._idle.items() if one[1] > recent}
+        self._idle = {namespace: idle for namespace, idle in self._idle.items() if idle[1] > recent}
 
     def _loosened(self, workload: Workload, look: _Look) -> int:
         """Return by how many levels ``relax-after`` has relaxed a workload. When it does next, another check is due."""
@@ -489,11 +493,11 @@ class Reserving:
         """Return the reservations that apply to a workload that is started now, and those that do not, as it ends in
         time.
         """
-        others = self.holds.against(workload)
-        if not others:
+        applying = self.holds.against(workload)
+        if not applying:
             return [], []
         end = self.ends.if_started(workload, now)
-        return [held for held in others if end > held.latest], [held for held in others if end <= held.latest]
+        return [held for held in applying if end > held.latest], [held for held in applying if end <= held.latest]
 
     # ------------------------------------------------------------ internals
 

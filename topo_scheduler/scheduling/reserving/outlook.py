@@ -60,23 +60,23 @@ class Endings:
             own = occupant.namespace == not_of
             if own and end > not_after:
                 continue
-            others = never is not None and not occupant.service and uid not in never and not own
-            if end < inf or others:
+            counted = never is not None and not occupant.service and uid not in never and not own
+            if end < inf or counted:
                 pod = Candidate(occupant, entry.row, entry.amounts, entry.profile, 0, NO_GANG, -1)
                 (dated if end < inf else undated).append(Ending(pod, end))
         return dated, undated
 
     def _arriving(self, uid: str) -> Occupant | None:
         """Return the victim information of a pod whose bind is in progress; None if it is unknown."""
-        found = self._workloads.of_pod(uid)
-        if found is None:
+        membership = self._workloads.of_pod(uid)
+        if membership is None:
             return None
-        member = found[1]
+        member = membership[1]
         return Occupant(member.namespace, member.name, uid, member.priority, 0.0, GRACE, terminating=False, fixed=False)
 
 
 def reservation_of(
-    world: World, workload: Workload, groups: Sequence[tuple[object, list[Member]]], found: Prospect, now: float
+    world: World, workload: Workload, groups: Sequence[tuple[object, list[Member]]], prospect: Prospect, now: float
 ) -> Reservation:
     """Return the reservation for a workload.
 
@@ -84,30 +84,30 @@ def reservation_of(
         world: the nodes and the fabric of the plan.
         workload: the workload of the plan.
         groups: the members that the plan was made for, by class.
-        found: the plan.
+        prospect: the plan.
         now: seconds.
     """
     names, layout = world.nodes.names, world.layout
     taken: dict[str, Counter[int]] = {}
-    for (_, members), rows in zip(groups, found.placement.rows, strict=True):
+    for (_, members), rows in zip(groups, prospect.placement.rows, strict=True):
         for member, row in zip(members, rows, strict=True):
             taken.setdefault(names[row], Counter()).update(dict(member.cls.amounts))
     nodes: dict[str, Amounts] = {node: tuple(sorted(amounts.items())) for node, amounts in taken.items()}
     if workload.gang:
-        paths = ["/".join(layout.paths[leaf]) for leaf in found.placement.leaves]
+        paths = ["/".join(layout.paths[leaf]) for leaf in prospect.placement.leaves]
     else:
         paths = [f"node {node}" for node in nodes]
     domain = few_of(paths)
-    told = [one.end for one in found.waits if one.end < inf]
+    known_ends = [ending.end for ending in prospect.waits if ending.end < inf]
     return Reservation(
         workload=workload.id,
         name=f"{'gang' if workload.gang else 'pod'} {workload.namespace}/{workload.name}",
         priority=workload.priority,
         domain=domain,
         nodes=nodes,
-        waits={one.pod.occupant.uid: (names[one.pod.row], one.pod.occupant.key) for one in found.waits},
-        start=found.start,
-        latest=max(told, default=now),
+        waits={ending.pod.occupant.uid: (names[ending.pod.row], ending.pod.occupant.key) for ending in prospect.waits},
+        start=prospect.start,
+        latest=max(known_ends, default=now),
         since=now,
         moved_on=now,
         namespace=workload.namespace,

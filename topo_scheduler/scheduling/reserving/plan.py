@@ -93,22 +93,22 @@ class CountingPlanner:
         while low < high and self.left > 0:
             middle = (low + high) // 2
             yield from self.trial.let_go(leaving, cuts[middle - 1] if middle else 0)
-            found = self.place()
+            place = self.place()
             yield
-            if found is None:
+            if place is None:
                 low = middle + 1
             else:
-                high, placement = middle, found
+                high, placement = middle, place
         return high, placement
 
 
 def plan_reservation(
-    asked: CountingPlanner, dated: Sequence[Ending], undated: Sequence[Ending]
+    planner: CountingPlanner, dated: Sequence[Ending], undated: Sequence[Ending]
 ) -> Generator[None, None, Prospect | None]:
     """Choose the place that comes free first. Yields after each part of the work.
 
     Args:
-        asked: a planner on a copy of the state.
+        planner: a planner on a copy of the state.
         dated: pods whose end is known.
         undated: pods that end at an unknown time; used if the others do not suffice.
 
@@ -120,16 +120,16 @@ def plan_reservation(
     """
     dated = _in_order(dated)
     yield
-    leaving = yield from leaving_in_order([one.pod for one in dated])
-    yield from asked.trial.let_go(leaving, len(dated))
-    placement = asked.place()
+    leaving = yield from leaving_in_order([ending.pod for ending in dated])
+    yield from planner.trial.let_go(leaving, len(dated))
+    placement = planner.place()
     yield
     if placement is None:
-        return (yield from _without_dates(asked, dated, undated)) if undated else None
-    all_ends = np.array([one.end for one in dated], np.float64)
+        return (yield from _without_dates(planner, dated, undated)) if undated else None
+    all_ends = np.array([ending.end for ending in dated], np.float64)
     ends = np.unique(all_ends)
     cuts: list[int] = np.searchsorted(all_ends, ends, side="right").tolist()
-    number, placement = yield from asked.first(leaving, cuts, placement)
+    number, placement = yield from planner.first(leaving, cuts, placement)
     if not number:
         return None
     return Prospect(float(ends[number - 1]), placement, _on(placement, dated[: cuts[number - 1]]))
@@ -137,10 +137,10 @@ def plan_reservation(
 
 def _in_order(dated: Sequence[Ending]) -> list[Ending]:
     """Return pods in order of their ends, and those with the same end in order of row and name."""
-    ends = np.array([one.end for one in dated], np.float64)
-    rows = np.array([one.pod.row for one in dated], np.int64)
+    ends = np.array([ending.end for ending in dated], np.float64)
+    rows = np.array([ending.pod.row for ending in dated], np.int64)
     order = np.lexsort((rows, ends))
-    found = [dated[at] for at in order.tolist()]
+    ordered = [dated[at] for at in order.tolist()]
     alike = (np.diff(ends[order]) == 0) & (np.diff(rows[order]) == 0)
     first = -1
     for at in np.flatnonzero(alike).tolist():
@@ -149,47 +149,47 @@ def _in_order(dated: Sequence[Ending]) -> list[Ending]:
         last = at + 1
         while last < len(alike) and alike[last]:
             last += 1
-        found[at : last + 1] = sorted(found[at : last + 1], key=lambda one: one.pod.occupant.key)
+        ordered[at : last + 1] = sorted(ordered[at : last + 1], key=lambda ending: ending.pod.occupant.key)
         first = last
-    return found
+    return ordered
 
 
 def _without_dates(
-    asked: CountingPlanner, dated: Sequence[Ending], undated: Sequence[Ending]
+    counting: CountingPlanner, dated: Sequence[Ending], undated: Sequence[Ending]
 ) -> Generator[None, None, Prospect | None]:
-    ask, layout = asked.ask, asked.layout
-    rule = asked.trial.rule(ask)
+    ask, layout = counting.ask, counting.layout
+    rule = counting.trial.rule(ask)
     if rule is None:
         return None
-    planner = asked.trial.planner
+    planner = counting.trial.planner
     regions = regions_for(ask, layout, rule)
     free = np.max([view.fit for view in planner.views_for(ask)], axis=0)
     lack = [max(0, ask.members - int(free[region.rows].sum())) for region in regions]
     yield
     by_row: dict[int, list[Ending]] = {}
-    for one in undated:
-        by_row.setdefault(one.pod.row, []).append(one)
+    for ending in undated:
+        by_row.setdefault(ending.pod.row, []).append(ending)
     yield
-    gpus = {row: sum(amount_in(one.pod.amounts, GPU) for one in pods) for row, pods in by_row.items()}
+    gpus = {row: sum(amount_in(ending.pod.amounts, GPU) for ending in pods) for row, pods in by_row.items()}
     yield
     for at in sorted(range(len(regions)), key=lambda at: (lack[at], at))[:MOST_DOMAINS]:
         rows = [row for row in regions[at].rows.tolist() if row in by_row]
         rows.sort(key=lambda row: gpus[row])
-        pods = [one for row in rows for one in by_row[row]]
-        if not pods or asked.left <= 0:
+        pods = [ending for row in rows for ending in by_row[row]]
+        if not pods or counting.left <= 0:
             continue
-        leaving = yield from leaving_in_order([one.pod for one in pods])
-        yield from asked.trial.let_go(leaving, len(pods))
-        placement = asked.place()
+        leaving = yield from leaving_in_order([ending.pod for ending in pods])
+        yield from counting.trial.let_go(leaving, len(pods))
+        placement = counting.place()
         yield
         if placement is not None:
             cuts = np.cumsum([len(by_row[row]) for row in rows]).tolist()
-            number, placement = yield from asked.first(leaving, cuts, placement)
+            number, placement = yield from counting.first(leaving, cuts, placement)
             return Prospect(inf, placement, _on(placement, [*dated, *pods[: cuts[number - 1] if number else 0]]))
-        yield from asked.trial.let_go(leaving, 0)
+        yield from counting.trial.let_go(leaving, 0)
     return None
 
 
 def _on(placement: Placement, pods: Sequence[Ending]) -> tuple[Ending, ...]:
     rows = {row for group in placement.rows for row in group}
-    return tuple(one for one in pods if one.pod.row in rows)
+    return tuple(pod for pod in pods if pod.pod.row in rows)

@@ -75,7 +75,7 @@ class Replacements:
     def keep(self, migration: str, seats: Sequence[ReservedSeat]) -> None:
         """Reserve these seats for a Migration and no others; none if it is over."""
         wanted = {seat.id: seat for seat in seats}
-        for id_ in [id_ for id_, one in self._seats.items() if one.migration == migration]:
+        for id_ in [id_ for id_, reserved in self._seats.items() if reserved.migration == migration]:
             if wanted.get(id_) != self._seats[id_]:
                 self._drop(id_)
         if not seats:
@@ -89,10 +89,10 @@ class Replacements:
 
     def gpus(self) -> dict[str, int]:
         """Return how many GPUs are reserved on each node that has seats with any."""
-        found: Counter[str] = Counter()
+        gpus: Counter[str] = Counter()
         for seat in self._seats.values():
-            found[seat.node] += amount_in(self._amounts(seat), GPU)
-        return {node: count for node, count in found.items() if count}
+            gpus[seat.node] += amount_in(self._amounts(seat), GPU)
+        return {node: count for node, count in gpus.items() if count}
 
     def own(self, workload: Workload) -> Mapping[str, object]:
         """Return the seats that a workload may take, which do not block it."""
@@ -104,29 +104,36 @@ class Replacements:
         if not free:
             return {}
         row_of = self._world.nodes.row_of
-        found: dict[str, int] = {}
+        rows: dict[str, int] = {}
         # A member with an index takes the seat of that index; the others take seats without an index.
         for exact in (True, False):
             for member in members:
-                if member.uid in found:
+                if member.uid in rows:
                     continue
-                seat = next((one for one in free if (one.index == member.index if exact else one.index is None)), None)
+                seat = next(
+                    (
+                        candidate
+                        for candidate in free
+                        if (candidate.index == member.index if exact else candidate.index is None)
+                    ),
+                    None,
+                )
                 if seat is not None and seat.node in row_of:
-                    found[member.uid] = row_of[seat.node]
+                    rows[member.uid] = row_of[seat.node]
                     free.remove(seat)
-        return found if len(found) == len(members) else {}
+        return rows if len(rows) == len(members) else {}
 
     def placed(self, workload: Workload, decision: Decision) -> None:
         """Give seats to the members that were placed: the ledger holds their room from now on."""
-        mine = {id_: seat for id_, seat in self._seats.items() if seat.is_for(workload)}
+        own = {id_: seat for id_, seat in self._seats.items() if seat.is_for(workload)}
         for seated in decision.seats:
             index = workload.members[seated.uid].index
-            fits = [id_ for id_, seat in mine.items() if seat.index in (None, index)]
+            fits = [id_ for id_, seat in own.items() if seat.index in (None, index)]
             # Its own seat comes first. A member that was placed elsewhere needs none of the seats of the others either.
-            fits.sort(key=lambda id_: (mine[id_].node != seated.node, mine[id_].index != index, id_))
+            fits.sort(key=lambda id_: (own[id_].node != seated.node, own[id_].index != index, id_))
             if fits:
                 self._drop(fits[0])
-                del mine[fits[0]]
+                del own[fits[0]]
                 self.taken[fits[0]] = seated.uid
 
     def _drop(self, id_: str) -> None:

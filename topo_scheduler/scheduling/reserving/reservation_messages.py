@@ -51,15 +51,15 @@ def kept_off(
     ``applying`` are the reservations that apply to the pod, as charged now. For ``reader`` see `few_for`.
     """
     charged = holds.charged()
-    told = []
+    reasons = []
     for held in applying:
         rows = [row for node in held.nodes if (row := nodes.row_of.get(node)) is not None and row in charged]
         count = sum(_only_held(nodes, row, charged[row], cls) for row in rows)
         if count:
-            what, _, name = held.name.partition(" ")
-            who = held.name if not reader or name.startswith(f"{reader}/") else f"a {what} of another namespace"
-            told.append(f"{count} node(s) with room held for {who}, {expected(held, epoch)}.")
-    return " ".join(told)
+            kind, _, name = held.name.partition(" ")
+            described = held.name if not reader or name.startswith(f"{reader}/") else f"a {kind} of another namespace"
+            reasons.append(f"{count} node(s) with room held for {described}, {expected(held, epoch)}.")
+    return " ".join(reasons)
 
 
 def _only_held(nodes: NodeTable, row: int, charged: dict[int, int], cls: PodClass) -> bool:

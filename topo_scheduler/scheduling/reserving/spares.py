@@ -156,27 +156,27 @@ class Spares:
 
     def lent(self) -> list[int]:
         """Return the rows of kept nodes with borrowing pods, on which no other pods hold GPUs, in order."""
-        found = (row for rows in self._kept.values() for row in rows)
-        return sorted(row for row in found if (use := self._used(row)).lent_pods and not use.gpus)
+        lent = (row for rows in self._kept.values() for row in rows)
+        return sorted(row for row in lent if (use := self._used(row)).lent_pods and not use.gpus)
 
     def leaves(self) -> list[LeafSpares]:
         """Return the spares of each leaf in which nodes are kept, in the order of their paths."""
-        found = []
+        leaves = []
         for path, rows in sorted(self._kept.items()):
             uses = [self._used(row) for row in rows]
             free = sum(not (use.gpus or use.lent_gpus) for use in uses)
             lent = sum(bool(use.lent_gpus) and not use.gpus for use in uses)
             if rows:
-                found.append(LeafSpares(path, len(rows), free, lent))
-        return found
+                leaves.append(LeafSpares(path, len(rows), free, lent))
+        return leaves
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return how many nodes are ``wanted``, ``free`` and ``lent``, by path of the leaf and that word."""
-        found: dict[tuple[str, str], int] = {}
+        counts: dict[tuple[str, str], int] = {}
         for leaf in self.leaves():
             path = "/".join(leaf.path)
-            found |= {(path, "wanted"): leaf.wanted, (path, "free"): leaf.free, (path, "lent"): leaf.lent}
-        return found
+            counts |= {(path, "wanted"): leaf.wanted, (path, "free"): leaf.free, (path, "lent"): leaf.lent}
+        return counts
 
     # ------------------------------------------------------------ internals
 
@@ -227,10 +227,10 @@ class Spares:
     def _gives_way(self, uid: str, entry: LedgerEntry) -> bool:
         """Return whether recovery may evict a pod from a kept node; not bare pods, nor those of other schedulers."""
         if (occupant := entry.occupant) is not None:
-            ours = occupant.scheduler == self._scheduler_name and occupant.controlled
-            return ours and self.may_borrow(occupant.priority)
-        found = self._workloads.of_pod(uid)  # its bind is in progress
-        return found is not None and found[1].controlled and self.may_borrow(found[1].priority)
+            evictable = occupant.scheduler == self._scheduler_name and occupant.controlled
+            return evictable and self.may_borrow(occupant.priority)
+        membership = self._workloads.of_pod(uid)  # its bind is in progress
+        return membership is not None and membership[1].controlled and self.may_borrow(membership[1].priority)
 
     def _keep(self, chosen: Mapping[Path, tuple[int, ...]]) -> None:
         """Keep these nodes and no others."""

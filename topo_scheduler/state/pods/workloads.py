@@ -287,7 +287,7 @@ class Workload:
         placed = len(self.members) - self.pending
         if not self.complete or 0 < placed == self.bound:
             return  # those that are all being deleted become a workload of their own, as soon as others are pending
-        if not any(one.stage is Stage.BOUND and not one.leaving for one in self.members.values()):
+        if not any(member.stage is Stage.BOUND and not member.leaving for member in self.members.values()):
             self.complete = False
             self.forget_ran()
 
