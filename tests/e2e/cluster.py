@@ -356,46 +356,49 @@ class Cluster:
 
     async def clear(self) -> None:
         """Delete workloads, pods, nodes and the Lease, and wait until they are gone."""
-        namespaces = [item["metadata"]["name"] for item in await self.api.list("namespaces", None)]
-        used = [name for name in namespaces if name == "default" or name.startswith("e2e-")]
-        for namespace in used:
-            for plural in (*WORKLOADS, "poddisruptionbudgets"):
-                await self.api.delete_all(plural, namespace)
 
         async def gone() -> bool:
-            left = 0
-            for namespace in used:
-                pods = await self.api.list("pods", namespace)
-                left += len(pods)
-                if pods:
-                    for pod in pods:
-                        if pod["metadata"].get("finalizers"):
-                            await self._drop_finalizers(pod)
-                    await self.api.delete_all("pods", namespace, grace=0)
-                for plural in WORKLOADS:
-                    left += len(await self.api.list(plural, namespace))
-            return left == 0
-
-        await self.wait_until(gone, 60, "workloads deleted")
-        await self._clear_groups(used)
-        for namespace in used:
-            await self.api.delete_all("persistentvolumeclaims", namespace)
+            for pod in await self._delete_all_of("pods", grace=0):
+                if pod["metadata"].get("finalizers"):
+                    await self._drop_finalizers(pod)
+            left = [await self._of_tests(plural) for plural in ("pods", *WORKLOADS)]
+            return not any(left)
 
         async def unclaimed() -> bool:
-            return not any([await self.api.list("persistentvolumeclaims", namespace) for namespace in used])
+            return not await self._of_tests("persistentvolumeclaims")
 
+        for plural in (*WORKLOADS, "poddisruptionbudgets"):
+            await self._delete_all_of(plural)
+        await self.wait_until(gone, 60, "workloads deleted")
+        await self._clear_groups()
+        await self._delete_all_of("persistentvolumeclaims")
         await self.wait_until(unclaimed, 30, "claims deleted")
         for plural in ("persistentvolumes", "storageclasses", "nodes"):
-            await self.api.delete_all(plural, None)
+            if await self.api.list(plural, None):
+                await self.api.delete_all(plural, None)
         if await self.api.find("leases", "topology-scheduler", "kube-system") is not None:
             await self.api.delete("leases", "topology-scheduler", "kube-system")
 
-    async def _clear_groups(self, namespaces: Iterable[str]) -> None:
+    async def _of_tests(self, plural: str) -> list[Json]:
+        """Return the objects of a kind in the namespaces that tests use. One request, however many namespaces."""
+
+        def used(namespace: str) -> bool:
+            return namespace == "default" or namespace.startswith("e2e-")
+
+        return [item for item in await self.api.list(plural, None) if used(item["metadata"]["namespace"])]
+
+    async def _delete_all_of(self, plural: str, *, grace: int | None = None) -> list[Json]:
+        """Delete the objects of a kind in the namespaces that tests use; return what was there."""
+        objects = await self._of_tests(plural)
+        for namespace in {item["metadata"]["namespace"]: None for item in objects}:
+            await self.api.delete_all(plural, namespace, grace=grace)
+        return objects
+
+    async def _clear_groups(self) -> None:
         """Delete PodGroups, and the definitions of those that are not Kubernetes' own."""
         if self._plane is not None and self._plane.oldest:
             return  # it has none
-        for namespace in namespaces:
-            await self.api.delete_all("podgroups", namespace)
+        await self._delete_all_of("podgroups")
         for item in await self.api.list("customresourcedefinitions", None):
             if item["metadata"]["name"].startswith("podgroups."):
                 await self.undefine(item["metadata"]["name"])

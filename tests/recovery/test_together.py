@@ -188,8 +188,8 @@ def lost_of_two() -> tuple[World, list[str]]:
 def test_seats_that_were_planned_are_for_the_pods_that_were_lost_then() -> None:
     world, uids = lost_of_two()
     one, both = (relocation_request(world, "g", lost, frozenset()) for lost in (uids[:1], uids))
-    ground: Any = SimpleNamespace(view=world.view)
-    together = Together(ground, lambda: 0.0, lambda *_: one)
+    context: Any = SimpleNamespace(view=world.view)
+    together = Together(context, lambda: 0.0, lambda *_: one)
     share = plan_jointly(world, [one])[one.key]
     assert together._good(one, share, world.now)
     assert not together._good(both, share, world.now), "more of its pods are lost by now"

@@ -52,4 +52,4 @@ class EvictionGuard:
 
     def _tracked(self, key: str) -> Tracked | None:
         machine = self._machine()
-        return machine.migrations.ground.tracked.get(key) if machine is not None else None
+        return machine.migrations.context.tracked.get(key) if machine is not None else None

@@ -47,11 +47,11 @@ class Recovery:
         self.detection = Detection(spec, self._domains_of)
         self.migrations = Migrations(view, control, self.detection, spec, epoch, clock)
         self.healing = Healing(view, epoch, self.migrations.moves_pod, self.migrations.fresh_name)
-        ground = self.migrations.ground
+        context = self.migrations.context
         self._makers: Sequence[Repeated] = (
-            Defragmenting(ground, clock),
-            Blocks(ground, clock),
-            Improving(ground, clock),
+            Defragmenting(context, clock),
+            Blocks(context, clock),
+            Improving(context, clock),
         )
         self._guards = [Guarded(f"{type(maker).__name__} of recovery") for maker in self._makers]
         self._healed = Guarded("healing of failed nodes")
@@ -107,7 +107,7 @@ class Recovery:
         self._out += self.healing.created(namespace, name, outcome, message, now)
         if migration is not None:
             self.migration_seen(migration, now)
-        elif self.migrations.ground.intended.pop(f"{namespace}/{name}", None) is not None:
+        elif self.migrations.context.intended.pop(f"{namespace}/{name}", None) is not None:
             self._out.append(Warn(f"Migration {namespace}/{name} is not created: {message or outcome.value}"))
 
     def written(
@@ -139,12 +139,12 @@ class Recovery:
 
     def owners_read(self, migration: str, owners: Sequence[MigrationOwner]) -> None:
         """Handle newly read topmost owners of a Migration's pods: the status keeps them for a later leader."""
-        if (tracked := self.migrations.ground.tracked.get(migration)) is not None:
+        if (tracked := self.migrations.context.tracked.get(migration)) is not None:
             tracked.owners = owners
 
     def under_way(self) -> list[Migration]:
         """Return the Migrations that are not over."""
-        return [tracked.migration for tracked in self.migrations.ground.tracked.values()]
+        return [tracked.migration for tracked in self.migrations.context.tracked.values()]
 
     def release_all(self) -> None:
         """Release all seats, as recovery is turned off. The objects stay as they are."""
@@ -164,7 +164,7 @@ class Recovery:
             self._held = self.detection.held
             self._out.append(Warn(self._held or "most nodes are ready again: failures are healed as before"))
         created = self._healed.run(lambda: self.healing.step(now), now)
-        self.migrations.ground.coming = self.healing.coming()
+        self.migrations.context.coming = self.healing.coming()
         for maker, guarded in zip(self._makers, self._guards, strict=True):
             created += guarded.run(partial(maker.step, now), now)
         out, self._out = [*self._out, *created, *self.migrations.step(now)], []

@@ -56,10 +56,10 @@ class Migrations:
         clock: Callable[[], float],
     ) -> None:
         """``clock`` returns seconds and measures how long a step takes: see `searching`."""
-        self.ground = self._ground = MigrationContext(view, control, detection, spec, epoch)
-        self._planning = Planning(self._ground, clock)
-        self._execution = Execution(self._ground)
-        self._gang_room = GangRoom(self._ground)
+        self.context = self._context = MigrationContext(view, control, detection, spec, epoch)
+        self._planning = Planning(self._context, clock)
+        self._execution = Execution(self._context)
+        self._gang_room = GangRoom(self._context)
         self.interference = Interference(view, detection)
         self._memory = MigrationMemory()
         self._clock = clock
@@ -69,29 +69,29 @@ class Migrations:
         """Uid and version of Migrations that are over, so that no older view brings them back."""
 
     def __len__(self) -> int:
-        return len(self._ground.tracked)
+        return len(self._context.tracked)
 
     def keys(self) -> set[str]:
         """Return namespace and name of the Migrations that are not over."""
-        return set(self._ground.tracked)
+        return set(self._context.tracked)
 
     def knows(self, key: str, uid: str, version: str) -> bool:
         """Return whether a Migration is known at a version, or a later one."""
-        tracked = self._ground.tracked.get(key)
+        tracked = self._context.tracked.get(key)
         meta = tracked.migration.metadata if tracked is not None else None
         latest = (meta.uid, meta.resource_version) if meta is not None else self._over.get(key)
         return latest is not None and latest[0] == uid and (latest[1] == version or _older(version, latest[1]))
 
     def configure(self, spec: RecoverySpec) -> None:
         """Apply a changed configuration."""
-        self._ground.spec = spec
+        self._context.spec = spec
 
     # ------------------------------------------------------------ input
 
     def seen(self, migration: Migration, now: float) -> None:
         """Handle a Migration that appeared or changed."""
         key, uid = migration.key, migration.metadata.uid
-        tracked, over = self._ground.tracked.get(key), self._over.get(key)
+        tracked, over = self._context.tracked.get(key), self._over.get(key)
         version = migration.metadata.resource_version
         meta = tracked.migration.metadata if tracked is not None else None
         latest = (meta.uid, meta.resource_version) if meta is not None else over
@@ -106,10 +106,10 @@ class Migrations:
             return
         if over is not None and over[0] == uid and _older(version, over[1]):
             return
-        self._ground.changed()
-        self._ground.limits.note(migration, self._ground.epoch + now)
-        self._ground.moved.note(migration, self._ground.spec.limits, self._ground.epoch + now)
-        self._ground.finished.note(migration, self._ground.epoch + now)
+        self._context.changed()
+        self._context.limits.note(migration, self._context.epoch + now)
+        self._context.moved.note(migration, self._context.spec.limits, self._context.epoch + now)
+        self._context.finished.note(migration, self._context.epoch + now)
         phase = migration.phase
         if phase is not None and phase.over:
             if tracked is not None:
@@ -119,20 +119,20 @@ class Migrations:
                     self._left_behind(tracked.migration, "misled by a status that someone else wrote")
                 elif tracked.superseded:
                     self.interference.lost(tracked.migration)
-                del self._ground.tracked[key]
+                del self._context.tracked[key]
                 self._gang_room.forget(uid)
             self._memory.release(key)
-            self._ground.release(key)
-            self._ground.intended.pop(key, None)
+            self._context.release(key)
+            self._context.intended.pop(key, None)
             self._over[key] = (uid, version)
             return
         if reason := self._memory.lacking(migration):
             self.gone(migration.metadata.namespace, migration.metadata.name, "")
-            self._ground.refuse(migration, now, "TooManyMigrations", reason)
+            self._context.refuse(migration, now, "TooManyMigrations", reason)
             return
         self._memory.hold(migration)
         if tracked is None:
-            self._ground.tracked[key] = tracked = Tracked(migration)
+            self._context.tracked[key] = tracked = Tracked(migration)
         elif version != tracked.migration.metadata.resource_version:
             # The Migration changed, whatever the answers to earlier writes were.
             tracked.failures, tracked.not_before = 0, -inf
@@ -146,17 +146,17 @@ class Migrations:
     def gone(self, namespace: str, name: str, uid: str) -> None:
         """Handle the deletion of a Migration: release its seats and stop its work."""
         key = f"{namespace}/{name}"
-        tracked = self._ground.tracked.get(key)
+        tracked = self._context.tracked.get(key)
         if tracked is not None and uid and tracked.migration.metadata.uid != uid:
             return
-        self._ground.tracked.pop(key, None)
+        self._context.tracked.pop(key, None)
         self._memory.release(key)
-        self._ground.changed()
-        self._ground.finished.forget(key)
+        self._context.changed()
+        self._context.finished.forget(key)
         self._over.pop(key, None)
-        self._ground.intended.pop(key, None)
-        self._ground.limits.forget(key)
-        self._ground.release(key)
+        self._context.intended.pop(key, None)
+        self._context.limits.forget(key)
+        self._context.release(key)
         if tracked is not None:
             self._left_behind(tracked.migration, "deleted")
             self._gang_room.forget(tracked.migration.metadata.uid)
@@ -168,7 +168,7 @@ class Migrations:
             condition.reason == NOTHING_TO_MOVE for condition in migration.status.conditions
         )
         return (done or bool(moved)) and any(
-            self._ground.view.entry(pod.uid) is not None and (done or pod.uid not in moved)
+            self._context.view.entry(pod.uid) is not None and (done or pod.uid not in moved)
             for pod in migration.spec.pods
         )
 
@@ -177,11 +177,11 @@ class Migrations:
         if nodes := self.interference.lost(migration):
             more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
             text = f"was {how} while node {nodes[0]}{more} is failed: recovery will move what is left there"
-            self._ground.out.append(Warn(f"Migration {migration.key} {text}"))
+            self._context.out.append(Warn(f"Migration {migration.key} {text}"))
 
     def written(self, key: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float) -> None:
         """Handle the result of a write, with the object as it is now."""
-        tracked = self._ground.tracked.get(key)
+        tracked = self._context.tracked.get(key)
         if tracked is not None and tracked.writing and outcome is WriteOutcome.GONE:
             # The answer to the create request arrived after the watch had reported the deletion.
             meta = tracked.migration.metadata
@@ -196,42 +196,42 @@ class Migrations:
                 longest = NO_RIGHTS if outcome is WriteOutcome.FORBIDDEN else 60.0
                 tracked.not_before = now + min(longest, 2.0 ** min(tracked.failures, 9))
             if outcome is WriteOutcome.FORBIDDEN and tracked.failures == BELIEVED:
-                self._ground.out.append(Warn(f"Migration {key} is not carried on: {message}"))
-                self._ground.emit_event(tracked, warning=True, reason="StatusNotWritten", message=message)
+                self._context.out.append(Warn(f"Migration {key} is not carried on: {message}"))
+                self._context.emit_event(tracked, warning=True, reason="StatusNotWritten", message=message)
         if migration is not None:
             self.seen(migration, now)
 
     def deleted(self, key: str, outcome: WriteOutcome, message: str, now: float) -> None:
         """Handle the result of the deletion of a finished Migration."""
-        if self._ground.finished.deleted(key, outcome, now):
-            self._ground.out.append(Warn(f"finished Migrations are not deleted: {message}"))
+        if self._context.finished.deleted(key, outcome, now):
+            self._context.out.append(Warn(f"finished Migrations are not deleted: {message}"))
 
     def fresh_name(self, namespace: str, name: str) -> str:
         """Return a name that no Migration has."""
-        return self._ground.finished.fresh_name(namespace, name, self._ground.tracked)
+        return self._context.finished.fresh_name(namespace, name, self._context.tracked)
 
     def learned(self, uids: Sequence[str]) -> None:
         """Record that pods were given to the engine, or are gone."""
-        for tracked in self._ground.tracked.values():
+        for tracked in self._context.tracked.values():
             tracked.learned.update(uids)
             tracked.state = None
 
     def unread(self, pod: PodRef, reason: str, now: float) -> None:
         """Write to the status of the Migrations that wait for a pod why it can't be read."""
         key = f"{pod.namespace}/{pod.name}"
-        for tracked in self._ground.tracked.values():
+        for tracked in self._context.tracked.values():
             if tracked.state != LEARNING or pod.uid not in tracked.learning or tracked.writing:
                 continue
-            shortened = few_for([key], self._ground.view.reader(tracked.migration.metadata.namespace), "pod")
+            shortened = few_for([key], self._context.view.reader(tracked.migration.metadata.namespace), "pod")
             named = f"pod {key} can't be read: {reason}" if shortened == key else f"{shortened} can't be read"
             text = f"{named}; the scheduler retries every few seconds and moves no pod until then"
             phase = tracked.migration.phase
             condition = Condition(NEXT_CONDITION[phase], status=False, reason="PodNotRead", message=text)
-            self._ground.write(tracked, now, None, None, condition, message=text if phase is None else None)
+            self._context.write(tracked, now, None, None, condition, message=text if phase is None else None)
 
     def evicted(self, key: str, uid: str, *, goes: bool, reason: str, message: str, now: float) -> None:
         """Handle the result of an eviction. ``reason`` is why it failed, for machines."""
-        tracked = self._ground.tracked.get(key)
+        tracked = self._context.tracked.get(key)
         if tracked is None:
             return
         eviction = tracked.evictions.setdefault(uid, Eviction())
@@ -246,21 +246,21 @@ class Migrations:
         pause = min(longest, shortest * 2 ** min(eviction.times - 1, 9))
         eviction.until, eviction.reason, eviction.message = now + pause, reason, message
         if eviction.times == (BELIEVED if forbidden else 1):
-            self._ground.emit_event(tracked, warning=True, reason=reason, message=message)
+            self._context.emit_event(tracked, warning=True, reason=reason, message=message)
 
     def owner_gone(self, key: str, reason: str) -> None:
         """Release the seats of a Migration whose pods have lost their owner; it ends in the next step."""
-        tracked = self._ground.tracked.get(key)
+        tracked = self._context.tracked.get(key)
         if tracked is not None and not tracked.owner_gone:
             tracked.owner_gone, tracked.not_before = reason, -inf
-            self._ground.release(key)
+            self._context.release(key)
 
     def moves_pod(self, uid: str) -> bool:
         """Return whether an unfinished Migration moves a pod, and would not end if the node of the pod failed."""
         return any(
             uid
             in {move.uid for move in tracked.migration.status.moves} | {pod.uid for pod in tracked.migration.spec.pods}
-            for tracked in self._ground.tracked.values()
+            for tracked in self._context.tracked.values()
             if not tracked.migration.yields
         )
 
@@ -271,39 +271,39 @@ class Migrations:
 
         Migrations with seats are processed in each step, the others in turn as time allows.
         """
-        ground, began = self._ground, self._clock()
-        running = [tracked for tracked in ground.tracked.values() if _runs(tracked.migration)]
+        context, began = self._context, self._clock()
+        running = [tracked for tracked in context.tracked.values() if _runs(tracked.migration)]
         for tracked in sorted(running, key=lambda tracked: _order(tracked.migration)):
             if not tracked.writing and now >= tracked.not_before:
                 self._try(tracked, now)
         if not self._left:
             due = [
                 tracked
-                for tracked in ground.tracked.values()
+                for tracked in context.tracked.values()
                 if not _runs(tracked.migration) and now >= tracked.not_before
             ]
             self._left.extend(
                 tracked.migration.key for tracked in sorted(due, key=lambda tracked: _order(tracked.migration))
             )
         while self._left:
-            waiting = ground.tracked.get(self._left.popleft())
+            waiting = context.tracked.get(self._left.popleft())
             if waiting is not None and not waiting.writing and now >= waiting.not_before:
                 self._try(waiting, now)
                 if self._clock() - began > STEP_SECONDS:
                     break
-        ground.out += ground.finished.due(ground.spec, now, ground.epoch + now)
-        out, self._ground.out = self._ground.out, []
+        context.out += context.finished.due(context.spec, now, context.epoch + now)
+        out, self._context.out = self._context.out, []
         return out
 
     def next_due(self, now: float) -> float | None:
         """Return when `step` must be called next if nothing happens before."""
         times: list[float] = []
-        ground = self._ground
+        context = self._context
         if self._left:
             times.append(now + NEXT)
-        if (at := ground.finished.next_due(ground.spec, now, ground.epoch + now)) is not None:
+        if (at := context.finished.next_due(context.spec, now, context.epoch + now)) is not None:
             times.append(at)
-        for tracked in self._ground.tracked.values():
+        for tracked in self._context.tracked.values():
             times += [
                 at
                 for at in (tracked.not_before, *(eviction.until for eviction in tracked.evictions.values()))
@@ -313,7 +313,7 @@ class Migrations:
                 times.append(now + WAITS)
             phase = _clock_of(tracked.migration)
             over = (
-                self._ground.over_at(tracked, phase, self._ground.spec.reservation_timeout)
+                self._context.over_at(tracked, phase, self._context.spec.reservation_timeout)
                 if phase is not None
                 else None
             )
@@ -329,18 +329,18 @@ class Migrations:
         except Exception as error:
             tracked.backoff.fail(now)
             tracked.not_before = max(tracked.not_before, tracked.backoff.until)
-            self._ground.out += failure_of(f"Migration {tracked.migration.key}", error)
+            self._context.out += failure_of(f"Migration {tracked.migration.key}", error)
             pause = tracked.backoff.until - now
             text = f"Set aside: {described(error)}. It is carried on in {pause:g} s."
             reason = Reason.SCHEDULER_ERROR if kind_of(error) == FAULT else Reason.OVER_BUDGET
-            self._ground.emit_event(tracked, warning=True, reason=reason.value, message=text)
+            self._context.emit_event(tracked, warning=True, reason=reason.value, message=text)
         else:
             tracked.backoff.times = 0
 
     def _advance(self, tracked: Tracked, now: float) -> None:
         if tracked.owner_gone:
             text = f"{tracked.owner_gone}; nothing is moved for it, and its seats are free again"
-            self._ground.end(tracked, Phase.CANCELLED, "OwnerDeleted", text, now)
+            self._context.end(tracked, Phase.CANCELLED, "OwnerDeleted", text, now)
             return
         if tracked.migration.cause is Cause.PENDING_GANG:
             self._gang_room.advance(tracked, now)
@@ -359,8 +359,8 @@ class Migrations:
 
     def release_all(self) -> None:
         """Release all seats."""
-        for key in self._ground.tracked:
-            self._ground.release(key)
+        for key in self._context.tracked:
+            self._context.release(key)
 
 
 def _order(migration: Migration) -> tuple[int, int, str, str]:

@@ -44,10 +44,10 @@ class _Clearing:
 class Blocks:
     """Nodes that could be freed."""
 
-    def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
+    def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
         """``clock`` returns seconds and measures how long a step takes: see `looking`."""
-        self.ground = ground
-        self._looking = Looking(ground.view.planning.sliced_search(), clock)
+        self.context = context
+        self._looking = Looking(context.view.planning.sliced_search(), clock)
         self._not_before = self._now = -inf
         self._state: object = None
 
@@ -59,7 +59,7 @@ class Blocks:
             return []
         if not self._looking.going and now >= self._not_before:
             self._not_before = now + LOOK
-            state = self.ground.view.nodes.capacity_changes.position
+            state = self.context.view.nodes.capacity_changes.position
             if state != self._state and self._quiet:
                 self._state = state
                 self._looking.begin(self._look())
@@ -73,7 +73,7 @@ class Blocks:
 
     def _look(self) -> Look:
         """Check all leaves, and try some; yields after each slice of the work, and then the Migrations to create."""
-        view = self.ground.view
+        view = self.context.view
         free = free_nodes(view)
         largest = largest_block(view, free)
         clearings: list[_Clearing] = []
@@ -97,13 +97,13 @@ class Blocks:
 
     def _try_leaf(self, leaf: int) -> list[Instruction]:
         """Return the Migrations that give a leaf the largest block in the current state; empty if there are none."""
-        view = self.ground.view
+        view = self.context.view
         free, names = free_nodes(view), view.nodes.names
         largest = largest_block(view, free)
         clearing = self._clearing(leaf, free, largest) if leaf < len(view.layout.paths) and self._quiet else None
         if clearing is None or self._too_soon(clearing.moving_pods):
             return []
-        avoided = self.ground.detection.avoided(self._now) | {names[row] for row in np.flatnonzero(free).tolist()}
+        avoided = self.context.detection.avoided(self._now) | {names[row] for row in np.flatnonzero(free).tolist()}
         return (
             self._create_migrations(clearing, largest)
             if have_seats(view, clearing.moving_pods, avoided, self._now)
@@ -113,25 +113,25 @@ class Blocks:
     @property
     def _quiet(self) -> bool:
         """Whether no gang waits for room, and no other voluntary move is in progress."""
-        view = self.ground.view
+        view = self.context.view
         settled = view.planning.budgets_known and not view.planning.gangs_wait
-        return settled and not any(tracked.migration.cause.by_choice for tracked in self.ground.tracked.values())
+        return settled and not any(tracked.migration.cause.by_choice for tracked in self.context.tracked.values())
 
     @property
     def _on(self) -> bool:
-        spec = self.ground.spec.defragmentation
+        spec = self.context.spec.defragmentation
         return spec.enabled and spec.largest_block
 
     def _leaves(self, largest: int) -> list[int]:
         """Return the leaves that are large enough for a larger block."""
-        layout, nodes = self.ground.view.layout, self.ground.view.nodes
+        layout, nodes = self.context.view.layout, self.context.view.nodes
         usable = nodes.ready[layout.order] & ~nodes.unschedulable[layout.order]
         gpus = np.where(usable, nodes.allocatable[layout.order, GPU], 0)
         return np.flatnonzero(np.add.reduceat(gpus, layout.offsets[:-1]) > largest).tolist() if len(gpus) else []
 
     def _clearing(self, leaf: int, free: Int64, largest: int) -> _Clearing | None:
         """Return the pods that must leave a leaf for its block to be the largest; None if they can't."""
-        view, max_moves = self.ground.view, self.ground.view.planning.max_moves
+        view, max_moves = self.context.view, self.context.view.planning.max_moves
         layout, nodes = view.layout, view.nodes
         rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist()
         block = int(free[rows].sum())
@@ -147,12 +147,12 @@ class Blocks:
 
     def _too_soon(self, moving_pods: Sequence[MovingPod]) -> bool:
         """Return whether rate limits forbid to move so many pods now, or one of these pods."""
-        moved, limits, wall = self.ground.moved, self.ground.spec.limits, self.ground.epoch + self._now
+        moved, limits, wall = self.context.moved, self.context.spec.limits, self.context.epoch + self._now
         return bool(moved.lacking(len(moving_pods), "", limits, wall) or moved.resting(moving_pods, limits, wall))
 
     def _movable(self, node: str) -> list[MovingPod] | None:
         """Return the pods of a node that use GPUs; None if there are none, or one of them can't move."""
-        view = self.ground.view
+        view = self.context.view
         pods: list[MovingPod] = []
         for uid in view.pods_on(node):
             entry, pod = view.entry(uid), find_moving_pod(view, uid)
@@ -167,7 +167,7 @@ class Blocks:
 
     def _create_migrations(self, clearing: _Clearing, largest: int) -> list[Instruction]:
         """Return the Migrations of all pods that leave; each lists the pods of the other Migrations."""
-        layout, occasion = self.ground.view.layout, timestamp(self.ground.epoch + self._now)
+        layout, occasion = self.context.view.layout, timestamp(self.context.epoch + self._now)
         where = "/".join(layout.paths[clearing.leaf])
         out: list[Instruction] = []
         for group in group_by_workload(clearing.moving_pods):
@@ -179,6 +179,6 @@ class Blocks:
                 pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in group],
             )
             create = CreateMigration(group[0].workload.namespace, name_for(group, occasion), spec)
-            self.ground.intended[create.key] = tuple(OtherPod(pod.namespace, pod.name, pod.uid) for pod in other_pods)
+            self.context.intended[create.key] = tuple(OtherPod(pod.namespace, pod.name, pod.uid) for pod in other_pods)
             out.append(create)
         return out

@@ -30,10 +30,10 @@ AGAIN: Final = 300.0
 class Defragmenting:
     """Gangs for which moves may make room."""
 
-    def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
+    def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
         """``clock`` returns seconds and measures how long a step takes: see `looking`."""
-        self.ground = ground
-        self._looking = Looking(ground.view.planning.sliced_search(), clock)
+        self.context = context
+        self._looking = Looking(context.view.planning.sliced_search(), clock)
         self._at = self._now = -inf
         self._not_before: dict[str, float] = {}
         """When another Migration may be created, by gang."""
@@ -43,7 +43,7 @@ class Defragmenting:
     def step(self, now: float) -> list[Instruction]:
         """Return the Migrations to create, and the pods to read before it is known which pods can move."""
         self._now = now
-        if not self._on or not self.ground.view.planning.gangs_wait:
+        if not self._on or not self.context.view.planning.gangs_wait:
             self._looking.drop()
             return []
         if not self._looking.going and now >= self._at + LOOK:
@@ -53,13 +53,13 @@ class Defragmenting:
 
     def next_due(self, now: float) -> float | None:
         """Return when `step` must be called next, in seconds."""
-        if not self._on or not self.ground.view.planning.gangs_wait:
+        if not self._on or not self.context.view.planning.gangs_wait:
             return None
         return self._looking.next_due() if self._looking.going else max(now, self._at + LOOK)
 
     def _look(self) -> Look:
         """Check all pods, then all pending gangs; yields after each slice of the work, and the instructions."""
-        view = self.ground.view
+        view = self.context.view
         self._not_before = {id_: at for id_, at in self._not_before.items() if at > self._now}
         uids = [uid for uid, _ in view.entries()]
         self._read.intersection_update(uids)
@@ -74,14 +74,14 @@ class Defragmenting:
 
     @property
     def _on(self) -> bool:
-        return self.ground.spec.defragmentation.enabled
+        return self.context.spec.defragmentation.enabled
 
     def _create_migration(self, workload: Workload, plan: MovePlan, now: float) -> CreateMigration | None:
         """Return the Migration that holds a gang's seats; None if there is one, or if moves would be useless now."""
-        ground = self.ground
+        context = self.context
         pending = workload.at(Stage.PENDING)
         members = pending[: least_of(workload)]
-        pods = [find_moving_pod(ground.view, move.pod.occupant.uid) for move in plan.moves]
+        pods = [find_moving_pod(context.view, move.pod.occupant.uid) for move in plan.moves]
         leaving_pods = [pod for pod in pods if pod is not None and may_move(pod)]
         if (
             not members
@@ -90,17 +90,17 @@ class Defragmenting:
             or self._under_way(members, leaving_pods)
         ):
             return None
-        wall = ground.epoch + now
-        if ground.moved.resting(leaving_pods, ground.spec.limits, wall):
+        wall = context.epoch + now
+        if context.moved.resting(leaving_pods, context.spec.limits, wall):
             return None
-        avoided = ground.detection.avoided(now)
-        if not gang_seats(ground.view, workload, members, leaving_pods, avoided, "", now):
+        avoided = context.detection.avoided(now)
+        if not gang_seats(context.view, workload, members, leaving_pods, avoided, "", now):
             return None
-        since = timestamp(ground.epoch + order_of(workload).since)
+        since = timestamp(context.epoch + order_of(workload).since)
         uids = [*(member.uid for member in members), *(pod.member.uid for pod in leaving_pods)]
         name = name_of(workload, [*uids, timestamp(wall)])
         named = [OtherPod(pod.member.namespace, pod.member.name, pod.member.uid) for pod in leaving_pods]
-        moves = ground.view.planning.described(plan, workload.namespace)
+        moves = context.view.planning.described(plan, workload.namespace)
         spec = MigrationSpec(
             cause=f"gang {workload.namespace}/{workload.name} waits. {moves}",
             reason=Cause.PENDING_GANG.value,
@@ -108,13 +108,13 @@ class Defragmenting:
             pods=[MigrationPod(member.name, member.uid) for member in members],
         )
         create = CreateMigration(workload.namespace, name, spec)
-        ground.intended[create.key] = tuple(named)
+        context.intended[create.key] = tuple(named)
         return create
 
     def _under_way(self, members: list[Member], leaving_pods: list[MovingPod]) -> bool:
         """Return whether a Migration, created or intended, holds seats for these members or moves these pods."""
         uids = {member.uid for member in members} | {pod.member.uid for pod in leaving_pods}
-        if any(other.uid in uids for named in self.ground.intended.values() for other in named):
+        if any(other.uid in uids for named in self.context.intended.values() for other in named):
             return True
         return any(
             not uids.isdisjoint(
@@ -124,5 +124,5 @@ class Defragmenting:
                     *(other.uid for other in tracked.migration.status.others),
                 ]
             )
-            for tracked in self.ground.tracked.values()
+            for tracked in self.context.tracked.values()
         )

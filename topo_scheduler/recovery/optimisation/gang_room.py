@@ -40,8 +40,8 @@ class _Others:
 class GangRoom:
     """Migrations with the reason ``PendingGang``."""
 
-    def __init__(self, ground: MigrationContext) -> None:
-        self._ground = ground
+    def __init__(self, context: MigrationContext) -> None:
+        self._context = context
         self._first: dict[str, float] = {}
         """When a Migration of an unknown gang was first seen, by its uid; minus infinity once the gang was known."""
         self._others: dict[str, _Others] = {}
@@ -75,10 +75,10 @@ class GangRoom:
     def _plan(self, tracked: Tracked, workload: Workload, now: float) -> None:
         migration = tracked.migration
         members = self._waiting(migration, workload)
-        named = self._ground.intended.get(migration.key)
+        named = self._context.intended.get(migration.key)
         if named is None:
             text = "it is not known any more who would make room: what made this Migration has ended"
-            self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
+            self._context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
             return
         leaving_pods = self._check_leaving(tracked, workload, members, named, now)
         if leaving_pods is None:
@@ -89,53 +89,53 @@ class GangRoom:
             return
         reserved = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
         moves = self._moves(workload, members, seats)
-        self._ground.write(tracked, now, Phase.PLANNED, moves, reserved, message=migration.spec.cause, others=named)
+        self._context.write(tracked, now, Phase.PLANNED, moves, reserved, message=migration.spec.cause, others=named)
 
     def _begin(self, tracked: Tracked, workload: Workload, now: float) -> None:
-        migration, ground = tracked.migration, self._ground
+        migration, context = tracked.migration, self._context
         members = self._waiting(migration, workload)
         leaving_pods = self._check_leaving(tracked, workload, members, migration.status.others, now)
         if leaving_pods is None:
             return
-        if not ground.spec.defragmentation.enabled:
-            self._ground.end(tracked, Phase.CANCELLED, "Off", "recovery.defragmentation.enabled is not set", now)
+        if not context.spec.defragmentation.enabled:
+            self._context.end(tracked, Phase.CANCELLED, "Off", "recovery.defragmentation.enabled is not set", now)
             return
-        if held_back := ground.holds_back(migration, leaving_pods, now):
-            ground.write(tracked, now, None, None, held_back)
+        if held_back := context.holds_back(migration, leaving_pods, now):
+            context.write(tracked, now, None, None, held_back)
             return
         seats = self._seats(tracked, workload, members, leaving_pods, now)
         if not seats:
             self._no_room(tracked, now)
             return
         moves = self._moves(workload, members, seats)
-        ground.keep(migration, moves)
-        ground.limits.begin(migration, ground.epoch + now)
-        ground.moved.begin(migration, len(leaving_pods), ground.epoch + now)
+        context.keep(migration, moves)
+        context.limits.begin(migration, context.epoch + now)
+        context.moved.begin(migration, len(leaving_pods), context.epoch + now)
         text = f"{len(moves)} seats are held, which {pod_names(leaving_pods)} leave first"
         held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
-        ground.write(tracked, now, Phase.RESERVING, moves, held)
+        context.write(tracked, now, Phase.RESERVING, moves, held)
 
     def _reserve(self, tracked: Tracked, workload: Workload, now: float) -> None:
         """Wait until the other pods are gone."""
-        migration, ground = tracked.migration, self._ground
+        migration, context = tracked.migration, self._context
         moves = migration.status.moves
         pending = self._waiting(migration, workload)
-        if pending and (lost := ground.lost_target(moves, now)) is not None:
-            self._ground.end(tracked, Phase.CANCELLED, "SeatLost", f"node {lost} can't be used now", now)
+        if pending and (lost := context.lost_target(moves, now)) is not None:
+            self._context.end(tracked, Phase.CANCELLED, "SeatLost", f"node {lost} can't be used now", now)
             return
-        ground.keep(migration, self._unseated(workload, moves))
-        if not pending or vacant(ground.view, moves):
-            ground.write(tracked, now, Phase.PLACING, None)
+        context.keep(migration, self._unseated(workload, moves))
+        if not pending or vacant(context.view, moves):
+            context.write(tracked, now, Phase.PLACING, None)
         elif reason := self._why_not(tracked, now):
-            self._ground.end(tracked, Phase.CANCELLED, "NoRoom", reason, now)
+            self._context.end(tracked, Phase.CANCELLED, "NoRoom", reason, now)
 
     def _why_not(self, tracked: Tracked, now: float) -> str:
         """Create the Migrations of the other pods, once; return why waiting for them is useless, or an empty string."""
         migration = tracked.migration
         progress = self._others.setdefault(migration.metadata.uid, _Others())
-        candidates = [find_moving_pod(self._ground.view, other.uid) for other in migration.status.others]
+        candidates = [find_moving_pod(self._context.view, other.uid) for other in migration.status.others]
         remaining = [pod for pod in candidates if pod is not None]
-        moving = self._ground.moved_for(migration.key)
+        moving = self._context.moved_for(migration.key)
         progress.seen |= {pod.member.uid for pod in remaining if pod.member.uid in moving}
         missing = [pod for pod in remaining if pod.member.uid not in moving]
         if stays := next((pod.member.key for pod in missing if pod.member.uid in progress.seen), ""):
@@ -149,22 +149,22 @@ class GangRoom:
         without_seat = [
             move.pod for helper, move in moving.values() if helper.phase is None or not helper.phase.running
         ]
-        if without_seat and self._ground.since(tracked, Phase.RESERVING, now) > PATIENCE:
+        if without_seat and self._context.since(tracked, Phase.RESERVING, now) > PATIENCE:
             return f"pod {without_seat[0]} does not leave: no seat is held for it"
-        if self._ground.since(tracked, Phase.RESERVING, now) > self._ground.spec.reservation_timeout:
+        if self._context.since(tracked, Phase.RESERVING, now) > self._context.spec.reservation_timeout:
             return "the others did not leave in time"
         return ""
 
     def _create(self, migration: Migration, group: Sequence[MovingPod]) -> None:
         namespace = group[0].workload.namespace
         spec = MigrationSpec(
-            cause=makes_room_for(migration.key, self._ground.view.reader(namespace)),
+            cause=makes_room_for(migration.key, self._context.view.reader(namespace)),
             reason=Cause.DEFRAGMENTATION.value,
             makes_room_for=migration.key,
             pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in group],
         )
         name = name_for(group, migration.metadata.uid)
-        self._ground.out.append(CreateMigration(namespace, name, spec))
+        self._context.out.append(CreateMigration(namespace, name, spec))
 
     # ------------------------------------------------------------ placing
 
@@ -180,14 +180,14 @@ class GangRoom:
             ]
             placed = Condition("Placed", status=True, reason="Bound", message=f"{len(done)} pods are bound")
             text = f"{len(done)} pods of the gang are bound"
-            self._ground.end(tracked, Phase.DONE, "", text, now, done, placed)
+            self._context.end(tracked, Phase.DONE, "", text, now, done, placed)
         elif len(seated) < len(moves) and not self._waiting(migration, workload):
-            self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang waits no longer", now)
-        elif self._ground.since(tracked, Phase.PLACING, now) > self._ground.spec.reservation_timeout:
+            self._context.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang waits no longer", now)
+        elif self._context.since(tracked, Phase.PLACING, now) > self._context.spec.reservation_timeout:
             text = "the gang did not take its room in time; others may use it"
-            self._ground.end(tracked, Phase.FAILED, "NotTaken", text, now)
+            self._context.end(tracked, Phase.FAILED, "NotTaken", text, now)
         else:
-            self._ground.keep(migration, self._unseated(workload, moves))
+            self._context.keep(migration, self._unseated(workload, moves))
 
     def _seated(self, workload: Workload, moves: Sequence[Move]) -> dict[str, Member]:
         """Return the member that took each seat, by the uid of the pod for which the seat was planned."""
@@ -209,7 +209,7 @@ class GangRoom:
 
     def _workload(self, migration: Migration) -> Workload | None:
         """Return the gang; None if it is not known yet, or is gone."""
-        view = self._ground.view
+        view = self._context.view
         if migration.status.moves:
             return view.workload(migration.status.moves[0].workload)
         known_pods = (view.member(pod.uid) for pod in migration.spec.pods)
@@ -219,9 +219,9 @@ class GangRoom:
         """Handle an unknown gang: it is gone, or this process has just begun and does not know it yet."""
         migration = tracked.migration
         if migration.phase is not None and migration.phase.running:
-            self._ground.keep(migration, migration.status.moves)
+            self._context.keep(migration, migration.status.moves)
         if now - self._first.setdefault(migration.metadata.uid, now) >= PATIENCE:
-            self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang is gone", now)
+            self._context.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang is gone", now)
 
     def _waiting(self, migration: Migration, workload: Workload) -> list[Member]:
         """Return the pending members that need seats."""
@@ -244,29 +244,29 @@ class GangRoom:
             return None
         if not members or lacking(workload, members):
             text = "pods of the gang are gone" if members else "the gang waits no longer"
-            self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
+            self._context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
             return None
         if problem := self._wrong(tracked, workload, leaving_pods):
-            self._ground.end(tracked, Phase.CANCELLED, *problem, now)
+            self._context.end(tracked, Phase.CANCELLED, *problem, now)
             return None
         return leaving_pods
 
     def _present_pods(self, tracked: Tracked, named: Sequence[OtherPod]) -> list[MovingPod] | None:
         """Return the other pods that still exist; None while they are being read."""
-        view = self._ground.view
+        view = self._context.view
         uids = [other.uid for other in named if view.entry(other.uid) is not None]
         if unread_pods := pods_to_read(view, uids, set(tracked.learned)):
-            self._ground.learn(tracked, unread_pods)
+            self._context.learn(tracked, unread_pods)
             return None
         return [pod for uid in uids if (pod := find_moving_pod(view, uid)) is not None]
 
     def _wrong(self, tracked: Tracked, workload: Workload, leaving_pods: Sequence[MovingPod]) -> tuple[str, str] | None:
         """Return reason and text of why the other pods can't be moved for a gang; None if they can."""
-        taken, leaving = self._ground.moved_elsewhere(tracked), {pod.member.uid for pod in leaving_pods}
+        taken, leaving = self._context.moved_elsewhere(tracked), {pod.member.uid for pod in leaving_pods}
         for pod in leaving_pods:
             name = pod.member.key
             if restarts(pod) and any(
-                remaining.member.uid not in leaving for remaining in rest_of_gang(self._ground.view, [pod])
+                remaining.member.uid not in leaving for remaining in rest_of_gang(self._context.view, [pod])
             ):
                 return "NotMovable", f"pod {name} stays: its whole gang would have to restart"
             if not may_move(pod):
@@ -285,13 +285,15 @@ class GangRoom:
         leaving_pods: Sequence[MovingPod],
         now: float,
     ) -> dict[str, str]:
-        avoided = self._ground.detection.avoided(now)
-        return dict(gang_seats(self._ground.view, workload, members, leaving_pods, avoided, tracked.migration.key, now))
+        avoided = self._context.detection.avoided(now)
+        return dict(
+            gang_seats(self._context.view, workload, members, leaving_pods, avoided, tracked.migration.key, now)
+        )
 
     def _moves(self, workload: Workload, members: Sequence[Member], seats: dict[str, str]) -> list[Move]:
-        view = self._ground.view
+        view = self._context.view
         return [move_of(view, workload, member, member.cls.amounts, to=seats[member.uid]) for member in members]
 
     def _no_room(self, tracked: Tracked, now: float) -> None:
         text = "moving these pods would not make room for the gang, as things are now"
-        self._ground.end(tracked, Phase.CANCELLED, "NoRoom", text, now)
+        self._context.end(tracked, Phase.CANCELLED, "NoRoom", text, now)

@@ -33,10 +33,10 @@ MOST_TRIED: Final = 4
 class Improving:
     """Gangs that could use fewer leaves."""
 
-    def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
+    def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
         """``clock`` returns seconds and measures how long a step takes: see `looking`."""
-        self.ground = ground
-        self._looking = Looking(ground.view.planning.sliced_search(), clock)
+        self.context = context
+        self._looking = Looking(context.view.planning.sliced_search(), clock)
         self._at = self._now = -inf
         self._state: object = None
         self._more = True
@@ -51,12 +51,12 @@ class Improving:
     def step(self, now: float) -> list[Instruction]:
         """Return the Migrations to create, and the pods to read before the cost of moving them is known."""
         self._now = now
-        if not self.ground.spec.improvement.enabled:
+        if not self.context.spec.improvement.enabled:
             self._looking.drop()
             return []
         if not self._looking.going and now >= self._at + LOOK:
             self._at = now
-            if (state := self.ground.view.improvements) != self._state:
+            if (state := self.context.view.improvements) != self._state:
                 self._state, self._more = state, True
                 self._tried.clear()
             if self._more:
@@ -65,13 +65,13 @@ class Improving:
 
     def next_due(self, now: float) -> float | None:
         """Return when `step` must be called next, in seconds."""
-        if not self.ground.spec.improvement.enabled:
+        if not self.context.spec.improvement.enabled:
             return None
         return self._looking.next_due() if self._looking.going else max(now, self._at + LOOK)
 
     def _look(self) -> Look:
         """Check all gangs, and try some; yields after each slice of the work, and the instructions."""
-        view = self.ground.view
+        view = self.context.view
         self._not_before = {id_: at for id_, at in self._not_before.items() if at > self._now}
         self._read = {uid for uid in self._read if view.entry(uid) is not None}
         spread: list[Workload] = []
@@ -107,21 +107,21 @@ class Improving:
         members = workload.members.values()
         if len(members) < max(2, workload.size) or any(member.stage is not Stage.BOUND for member in members):
             return False
-        return leaves_of(self.ground.view, (member.node for member in members)) > 1
+        return leaves_of(self.context.view, (member.node for member in members)) > 1
 
     def _create_migration(self, workload: Workload, now: float) -> CreateMigration | None:
         """Return the Migration that moves a gang to fewer leaves; None if there is none, or its gain is too small."""
-        ground, view, wall = self.ground, self.ground.view, self.ground.epoch + now
+        context, view, wall = self.context, self.context.view, self.context.epoch + now
         pods = [find_moving_pod(view, uid) for uid in sorted(workload.members)]
         members = [pod for pod in pods if pod is not None and may_move(pod)]
         if len(members) < len(pods) or not self._worth_it(members, now):
             return None
         taken = {
-            uid for tracked in ground.tracked.values() for uid in (move.uid for move in tracked.migration.status.moves)
+            uid for tracked in context.tracked.values() for uid in (move.uid for move in tracked.migration.status.moves)
         }
-        if not taken.isdisjoint(workload.members) or ground.moved.resting(members, ground.spec.limits, wall):
+        if not taken.isdisjoint(workload.members) or context.moved.resting(members, context.spec.limits, wall):
             return None
-        seats = seats_of_whole(view, members, ground.detection.avoided(now), now)
+        seats = seats_of_whole(view, members, context.detection.avoided(now), now)
         before = leaves_of(view, (pod.entry.node for pod in members))
         after = leaves_of(view, seats.values()) if seats else before
         moving = [pod for pod in members if seats.get(pod.member.uid) != pod.entry.node]
@@ -135,14 +135,14 @@ class Improving:
             pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in moving],
         )
         create = CreateMigration(workload.namespace, name_for(moving, timestamp(wall)), spec)
-        ground.intended[create.key] = ()
+        context.intended[create.key] = ()
         return create
 
     def _worth_it(self, members: list[MovingPod], now: float) -> bool:
         """Return whether a gang gains more by running faster than its pods lose by the move, in GPU-seconds."""
-        view, spec = self.ground.view, self.ground.spec.improvement
+        view, spec = self.context.view, self.context.spec.improvement
         remaining = min((view.expected_end(pod.member.uid, pod.entry, now) - now for pod in members), default=inf)
         if remaining == inf:
             return False
         gpus = sum(pod.entry.amount(GPU) for pod in members)
-        return spec.slowdown * gpus * remaining > sum(cost_of(pod, self.ground.epoch + now) for pod in members)
+        return spec.slowdown * gpus * remaining > sum(cost_of(pod, self.context.epoch + now) for pod in members)

@@ -89,8 +89,8 @@ class _JointSearch:
 class Together:
     """The plan for all Migrations that wait for seats. ``request_of`` returns the request of a Migration."""
 
-    def __init__(self, ground: MigrationContext, clock: Callable[[], float], request_of: RequestOf) -> None:
-        self._ground = ground
+    def __init__(self, context: MigrationContext, clock: Callable[[], float], request_of: RequestOf) -> None:
+        self._context = context
         self._clock = clock
         self._request_of = request_of
         self._plan: _Plan | None = None
@@ -131,9 +131,9 @@ class Together:
             if len(claims) < 2 or now - begun > LONGEST:
                 self._search, self._alone = None, now
                 return None
-            search = _JointSearch(claims, self._ground.view.planning.sliced_search(), state, begun)
+            search = _JointSearch(claims, self._context.view.planning.sliced_search(), state, begun)
             self._plan, self._search = None, search
-            search.parts.begin(_found(free_seats(Copies(self._ground.view, now), list(claims.values()))))
+            search.parts.begin(_found(free_seats(Copies(self._context.view, now), list(claims.values()))))
         self._step(search, tracked, now)
         return self._planned(claim, state, now) or self._meanwhile(claim, state, now)
 
@@ -166,12 +166,12 @@ class Together:
         if share.seats.keys() != {pod.member.uid for pod in request.moving_pods}:
             return False
         leaving = self._plan.leaving if self._plan is not None else ()
-        return Copies(self._ground.view, now).still_valid(request, share, leaving)
+        return Copies(self._context.view, now).still_valid(request, share, leaving)
 
     @property
     def _may_relocate(self) -> bool:
         """Whether relocating other pods is considered: lent spare nodes come first, and kernels must be compiled."""
-        view = self._ground.view
+        view = self._context.view
         return view.planning.ready and not view.held.lent()
 
     def _meanwhile(self, claim: RelocationRequest, state: object, now: float) -> PlanningTurn | None:
@@ -220,11 +220,11 @@ class Together:
         if search.free is None and helped and may_relocate and now >= self._room_again:
             search.free, search.since = shares, now
             searched = helped if len(search.claims) > EXACT else search.claims.values()
-            unread = [pod for claim in searched for pod in unread_neighbours(self._ground.view, claim.moving_pods)]
+            unread = [pod for claim in searched for pod in unread_neighbours(self._context.view, claim.moving_pods)]
             unread = [pod for pod in unread if pod.uid not in tracked.learned]
             if unread:
                 search.unread = frozenset(pod.uid for pod in unread)
-                self._ground.learn(tracked, unread)
+                self._context.learn(tracked, unread)
             else:
                 self._look_for_room(search, now)
             return
@@ -237,12 +237,12 @@ class Together:
         self._search = None
 
     def _look_for_room(self, search: _JointSearch, now: float) -> None:
-        ground, claims = self._ground, list(search.claims.values())
+        context, claims = self._context, list(search.claims.values())
         elsewhere = (
-            tracked.migration for tracked in ground.tracked.values() if tracked.migration.key not in search.claims
+            tracked.migration for tracked in context.tracked.values() if tracked.migration.key not in search.claims
         )
         taken = frozenset(move.uid for migration in elsewhere for move in migration.status.moves)
-        eligible, copies = Others(taken, ground.epoch + now), Copies(ground.view, now)
+        eligible, copies = Others(taken, context.epoch + now), Copies(context.view, now)
         assert search.free is not None
         search.parts.begin(_found(_or_free(room_for_all(copies, claims, search.free, eligible), search.free)))
 
@@ -250,13 +250,13 @@ class Together:
 
     def _claims(self, tracked: Tracked, state: object, now: float) -> dict[str, RelocationRequest]:
         """Return the requests of all Migrations that wait, in their order; empty if there are too few or too many."""
-        ground = self._ground
+        context = self._context
         waiting = [
             waiting_migration
-            for waiting_migration in ground.tracked.values()
+            for waiting_migration in context.tracked.values()
             if waiting_migration is tracked or self._waits(waiting_migration, state, now)
         ]
-        waiting += [_as_tracked(create) for create in ground.coming if create.key not in ground.tracked]
+        waiting += [_as_tracked(create) for create in context.coming if create.key not in context.tracked]
         if not 2 <= len(waiting) <= MOST:
             return {}
         claims = [claim for waiting_migration in waiting if (claim := self._claim(waiting_migration, now)) is not None]
@@ -265,7 +265,7 @@ class Together:
 
     def _joins(self, migration: Migration) -> bool:
         """Return whether a failure caused the Migration, or it makes room for one that a failure caused."""
-        beneficiary = self._ground.tracked.get(migration.spec.makes_room_for)
+        beneficiary = self._context.tracked.get(migration.spec.makes_room_for)
         return migration.cause.of_node or (beneficiary is not None and beneficiary.migration.cause.of_node)
 
     def _waits(self, tracked: Tracked, state: object, now: float) -> bool:
@@ -275,17 +275,17 @@ class Together:
             return False
         if tracked.state == state or tracked.not_before > now + SOON:
             return False
-        return self._joins(migration) and not self._ground.view.held.has_seats_of(migration.key)
+        return self._joins(migration) and not self._context.view.held.has_seats_of(migration.key)
 
     def _claim(self, tracked: Tracked, now: float) -> RelocationRequest | None:
-        ground, migration = self._ground, tracked.migration
+        context, migration = self._context, tracked.migration
         if migration.phase is Phase.PLANNED:
-            moving_pods = ground.moving_pods(migration)
-            if ground.holds_back(migration, moving_pods, now) or ground.helpers(migration):
+            moving_pods = context.moving_pods(migration)
+            if context.holds_back(migration, moving_pods, now) or context.helpers(migration):
                 return None
         else:
             try:
-                moving_pods = read_pods(ground.view, migration, tracked.learned, ground.moved_elsewhere(tracked))
+                moving_pods = read_pods(context.view, migration, tracked.learned, context.moved_elsewhere(tracked))
             except (Refused, Unlearned):
                 return None
         if not moving_pods or not all(pod.member.cls.amounts for pod in moving_pods):

@@ -66,73 +66,73 @@ def _free_seats(turn: PlanningTurn, moving_pods: Sequence[MovingPod]) -> dict[st
 class Planning:
     """The phases up to Reserving."""
 
-    def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
-        self._ground = ground
-        self._searching = Searching(ground, clock)
-        self._together = Together(ground, clock, self._claim)
+    def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
+        self._context = context
+        self._searching = Searching(context, clock)
+        self._together = Together(context, clock, self._claim)
 
     def plan(self, tracked: Tracked, now: float) -> None:
         """Plan a new Migration."""
         migration = tracked.migration
         if self._circular(migration):
             text = f"{migration.spec.makes_room_for}, for which it is to make room, makes room itself"
-            self._ground.end(tracked, Phase.FAILED, "Circular", text, now)
+            self._context.end(tracked, Phase.FAILED, "Circular", text, now)
             return
         if migration.gives_way:
-            plan_giving_way(self._ground, tracked, now)
+            plan_giving_way(self._context, tracked, now)
             return
         try:
             moving_pods = read_pods(
-                self._ground.view, migration, tracked.learned, self._ground.moved_elsewhere(tracked)
+                self._context.view, migration, tracked.learned, self._context.moved_elsewhere(tracked)
             )
         except Unlearned as error:
-            self._ground.learn(tracked, error.pods)
+            self._context.learn(tracked, error.pods)
             return
         except Refused as error:
-            self._ground.end(tracked, error.phase, error.reason, str(error), now)
+            self._context.end(tracked, error.phase, error.reason, str(error), now)
             return
-        moves = moves_of(self._ground.view, moving_pods)
+        moves = moves_of(self._context.view, moving_pods)
         policy = policy_of(moving_pods, migration)
         targets = self._seats(tracked, moving_pods, now) if policy != OnFailure.SHRINK else {}
         reserved = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
         if not targets and policy != OnFailure.SHRINK:
             reserved = self._searches(moving_pods) if self._may_relocate(migration, now) else self._no_room(moving_pods)
         moves, cause = with_targets(moves, targets), migration.spec.cause
-        others = self._ground.intended.get(migration.key)
-        self._ground.write(tracked, now, Phase.PLANNED, moves, reserved, message=cause, policy=policy, others=others)
+        others = self._context.intended.get(migration.key)
+        self._context.write(tracked, now, Phase.PLANNED, moves, reserved, message=cause, policy=policy, others=others)
 
     def begin(self, tracked: Tracked, now: float) -> None:
         """Hold seats for a planned Migration, if limits allow it and there is room."""
         migration = tracked.migration
         if self._end_if_unneeded(tracked, now):
             return
-        moving_pods = self._ground.moving_pods(migration)
+        moving_pods = self._context.moving_pods(migration)
         understood = {pod.member.uid for pod in moving_pods if pod.member.cls.amounts}
         unread = [
-            move for move in migration.status.moves if self._ground.still_present(move) and move.uid not in understood
+            move for move in migration.status.moves if self._context.still_present(move) and move.uid not in understood
         ]
         unread = [] if migration.shrinks else unread
         if foreign := next((move for move in unread if move.uid in tracked.learned), None):
             text = f"pod {foreign.pod} is not one that this scheduler placed"
-            self._ground.end(tracked, Phase.FAILED, "NotOurs", text, now)
+            self._context.end(tracked, Phase.FAILED, "NotOurs", text, now)
         elif unread:
-            self._ground.learn(tracked, [PodRef(migration.metadata.namespace, move.pod, move.uid) for move in unread])
-        elif held_back := self._ground.holds_back(migration, moving_pods, now):
-            self._ground.write(tracked, now, None, None, held_back)
-        elif migration.gives_way and not may_give_way(self._ground, tracked, now):
+            self._context.learn(tracked, [PodRef(migration.metadata.namespace, move.pod, move.uid) for move in unread])
+        elif held_back := self._context.holds_back(migration, moving_pods, now):
+            self._context.write(tracked, now, None, None, held_back)
+        elif migration.gives_way and not may_give_way(self._context, tracked, now):
             return
         elif migration.shrinks:
             reason = "Lent" if migration.gives_way else "Shrinks"
             reserved = Condition("Reserved", False, reason, why_no_seats(migration.status.policy))
-            self._ground.write(tracked, now, Phase.RESERVING, None, reserved)
+            self._context.write(tracked, now, Phase.RESERVING, None, reserved)
         else:
             self._hold(tracked, moving_pods, now)
 
     def _hold(self, tracked: Tracked, moving_pods: Sequence[MovingPod], now: float) -> None:
         """Hold seats for the pods that leave, if there are any; end the Migration if it is useless."""
         migration = tracked.migration
-        heals = may_use_spares(self._ground, migration, now)
-        state: object = (self._ground.view.improvements, frozenset(self._ground.detection.avoided(now)), heals)
+        heals = may_use_spares(self._context, migration, now)
+        state: object = (self._context.view.improvements, frozenset(self._context.detection.avoided(now)), heals)
         if tracked.state == state:
             return
         turn = self._together.turn(tracked, moving_pods, state, now)
@@ -141,18 +141,18 @@ class Planning:
             return
         targets = self._seats(tracked, moving_pods, now) if turn is None else _free_seats(turn, moving_pods)
         text = f"{len(moving_pods)} seats are held"
-        if reason := reason_useless(self._ground, migration, moving_pods, targets):
-            self._ground.end(tracked, Phase.CANCELLED, "NoUse", reason, now)
+        if reason := reason_useless(self._context, migration, moving_pods, targets):
+            self._context.end(tracked, Phase.CANCELLED, "NoUse", reason, now)
             return
         if targets:
             self._searching.drop(tracked)
         lent = reclaim_lent(
-            self._ground, tracked, moving_pods, self._avoided(migration, moving_pods, now), targets, now
+            self._context, tracked, moving_pods, self._avoided(migration, moving_pods, now), targets, now
         )
         targets, text = lent or (targets, text)
         result = _Looked(state, now + LOOK_AGAIN)
-        if not targets and not self._ground.helpers(migration):
-            if not self._ground.view.planning.ready:
+        if not targets and not self._context.helpers(migration):
+            if not self._context.view.planning.ready:
                 tracked.not_before = result.again
                 return
             room = self._planned_room(tracked, moving_pods, state, turn, now)
@@ -166,14 +166,16 @@ class Planning:
         if not targets:
             if tracked.state != LEARNING:
                 tracked.state, tracked.not_before = result.state, result.again
-            self._ground.write(tracked, now, None, with_targets(migration.status.moves, {}), self._no_room(moving_pods))
+            self._context.write(
+                tracked, now, None, with_targets(migration.status.moves, {}), self._no_room(moving_pods)
+            )
             return
-        moves = with_targets(moves_of(self._ground.view, moving_pods), targets)
-        self._ground.keep(migration, moves)
+        moves = with_targets(moves_of(self._context.view, moving_pods), targets)
+        self._context.keep(migration, moves)
         held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
-        self._ground.limits.begin(migration, self._ground.epoch + now)
-        self._ground.moved.begin(migration, len(moves), self._ground.epoch + now)
-        self._ground.write(tracked, now, Phase.RESERVING, moves, held)
+        self._context.limits.begin(migration, self._context.epoch + now)
+        self._context.moved.begin(migration, len(moves), self._context.epoch + now)
+        self._context.write(tracked, now, Phase.RESERVING, moves, held)
 
     def _make_room(
         self, tracked: Tracked, moving_pods: Sequence[MovingPod], state: object, now: float
@@ -186,9 +188,9 @@ class Planning:
         if not self._may_relocate(migration, now):
             return no_room
         if unread := [
-            pod for pod in unread_neighbours(self._ground.view, moving_pods) if pod.uid not in tracked.learned
+            pod for pod in unread_neighbours(self._context.view, moving_pods) if pod.uid not in tracked.learned
         ]:
-            self._ground.learn(tracked, unread)
+            self._context.learn(tracked, unread)
             return no_room
         avoided = self._avoided(migration, moving_pods, now)
         searched = self._searching.step(tracked, moving_pods, frozenset(avoided), state, now)
@@ -213,7 +215,7 @@ class Planning:
         share = turn.share
         if share.whole:
             return self._restart(
-                tracked, [*moving_pods, *rest_of_gang(self._ground.view, moving_pods)], share.seats, state, now
+                tracked, [*moving_pods, *rest_of_gang(self._context.view, moving_pods)], share.seats, state, now
             )
         if not share.seats:
             return _Looked(state, turn.again)
@@ -223,10 +225,10 @@ class Planning:
         self, tracked: Tracked, whole: Sequence[MovingPod], targets: Mapping[str, str], state: object, now: float
     ) -> _Looked:
         """Make the whole gang move."""
-        moves = with_targets(moves_of(self._ground.view, whole), targets)
+        moves = with_targets(moves_of(self._context.view, whole), targets)
         text = "there is no room near: all of the gang moves"
         reserved = Condition("Reserved", status=False, reason="Planned", message=text)
-        self._ground.write(tracked, now, None, moves, reserved, policy=OnFailure.RESTART_GANG)
+        self._context.write(tracked, now, None, moves, reserved, policy=OnFailure.RESTART_GANG)
         return _Looked(state, now + LOOK_AGAIN, whole=True)
 
     def _make_room_by(
@@ -239,15 +241,15 @@ class Planning:
         now: float,
     ) -> _Looked:
         """Create Migrations for the pods that must leave the seats."""
-        self._ground.out += helpers_of(
-            tracked.migration, relocated, self._ground.finished.fresh_name, self._ground.view.reader
+        self._context.out += helpers_of(
+            tracked.migration, relocated, self._context.finished.fresh_name, self._context.view.reader
         )
         text = f"{len(moving_pods)} seats are held, which {pod_names(relocated)} leave first"
         return _Looked(state, now + LOOK_AGAIN, dict(seats), text)
 
     def _circular(self, migration: Migration) -> bool:
         """Return whether a Migration would make room for one that makes room itself."""
-        beneficiary = self._ground.tracked.get(migration.spec.makes_room_for)
+        beneficiary = self._context.tracked.get(migration.spec.makes_room_for)
         return beneficiary is not None and bool(beneficiary.migration.spec.makes_room_for)
 
     def reserve(self, tracked: Tracked, now: float) -> None:
@@ -256,67 +258,67 @@ class Planning:
         if self._end_if_unneeded(tracked, now):
             return
         moves = migration.status.moves
-        lost = None if migration.shrinks else self._ground.lost_target(moves, now)
+        lost = None if migration.shrinks else self._context.lost_target(moves, now)
         if lost is not None:
-            self._ground.release(migration.key)
+            self._context.release(migration.key)
             seat_lost = Condition("Reserved", status=False, reason="SeatLost", message=f"node {lost} can't be used now")
-            self._ground.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
+            self._context.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
             return
-        self._ground.keep(migration, moves)
-        if not all_have_seats(self._ground, migration):
-            if self._ground.since(tracked, Phase.RESERVING, now) > ALONE:
-                self._ground.end(tracked, Phase.CANCELLED, "NoUse", "others have no seats that must move as well", now)
+        self._context.keep(migration, moves)
+        if not all_have_seats(self._context, migration):
+            if self._context.since(tracked, Phase.RESERVING, now) > ALONE:
+                self._context.end(tracked, Phase.CANCELLED, "NoUse", "others have no seats that must move as well", now)
             return
-        if migration.shrinks or vacant(self._ground.view, moves):
-            self._ground.write(tracked, now, Phase.EVICTING, None)
+        if migration.shrinks or vacant(self._context.view, moves):
+            self._context.write(tracked, now, Phase.EVICTING, None)
             return
-        waited = self._ground.since(tracked, Phase.RESERVING, now)
-        if waited > self._ground.spec.reservation_timeout or (
-            waited > HELP_SECONDS and not self._ground.helpers(migration)
+        waited = self._context.since(tracked, Phase.RESERVING, now)
+        if waited > self._context.spec.reservation_timeout or (
+            waited > HELP_SECONDS and not self._context.helpers(migration)
         ):
-            self._ground.release(migration.key)
+            self._context.release(migration.key)
             seat_lost = Condition("Reserved", status=False, reason="SeatLost", message="others did not leave the seats")
-            self._ground.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
+            self._context.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
 
     def _end_if_unneeded(self, tracked: Tracked, now: float) -> bool:
         """End a Migration that has evicted no pod and is not needed."""
         migration = tracked.migration
-        if not any(self._ground.still_present(move) for move in migration.status.moves):
-            self._ground.end(tracked, Phase.CANCELLED, NOTHING_TO_MOVE, "the pods are gone already", now)
+        if not any(self._context.still_present(move) for move in migration.status.moves):
+            self._context.end(tracked, Phase.CANCELLED, NOTHING_TO_MOVE, "the pods are gone already", now)
             return True
-        if migration.spec.makes_room_for and migration.spec.makes_room_for not in self._ground.tracked:
+        if migration.spec.makes_room_for and migration.spec.makes_room_for not in self._context.tracked:
             text = f"{migration.spec.makes_room_for}, for which it makes room, is over"
-            self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
+            self._context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
             return True
         nodes = {move.from_ for move in migration.status.moves}
         if migration.cause.by_choice and (
-            failed_node := next(filter(self._ground.detection.has_problem, sorted(nodes)), "")
+            failed_node := next(filter(self._context.detection.has_problem, sorted(nodes)), "")
         ):
-            self._ground.end(
+            self._context.end(
                 tracked, Phase.CANCELLED, "NotNeeded", f"node {failed_node} has failed: that comes first", now
             )
             return True
-        if migration.cause is Cause.REQUESTED and not self._ground.warranted(migration):
-            dead = next((node for node in sorted(nodes) if self._ground.detection.dead_for_debounce(node, now)), "")
+        if migration.cause is Cause.REQUESTED and not self._context.warranted(migration):
+            dead = next((node for node in sorted(nodes) if self._context.detection.dead_for_debounce(node, now)), "")
             if dead:  # otherwise its pods would wait for room for pods on healthy nodes
                 text = f"node {dead} has failed: its pods are moved first; ask again for the others"
                 tracked.superseded = True
-                self._ground.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
+                self._context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
                 return True
-        if migration.cause.of_node and all(self._ground.detection.is_healthy(node) for node in nodes):
-            self._ground.end(tracked, Phase.CANCELLED, "Healed", "the nodes are well again", now)
+        if migration.cause.of_node and all(self._context.detection.is_healthy(node) for node in nodes):
+            self._context.end(tracked, Phase.CANCELLED, "Healed", "the nodes are well again", now)
             return True
         return False
 
     def _may_relocate(self, migration: Migration, now: float) -> bool:
         """Return whether other pods may be relocated for the pods of a Migration."""
-        allowed = migration.cause.moves_others and self._ground.warranted(migration)
-        allowed = allowed or may_use_spares(self._ground, migration, now)
+        allowed = migration.cause.moves_others and self._context.warranted(migration)
+        allowed = allowed or may_use_spares(self._context, migration, now)
         return allowed and not migration.spec.makes_room_for
 
     def _may_restart(self, migration: Migration, moving_pods: Sequence[MovingPod]) -> list[MovingPod]:
         """Return the other members of a gang, if the whole gang may restart elsewhere."""
-        remaining = rest_of_gang(self._ground.view, moving_pods)
+        remaining = rest_of_gang(self._context.view, moving_pods)
         return remaining if migration.cause.of_node and all(may_move(pod) for pod in remaining) else []
 
     def _claim(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> RelocationRequest:
@@ -325,21 +327,21 @@ class Planning:
             migration.key,
             tuple(moving_pods),
             frozenset(self._avoided(migration, moving_pods, now)),
-            trial_preparation(self._ground, migration, now),
+            trial_preparation(self._context, migration, now),
             tuple(self._may_restart(migration, moving_pods)),
             self._may_relocate(migration, now),
         )
 
     def _seats(self, tracked: Tracked, moving_pods: Sequence[MovingPod], now: float) -> dict[str, str]:
         migration = tracked.migration
-        avoided, prepare = self._avoided(migration, moving_pods, now), trial_preparation(self._ground, migration, now)
-        return dict(find_seats(self._ground.view, moving_pods, avoided, migration.key, now, prepare))
+        avoided, prepare = self._avoided(migration, moving_pods, now), trial_preparation(self._context, migration, now)
+        return dict(find_seats(self._context.view, moving_pods, avoided, migration.key, now, prepare))
 
     def _avoided(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> set[str]:
         """Return the nodes that are no target."""
         named = (pod for pod in moving_pods if migration.names(pod.member.name, pod.member.uid))
-        avoided = self._ground.detection.avoided(now) | {pod.entry.node for pod in named}
-        return avoided | avoided_nodes(self._ground.view, migration.spec.avoid) | kept_free(self._ground, migration)
+        avoided = self._context.detection.avoided(now) | {pod.entry.node for pod in named}
+        return avoided | avoided_nodes(self._context.view, migration.spec.avoid) | kept_free(self._context, migration)
 
     def _searches(self, moving_pods: Sequence[MovingPod]) -> Condition:
         text = f"no node is free for {len(moving_pods)} pods by the rules; searching for other pods to relocate"

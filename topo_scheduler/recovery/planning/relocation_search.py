@@ -49,8 +49,8 @@ class Searched:
 class Searching:
     """One search at a time. ``clock`` measures how long a step has searched; if it stands still, one step does all."""
 
-    def __init__(self, ground: MigrationContext, clock: Callable[[], float]) -> None:
-        self._ground = ground
+    def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
+        self._context = context
         self._clock = clock
         self._search: _SlicedSearch | None = None
         self._stepped = -inf
@@ -86,24 +86,24 @@ class Searching:
         self._search = None
         room = rooms[0] if rooms else None
         if room is not None and search.slices > 1:
-            ground = self._ground
-            room = check_again(ground.view, moving_pods, avoided, search.key, now, ground.epoch + now, room)
+            context = self._context
+            room = check_again(context.view, moving_pods, avoided, search.key, now, context.epoch + now, room)
         return Searched(room, search.state, now + max(LEAST_PAUSE, PAUSE * search.spent))
 
     def _mine(
         self, tracked: Tracked, moving_pods: Sequence[MovingPod], avoided: frozenset[str], state: object, now: float
     ) -> bool:
         """Return whether the search is that of a Migration; begin one if there is none."""
-        ground, key, search = self._ground, tracked.migration.key, self._search
+        context, key, search = self._context, tracked.migration.key, self._search
         if search is not None and search.key != key:
-            other = ground.tracked.get(search.key)
+            other = context.tracked.get(search.key)
             planned = other is not None and other.migration.phase is Phase.PLANNED
             if planned and now - search.continued_at <= FORGOTTEN:
                 return False
             search = None
         if search is None or search.parts.stale:
-            parts: Parts[Relocation] = ground.view.planning.sliced_search()
-            taken = set(ground.moved_elsewhere(tracked))
-            parts.begin(look_for_room(ground.view, moving_pods, avoided, taken, key, now, ground.epoch + now))
+            parts: Parts[Relocation] = context.view.planning.sliced_search()
+            taken = set(context.moved_elsewhere(tracked))
+            parts.begin(look_for_room(context.view, moving_pods, avoided, taken, key, now, context.epoch + now))
             self._search = _SlicedSearch(key, parts, state, now)
         return True

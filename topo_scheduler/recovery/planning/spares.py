@@ -44,21 +44,21 @@ FAILED: Final = frozenset(
 """Causes for which spare nodes are used. Requested moves, and moves that make room, do not use them."""
 
 
-def may_use_spares(ground: MigrationContext, migration: Migration, now: float) -> bool:
+def may_use_spares(context: MigrationContext, migration: Migration, now: float) -> bool:
     """Return whether pods of a Migration may use spare nodes: it heals, from the start or by now."""
-    if not ground.warranted(migration):
+    if not context.warranted(migration):
         return False  # one dead node is no reason to move pods off healthy nodes
     if migration.cause in FAILED:
         return True
-    sources, row_of = {move.from_ for move in migration.status.moves} - {""}, ground.view.nodes.row_of
-    return any(node not in row_of or ground.detection.dead_for_debounce(node, now) for node in sources)
+    sources, row_of = {move.from_ for move in migration.status.moves} - {""}, context.view.nodes.row_of
+    return any(node not in row_of or context.detection.dead_for_debounce(node, now) for node in sources)
 
 
 def trial_preparation(
-    ground: MigrationContext, migration: Migration, now: float, gone: Sequence[Candidate] = ()
+    context: MigrationContext, migration: Migration, now: float, gone: Sequence[Candidate] = ()
 ) -> Callable[[Trial], None]:
     """Return a function that changes a copy of the state to the room that a Migration may use once pods are gone."""
-    uses_spares = may_use_spares(ground, migration, now)
+    uses_spares = may_use_spares(context, migration, now)
 
     def prepare(trial: Trial) -> None:
         if uses_spares:
@@ -72,7 +72,7 @@ def trial_preparation(
 
 
 def reclaim_lent(
-    ground: MigrationContext,
+    context: MigrationContext,
     tracked: Tracked,
     moving_pods: Sequence[MovingPod],
     avoided: Collection[str],
@@ -85,29 +85,29 @@ def reclaim_lent(
     for the pods that must leave.
 
     Args:
-        ground: all Migrations, and the state.
+        context: all Migrations, and the state.
         tracked: the Migration.
         moving_pods: its pods.
         avoided: nodes that are no target.
         seats_without: the seats without lent nodes, by uid; empty if there are none.
         now: seconds.
     """
-    view, migration = ground.view, tracked.migration
+    view, migration = context.view, tracked.migration
     lent = [row for row in view.held.lent() if view.nodes.names[row] not in avoided]
     homes = leaves_of_gang(view, moving_pods)
     if (
         not lent
-        or not may_use_spares(ground, migration, now)
+        or not may_use_spares(context, migration, now)
         or (seats_without and not seats_outside(view, seats_without, homes))
     ):
         return None
     if unread := _unread(view, lent, tracked.learned):
-        ground.learn(tracked, unread)
+        context.learn(tracked, unread)
         return None
-    candidates = view.held.borrowers(moving_pods[0].workload.priority, ground.epoch + now)
-    already_asked = _asked_already(ground, migration)
-    usable = _usable(view, candidates, lent, ground.moved_elsewhere(tracked).keys() - already_asked)
-    seats = _seats(ground, migration, moving_pods, avoided, [candidates.pods[number] for number in usable], now)
+    candidates = view.held.borrowers(moving_pods[0].workload.priority, context.epoch + now)
+    already_asked = _asked_already(context, migration)
+    usable = _usable(view, candidates, lent, context.moved_elsewhere(tracked).keys() - already_asked)
+    seats = _seats(context, migration, moving_pods, avoided, [candidates.pods[number] for number in usable], now)
     if not seats or (seats_without and seats_outside(view, seats, homes) >= seats_outside(view, seats_without, homes)):
         return None
     rows = {view.nodes.row_of[node] for node in seats.values()}
@@ -118,15 +118,15 @@ def reclaim_lent(
     for numbers in (needed, chosen):
         if numbers is None:
             continue
-        seats = _seats(ground, migration, moving_pods, avoided, [candidates.pods[number] for number in numbers], now)
+        seats = _seats(context, migration, moving_pods, avoided, [candidates.pods[number] for number in numbers], now)
         if seats and (
             not seats_without or seats_outside(view, seats, homes) < seats_outside(view, seats_without, homes)
         ):
             leaving_pods = [
                 pod for number in numbers if (pod := find_moving_pod(view, candidates.pods[number].occupant.uid))
             ]
-            ground.out += _asked_to_leave(
-                ground, migration, [pod for pod in leaving_pods if pod.member.uid not in already_asked]
+            context.out += _asked_to_leave(
+                context, migration, [pod for pod in leaving_pods if pod.member.uid not in already_asked]
             )
             return seats, f"{len(moving_pods)} seats are held, which were lent to {pod_names(leaving_pods)}"
     return None
@@ -145,15 +145,15 @@ def seats_outside(view: SchedulerView, seats: Mapping[str, str], homes: Collecti
 
 
 def _seats(
-    ground: MigrationContext,
+    context: MigrationContext,
     migration: Migration,
     moving_pods: Sequence[MovingPod],
     avoided: Collection[str],
     gone: Sequence[Candidate],
     now: float,
 ) -> dict[str, str]:
-    prepare = trial_preparation(ground, migration, now, gone)
-    return dict(find_seats(ground.view, moving_pods, avoided, migration.key, now, prepare))
+    prepare = trial_preparation(context, migration, now, gone)
+    return dict(find_seats(context.view, moving_pods, avoided, migration.key, now, prepare))
 
 
 def _usable(view: SchedulerView, candidates: Candidates, rows: Collection[int], taken: Collection[str]) -> list[int]:
@@ -213,9 +213,9 @@ def _needed(
     return [number for number in chosen if number not in kept and candidates.pods[number].row in rows]
 
 
-def _asked_already(ground: MigrationContext, migration: Migration) -> set[str]:
+def _asked_already(context: MigrationContext, migration: Migration) -> set[str]:
     """Return the pods of Migrations that were created for this one before, also by a process that has ended."""
-    migrations = (tracked.migration for tracked in ground.tracked.values() if tracked.migration.gives_way)
+    migrations = (tracked.migration for tracked in context.tracked.values() if tracked.migration.gives_way)
     return {
         pod.uid
         for evicting in migrations
@@ -225,7 +225,7 @@ def _asked_already(ground: MigrationContext, migration: Migration) -> set[str]:
 
 
 def _asked_to_leave(
-    ground: MigrationContext, migration: Migration, leaving_pods: Sequence[MovingPod]
+    context: MigrationContext, migration: Migration, leaving_pods: Sequence[MovingPod]
 ) -> list[CreateMigration]:
     by_workload: dict[str, list[MovingPod]] = {}
     for pod in leaving_pods:
@@ -239,7 +239,7 @@ def _asked_to_leave(
             pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in pods],
         )
         namespace = pods[0].workload.namespace
-        name = ground.finished.fresh_name(namespace, name_for(pods))
+        name = context.finished.fresh_name(namespace, name_for(pods))
         out.append(CreateMigration(namespace, name, spec))
     return out
 
@@ -247,58 +247,58 @@ def _asked_to_leave(
 # ---------------------------------------------------------------- pods that give spare nodes back
 
 
-def plan_giving_way(ground: MigrationContext, tracked: Tracked, now: float) -> None:
+def plan_giving_way(context: MigrationContext, tracked: Tracked, now: float) -> None:
     """Plan a Migration of pods that leave spare nodes which were lent to them."""
     migration = tracked.migration
-    present = [pod for pod in migration.spec.pods if ground.view.entry(pod.uid) is not None]
+    present = [pod for pod in migration.spec.pods if context.view.entry(pod.uid) is not None]
     unread = [
-        pod for pod in present if find_moving_pod(ground.view, pod.uid) is None and pod.uid not in tracked.learned
+        pod for pod in present if find_moving_pod(context.view, pod.uid) is None and pod.uid not in tracked.learned
     ]
     if unread:
-        ground.learn(tracked, [PodRef(migration.metadata.namespace, pod.name, pod.uid) for pod in unread])
+        context.learn(tracked, [PodRef(migration.metadata.namespace, pod.name, pod.uid) for pod in unread])
         return
-    candidates = (find_moving_pod(ground.view, pod.uid) for pod in present)
+    candidates = (find_moving_pod(context.view, pod.uid) for pod in present)
     moving_pods = [
         pod for pod in candidates if pod is not None and pod.workload.namespace == migration.metadata.namespace
     ]
     if not moving_pods:
-        ground.end(tracked, Phase.CANCELLED, "NothingToMove", "the pods are gone already", now)
+        context.end(tracked, Phase.CANCELLED, "NothingToMove", "the pods are gone already", now)
         return
     try:
-        _check_borrowed(ground, migration, moving_pods)
+        _check_borrowed(context, migration, moving_pods)
     except Refused as error:
-        ground.end(tracked, error.phase, error.reason, str(error), now)
+        context.end(tracked, error.phase, error.reason, str(error), now)
         return
     reserved = Condition("Reserved", status=False, reason="Lent", message=why_no_seats(GIVE_WAY))
-    moves, cause = moves_of(ground.view, moving_pods), migration.spec.cause
-    ground.write(tracked, now, Phase.PLANNED, moves, reserved, message=cause, policy=GIVE_WAY)
+    moves, cause = moves_of(context.view, moving_pods), migration.spec.cause
+    context.write(tracked, now, Phase.PLANNED, moves, reserved, message=cause, policy=GIVE_WAY)
 
 
-def _check_borrowed(ground: MigrationContext, migration: Migration, moving_pods: Sequence[MovingPod]) -> None:
+def _check_borrowed(context: MigrationContext, migration: Migration, moving_pods: Sequence[MovingPod]) -> None:
     """Check that pods may be evicted from lent nodes: any user can write a Migration.
 
     Raises:
         Refused: one of the pods may not be evicted.
     """
-    beneficiary = ground.tracked.get(migration.spec.makes_room_for)
+    beneficiary = context.tracked.get(migration.spec.makes_room_for)
     moves = beneficiary.migration.status.moves if beneficiary is not None else []
     lowest = min((move.priority for move in moves), default=0)
     for pod in moving_pods:
         check_comes_back(pod)
         priority = pod.workload.priority
-        if not ground.view.held.may_borrow(priority) or (moves and priority >= lowest):
+        if not context.view.held.may_borrow(priority) or (moves and priority >= lowest):
             text = f"pod {pod.member.name} stays: nothing was lent to it, by its priority {priority}"
             raise Refused(Phase.FAILED, "NotLent", text)
 
 
-def may_give_way(ground: MigrationContext, tracked: Tracked, now: float) -> bool:
+def may_give_way(context: MigrationContext, tracked: Tracked, now: float) -> bool:
     """Return whether pods may be evicted from lent nodes: seats are held there. End the Migration if it is useless."""
-    beneficiary = ground.tracked[tracked.migration.spec.makes_room_for].migration
+    beneficiary = context.tracked[tracked.migration.spec.makes_room_for].migration
     if beneficiary.phase is None or not beneficiary.phase.running:
         return False
     if {move.to for move in beneficiary.status.moves} & {move.from_ for move in tracked.migration.status.moves}:
         return True
-    ground.end(tracked, Phase.CANCELLED, "NotNeeded", f"{beneficiary.key} has found room elsewhere", now)
+    context.end(tracked, Phase.CANCELLED, "NotNeeded", f"{beneficiary.key} has found room elsewhere", now)
     return False
 
 

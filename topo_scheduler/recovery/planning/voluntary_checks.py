@@ -13,25 +13,25 @@ ALONE: Final = 30.0
 """Seconds within which all pods that must move together must have seats."""
 
 
-def all_have_seats(ground: MigrationContext, migration: Migration) -> bool:
+def all_have_seats(context: MigrationContext, migration: Migration) -> bool:
     """Return whether all other pods that must move have seats or are gone, and the room is still needed."""
     if not migration.cause.by_choice:
         return True
     status, beneficiary_key = migration.status, migration.spec.makes_room_for
     if beneficiary_key:
-        beneficiary = ground.tracked.get(beneficiary_key)
+        beneficiary = context.tracked.get(beneficiary_key)
         if beneficiary is None or beneficiary.migration.phase is not Phase.RESERVING:
             return False
         status = beneficiary.migration.status
-    seated = _moving(ground)
-    return all(other.uid in seated or ground.view.entry(other.uid) is None for other in status.others)
+    seated = _moving(context)
+    return all(other.uid in seated or context.view.entry(other.uid) is None for other in status.others)
 
 
-def _moving(ground: MigrationContext) -> dict[str, str]:
+def _moving(context: MigrationContext) -> dict[str, str]:
     """Return the nodes of seats that are held for voluntary moves, by the uid of the pod."""
     return {
         move.uid: move.to
-        for tracked in ground.tracked.values()
+        for tracked in context.tracked.values()
         if tracked.migration.cause.by_choice and tracked.migration.phase is not None and tracked.migration.phase.running
         for move in tracked.migration.status.moves
         if move.to
@@ -39,7 +39,7 @@ def _moving(ground: MigrationContext) -> dict[str, str]:
 
 
 def reason_useless(
-    ground: MigrationContext, migration: Migration, moving_pods: Sequence[MovingPod], targets: Mapping[str, str]
+    context: MigrationContext, migration: Migration, moving_pods: Sequence[MovingPod], targets: Mapping[str, str]
 ) -> str:
     """Return why a voluntary move is useless, given the targets of its pods; empty if it is useful."""
     if not migration.cause.by_choice or migration.spec.makes_room_for:
@@ -47,47 +47,47 @@ def reason_useless(
     if not targets:
         return "there is no room any more for the pods that would move"
     if migration.cause is Cause.IMPROVEMENT:
-        if not ground.spec.improvement.enabled:
+        if not context.spec.improvement.enabled:
             return "recovery.improvement.enabled is not set"
-        return "" if fewer_leaves(ground.view, moving_pods, targets) else "the gang would not lie in fewer leaves"
-    if not (ground.spec.defragmentation.enabled and ground.spec.defragmentation.largest_block):
+        return "" if fewer_leaves(context.view, moving_pods, targets) else "the gang would not lie in fewer leaves"
+    if not (context.spec.defragmentation.enabled and context.spec.defragmentation.largest_block):
         return "recovery.defragmentation.largestBlock is not set"
-    view = ground.view
-    other_pods = _moving_pods_of(ground, migration.status.others)
-    all_targets = {**_moving(ground), **targets}
+    view = context.view
+    other_pods = _moving_pods_of(context, migration.status.others)
+    all_targets = {**_moving(context), **targets}
     grows = block_after(view, [*moving_pods, *other_pods], all_targets) > largest_block(view, free_nodes(view))
     return "" if grows else "no larger block of free nodes would come of it"
 
 
-def _moving_pods_of(ground: MigrationContext, named: Sequence[OtherPod]) -> list[MovingPod]:
-    return [pod for other in named if (pod := find_moving_pod(ground.view, other.uid)) is not None]
+def _moving_pods_of(context: MigrationContext, named: Sequence[OtherPod]) -> list[MovingPod]:
+    return [pod for other in named if (pod := find_moving_pod(context.view, other.uid)) is not None]
 
 
-def kept_free(ground: MigrationContext, migration: Migration) -> set[str]:
+def kept_free(context: MigrationContext, migration: Migration) -> set[str]:
     """Return the nodes that a move which enlarges a block of free nodes must leave free, or frees."""
     if migration.cause is not Cause.DEFRAGMENTATION or migration.spec.makes_room_for:
         return set()
-    nodes = ground.view.nodes
-    free = free_nodes(ground.view)
-    freed = {pod.entry.node for pod in _moving_pods_of(ground, migration.status.others)}
+    nodes = context.view.nodes
+    free = free_nodes(context.view)
+    freed = {pod.entry.node for pod in _moving_pods_of(context, migration.status.others)}
     return freed | {name for name, row in nodes.row_of.items() if free[row]}
 
 
-def reason_useless_now(ground: MigrationContext, tracked: Tracked, now: float) -> tuple[str, str] | None:
+def reason_useless_now(context: MigrationContext, tracked: Tracked, now: float) -> tuple[str, str] | None:
     """Return reason and text of why a voluntary move should evict no further pod; None if it is still useful.
 
     Pods on a node that has failed meanwhile go in any case, as long as they have seats: the failure makes it useful.
     """
     migration = tracked.migration
-    if ground.since(tracked, Phase.RESERVING, now) > ground.spec.reservation_timeout:
+    if context.since(tracked, Phase.RESERVING, now) > context.spec.reservation_timeout:
         return "Expired", "seats are held no longer"
-    if (lost := ground.lost_target(migration.status.moves, now)) is not None:
+    if (lost := context.lost_target(migration.status.moves, now)) is not None:
         return "SeatLost", f"node {lost} can't be used now"
-    if any(ground.detection.has_problem(move.from_) for move in migration.status.moves):
+    if any(context.detection.has_problem(move.from_) for move in migration.status.moves):
         return None
     beneficiary_key = migration.spec.makes_room_for
     if beneficiary_key:
-        beneficiary = ground.tracked.get(beneficiary_key)
+        beneficiary = context.tracked.get(beneficiary_key)
         if beneficiary is None:
             return "NotNeeded", f"{beneficiary_key}, for which it makes room, is over"
         if beneficiary.migration.phase is not Phase.RESERVING:
