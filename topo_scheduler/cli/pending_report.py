@@ -1,4 +1,4 @@
-"""JSON of the explanation of a pending workload: `explained.PendingReport`."""
+"""JSON of the explanation of a pending workload: `explanation.PendingReport`."""
 
 from datetime import UTC, datetime
 from math import isfinite

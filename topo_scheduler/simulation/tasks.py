@@ -35,8 +35,8 @@ class Task:
     ``cluster`` and ``workload`` are specs, read where the task runs, or cases. ``fill`` is the target of the requested
     GPUs as a share of the capacity; None runs workloads at their arrival times. ``base`` is the configuration common to
     all policies. ``latency`` is in seconds from a decision until its pods run. ``assumed`` are assumptions on network
-    and training. ``changes`` are applied to the cases, see `cases.what_if`; ``what_if`` is their name in the result,
-    empty for unchanged cases.
+    and training. ``changes`` are applied to the cases, see `simulation.cases.what_if`; ``what_if`` is their name in the
+    result, empty for unchanged cases.
     """
 
     policy: SimulatedPolicy

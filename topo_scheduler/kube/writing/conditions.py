@@ -54,7 +54,10 @@ class _PodConditions(msgspec.Struct):
 
 
 class ConditionWriter:
-    """Writes the condition at a lower priority than binds (see ``lane``); only the newest message per pod."""
+    """Writes the condition at a lower priority than binds (see `low_priority_writes`).
+
+    Only the newest message per pod.
+    """
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Report on the PodGroups of Kubernetes whether their pods were placed: the condition PodGroupScheduled.
 
-The writes have a lower priority than binds (see ``lane``), and only the newest of several messages is written. The
-writer reads the PodGroup right before each write and does not rewrite an unchanged condition. As in kube-scheduler,
-a PodGroup that was placed once is never marked as unplaced.
+The writes have a lower priority than binds (see `low_priority_writes`), and only the newest of several messages is
+written. The writer reads the PodGroup right before each write and does not rewrite an unchanged condition. As in
+kube-scheduler, a PodGroup that was placed once is never marked as unplaced.
 """
 
 import logging

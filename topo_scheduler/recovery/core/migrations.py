@@ -55,7 +55,7 @@ class Migrations:
         epoch: float,
         clock: Callable[[], float],
     ) -> None:
-        """``clock`` returns seconds and measures how long a step takes: see `searching`."""
+        """``clock`` returns seconds and measures how long a step takes: see `relocation_search`."""
         self.context = self._context = MigrationContext(view, control, detection, spec, epoch)
         self._planning = Planning(self._context, clock)
         self._execution = Execution(self._context)

@@ -45,7 +45,7 @@ class Blocks:
     """Nodes that could be freed."""
 
     def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
-        """``clock`` returns seconds and measures how long a step takes: see `looking`."""
+        """``clock`` returns seconds and measures how long a step takes: see `sliced_search`."""
         self.context = context
         self._looking = Looking(context.view.planning.sliced_search(), clock)
         self._not_before = self._now = -inf

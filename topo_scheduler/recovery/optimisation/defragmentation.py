@@ -1,7 +1,7 @@
 """Creates Migrations for gangs that are pending although enough GPUs are free: one for each such gang.
 
-The engine finds the moves (`moving`). Here they are checked again, and dropped if a workload was moved lately.
-`gang_room` executes these Migrations.
+The engine finds the moves (`scheduling.moving`). Here they are checked again, and dropped if a workload was moved
+lately. `gang_room` executes these Migrations.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Defragmenting:
     """Gangs for which moves may make room."""
 
     def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
-        """``clock`` returns seconds and measures how long a step takes: see `looking`."""
+        """``clock`` returns seconds and measures how long a step takes: see `sliced_search`."""
         self.context = context
         self._looking = Looking(context.view.planning.sliced_search(), clock)
         self._at = self._now = -inf

@@ -1,8 +1,8 @@
 """Moves gangs that span more leaves than a placement now would need, if the gain exceeds the cost.
 
 A gang in too many leaves runs slower by ``improvement.slowdown``. So returning to fewer leaves gains that share of its
-GPUs times its expected remaining seconds. The cost is that of moving *all* its pods (`room.cost_of`), however few of
-them move, as the others stand still meanwhile. A gang without a known end stays.
+GPUs times its expected remaining seconds. The cost is that of moving *all* its pods (`relocation.cost_of`), however few
+of them move, as the others stand still meanwhile. A gang without a known end stays.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Improving:
     """Gangs that could use fewer leaves."""
 
     def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
-        """``clock`` returns seconds and measures how long a step takes: see `looking`."""
+        """``clock`` returns seconds and measures how long a step takes: see `sliced_search`."""
         self.context = context
         self._looking = Looking(context.view.planning.sliced_search(), clock)
         self._at = self._now = -inf

@@ -1,17 +1,15 @@
 """Chooses pods to relocate so that several pending Migrations get seats, if not enough nodes are free.
 
 The search takes the plan that leaves the fewest pods without seats, pods of the highest priority first. Among equal
-plans it takes the cheapest, by the costs of moves and restarts in `room`.
+plans it takes the cheapest, by the costs of moves and restarts in `relocation`.
 
-- Up to `seats_for_all.EXACT` Migrations, at most `room.EXACT` movable workloads: each Migration gets seats near its
-  gang, or restarts its gang elsewhere, or stays pending. For each combination the search tries the sets of pods to
-  relocate in the order of `room`, until one makes room. `seats_for_all.place_all` finds the seats.
-- More Migrations, as few movable workloads: the search first plans them one after the other, as `room` does for one.
-  Then it plans each that has no seats or costs something again, together with some of the others. The rest keep what
-  they have. It stops at `MOST_IN_GROUPS`.
-- More movable workloads: if a Migration without seats could use the free seats of another, the search computes the cost
-  of swapping them. It does so for at most `MOST_TURNS` pairs and `MOST_PARTS` slices of work. Without such a pair, each
-  Migration searches for room by itself.
+- Up to `joint_assignment.EXACT` Migrations, at most `relocation.EXACT` movable workloads: each Migration gets seats
+  near its gang, or restarts its gang elsewhere, or stays pending. For each combination the search tries the sets of
+  pods to relocate in the order of `relocation`, until one makes room. `joint_assignment.place_all` finds the seats.
+- More Migrations, as few movable workloads: the search first plans them one after the other, as `relocation` does for
+  one. Then it plans each that has no seats or costs something again, together with some of the others. The rest keep
+  what they have. It stops at `MOST_IN_GROUPS`.
+- More movable workloads: each Migration searches for room by itself.
 """
 
 from collections.abc import Generator, Iterable, Sequence
@@ -21,7 +19,7 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.recovery.model.seating import groups_and_query, trial_without
-from topo_scheduler.recovery.planning.joint_assignment import EXACT, Parts, Seats, place_all, rivals_of
+from topo_scheduler.recovery.planning.joint_assignment import EXACT, Parts, Seats, place_all
 from topo_scheduler.recovery.planning.relocation import EXACT as EXACT_MOVES
 from topo_scheduler.recovery.planning.relocation import (
     Key,
@@ -51,12 +49,6 @@ from topo_scheduler.scheduling.moving.plan import makes_room, seat_again
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidates
 
-MOST_TURNS: Final = 8
-"""Pairs of Migrations for which the search tries to swap seats, if there are too many to plan all together."""
-MOST_RIVALS: Final = 3
-"""Migrations whose seats one Migration may take in that search."""
-MOST_PARTS: Final = 400
-"""Slices of work after which that search stops: usually less than a second."""
 MOST_IN_GROUPS: Final = 2000
 """Queries to the planner after which no further group of Migrations is planned together."""
 MOST_ASKED: Final = 5000
@@ -98,11 +90,11 @@ def room_for_all(copies: Copies, claims: Sequence[RelocationRequest], free: Shar
     try:
         exact = _movable(copies, claims, eligible, ()) is not None
         yield
-        if exact and len(claims) <= EXACT:
+        if not exact:
+            return None
+        if len(claims) <= EXACT:
             return (yield from _together(copies, claims, free, eligible, ()))
-        if exact:
-            return (yield from _in_groups(copies, claims, free, eligible))
-        return (yield from _in_turn(copies, claims, free, eligible))
+        return (yield from _in_groups(copies, claims, free, eligible))
     except (PluginError, GoneError):
         return None
 
@@ -336,36 +328,6 @@ def _shares(
 
 
 # ---------------------------------------------------------------- planning one after the other
-
-
-def _in_turn(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: Others) -> MaybeParts:
-    rivals: list[tuple[RelocationRequest, RelocationRequest]] = []
-    for claim in claims:
-        if not free[claim.key].seats:
-            candidates = yield from rivals_of(copies, claims, free, claim)
-            rivals += [(claim, rival) for rival in candidates[:MOST_RIVALS]]
-    if not rivals:
-        return None
-    end = copies.queries + MOST_PARTS
-    best = yield from one_by_one(copies, claims, free, eligible, end)
-    if best is None:
-        return None
-    done: set[str] = set()
-    for claim, rival in rivals[:MOST_TURNS]:
-        if not done.isdisjoint((claim.key, rival.key)):
-            continue
-        unchanged = [(other, free[other.key]) for other in claims if other is not claim and other is not rival]
-        seats = copies.seats(claim, unchanged)
-        swapped = {**free, claim.key: SeatGrant(seats)}
-        swapped[rival.key] = SeatGrant(copies.seats(rival, [*unchanged, (claim, swapped[claim.key])]))
-        yield
-        shares = yield from one_by_one(copies, claims, swapped, eligible, end)
-        if shares is None:
-            break
-        if joint_cost(copies.view, claims, shares) < joint_cost(copies.view, claims, best):
-            best, free = shares, swapped
-            done |= {claim.key, rival.key}
-    return best
 
 
 def one_by_one(

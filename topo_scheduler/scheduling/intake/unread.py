@@ -1,7 +1,7 @@
 """Objects whose reading raised: the scheduler reads each again after a backoff that doubles.
 
 The API server need not send them again, so a refused pod or a skipped node would stay that way. Their number is limited
-by the number of objects let in, see `PendingPods`.
+by the number of objects let in, see `pending.PendingPods`.
 """
 
 import heapq

@@ -1,7 +1,7 @@
 """The parts of a pending pod that are kept: a tenant may write a megabyte into each, and have thousands of them.
 
-Annotations that nothing reads are dropped. Of a pod beyond `pod_caps`, only its identity and its gang are kept: five
-thousand affinity terms take three megabytes once they are decoded.
+Annotations that nothing reads are dropped. Of a pod beyond the caps of `api.pod_caps`, only its identity and its gang
+are kept: five thousand affinity terms take three megabytes once they are decoded.
 """
 
 from collections.abc import Collection

@@ -2,7 +2,7 @@
 
 A node's position in the network and the nodes with which its accelerators share memory are two separate facts. A
 domain of the second tree may be part of a leaf, a set of leaves, or cut across several leaves. So it is kept as numbers
-by row and merged into the order of the network on request (`crossing`). Its path in its own tree identifies it.
+by row and merged into the order of the network on request (`topology_merge`). Its path in its own tree identifies it.
 """
 
 from collections.abc import Iterable, Mapping

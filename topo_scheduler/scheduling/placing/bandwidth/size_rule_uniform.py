@@ -59,7 +59,7 @@ def _row_sets(room: LinkRoom, fit: Int64, depth: int, query: PlacementQuery, lay
 def _spread(
     room: LinkRoom, view: ClassView, query: PlacementQuery, layout: Layout, limits: SizeRuleLimits, usable: Int64
 ) -> tuple[int, int] | None:
-    """Return (depth, leaves) as `spread_needed` does, for placements that links can carry.
+    """Return (depth, leaves) as `size_rule.spread_needed` does, for placements that links can carry.
 
     ``usable`` int64[leaves]: 1 for leaves that the gang may use, else 0.
     """

@@ -1,8 +1,8 @@
 """Placement of gangs that ask for bandwidth: no link may have to carry more than its capacity.
 
 The planner first finds the best placement as if links were unlimited. If the links can't carry the gang there, it
-searches again within sets of rows where they can (see `within_links`). It checks each result against every link and
-takes the first that passes.
+searches again within sets of rows where they can (see `bandwidth.feasible_sets`). It checks each result against every
+link and takes the first that passes.
 
 The search is exact for members of one class that take a node each and share one domain of the level above the leaves.
 Otherwise it is a heuristic: a gang may stay pending although a placement exists.

@@ -5,7 +5,7 @@ placement is valid in the order in which it was found. A member that can't be pl
 to the launcher, is tried again after the others. Members go where the gang is already: the same leaf, then the nearest
 leaf, the same node, then the node that they prefer.
 
-For the search see `tied_search`. The size rule is the result of the same search in an empty cluster.
+For the search see `leaf_search`. The size rule is the result of the same search in an empty cluster.
 """
 
 from collections.abc import Iterator, Sequence

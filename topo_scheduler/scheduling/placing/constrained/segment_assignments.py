@@ -1,7 +1,7 @@
 """All assignments of segments of a tied gang to leaves; those with fewer and nearer leaves come first.
 
-`Seating` tries each assignment and checks the constraints between members. This module only leaves out assignments in
-which some class would not fit by itself.
+`sequential_assignment.Seating` tries each assignment and checks the constraints between members. This module only
+leaves out assignments in which some class would not fit by itself.
 """
 
 from collections.abc import Iterator, Sequence
