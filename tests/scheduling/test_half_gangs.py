@@ -677,6 +677,50 @@ def test_a_member_that_is_gone_before_the_last_is_bound_does_not_count() -> None
     assert len(d.evicted()) == 3
 
 
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_member_that_is_being_deleted_before_the_last_is_bound_does_not_count(replaced: bool) -> None:
+    d = Driver(fabric({"s1/l1": 4}))
+    pods = gang(4)
+    (last,) = half(d, pods, bound=3)
+    d.step(2)
+    lost = next(pod for pod in pods if pod.metadata.uid != last)
+    lost.metadata.deletion_timestamp, lost.metadata.deletion_grace_period_seconds = timestamp(d.now + 600), 600
+    d.apply(lost)
+    if replaced:
+        stead = gang(5)[4]
+        stead.metadata.annotations["topology.scheduler/gang-size"] = "4"
+        d.apply(stead)
+    d.step(1)
+    d.answer(last)
+    for _ in range(10):
+        d.step(1)
+    assert not any(isinstance(said, MarkComplete) for said in d.said)
+    assert sorted(d.evicted()) == sorted(pod.metadata.name for pod in pods if pod is not lost)
+
+
+def test_a_successor_does_not_take_a_gang_for_complete_whose_last_bind_landed_during_its_rollback() -> None:
+    first = Driver(fabric({"s1/l1": 4}))
+    pods = gang(4)
+    (late,) = half(first, pods, bound=3)
+    first.engine.bind_hangs(late, first.now)
+    for pod in pods:
+        if pod.spec.node_name:
+            pod.status.conditions = [PodCondition("PodScheduled", "True", last_transition_time=timestamp(0))]
+    first.step(SOON)
+    assert len(first.evicted()) == 3
+    bound = [pod for pod in pods if pod.metadata.uid != late]
+    for pod in bound[:2]:
+        pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds = timestamp(6 + 600), 600
+    first.answer(late)
+    last = next(pod for pod in pods if pod.metadata.uid == late)
+    last.status.conditions = [PodCondition("PodScheduled", "True", last_transition_time=timestamp(8))]
+    steads = gang(6)[4:]
+    for pod in steads:
+        pod.metadata.annotations["topology.scheduler/gang-size"] = "4"
+    d = successor(pods, steads)
+    assert sorted(d.evicted()) == sorted([bound[2].metadata.name, last.metadata.name])
+
+
 @pytest.mark.parametrize("job", [True, False])
 def test_a_member_that_is_being_bound_while_the_others_succeed_is_not_evicted(job: bool) -> None:
     """Its gang ran complete, and the others have done their part."""

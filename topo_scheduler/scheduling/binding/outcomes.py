@@ -310,10 +310,13 @@ class Outcomes:
             return []
         bound = [m for m in workload.members.values() if m.stage is Stage.BOUND and not m.evicted]
         # Members that were found may have run together with one that is now being deleted. But all members of a gang
-        # that is restarted are being deleted when its new members are bound.
-        since = min((m.bound_at for m in bound if not m.leaving), default=inf)
+        # that is restarted are being deleted when its new members are bound. And a member whose bind was answered late
+        # may have been bound only when the others were being evicted.
+        times = [m.bound_at for m in bound if not m.leaving]
+        since, last = min(times, default=inf), max(times, default=inf)
         stay = [m for m in bound if not m.leaving or since < m.left_at]
-        ranks = {m.rank for m in stay if not m.decided and 0 <= m.rank < size} if workload.bound_earlier else ()
+        together = [m for m in stay if not m.leaving or last < m.left_at] if workload.bound_earlier else ()
+        ranks = {m.rank for m in together if not m.decided and 0 <= m.rank < size}
         whole = bool(size) and max(sum(not m.leaving for m in bound), len(ranks)) >= size
         whole = whole or workload.ran_whole
         if not whole and not any(m.marked for m in stay):

@@ -522,7 +522,10 @@ class Workloads:
         if id_ is None:
             return None
         workload = self._by_id[id_]
-        workload.members[uid].leaving, workload.members[uid].left_at = True, at
+        member = workload.members[uid]
+        member.leaving, member.left_at = True, at
+        if not workload.complete and workload.ran.get(member.rank) == uid:
+            del workload.ran[member.rank]  # a member that is bound from now on never ran together with this one
         workload.forget_lost_gang()
         if workload.id != id_:
             return None
