@@ -677,6 +677,25 @@ def test_a_member_that_is_gone_before_the_last_is_bound_does_not_count() -> None
     assert len(d.evicted()) == 3
 
 
+def test_a_gang_of_which_nothing_runs_any_more_is_incomplete_once_the_last_bind_failed() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    first, lost = gang(2)
+    d.run(first, lost)
+    d.delete(lost)
+    annotations = {
+        key: text for key, text in lost.metadata.annotations.items() if key.endswith(("gang-name", "gang-size"))
+    }
+    stead = make_pod("g-2", gpus=8, annotations=annotations, created=5)
+    d.apply(stead)
+    d.step(1)
+    assert stead.metadata.uid in d.flight
+    d.finish(first)
+    d.answer(stead.metadata.uid, BindOutcome.REJECTED, "no")
+    workload, _ = d.engine.workloads.of_pod(stead.metadata.uid) or (None, None)
+    assert workload is not None
+    assert not workload.complete
+
+
 @pytest.mark.parametrize("replaced", [True, False])
 def test_a_member_that_is_being_deleted_before_the_last_is_bound_does_not_count(replaced: bool) -> None:
     d = Driver(fabric({"s1/l1": 4}))

@@ -8,8 +8,8 @@ from tests.scheduling.running_pods import run_pod, with_priority
 from topo_scheduler.scheduling.instructions import EvictionOutcome
 from topo_scheduler.scheduling.placing.model import class_views
 from topo_scheduler.scheduling.preemption import machine
-from topo_scheduler.scheduling.preemption.claims import LEFT_ALONE
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
+from topo_scheduler.scheduling.preemption.spared import FIRST_PAUSE_SECONDS
 from topo_scheduler.scheduling.queueing.queue_keys import order_of
 
 
@@ -108,9 +108,9 @@ def test_a_pod_whose_eviction_was_refused_is_chosen_again_though_nothing_happens
     d.apply(make_pod("high", gpus=8, priority=10))
     d.step()
     d.engine.eviction_finished(low.metadata.uid, EvictionOutcome.REFUSED, "no", d.now)
-    d.step(LEFT_ALONE - 1)
+    d.step(FIRST_PAUSE_SECONDS - 1)
     assert d.preempted() == ["low"]
-    assert d.engine.next_due() == LEFT_ALONE
+    assert d.engine.next_due() == FIRST_PAUSE_SECONDS
     d.step(1)
     assert d.preempted() == ["low", "low"]
 

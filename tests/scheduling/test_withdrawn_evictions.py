@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers import make_pod, timestamp
 from tests.scheduling.driver import Driver, fabric_driver, gang
-from tests.scheduling.running_pods import run_pod, urgent_pod, with_priority
+from tests.scheduling.running_pods import run_pod, run_pod_until, urgent_pod, with_priority
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import EvictionOutcome, Preempt
 
@@ -14,15 +14,21 @@ from topo_scheduler.scheduling.instructions import EvictionOutcome, Preempt
 def carry_out(d: Driver) -> list[str]:
     """Answer all evictions that were asked for, as the executor does; return the names of the pods that go."""
     gone = []
-    for one in [said for said in d.said if isinstance(said, Preempt)]:
-        if d.engine.may_evict(one.pod.uid):
-            d.engine.eviction_finished(one.pod.uid, EvictionOutcome.GOING, "", d.now)
-            d.delete(d.pods[one.pod.uid])
-            gone.append(one.pod.name)
-        else:
-            d.engine.eviction_finished(one.pod.uid, EvictionOutcome.WITHDRAWN, "nobody waits", d.now)
+    for preempt in [said for said in d.said if isinstance(said, Preempt)]:
+        gone += answer(d, preempt)
     d.forget()
     return gone
+
+
+def answer(d: Driver, preempt: Preempt) -> list[str]:
+    """Answer an eviction; return the name of the pod if it goes."""
+    uid = preempt.pod.uid
+    if not d.engine.may_evict(uid):
+        d.engine.eviction_finished(uid, EvictionOutcome.WITHDRAWN, "no workload waits", d.now)
+    elif uid in d.pods and preempt.preemptor.uid in d.engine.preempting.preemptors(uid):
+        d.evict(d.pods[uid])
+        return [preempt.pod.name]
+    return []
 
 
 def test_one_of_higher_priority_that_takes_over_a_claim_before_its_evictions_are_sent() -> None:
@@ -117,14 +123,90 @@ def test_evictions_that_are_answered_one_by_one_withdraw_one_another_only_once(s
     answers = 0
     while sent:
         d.forget()
-        pod = d.pods[sent.popleft().pod.uid]
-        if d.engine.may_evict(pod.metadata.uid):
-            d.evict(pod)
-        else:
-            d.engine.eviction_finished(pod.metadata.uid, EvictionOutcome.WITHDRAWN, "nobody waits", d.now)
+        answer(d, sent.popleft())
         d.step(0.005)
         sent += [said for said in d.said if isinstance(said, Preempt)]
         answers += 1
         assert answers <= 2 * size
     d.settle(1)
     assert len(d.where(*after)) == size
+
+
+@pytest.mark.parametrize("count", [2, 3, 8])
+def test_workloads_of_rising_priority_do_not_take_the_victims_of_one_another_without_end(count: int) -> None:
+    """Each eviction is sent 20 ms after it was asked for, when the next workload may have taken its place."""
+    d = fabric_driver({"s1/l1": 8})
+    for number in range(1, 9):
+        run_pod(d, f"low-{number}", f"s1-l1-{number}")
+    pods = [urgent_pod(f"urgent-{number}", 2 + number) for number in range(count)]
+    evicted: list[str] = []
+    sent: deque[tuple[float, Preempt]] = deque()
+
+    def step(seconds: float) -> None:
+        d.step(seconds)
+        sent.extend((d.now + 0.02, said) for said in d.said if isinstance(said, Preempt))
+        d.forget()
+
+    for pod in pods:
+        d.apply(pod)
+        step(0.01)
+    while len(d.where(*pods)) < count:
+        assert d.now < 60
+        if sent:
+            at, preempt = sent.popleft()
+            d.now = max(d.now, at)
+            evicted += answer(d, preempt)
+        step(0.0 if sent else max(0.001, (d.engine.next_due() or d.now + 1) - d.now))
+        for uid in list(d.flight):
+            d.answer(uid)
+    assert len(evicted) == count
+    assert d.now < 5
+
+
+@pytest.mark.parametrize("outcome", [EvictionOutcome.REFUSED, EvictionOutcome.BLOCKED])
+def test_a_namespace_whose_evictions_fail_again_is_left_alone_unless_a_budget_is_the_reason(
+    outcome: EvictionOutcome,
+) -> None:
+    d = fabric_driver({"s1/l1": 5})
+    for number in range(1, 5):
+        run_pod_until(d, f"low-{number}", f"s1-l1-{number}", namespace="hostile")
+    honest = run_pod(d, "honest", "s1-l1-5", priority=1)
+    d.apply(urgent_pod("high", 10))
+    tried: list[str] = []
+    while honest.metadata.name not in tried:
+        assert d.now < 60
+        d.step(0.5)
+        asked = [said.pod for said in d.said if isinstance(said, Preempt)]
+        d.forget()
+        for pod in asked:
+            tried.append(pod.name)
+            if pod.name != honest.metadata.name:
+                d.engine.eviction_finished(pod.uid, outcome, "no", d.now)
+    assert len(tried) == (3 if outcome is EvictionOutcome.REFUSED else 5)
+
+
+def test_an_eviction_that_succeeds_ends_the_pause_of_its_namespace() -> None:
+    d = fabric_driver({"s1/l1": 3})
+    low = [run_pod(d, f"low-{number}", f"s1-l1-{number}") for number in range(1, 4)]
+    spared = d.engine.preempting._claims.spared
+    for pod in low[:2]:
+        entry = d.engine.world.ledger.get(pod.metadata.uid)
+        assert entry is not None
+        spared.failed(pod.metadata.uid, entry.occupant, d.now)
+    assert spared.namespaces(d.now) == {"default"}
+    spared.succeeded("default")
+    assert spared.namespaces(d.now) == set()
+
+
+def test_a_pod_that_somebody_else_bound_needs_no_victim_any_more() -> None:
+    d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
+    low = run_pod(d, "low", "s1-l1-1")
+    run_pod(d, "above", "s1-l2-1", priority=5)
+    high = urgent_pod("high", 10)
+    d.apply(high)
+    d.step()
+    assert d.preempted() == ["low"]
+    high.spec.node_name = "s1-l2-1"
+    d.apply(high)
+    d.step(1)
+    assert not d.engine.may_evict(low.metadata.uid)

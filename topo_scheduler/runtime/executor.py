@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
@@ -62,7 +63,7 @@ ROLLBACKS_OF_NAMESPACE: Final = 8
 MOST_STAND_INS: Final = 48
 """Maximum workers in addition, one for each bind or dry run that hangs: a few tenants must not hold all workers."""
 HANGS_AFTER_SECONDS: Final = 3.0
-"""Time without an answer to a bind after which the executor checks if the API server answers other requests."""
+"""Time without an answer to a bind or eviction after which the executor checks if the API server answers others."""
 
 _OUTCOMES: Final = {
     BindStatus.BOUND: BindOutcome.BOUND,
@@ -79,6 +80,7 @@ _ENDED: Final = {
     EvictionStatus.EVICTED: Ended.GOING,
     EvictionStatus.GONE: Ended.GOING,
     EvictionStatus.WITHDRAWN: Ended.WITHDRAWN,
+    EvictionStatus.BLOCKED: Ended.BLOCKED,
 }
 
 
@@ -311,23 +313,32 @@ class Executor:
 
     async def _watched_bind(self, request: BindRequest, *, dry_run: bool) -> BindResult:
         """Write a bind, or try it. While the API server answers other requests but not this one, act on that."""
-        loop = asyncio.get_running_loop()
-
-        timers: list[asyncio.TimerHandle] = []
-
-        def ask() -> None:
-            if timers:
-                self._start(self._ask_about(request, dry_run=dry_run), f"unanswered {request.uid}")
-            timers[:] = [loop.call_later(HANGS_AFTER_SECONDS, ask)]
-
-        ask()
         self._unanswered.add(request.uid)
         try:
-            if dry_run:
-                return await self._to.binder.bind(request, dry_run=True)
-            return await self._to.binder.bind(request, recheck=partial(self._engine.may_bind, request.uid))
+            with self._repeatedly(partial(self._ask_about, request, dry_run=dry_run), f"unanswered {request.uid}"):
+                if dry_run:
+                    return await self._to.binder.bind(request, dry_run=True)
+                return await self._to.binder.bind(request, recheck=partial(self._engine.may_bind, request.uid))
         finally:
             self._unanswered.discard(request.uid)
+
+    @contextmanager
+    def _repeatedly(self, ask: Callable[[], Coroutine[Any, Any, None]], name: str) -> Iterator[None]:
+        """Ask about a request each time that it was not answered for `HANGS_AFTER_SECONDS`."""
+        loop = asyncio.get_running_loop()
+        timers: list[asyncio.TimerHandle] = []
+
+        def wait() -> None:
+            timers[:] = [loop.call_later(HANGS_AFTER_SECONDS, unanswered)]
+
+        def unanswered() -> None:
+            self._start(ask(), name)
+            wait()
+
+        wait()
+        try:
+            yield
+        finally:
             timers[0].cancel()
 
     async def _ask_about(self, request: BindRequest, *, dry_run: bool) -> None:
@@ -380,6 +391,8 @@ class Executor:
         async with self._evictions.slot(pod.namespace):
             if not why and self._clock() - confirmed > CONFIRMED_SECONDS:
                 why = await self._confirm(preempt.preemptor)
+            if self._superseded(preempt):
+                return
             if why and self._engine.may_evict(pod.uid):
                 log.warning("pod %s/%s is not preempted: %s", pod.namespace, pod.name, why)
                 self._eviction_ended(pod, Ended.UNCONFIRMED, why)
@@ -388,11 +401,14 @@ class Executor:
 
     async def _evict_victim(self, preempt: Preempt) -> None:
         pod = preempt.pod
-        recheck = partial(self._why_not_evict, pod)
-        result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid, recheck=recheck)
+        recheck = partial(self._why_not_evict, preempt)
+        hangs = asyncio.Event()
+        with self._repeatedly(lambda: self._ask_about_eviction(pod, hangs), f"unanswered eviction {pod.uid}"):
+            result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid, recheck=recheck)
         self._metrics.preempted.labels(result.outcome.value).inc()
         log.info("preempting %s/%s: %s: %s", pod.namespace, pod.name, preempt.note, result.outcome.value)
-        self._eviction_ended(pod, _ENDED.get(result.outcome, Ended.REFUSED), result.message)
+        if not hangs.is_set() and not self._superseded(preempt):
+            self._eviction_ended(pod, _ENDED.get(result.outcome, Ended.REFUSED), result.message)
         if result.outcome is EvictionStatus.EVICTED:
             # Only after the eviction: a pod that stays must not have the condition, and the Eviction API would
             # overwrite it with its own.
@@ -402,8 +418,21 @@ class Executor:
             mark = self._to.statuses.mark_preempted(pod.namespace, pod.name, pod.uid, text, self._wall())
             self._start(mark, f"preempted {pod.uid}")
 
-    def _why_not_evict(self, pod: PodRef) -> str:
-        return "" if self._engine.may_evict(pod.uid) else "no workload waits for its room any more"
+    async def _ask_about_eviction(self, pod: PodRef, hangs: asyncio.Event) -> None:
+        """If the API server answers other requests, count the eviction as refused. It may still take effect."""
+        if not hangs.is_set() and await self._to.evictor.is_there(pod.namespace, pod.name, pod.uid):
+            hangs.set()
+            self._eviction_ended(pod, Ended.REFUSED, "the API server answers other requests, but not this one")
+
+    def _superseded(self, preempt: Preempt) -> bool:
+        """Return whether a pod is evicted for another workload than the one that asked for this eviction."""
+        uid = preempt.pod.uid
+        return self._engine.may_evict(uid) and preempt.preemptor.uid not in self._engine.preempting.preemptors(uid)
+
+    def _why_not_evict(self, preempt: Preempt) -> str:
+        if not self._engine.may_evict(preempt.pod.uid):
+            return "no workload waits for its room any more"
+        return "it is evicted for another workload" if self._superseded(preempt) else ""
 
     def _eviction_ended(self, pod: PodRef, outcome: Ended, message: str) -> None:
         self._engine.eviction_finished(pod.uid, outcome, message, self._clock())

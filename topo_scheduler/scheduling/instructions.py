@@ -202,4 +202,6 @@ class EvictionOutcome(StrEnum):
     """Not requested, because the preempting workload no longer needs the room."""
     UNCONFIRMED = "unconfirmed"
     """Not requested: an owner of the preempting workload is gone, or the API server did not confirm it."""
+    BLOCKED = "blocked"
+    """A disruption budget does not allow it now."""
     REFUSED = "refused"

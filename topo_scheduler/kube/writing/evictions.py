@@ -113,6 +113,15 @@ class Evictor:
             return EvictionResult(EvictionStatus.FAILED, error.message if isinstance(error, ApiError) else str(error))
         return EvictionResult(EvictionStatus.EVICTED)
 
+    async def is_there(self, namespace: str, name: str, uid: str) -> bool:
+        """Return whether the API server answers and reports that the pod exists and is not being deleted."""
+        try:
+            answer = await self._client.request("GET", PODS.path(namespace, name), timeout=TIMEOUT_SECONDS)
+        except KubeError:
+            return False
+        metadata = decode(_pod, answer).metadata
+        return metadata.uid == uid and metadata.deletion_timestamp is None
+
     async def _is_another(self, namespace: str, name: str, uid: str) -> bool:
         answer = await self._client.request("GET", PODS.path(namespace, name), timeout=TIMEOUT_SECONDS)
         return decode(_pod, answer).metadata.uid != uid

@@ -7,7 +7,7 @@ A claim ends for one of these reasons:
 - The victims do not end in time.
 - The victims have ended, but another workload took the room.
 
-The scheduler does not choose a pod that could not be evicted again until a pause has passed. The pause grows each time.
+`spared` holds the pods that could not be evicted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,15 +19,13 @@ from topo_scheduler.scheduling.instructions import EmitEvent, Instruction, Nomin
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan
+from topo_scheduler.scheduling.preemption.spared import Pause, SparedVictims
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, Occupant
-from topo_scheduler.state.pods.workloads import Member, Workload, Workloads
+from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
 
 SLACK_SECONDS: Final = 30.0
 """Seconds beyond their grace period after which victims count as stuck."""
-LEFT_ALONE: Final = 10.0
-"""Seconds for which a pod that could not be evicted is not chosen as a victim, doubled each time."""
-LEFT_ALONE_MOST: Final = 600.0
 PAUSE: Final = 1.0
 """Seconds between two claims of a workload after its second failed claim, doubled each time."""
 PAUSE_MOST: Final = 60.0
@@ -48,14 +46,6 @@ class PreemptionClaim:
     until: float
 
 
-@dataclass(slots=True)
-class Patience:
-    """A backoff: the number of failures, and when the pause after the last one ends, in seconds."""
-
-    times: int = 0
-    until: float = 0.0
-
-
 class PreemptionClaims:
     """All claims, at most one for each workload."""
 
@@ -73,8 +63,8 @@ class PreemptionClaims:
         """Workloads whose claims end as soon as all evictions of their victims are answered."""
         self.handled: set[str] = set()
         """Pods of this scheduler whose nominations it manages itself, regardless of their status."""
-        self._left_alone: dict[str, Patience] = {}
-        self._patience: dict[str, Patience] = {}
+        self.spared = SparedVictims()
+        self._patience: dict[str, Pause] = {}
 
     def get(self, id_: str) -> PreemptionClaim | None:
         """Return the claim of a workload."""
@@ -113,12 +103,26 @@ class PreemptionClaims:
         """Return whether a pod is a victim of an active claim with pods that are still to be placed."""
         claim = self._claims.get(self._victim_of.get(uid, ""))
         # Pods that are no longer to be placed end their claim only at the next step.
-        return claim is not None and any(self._workloads.of_pod(pod) is not None for pod in claim.nodes)
+        memberships = (self._workloads.of_pod(pod) for pod in claim.nodes) if claim is not None else ()
+        return any(membership is not None and membership[1].stage is Stage.PENDING for membership in memberships)
 
     def preemptors(self, uid: str) -> list[str]:
         """Return the uids of the pods for which a victim is evicted."""
         claim = self._claims.get(self._victim_of.get(uid, ""))
         return list(claim.nodes) if claim is not None else []
+
+    def final(self, priority: int) -> list[str]:
+        """Return the pods that leave whatever a workload of this priority does: those with an eviction in progress.
+
+        An eviction that is not answered yet is none of them if only a claim of lower priority needs it, or none. Such
+        a claim ends once the workload takes its place, and the eviction with it, unless the workload asks for it too.
+        """
+
+        def needed(uid: str) -> bool:
+            claim = self._claims.get(self._victim_of.get(uid, ""))
+            return claim is not None and claim.priority >= priority
+
+        return [uid for uid in self.going if uid not in self._unanswered or needed(uid)]
 
     def take_victim(self, uid: str) -> PreemptionClaim | None:
         """Return the claim for which a pod was to be evicted, and forget the pod as its victim."""
@@ -163,19 +167,6 @@ class PreemptionClaims:
         """Return until when a workload may make no new claim, in seconds."""
         patience = self._patience.get(id_)
         return patience.until if patience else 0.0
-
-    def left_alone(self, now: float) -> tuple[str, ...]:
-        """Return the pods that may not be chosen as victims now."""
-        return tuple(uid for uid, spared in self._left_alone.items() if now < spared.until)
-
-    def is_left_alone(self, uid: str, now: float) -> bool:
-        """Return whether a pod may not be chosen as a victim now."""
-        patience = self._left_alone.get(uid)
-        return patience is not None and now < patience.until
-
-    def next_choice(self, since: float) -> float | None:
-        """Return when, after a given time, the next of these pods may be chosen again."""
-        return min((spared.until for spared in self._left_alone.values() if spared.until > since), default=None)
 
     # ------------------------------------------------------------ creation
 
@@ -256,7 +247,7 @@ class PreemptionClaims:
 
     def end(self, claim: PreemptionClaim, now: float) -> list[Instruction]:
         """End a claim that failed. The workload searches for victims again after a pause that grows."""
-        patience = self._patience.setdefault(claim.workload, Patience())
+        patience = self._patience.setdefault(claim.workload, Pause())
         if patience.times:
             patience.until = now + doubled(PAUSE, patience.times, PAUSE_MOST)
         patience.times += 1
@@ -282,15 +273,14 @@ class PreemptionClaims:
         self.handled.discard(uid)
         self.going.pop(uid, None)
         self._unanswered.discard(uid)
-        self._left_alone.pop(uid, None)
+        self.spared.forget(uid)
 
-    def leave_alone(self, uid: str, now: float) -> str:
-        """Exclude a pod from the choice of victims for a while, and return its name."""
-        patience = self._left_alone.setdefault(uid, Patience())
-        patience.times += 1
-        patience.until = now + doubled(LEFT_ALONE, patience.times, LEFT_ALONE_MOST)
+    def spare(self, uid: str, now: float, *, namespace_too: bool = True) -> str:
+        """Exclude a pod, or its namespace, from the choice of victims for a while; return the name of the pod."""
         entry = self._world.ledger.get(uid)
-        return entry.occupant.key if entry is not None and entry.occupant is not None else uid
+        occupant = entry.occupant if entry is not None else None
+        self.spared.failed(uid, occupant, now, namespace_too=namespace_too)
+        return occupant.key if occupant is not None else uid
 
     def tell(self, claim: PreemptionClaim, text: str) -> list[Instruction]:
         """Emit an event on each pod of a failed claim."""

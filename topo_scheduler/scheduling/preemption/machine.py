@@ -401,7 +401,7 @@ class Preempting:
         True if candidates or budgets changed, or if a pod that was excluded may be chosen again.
         """
         before, self._stirred = self._stirred, (self._world.ledger.occupied, self.budgets.changes)
-        choice = self._claims.next_choice(self._asked)
+        choice = self._claims.spared.next_end(self._asked)
         self._asked = now
         return before != self._stirred or (choice is not None and choice <= now)
 
@@ -424,12 +424,17 @@ class Preempting:
         self._claims.answered(uid)
         out: list[Instruction] = []
         workload_id = ""
-        if outcome is not EvictionOutcome.GOING:
+        if outcome is EvictionOutcome.GOING:
+            entry = self._world.ledger.get(uid)
+            if uid in self._claims.going and entry is not None and entry.occupant is not None:
+                self._claims.spared.succeeded(entry.occupant.namespace)
+        else:
             self._claims.going.pop(uid, None)
             if outcome is EvictionOutcome.UNCONFIRMED:
                 out, workload_id = self._unconfirmed(uid, message, now)
             elif outcome is not EvictionOutcome.WITHDRAWN:
-                out, workload_id = self._refused(uid, message, now)
+                namespace_too = outcome is not EvictionOutcome.BLOCKED
+                out, workload_id = self._refused(uid, message, now, namespace_too=namespace_too)
             # Other claims may count on this pod too: they would wait in vain until they expire.
             chosen_again = outcome in (EvictionOutcome.WITHDRAWN, EvictionOutcome.UNCONFIRMED)
             out += self._search_again(*self._claims.stays(uid, now, chosen_again=chosen_again))
@@ -440,9 +445,9 @@ class Preempting:
         self._again.update(dict.fromkeys(lost, 0.0))
         return ended
 
-    def _refused(self, uid: str, message: str, now: float) -> tuple[list[Instruction], str]:
+    def _refused(self, uid: str, message: str, now: float, *, namespace_too: bool) -> tuple[list[Instruction], str]:
         """End the claim for which a pod was to be evicted. The pod is not chosen again for a while."""
-        victim = self._claims.leave_alone(uid, now)
+        victim = self._claims.spare(uid, now, namespace_too=namespace_too)
         claim = self._claims.take_victim(uid)
         if claim is None:
             return [], ""
@@ -465,7 +470,7 @@ class Preempting:
             del self._again[id_]
         for claim in self._claims.expired(now):
             stuck = self._claims.awaited(claim)
-            names = [self._claims.leave_alone(uid, now) for uid in stuck]
+            names = [self._claims.spare(uid, now) for uid in stuck]
             if names:
                 workload = self._workloads.get(claim.workload)
                 reader = self._world.reader(workload.namespace) if workload is not None else ""
@@ -481,7 +486,7 @@ class Preempting:
 
     def next_due(self) -> float | None:
         """Return when `due` must be called next."""
-        choice = self._claims.next_choice(self._asked)
+        choice = self._claims.spared.next_end(self._asked)
         times = (min(self._again.values(), default=None), self._claims.next_due(), choice)
         return min((at for at in times if at is not None), default=None)
 
@@ -596,20 +601,21 @@ class Preempting:
             self.budgets.changes,
             self.nominations.stamp,
             reserved,
-            self._claims.left_alone(now),
+            self._claims.spared.stamp(now),
             self._world.around.position,
         )
 
     def _candidates(self, workload: Workload, usable: Bool, now: float, wall: float) -> Candidates:
         ledger = self._world.ledger
         spent: Counter[str] = Counter()
-        for uid in self._claims.going:
+        going = self._claims.final(workload.priority)
+        for uid in going:
             entry = ledger.get(uid)
             if entry is not None and entry.profile is not None and not (entry.occupant and entry.occupant.terminating):
                 spent.update(guard.key for guard in self.budgets.guarding(entry.profile))
 
         def spared(uid: str) -> bool:
-            return uid in workload.members or self._claims.is_left_alone(uid, now)
+            return uid in workload.members or self._claims.spared.has(uid, now)
 
         return candidates_below(
             workload.priority,
@@ -618,9 +624,10 @@ class Preempting:
             self.budgets,
             spent,
             spared,
-            self._claims.going,
+            set(going),
             wall,
             usable,
+            self._claims.spared.namespaces(now),
         )
 
 

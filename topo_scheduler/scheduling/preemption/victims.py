@@ -148,6 +148,7 @@ def candidates_below(
     going: Container[str],
     wall: float,
     usable: Bool | None = None,
+    closed: Container[str] = (),
 ) -> Candidates:
     """Collect the pods that may be evicted for a priority.
 
@@ -161,6 +162,7 @@ def candidates_below(
         going: pods with an eviction in progress, by uid.
         wall: seconds since the epoch.
         usable: bool[rows], nodes that could be used if they were empty. Pods on other nodes do not count as shielded.
+        closed: namespaces of which no pod may be chosen for now.
     """
     evictable: list[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]] = []
     leaving: list[Candidate] = []
@@ -182,7 +184,7 @@ def candidates_below(
             if usable is None or usable[entry.row]:
                 shielded.update(guard.key for guard in guards)
                 shielded_pods += 1
-        elif not spared(uid):
+        elif not spared(uid) and occupant.namespace not in closed:
             evictable.append((occupant, entry.row, entry.amounts, entry.profile, guards[0] if guards else None))
     evictable.sort(key=lambda pod: (pod[1], pod[0].key, pod[0].uid))
     leaving.sort(key=lambda pod: (pod.row, pod.occupant.key, pod.occupant.uid))

@@ -238,6 +238,7 @@ class Workload:
         """Make a member pending again, without a node."""
         self.set_stage(member, Stage.PENDING)
         member.node, member.rank, member.bandwidth = "", -1, 0
+        self.forget_lost_gang()
 
     def put(self, member: Member) -> None:
         """Add a member; it replaces the previous member of the same uid."""
