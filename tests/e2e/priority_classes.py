@@ -4,12 +4,13 @@ from .api import ApiError
 from .cluster import Cluster
 
 
-async def create_priority_classes(cluster: Cluster) -> None:
-    """Create the priority classes of the tests; they have no namespace and stay."""
+async def create_priority_classes(cluster: Cluster, ranks: int = 0) -> None:
+    """Create the priority classes of the tests; they have no namespace and stay. ``ranks``: e2e-rank-0 and so on."""
     for name, value, policy in (
         ("e2e-high", 1000, "PreemptLowerPriority"),
         ("e2e-patient", 1000, "Never"),
         ("e2e-low", 10, "PreemptLowerPriority"),
+        *((f"e2e-rank-{rank}", 100 + rank, "PreemptLowerPriority") for rank in range(ranks)),
     ):
         item = {
             "apiVersion": "scheduling.k8s.io/v1",

@@ -1,12 +1,18 @@
 """Pods of higher priority are given room: nominated, their victims evicted and told why; budgets are respected."""
 
+import asyncio
 from collections.abc import Mapping
+
+import pytest
+
+from topo_scheduler.simulation.apiserver import Delay, Refuse
 
 from . import objects
 from .api import Json
 from .cluster import Cluster, leaves_of, nodes_of
+from .conftest import StartReplica, Trouble
 from .priority_classes import create_priority_classes
-from .replica import Replica
+from .replica import Replica, configured
 
 ENDING = 3.0
 """Seconds a victim takes to end."""
@@ -145,3 +151,68 @@ async def test_a_nomination_of_another_scheduler_is_respected(cluster: Cluster, 
     await cluster.wait_unschedulable(mine)
     await cluster.api.delete("pods", "theirs", grace=0)
     await cluster.wait_bound("mine", 1)
+
+
+async def test_gangs_of_rising_priority_all_get_their_room(
+    trouble: Trouble, cluster: Cluster, start_replica: StartReplica
+) -> None:
+    """More victims than may be evicted at once: the next gang plans while evictions for the one before still wait."""
+    ranks, size = 5, 16
+    daemon = await start_replica()
+    await create_priority_classes(cluster, ranks)
+    await cluster.add_fabric({"s1": [size] * (ranks + 1)})
+    await fill(cluster, size * (ranks + 1))
+    trouble.faults.add(Delay(0.1), verb="create", resource="pods/eviction")
+    for rank in range(ranks):
+        await asyncio.sleep(0.15)
+        await cluster.apply(objects.gang(f"rank-{rank}", size, 8, priorityClassName=f"e2e-rank-{rank}"))
+    for rank in range(ranks):
+        assert len(leaves_of(await cluster.wait_bound(f"rank-{rank}", size, 60))) == 1
+    stayed = [pod for pod in await cluster.pods_of("low") if not pod["metadata"].get("deletionTimestamp")]
+    assert len(stayed) == size
+    assert await daemon.metric("topology_scheduler_preemption_victims_total", outcome="evicted") == ranks * size
+
+
+@pytest.mark.parametrize("how", ["hang", "refuse"])
+async def test_a_namespace_whose_evictions_fail_does_not_keep_others_from_being_evicted(
+    trouble: Trouble, cluster: Cluster, start_replica: StartReplica, how: str
+) -> None:
+    replica = await start_replica()
+    replica.may_be_refused = True
+    await create_priority_classes(cluster)
+    await cluster.add_namespace("e2e-evil")
+    await cluster.add_fabric({"s1": [8]})
+    await fill(cluster, 1)
+    await asyncio.sleep(2)  # of equal pods the one that ran shortest goes first
+    for number in range(7):
+        await cluster.apply(objects.pod(f"evil-{number}", 8, namespace="e2e-evil", priorityClassName="e2e-low"))
+    await cluster.wait_bound("evil", 7, namespace="e2e-evil")
+    fault = Delay(60.0) if how == "hang" else Refuse(403, message="no")
+    trouble.faults.add(fault, verb="create", resource="pods/eviction", where=lambda info: info.namespace == "e2e-evil")
+    await cluster.apply(objects.pod("urgent", 8, priorityClassName="e2e-high"))
+    await cluster.wait_bound("urgent", 1, 20)
+    trouble.faults.clear()
+    assert len(await cluster.pods_of("evil", "e2e-evil")) == 7
+
+
+async def test_binds_that_hang_yield_to_pods_of_higher_priority(
+    trouble: Trouble, cluster: Cluster, start_replica: StartReplica
+) -> None:
+    replica = await start_replica(configured(bind_timeout=5.0))
+    replica.may_be_refused = True
+    await create_priority_classes(cluster)
+    await cluster.add_namespace("e2e-evil")
+    await cluster.add_fabric({"s1": [4]})
+    trouble.faults.add(
+        Delay(60.0), verb="create", resource="pods/binding", where=lambda info: info.namespace == "e2e-evil"
+    )
+    for number in range(4):
+        await cluster.apply(objects.pod(f"evil-{number}", 8, namespace="e2e-evil", priorityClassName="e2e-low"))
+
+    async def sent() -> bool:
+        return await replica.metric("topology_scheduler_binds_in_flight") >= 4
+
+    await cluster.wait_until(sent, 10, "their binds are under way")
+    await cluster.apply(objects.pod("urgent", 8, priorityClassName="e2e-high"))
+    await cluster.wait_bound("urgent", 1, 30)
+    trouble.faults.clear()

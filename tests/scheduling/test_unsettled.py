@@ -2,9 +2,11 @@
 
 from itertools import pairwise
 
+import pytest
+
 from tests.helpers import make_pod
 from topo_scheduler.scheduling.binding.unsettled import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
-from topo_scheduler.scheduling.instructions import BindOutcome
+from topo_scheduler.scheduling.instructions import BindOutcome, Withdraw
 
 from .driver import Driver, fabric
 
@@ -95,3 +97,38 @@ def test_a_bind_that_was_decided_anew_is_not_written_twice() -> None:
     d.forget()
     d.step(2 * FIRST_PAUSE_SECONDS)
     assert d.binds() == []
+
+
+@pytest.mark.parametrize("first", ["low", "high"])
+def test_binds_that_hang_yield_to_pods_of_higher_priority(first: str) -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    low = [make_pod(f"low-{number}", gpus=8) for number in range(2)]
+    high = make_pod("high", gpus=8, priority=5, namespace="other")
+    d.apply(*low)
+    d.step()
+    uids = list(d.flight)
+    if first == "high":
+        d.apply(high)
+        d.step()
+    for uid in uids:
+        unanswered(d, uid)
+    d.step(0.1)
+    if first == "low":
+        d.apply(high)
+        d.step()
+    withdrawn = [said.bind.pod.uid for said in d.said if isinstance(said, Withdraw)]
+    assert sorted(withdrawn) == sorted(uids)
+    assert not d.where(high), "an attempt may still take effect"
+    for uid in withdrawn:
+        d.engine.bind_finished(uid, BindOutcome.WITHDRAWN, "it was withdrawn", d.now)
+    d.step(0.1)
+    assert high.metadata.uid in d.flight
+    assert any("higher priority needs the room" in text for text in d.told(low[0]))
+
+
+def test_binds_that_hang_yield_to_no_pod_of_equal_priority() -> None:
+    d, (uid,) = under_way("p")
+    unanswered(d, uid)
+    d.apply(*(make_pod(f"q-{number}", gpus=8) for number in range(4)))
+    d.step()
+    assert not any(isinstance(said, Withdraw) for said in d.said)

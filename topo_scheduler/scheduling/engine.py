@@ -642,6 +642,8 @@ class Engine:
             return self._aside.plugin_failed(workload, pending, error, now)
         finally:
             self._searched = budget.spent
+        if not preempt and decision.room_helps:
+            preempt = self.outcomes.yield_room(workload.priority, now)
         text = f"{decision.message} {why_not}" if why_not else decision.message
         try:
             held = self.reserving.parked(workload, decision, text, now)

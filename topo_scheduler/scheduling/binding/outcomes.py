@@ -12,6 +12,7 @@ same node (`unsettled`).
 from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
+from typing import Final
 
 from topo_scheduler.api.annotations import (
     ADDRESS,
@@ -56,6 +57,9 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads, size_of
 
+NOT_ANSWERED: Final = "its bind was not answered"
+GIVEN_UP: Final = "the API server did not answer, and a pod of higher priority needs the room. It is tried again."
+
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
@@ -75,6 +79,8 @@ class Outcomes:
         self._sent: dict[str, _Sent] = {}
         self._unsettled = Unsettled()
         """Binds that may have been written, or were not written for a temporary reason."""
+        self._given_up: set[str] = set()
+        """Uids of pods whose binds are withdrawn because pods of higher priority need the room."""
         self.half = half
 
     @property
@@ -221,8 +227,12 @@ class Outcomes:
         if withdrawn and (outcome is BindOutcome.UNKNOWN or (outcome is BindOutcome.WITHDRAWN and unsettled)):
             return [self._withdraw(uid)]
         if outcome is BindOutcome.UNKNOWN:
+            if self._unsettled.is_hanging(uid) and self._is_outranked(workload):
+                return self._give_up(workload, member, now)
             self._unsettled.put(uid, member.namespace, now)
             return []
+        if outcome is BindOutcome.WITHDRAWN and uid in self._given_up:
+            message = GIVEN_UP
         late = self.half.bound_too_late(workload, member) if outcome is BindOutcome.BOUND else []
         if outcome is BindOutcome.BOUND:
             self.held_back.bound(uid)
@@ -246,6 +256,27 @@ class Outcomes:
             workload.failing = True
             return []
         return self._failed(workload, member, outcome, message, now)
+
+    def yield_room(self, priority: int, now: float) -> list[Instruction]:
+        """Withdraw the binds of lower priority that the API server does not answer, for a workload without room.
+
+        A webhook may keep them unanswered for hours. Nothing runs in the room that they hold.
+        """
+        out: list[Instruction] = []
+        for uid in self._unsettled.unanswered():
+            membership = self._workloads.of_pod(uid)
+            if membership is not None and uid in self._sent and membership[0].priority < priority:
+                out += self._give_up(*membership, now)
+        return out
+
+    def _is_outranked(self, workload: Workload) -> bool:
+        return any(other.pending and other.priority > workload.priority for other in self._workloads)
+
+    def _give_up(self, workload: Workload, member: Member, now: float) -> list[Instruction]:
+        """Stop writing a bind again: once no attempt can take effect any more, its room is free."""
+        self._given_up.add(member.uid)
+        self._hold_back(workload, member, NOT_ANSWERED, now)  # the next attempt is a dry run
+        return [self._withdraw(member.uid)]
 
     def recalled(self, uid: str, *, waited: bool) -> bool:
         """Return whether a bind has ended because nothing was sent.
@@ -279,6 +310,7 @@ class Outcomes:
         """Drop a bind that has ended, or whose pod was deleted; its result does not matter any more."""
         self._sent.pop(uid, None)
         self._unsettled.drop(uid)
+        self._given_up.discard(uid)
         self.half.ended(uid)
         self.held_back.release(uid)
         self.volumes.release(uid)
@@ -416,7 +448,7 @@ class Outcomes:
     def _roll_back(self, workload: Workload, now: float) -> None:
         for uid in filter(self._is_handed_out, self.half.roll_back(workload, now)):
             # The next attempt is made with `dryRun`, so no member of the gang is bound before this one would be.
-            self._hold_back(workload, workload.members[uid], "its bind was not answered", now)
+            self._hold_back(workload, workload.members[uid], NOT_ANSWERED, now)
             self._unsettled.hasten(uid, now)
 
     def _hold_back(self, workload: Workload, member: Member, why: str, now: float) -> None:

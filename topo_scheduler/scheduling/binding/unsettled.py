@@ -1,5 +1,7 @@
 """Binds whose result is unknown: the scheduler writes each again to the same node, after a backoff.
 
+Pods of higher priority that need the room do not wait for that: see `Outcomes.yield_room`.
+
 The backoff stays short while the whole API server is unreachable: it comes back for all binds at once. It grows with
 each attempt in a row that got no answer although the API server answered other requests. That happens behind a webhook
 that hangs or fails: thousands of such binds must not be written every second for hours. Once one of them is answered,
@@ -47,6 +49,15 @@ class Unsettled:
     def hangs(self, uid: str) -> None:
         """Record that the API server answers, but not to this bind."""
         self._hang.add(uid)
+
+    def is_hanging(self, uid: str) -> bool:
+        """Return whether the attempt under way hangs."""
+        return uid in self._hang
+
+    def unanswered(self) -> list[str]:
+        """Return the binds whose last attempt hung, and whose backoff has not ended."""
+        pausing = (uid for uids in self._pausing.values() for uid in uids)
+        return [uid for uid in pausing if self._binds[uid].unanswered]
 
     def put(self, uid: str, namespace: str, now: float) -> None:
         """Record that an attempt ended without an answer: the next one follows after a backoff."""
