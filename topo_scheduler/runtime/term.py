@@ -173,7 +173,8 @@ class Term:
         self._warming = False
         """Whether the kernels of preemption are being compiled, or are ready."""
         self._group: asyncio.TaskGroup | None = None
-        self._passing: set[asyncio.Task[None]] = set()
+        self._passing: dict[asyncio.Task[None], None] = {}
+        """Tasks that end by themselves, the oldest first: cancelled in that order, each is the first in its queue."""
 
     # ------------------------------------------------------------ the life of a term
 
@@ -429,8 +430,8 @@ class Term:
         except RuntimeError:  # the term ends because a task failed: other tasks end in order, and none starts
             work.close()
             return
-        self._passing.add(task)
-        task.add_done_callback(self._passing.discard)
+        self._passing[task] = None
+        task.add_done_callback(lambda ended: self._passing.pop(ended, None))
 
     # ------------------------------------------------------------ observation
 
