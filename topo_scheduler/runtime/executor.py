@@ -137,6 +137,8 @@ class Executor:
         self._confirm = confirm
         self._evictions = FairSlots(EVICTIONS_IN_FLIGHT, EVICTIONS_OF_NAMESPACE)
         self._rollbacks = FairSlots(ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE)
+        self._evicting: dict[str, asyncio.Future[tuple[Ended, str] | None]] = {}
+        """How evictions for others end, by uid of the victim, while their requests are under way."""
         self._binds = BindQueue()
         self._unanswered: set[str] = set()
         """Uids of the pods whose binds are under way."""
@@ -401,14 +403,33 @@ class Executor:
 
     async def _evict_victim(self, preempt: Preempt) -> None:
         pod = preempt.pod
-        recheck = partial(self._why_not_evict, preempt)
+        while (sent := self._evicting.get(pod.uid)) is not None:
+            # A workload whose place this one takes has asked for it already: two requests would count twice.
+            ended = await asyncio.shield(sent)
+            if ended is None or ended[0] is not Ended.WITHDRAWN:
+                break
+        else:
+            ended = await self._send_eviction(preempt)
+        if ended is not None and not self._superseded(preempt):
+            self._eviction_ended(pod, *ended)
+
+    async def _send_eviction(self, preempt: Preempt) -> tuple[Ended, str] | None:
+        """Evict a pod; return how it ended, None if that was reported because the request hung."""
+        pod = preempt.pod
+        answer = self._evicting[pod.uid] = asyncio.get_running_loop().create_future()
         hangs = asyncio.Event()
-        with self._repeatedly(lambda: self._ask_about_eviction(pod, hangs), f"unanswered eviction {pod.uid}"):
-            result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid, recheck=recheck)
+        ended: tuple[Ended, str] | None = None
+        try:
+            with self._repeatedly(lambda: self._ask_about_eviction(pod, hangs), f"unanswered eviction {pod.uid}"):
+                recheck = partial(self._why_not_evict, preempt)
+                result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid, recheck=recheck)
+            if not hangs.is_set():
+                ended = _ENDED.get(result.outcome, Ended.REFUSED), result.message
+        finally:
+            del self._evicting[pod.uid]
+            answer.set_result(ended)
         self._metrics.preempted.labels(result.outcome.value).inc()
         log.info("preempting %s/%s: %s: %s", pod.namespace, pod.name, preempt.note, result.outcome.value)
-        if not hangs.is_set() and not self._superseded(preempt):
-            self._eviction_ended(pod, _ENDED.get(result.outcome, Ended.REFUSED), result.message)
         if result.outcome is EvictionStatus.EVICTED:
             # Only after the eviction: a pod that stays must not have the condition, and the Eviction API would
             # overwrite it with its own.
@@ -417,6 +438,7 @@ class Executor:
             text = f"{self._name}: preempting to accommodate a higher priority pod"
             mark = self._to.statuses.mark_preempted(pod.namespace, pod.name, pod.uid, text, self._wall())
             self._start(mark, f"preempted {pod.uid}")
+        return ended
 
     async def _ask_about_eviction(self, pod: PodRef, hangs: asyncio.Event) -> None:
         """If the API server answers other requests, count the eviction as refused. It may still take effect."""
