@@ -209,14 +209,16 @@ class Client:
             method, path, query, {**headers, **authorization}, body, timeout, recheck, most_bytes
         )
 
-    async def read(self, path: str, name: str, *, accept: str = JSON, timeout: float) -> bytes:
+    async def read(
+        self, path: str, name: str, *, accept: str = JSON, timeout: float, most_bytes: int | None = None
+    ) -> bytes:
         """Get the object of this name.
 
         Raises the errors of `request`, but `NotFound` only if the API server says that the object does not exist.
         Another answer 404, as of a load balancer without a backend, counts as `Unreachable`.
         """
         try:
-            return await self.request("GET", path, accept=accept, timeout=timeout)
+            return await self.request("GET", path, accept=accept, timeout=timeout, most_bytes=most_bytes)
         except NotFound as error:
             if is_missing(error, name):
                 raise
