@@ -197,3 +197,13 @@ async def test_a_migration_is_read_again_while_a_load_balancer_answers_404() -> 
 
     async with stubbed(answer) as client:
         assert isinstance(await MigrationWriter(client).read("default", "m"), Migration)
+
+
+@virtual_time
+async def test_the_deletion_of_a_migration_is_repeated_after_a_404_of_a_load_balancer() -> None:
+    async with stubbed(answering({}, exists=True)) as client:
+        result = await MigrationWriter(client).delete("default", "m", "u", "7")
+    assert result.outcome is MigrationWrite.FAILED
+    async with stubbed(answering({"name": "m"}, exists=False)) as client:
+        result = await MigrationWriter(client).delete("default", "m", "u", "7")
+    assert result.outcome is MigrationWrite.STALE

@@ -34,7 +34,14 @@ from topo_scheduler.api.migrations import (
 )
 from topo_scheduler.api.objects import ListMeta, ObjectMeta, PartialObject
 from topo_scheduler.kube.connection.client import JSON, Client, decode
-from topo_scheduler.kube.connection.errors import Conflict, Forbidden, KubeError, NotFound, TooLarge
+from topo_scheduler.kube.connection.errors import (
+    Conflict,
+    Forbidden,
+    KubeError,
+    NotFound,
+    TooLarge,
+    is_missing,
+)
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import Resource
 from topo_scheduler.kube.connection.retrying import retried
@@ -222,12 +229,13 @@ class MigrationWriter:
         options = {"preconditions": {"uid": uid, "resourceVersion": version}}
         try:
             await self._send("DELETE", MIGRATIONS.path(namespace, name), _encode(options))
-        except (Conflict, NotFound) as error:
+        except Conflict as error:
             return WriteResult(MigrationWrite.STALE, str(error))
         except Forbidden as error:
             return WriteResult(MigrationWrite.FORBIDDEN, error.message)
         except KubeError as error:
-            return WriteResult(MigrationWrite.FAILED, str(error))
+            gone = is_missing(error, name)  # if a webhook says so, the next leader lists and deletes it
+            return WriteResult(MigrationWrite.STALE if gone else MigrationWrite.FAILED, str(error))
         return WriteResult(MigrationWrite.WRITTEN)
 
     async def _write(self, namespace: str, method: str, path: str, body: bytes) -> WriteResult:
