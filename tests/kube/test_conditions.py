@@ -183,6 +183,7 @@ async def test_a_404_for_a_pod_that_exists_is_a_failure_that_is_logged(
             assert await writes.flush(5)
         assert (writes.written, writes.failed) == (0, 1)
         assert "no such tenant" in caplog.text
+        assert w.asked("patch", "pods/status") == 1
 
 
 @virtual_time
