@@ -190,6 +190,28 @@ async def test_nothing_is_evicted_while_nobody_answers_for_the_namespace() -> No
         assert (e.evictions, e.running) == (2, 0)
 
 
+@pytest.mark.parametrize("kind", ["jobs.batch", "rayclusters.ray.io"])
+@pytest.mark.parametrize("answered", ["", "/namespaces/default", "/pods/train-0", "/train"])
+@virtual_time
+async def test_a_load_balancer_that_answers_404_only_delays_an_eviction(kind: str, answered: str) -> None:
+    async with world() as w:
+        owner = (
+            create_ray_cluster(w, "train")
+            if "ray" in kind
+            else create_object(w, kind, "train", spec={"template": POD_TEMPLATE})
+        )
+        async with eviction_scene(w, owner) as e:
+            w.server.faults.add(Refuse(404), where=lambda info: info.path.endswith(answered))
+            assert e.decide() == 2
+            await e.settled()
+            assert (e.evictions, e.running) == (0, 2)
+            w.server.faults.clear()
+            await asyncio.sleep(100)
+            assert e.decide() == 2
+            await e.settled()
+            assert (e.evictions, e.running) == (2, 0)
+
+
 @virtual_time
 async def test_nothing_is_evicted_when_the_definition_of_the_owner_was_deleted() -> None:
     async with world() as w, eviction_scene(w, create_ray_cluster(w)) as e:

@@ -112,6 +112,77 @@ async def test_a_pod_that_goes_while_it_is_looked_up_is_gone() -> None:
         assert (await binder(w).bind(meant)).outcome is BindStatus.GONE
 
 
+@pytest.mark.parametrize("dry_run", [False, True])
+@virtual_time
+async def test_a_webhook_that_answers_404_rejects_the_pod(dry_run: bool) -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        fail(w, Refuse(404, message="no such tenant"))
+        result = await binder(w).bind(request(w), dry_run=dry_run)
+        assert (result.outcome, result.message) == (BindStatus.REJECTED, "no such tenant")
+        assert w.asked("create", "pods/binding") == 1
+
+
+@virtual_time
+async def test_a_webhook_that_names_the_pod_does_not_make_it_gone() -> None:
+    details = {"name": "pod", "kind": "pods"}
+
+    async def handler(asked: web.BaseRequest) -> web.StreamResponse:
+        if asked.method == "POST":
+            return status(404, "NotFound", 'pods "pod" not found', details=details)
+        return web.json_response({"metadata": {"name": "pod", "uid": "uid"}, "spec": {}})
+
+    async with stubbed(handler) as client:
+        result = await Binder(client, clock=now).bind(BindRequest("default", "pod", "uid", "node"))
+        assert result.outcome is BindStatus.REJECTED
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@virtual_time
+async def test_where_a_load_balancer_answers_404_the_pod_is_bound_later(dry_run: bool) -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        rule = w.server.faults.add(Refuse(404, message="default backend"))
+        attempt = asyncio.create_task(binder(w).bind(request(w), dry_run=dry_run))
+        await asyncio.sleep(5)
+        assert 3 < w.asked("create", "pods/binding") < 20
+        w.server.faults.remove(rule)
+        assert (await attempt).outcome is BindStatus.BOUND
+
+
+@virtual_time
+async def test_where_a_load_balancer_answers_only_404_the_bind_stays_open() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        meant = request(w)
+        w.server.faults.add(Refuse(404))
+        result = await binder(w).bind(meant)
+        assert result.outcome is BindStatus.UNBOUND
+        assert "not settled within 10 s" in result.message
+
+
+@pytest.mark.parametrize("resource", ["pods/binding", None])
+@virtual_time
+async def test_a_404_after_a_lost_answer_is_not_certain(resource: str | None) -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        meant = request(w)
+        fail(w, Refuse(500), times=1)
+        w.server.faults.add(Refuse(404), resource=resource)
+        assert (await binder(w).bind(meant)).outcome is BindStatus.UNKNOWN
+
+
+@virtual_time
+async def test_a_withdrawn_bind_is_looked_up_until_the_api_server_itself_answers() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        w.server.faults.add(Refuse(404), verb="get", resource="pods", times=5)
+        assert (await binder(w).withdraw(request(w))).outcome is BindStatus.UNBOUND
+        meant = request(w)
+        w.remove_pod("pod")
+        assert (await binder(w).withdraw(meant)).outcome is BindStatus.GONE
+
+
 @virtual_time
 async def test_a_gated_pod_is_rejected_and_not_tried_again() -> None:
     async with world() as w:

@@ -286,3 +286,24 @@ def test_all_errors_are_one_tree() -> None:
         assert isinstance(error, KubeError)
     assert str(ApiError(418)) == "418"
     assert json.dumps(ApiError(429, details={"a": 1}).details) == '{"a": 1}'
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (lambda: status(404, "NotFound", 'pods "a" not found', details={"name": "a", "kind": "pods"}), NotFound),
+        (lambda: status(404, "NotFound", "no such path"), Unreachable),
+        (lambda: status(404, "NotFound", 'namespaces "b" not found', details={"name": "b"}), Unreachable),
+        (lambda: web.Response(status=404, text="default backend - 404"), Unreachable),
+        (lambda: web.Response(status=404, text="[]", content_type="application/json"), Unreachable),
+        (lambda: status(403, "Forbidden"), Forbidden),
+    ],
+)
+@virtual_time
+async def test_only_an_answer_that_names_the_object_says_that_it_does_not_exist(
+    answer: Callable[[], web.Response], error: type[KubeError]
+) -> None:
+    async with stubbed(answering(answer)) as client:
+        with pytest.raises(KubeError) as raised:
+            await client.read("/api/v1/namespaces/default/pods/a", "a", timeout=5)
+    assert type(raised.value) is error

@@ -169,6 +169,23 @@ async def test_a_pod_that_is_gone_is_forgotten(replaced: bool) -> None:
             assert scheduled(w) is None
 
 
+@pytest.mark.parametrize("verb", ["patch", None])
+@virtual_time
+async def test_a_404_for_a_pod_that_exists_is_a_failure_that_is_logged(
+    verb: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        w.server.faults.add(Refuse(404, message="no such tenant"), verb=verb)
+        writes = writer(w)
+        async with running(writes.run()):
+            writes.set_unschedulable(pod, "no room")
+            assert await writes.flush(5)
+        assert (writes.written, writes.failed) == (0, 1)
+        assert "no such tenant" in caplog.text
+        assert w.asked("patch", "pods/status") == 1
+
+
 @virtual_time
 async def test_what_is_forgotten_is_neither_written_nor_remembered() -> None:
     async with world() as w:

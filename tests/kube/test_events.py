@@ -358,6 +358,22 @@ async def test_a_refusal_by_rbac_is_not_believed_at_once(times: int | None) -> N
 
 
 @virtual_time
+async def test_a_refusal_by_rbac_after_an_outage_is_not_believed_at_once() -> None:
+    # The server that returns after half a minute has not read its roles either.
+    async with world() as w:
+        outage = w.server.faults.add(Refuse(503), verb="create")
+        r = recorder(w)
+        async with running(r.run()):
+            record(r)
+            await asyncio.sleep(30)
+            w.server.faults.remove(outage)
+            message = 'events is forbidden: User "topo" cannot create resource "events"'
+            refusals = w.server.faults.add(Refuse(403, message=message), verb="create", times=2)
+            assert await r.flush(60)
+        assert (r.posted, r.failed, refusals.struck) == (1, 0, 2)
+
+
+@virtual_time
 async def test_a_full_queue_drops_the_oldest_and_counts(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as w:
         r = recorder(w, capacity=10)

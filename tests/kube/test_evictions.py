@@ -52,6 +52,42 @@ async def test_only_the_pod_that_was_meant_is_evicted() -> None:
 
 
 @virtual_time
+async def test_a_webhook_that_answers_404_refuses_the_eviction() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        w.server.faults.add(Refuse(404, message="no such tenant"), resource="pods/eviction")
+        result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid)
+        assert (result.outcome, result.message) == (EvictionStatus.FAILED, "no such tenant")
+        assert w.asked("create", "pods/eviction") == 1
+
+
+@virtual_time
+async def test_a_pod_that_is_being_deleted_is_gone_where_its_eviction_is_refused() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod", finalizers=["example.com/wait"])
+        w.server.store.delete("pods", "pod", "default")
+        w.server.faults.add(Refuse(404), resource="pods/eviction")
+        evictor = Evictor(w.client)
+        assert (await evictor.evict("default", "pod", pod.metadata.uid)).outcome is EvictionStatus.GONE
+        forced = await evictor.evict("default", "pod", pod.metadata.uid, grace=0)
+        assert forced.outcome is EvictionStatus.FAILED
+
+
+@virtual_time
+async def test_where_a_load_balancer_answers_404_the_pod_is_evicted_later() -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        w.server.faults.add(Refuse(404), times=8)
+        result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid)
+        assert result.outcome is EvictionStatus.EVICTED
+        pod = w.create_pod("pod")
+        w.server.faults.add(Refuse(404))
+        result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid)
+        assert result.outcome is EvictionStatus.FAILED
+        assert w.asked("create", "pods/eviction") < 30
+
+
+@virtual_time
 async def test_a_disruption_budget_is_answered_at_once() -> None:
     async def handler(_: object) -> object:
         return status(429, "TooManyRequests", "Cannot evict pod", details=BUDGET)

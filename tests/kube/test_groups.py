@@ -159,6 +159,21 @@ async def test_a_server_that_does_not_answer_changes_nothing(fault: Fault) -> No
             await eventually(lambda: len(facts.groups) == 2, within=60)
 
 
+@pytest.mark.parametrize("where", ["", "/apis", "/apis/scheduling.k8s.io/v1alpha2", "/podgroups"])
+@virtual_time
+async def test_a_load_balancer_that_answers_404_changes_nothing(where: str) -> None:
+    async with world() as w:
+        create(w, native_pod_group("n", 4))
+        follows, facts = directory(w)
+        async with running(follows.run()):
+            await follows.settled()
+            rule = w.server.faults.add(Refuse(404), where=lambda info: info.path.endswith(where))
+            await asyncio.sleep(3 * ASK_SECONDS)
+            assert rule.struck or where == "/podgroups"
+            assert facts.names() == {("scheduling.k8s.io", "n", 4)}
+            assert facts.serving[GroupApi.NATIVE] is Serving.LISTED
+
+
 @virtual_time
 async def test_what_may_not_be_read_is_not_listed_but_is_not_absent_either() -> None:
     async with world() as w:

@@ -2,16 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
+from aiohttp import web
 
 from tests.crds import serving_migrations
 from tests.e2e.api import Api
+from tests.kube.stub import Handler, status, stubbed
 from tests.kube.virtual import virtual_time
 from tests.kube.world import world
 from tests.ship.manifests import BASE
@@ -26,7 +28,13 @@ from topo_scheduler.api.migrations import (
 )
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.writing import migrations as module
-from topo_scheduler.kube.writing.migrations import BEYOND_CAPS, MigrationWriter, Unreadable, read_migration
+from topo_scheduler.kube.writing.migrations import (
+    BEYOND_CAPS,
+    MigrationWrite,
+    MigrationWriter,
+    Unreadable,
+    read_migration,
+)
 from topo_scheduler.recovery.controller.disabled import malformed
 from topo_scheduler.simulation.apiserver import Delay
 
@@ -154,3 +162,48 @@ async def test_writes_that_one_namespace_does_not_answer_do_not_hold_up_those_of
         for task in hostile:
             task.cancel()
         await asyncio.gather(*hostile, return_exceptions=True)
+
+
+def answering(details: Mapping[str, str], *, exists: bool) -> Handler:
+    """Answers writes with a 404 that has these details, and a GET as the API server does."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if request.method == "GET" and exists:
+            return web.json_response(migration())
+        named = {"name": "m"} if request.method == "GET" else details
+        return status(404, "NotFound", "no such tenant", details=named)
+
+    return answer
+
+
+@pytest.mark.parametrize("details", [{}, {"name": "m"}], ids=str)
+@pytest.mark.parametrize("exists", [False, True])
+@virtual_time
+async def test_a_migration_is_gone_if_the_api_server_says_so(details: dict[str, str], exists: bool) -> None:
+    async with stubbed(answering(details, exists=exists)) as client:
+        result = await MigrationWriter(client).replace_status("default", "m", "u", "7", MigrationStatus())
+    gone = bool(details) and not exists
+    assert result.outcome is (MigrationWrite.GONE if gone else MigrationWrite.STALE)
+
+
+@virtual_time
+async def test_a_migration_is_read_again_while_a_load_balancer_answers_404() -> None:
+    answers = [404, 404, 200]
+
+    async def answer(_: web.BaseRequest) -> web.StreamResponse:
+        if answers.pop(0) == 200:
+            return web.json_response(migration())
+        return web.Response(status=404, text="default backend - 404")
+
+    async with stubbed(answer) as client:
+        assert isinstance(await MigrationWriter(client).read("default", "m"), Migration)
+
+
+@virtual_time
+async def test_the_deletion_of_a_migration_is_repeated_after_a_404_of_a_load_balancer() -> None:
+    async with stubbed(answering({}, exists=True)) as client:
+        result = await MigrationWriter(client).delete("default", "m", "u", "7")
+    assert result.outcome is MigrationWrite.FAILED
+    async with stubbed(answering({"name": "m"}, exists=False)) as client:
+        result = await MigrationWriter(client).delete("default", "m", "u", "7")
+    assert result.outcome is MigrationWrite.STALE

@@ -1,7 +1,7 @@
 """Owners that are deleted: known at once where they are watched, within seconds where they are not."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -9,13 +9,14 @@ import msgspec
 import pytest
 
 from topo_scheduler.api.objects import ObjectMeta, PartialObject
+from topo_scheduler.kube.connection.errors import KubeError
 from topo_scheduler.kube.connection.resources import JOBS, Resource
 from topo_scheduler.kube.reading.decoding import Codec
 from topo_scheduler.kube.reading.discovery import KEPT_SECONDS
 from topo_scheduler.kube.reading.halting import halted, with_spec
-from topo_scheduler.kube.reading.owner_chains import Chain
+from topo_scheduler.kube.reading.owner_chains import Chain, Missing
 from topo_scheduler.kube.reading.owners import NEEDED_SECONDS, TICK_SECONDS, UNANSWERED_MOST_SECONDS, OwnerDirectory
-from topo_scheduler.simulation.apiserver import BreakWatch, Delay, Refuse
+from topo_scheduler.simulation.apiserver import BreakWatch, Delay, Refuse, RequestInfo
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 
 from .owner_objects import POD_TEMPLATE, controller_reference, create_object, create_ray_cluster, metadata_owned_by
@@ -200,6 +201,57 @@ async def test_an_aggregated_api_that_is_down_is_no_answer(where: str) -> None:
             await asyncio.sleep(KEPT_SECONDS + 200)
             assert owners.resolve(pod) == before
             assert await owners.confirm(pod, age=1, within=5) is None
+
+
+def answers_404(where: str) -> Callable[[RequestInfo], bool]:
+    return lambda info: info.path.endswith(where)
+
+
+@pytest.mark.parametrize("where", ["", "/apis", "/apis/ray.io/v1", "rayclusters/ray"])
+@virtual_time
+async def test_a_load_balancer_that_answers_404_deletes_no_owner(where: str) -> None:
+    async with world() as w:
+        ray = create_ray_cluster(w)
+        async with following(w) as owners:
+            pod = metadata_owned_by(controller_reference(ray))
+            before = await owners.complete(pod)
+            w.server.faults.add(Refuse(404), where=answers_404(where))
+            await asyncio.sleep(KEPT_SECONDS + 200)
+            assert owners.resolve(pod) == before
+            assert where == "/apis" or await owners.confirm(pod, age=1, within=5) is None
+
+
+@virtual_time
+async def test_a_load_balancer_that_answers_404_deletes_no_watched_owner() -> None:
+    async with world() as w:
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
+        async with following(w) as owners:
+            pod = metadata_owned_by(controller_reference(job))
+            before = await owners.complete(pod)
+            w.server.faults.add(Refuse(404), verb="get")
+            assert await owners.confirm(pod, age=1, within=5) is None
+            assert owners.resolve(pod) == before
+            w.server.faults.clear()
+            assert await owners.confirm(pod, age=1, within=5) == before
+
+
+@virtual_time
+async def test_an_owner_that_is_first_read_while_a_load_balancer_answers_404_is_open() -> None:
+    async with world() as w:
+        references = [
+            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": "u", "controller": True},
+            controller_reference(create_ray_cluster(w)),
+            {"apiVersion": "v1", "kind": "ConfigMap", "name": "map", "uid": "u", "controller": True},
+        ]
+        async with following(w) as owners:
+            for reference in references:
+                pod = metadata_owned_by(reference)
+                rule = w.server.faults.add(Refuse(404))
+                with pytest.raises(KubeError):
+                    await owners.complete(pod)
+                assert isinstance(owners.resolve(pod), Missing)
+                w.server.faults.remove(rule)
+                assert not isinstance(await owners.complete(pod), Missing)
 
 
 @virtual_time

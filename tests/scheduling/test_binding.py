@@ -189,17 +189,44 @@ def test_what_changed_while_a_bind_was_on_its_way_holds_for_the_next() -> None:
     assert found[1].cls.bandwidth == 1000
 
 
-def test_a_pod_that_is_gone_is_forgotten() -> None:
+def test_a_pod_that_is_gone_holds_nothing_and_is_forgotten_once_the_watch_reports_it() -> None:
     d = Driver(fabric({"s1/l1": 1}))
     pod = make_pod("p", gpus=8)
     d.apply(pod)
     d.step()
     d.answer(pod.metadata.uid, BindOutcome.GONE)
-    d.step(60)
     assert held(d, "s1-l1-1") == 0
-    assert len(d.engine.workloads) == len(d.engine.queue) == 0
     d.delete(pod)
+    d.step(60)
     assert d.flight == {}
+    assert len(d.engine.workloads) == len(d.engine.queue) == 0
+
+
+def test_a_pod_that_the_watch_still_has_is_bound_again_after_a_backoff() -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = make_pod("p", gpus=8)
+    d.apply(pod)
+    d.step()
+    for pause in (1, 2, 4):
+        d.answer(pod.metadata.uid, BindOutcome.GONE)
+        d.step(pause - 0.1)
+        assert d.flight == {}
+        d.step(0.2)
+        assert d.flight[pod.metadata.uid].node == "s1-l1-1"
+    d.answer(pod.metadata.uid)
+    assert stage(d, pod) is Stage.BOUND
+    assert d.told(pod, Reason.BIND_FAILED) == []
+
+
+def test_a_gang_is_not_left_half_bound_where_a_member_was_said_to_be_gone() -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    pods = gang(2)
+    d.apply(*pods)
+    d.step()
+    d.answer(pods[0].metadata.uid)
+    d.answer(pods[1].metadata.uid, BindOutcome.GONE)
+    d.settle(2)
+    assert len(d.where(*pods)) == 2
 
 
 def test_a_pod_deleted_while_it_is_being_bound_holds_nothing() -> None:

@@ -103,7 +103,7 @@ class Existence:
 
     async def _get(self, namespace: str, name: str) -> ObjectMeta:
         accept, path = self._resource.accept(listing=False), self._resource.path(namespace, name)
-        body = await self._client.request("GET", path, accept=accept, timeout=ANSWER_SECONDS)
+        body = await self._client.read(path, name, accept=accept, timeout=ANSWER_SECONDS)
         return self._codec.one(body).metadata
 
 

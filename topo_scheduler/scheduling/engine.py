@@ -328,7 +328,7 @@ class Engine:
             self._out += failure_of(f"bind of pod {member.key}", error, Activity.OUTCOME)
             with guard(f"bind of pod {member.key}", self._out, Activity.OUTCOME):
                 self.outcomes.settle(workload, member, outcome, now)
-            if outcome in (BindOutcome.BOUND, BindOutcome.GONE):
+            if outcome is BindOutcome.BOUND:
                 self.arrivals.bound_at_last(uid)
             elif outcome is not BindOutcome.UNKNOWN:
                 self.arrivals.not_bound(uid, now)
@@ -338,13 +338,10 @@ class Engine:
         self._out += self.outcomes.bind_finished(uid, outcome, message, now)
         if outcome is BindOutcome.BOUND:
             self.contested.answered(uid, now)
-        if outcome in (BindOutcome.BOUND, BindOutcome.GONE):
             self.arrivals.bound_at_last(uid)
         elif not self.outcomes.awaits(uid):  # otherwise the result is not known yet
             self.arrivals.not_bound(uid, now)
             self.queue.back_off(order_of(workload), now + self.outcomes.backoff(workload, message))
-        if outcome is BindOutcome.GONE:
-            self.arrivals.touch(workload)
 
     def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
         """Record how a DryRunBind ended.

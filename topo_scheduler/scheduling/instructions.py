@@ -187,6 +187,7 @@ class BindOutcome(StrEnum):
     BOUND = "bound"
     TAKEN = "taken"
     GONE = "gone"
+    """The API server says that the pod does not exist, or is being deleted. Only its watch removes it."""
     REJECTED = "rejected"
     UNKNOWN = "unknown"
     WITHDRAWN = "withdrawn"

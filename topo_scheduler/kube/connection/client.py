@@ -27,12 +27,14 @@ from topo_scheduler import __version__
 from topo_scheduler.api.objects import Status
 from topo_scheduler.kube.connection.errors import (
     ApiError,
+    NotFound,
     ServerError,
     TooLarge,
     Unauthorized,
     Undecodable,
     Unreachable,
     api_error,
+    is_missing,
 )
 from topo_scheduler.kube.connection.fence import Fence, FencedBody
 from topo_scheduler.kube.connection.outage import Outage
@@ -206,6 +208,21 @@ class Client:
         return await self._attempt(
             method, path, query, {**headers, **authorization}, body, timeout, recheck, most_bytes
         )
+
+    async def read(
+        self, path: str, name: str, *, accept: str = JSON, timeout: float, most_bytes: int | None = None
+    ) -> bytes:
+        """Get the object of this name.
+
+        Raises the errors of `request`, but `NotFound` only if the API server says that the object does not exist.
+        Another answer 404, as of a load balancer without a backend, counts as `Unreachable`.
+        """
+        try:
+            return await self.request("GET", path, accept=accept, timeout=timeout, most_bytes=most_bytes)
+        except NotFound as error:
+            if is_missing(error, name):
+                raise
+            raise Unreachable(f"{error} (this answer does not name the object)") from error
 
     async def _attempt(
         self,

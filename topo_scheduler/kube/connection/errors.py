@@ -101,7 +101,7 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """404: no such object, or no such kind."""
+    """404: no such object, no such kind, or not an answer of the API server: see `is_missing`."""
 
 
 class Conflict(ApiError):
@@ -154,6 +154,15 @@ def lacks_rights(error: BaseException) -> bool:
     A server that has just started refuses until it has loaded its roles.
     """
     return isinstance(error, Forbidden) and 'User "' in error.message and " cannot " in error.message
+
+
+def is_missing(error: BaseException, name: str) -> bool:
+    """Return whether an answer to a GET proves that the object of this name does not exist.
+
+    Answers 404 for a kind that is not served, and those of a load balancer without a backend, do not name the object.
+    An answer to a write proves nothing: an admission webhook writes its code and its details.
+    """
+    return isinstance(error, NotFound) and error.details.get("name") == name
 
 
 def namespace_terminating(error: BaseException) -> bool:

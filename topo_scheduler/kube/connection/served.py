@@ -6,7 +6,7 @@ import msgspec
 
 from topo_scheduler.api.base import Base
 from topo_scheduler.kube.connection.client import Client, decode
-from topo_scheduler.kube.connection.errors import NotFound
+from topo_scheduler.kube.connection.errors import NotFound, Unreachable
 from topo_scheduler.kube.connection.resources import group_version_path
 from topo_scheduler.kube.connection.retrying import retried
 
@@ -56,15 +56,18 @@ async def served_versions(client: Client) -> dict[str, frozenset[str]]:
 
 
 async def served_kinds(client: Client, api_version: str) -> tuple[ServedKind, ...]:
-    """Return the kinds of a group and version; none if that version is not served.
+    """Return the kinds of a group and version; none if the API server does not list that version.
 
     Raises:
         ValueError: the text is no apiVersion.
-        KubeError: the API server did not answer.
+        KubeError: the API server did not answer. A load balancer without a backend may have answered 404.
     """
     try:
         return decode(_KINDS, await _get(client, group_version_path(api_version))).resources or ()
-    except NotFound:
+    except NotFound as error:
+        group, slash, version = api_version.rpartition("/")
+        if not slash or version in (await served_versions(client)).get(group, ()):
+            raise Unreachable(f"{error} ({api_version} is served)") from error
         return ()
 
 

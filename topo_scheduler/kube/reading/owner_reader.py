@@ -1,8 +1,8 @@
 """Read one owner of any kind from the API server.
 
-"Does not exist" is an answer only if the server gave it. It is one of: 404 for the object, another uid under the
-name, a kind that is not served, or 403, which is also logged. Every other failure is no answer and raises, for
-example 503 of an aggregated API.
+"Does not exist" is an answer only if the server gave it. It is one of: 404 that names the object, another uid under
+the name, a kind that is not served, or 403, which is also logged. Every other failure is no answer and raises, for
+example 503 of an aggregated API, or 404 of a load balancer without a backend.
 """
 
 import logging
@@ -15,7 +15,15 @@ import msgspec
 
 from topo_scheduler.api.objects import OwnerReference
 from topo_scheduler.kube.connection.client import Client
-from topo_scheduler.kube.connection.errors import Forbidden, NotFound, Undecodable, lacks_rights, passes
+from topo_scheduler.kube.connection.errors import (
+    Forbidden,
+    NotFound,
+    Undecodable,
+    Unreachable,
+    is_missing,
+    lacks_rights,
+    passes,
+)
 from topo_scheduler.kube.connection.resources import Object, Resource
 from topo_scheduler.kube.connection.retrying import retried
 from topo_scheduler.kube.reading.decoding import Codec
@@ -79,11 +87,17 @@ class OwnerReader:
             return Absent(f"{described(reference)}: {error}")
 
     async def _not_found(self, reference: OwnerReference, error: NotFound) -> Absent:
-        """Distinguish a missing object from a kind that is no longer served: only the former's 404 names the object."""
-        if not error.details.get("name") and not self.knows(reference):
-            self._discovery.forget(reference.api_version)
-            if await self._discovery.find(reference.api_version, reference.kind) is None:
-                return _unserved(reference)
+        """Distinguish a missing object from a kind that is no longer served: only the former's 404 names the object.
+
+        Raises:
+            KubeError: the kind is served, so that the 404 was no answer of the API server.
+        """
+        if not is_missing(error, reference.name):
+            if not self.knows(reference):
+                self._discovery.forget(reference.api_version)
+                if await self._discovery.find(reference.api_version, reference.kind) is None:
+                    return _unserved(reference)
+            raise Unreachable(f"{error} (this answer does not name {described(reference)})") from error
         return Absent(f"{described(reference)} does not exist", gone=True)
 
     async def _allowed(

@@ -2,7 +2,7 @@
 
 A Binding carries the pod's uid, so it can never hit a later pod of the same name. The server refuses a second
 Binding, so repeating one is harmless. The binder can therefore resolve every doubt (no answer after sending, a 5xx,
-a 409) by reading the pod. It then retries until the deadline.
+a 404, a 409) by reading the pod. It then retries until the deadline.
 
 Guarantees: ``BOUND`` and ``TAKEN`` are facts read from the server. ``REJECTED``, ``GONE`` and ``UNBOUND`` mean that
 nothing was written and nothing will be. If neither is certain at the deadline, the outcome is ``UNKNOWN``. The
@@ -183,7 +183,7 @@ class Binder:
         path = PODS.path(request.namespace, request.name)
         for attempt in itertools.count(1):
             try:
-                pod = decode(_pod, await self._client.request("GET", path, timeout=self.timeout))
+                pod = decode(_pod, await self._client.read(path, request.name, timeout=self.timeout))
                 return BindResult(*(self._became(pod, request) or (BindStatus.UNBOUND, "it was withdrawn")))
             except NotFound as error:
                 return BindResult(BindStatus.GONE, error.message)
@@ -210,18 +210,19 @@ class Binder:
                 return BindStatus.UNKNOWN if doubt else BindStatus.WITHDRAWN, str(failure)
             except KubeError as failure:
                 error = failure
-            if isinstance(error, NotFound):
-                return BindStatus.GONE, error.message
             unanswered = isinstance(error, Unreachable) and error.sent
             doubt = doubt or (not dry_run and (unanswered or isinstance(error, ServerError)))
-            if unanswered or isinstance(error, Conflict):
-                outcome = await self._look(request, end)
-                if outcome is not None:
-                    return outcome
+            refusal = error if isinstance(error, ApiError) and not passes(error) else None
+            if unanswered or isinstance(error, (Conflict, NotFound)):
+                seen = await self._look(request, end)
+                if seen is not None and seen[0] is not BindStatus.UNBOUND:
+                    return seen
+                # A webhook may refuse with 404. A load balancer without a backend may answer both requests so.
+                refusal = error if isinstance(error, NotFound) and seen is not None else None
             elif dry_run and isinstance(error, ApiError) and NO_DRY_RUN in error.message:
                 return BindStatus.UNBOUND, error.message
-            elif isinstance(error, ApiError) and not passes(error):
-                return BindStatus.UNKNOWN if doubt else BindStatus.REJECTED, error.message
+            if refusal is not None:
+                return BindStatus.UNKNOWN if doubt else BindStatus.REJECTED, refusal.message
             seconds = pause(attempt, error, FIRST_PAUSE, LONGEST_PAUSE)
             if self._clock() + seconds >= end:
                 return _unsettled(doubt), f"{NOT_SETTLED} {self.timeout:g} s: {error}"
@@ -230,16 +231,16 @@ class Binder:
         raise AssertionError("unreachable: the loop above has no end of its own")
 
     async def _look(self, request: BindRequest, end: float) -> tuple[BindStatus, str] | None:
-        """Return the pod's bind status; None if it can still be bound, or cannot be read."""
+        """Return the pod's bind status, `UNBOUND` if it can still be bound; None if it cannot be read."""
         path = PODS.path(request.namespace, request.name)
         try:
-            pod = decode(_pod, await self._client.request("GET", path, timeout=self._share(end)))
+            pod = decode(_pod, await self._client.read(path, request.name, timeout=self._share(end)))
         except NotFound as error:
             return BindStatus.GONE, error.message
         except KubeError as error:
             logger.debug("%s; whether the pod is bound stays open", error)
             return None
-        return self._became(pod, request)
+        return self._became(pod, request) or (BindStatus.UNBOUND, "")
 
     def _became(self, pod: Pod, request: BindRequest) -> tuple[BindStatus, str] | None:
         if pod.metadata.uid != request.uid:

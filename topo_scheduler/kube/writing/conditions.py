@@ -19,7 +19,7 @@ import msgspec
 from topo_scheduler.api.objects import PartialObject, Pod, PodCondition
 from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.connection.client import STRATEGIC_MERGE_PATCH, Client, decode
-from topo_scheduler.kube.connection.errors import Conflict, KubeError, NotFound
+from topo_scheduler.kube.connection.errors import Conflict, KubeError, NotFound, is_missing
 from topo_scheduler.kube.connection.resources import PODS
 from topo_scheduler.kube.connection.retrying import retried
 from topo_scheduler.kube.connection.times import time as timestamp
@@ -156,19 +156,21 @@ class ConditionWriter:
             try:
                 answer = await send_status(self._client, "PATCH", f"{path}/status", self._body(mark))
                 return decode(_partial, answer).metadata.resource_version
-            except Conflict as error:
-                conflict = error
-            except NotFound:
-                return ""
+            except (Conflict, NotFound) as error:
+                failure = error
             try:
                 pod = decode(_pod, await send_status(self._client, "GET", path))
-            except NotFound:
-                return ""
+            except NotFound as error:
+                if is_missing(error, mark.name):
+                    return ""
+                raise
             lacks_node = not pod.spec.node_name and pod.metadata.deletion_timestamp is None
             if mark.forgotten or pod.metadata.uid != mark.uid or not lacks_node:
                 return ""
+            if isinstance(failure, NotFound):
+                break  # a webhook answered so
             mark.version = pod.metadata.resource_version
-        raise conflict
+        raise failure
 
     def _body(self, mark: _PodConditions) -> bytes:
         condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": mark.message}

@@ -16,6 +16,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import Literal, NoReturn
 
 import msgspec
@@ -62,7 +63,7 @@ RETRY_SECONDS = 120.0
 """An API server outage shorter than this many seconds loses no event."""
 
 RIGHTS_SECONDS = 15.0
-"""Seconds for which a refusal by RBAC is retried, as it may be temporary."""
+"""Seconds for which refusals by RBAC are retried, from the first: a server that has just started has no roles yet."""
 
 TIMEOUT_SECONDS = 10.0
 NOTE_BYTES = 1024
@@ -318,8 +319,16 @@ class EventRecorder:
             logger.debug("event %s exists: an attempt without an answer had succeeded", series.name)
 
     def _passing(self) -> Callable[[BaseException], bool]:
-        until = self._clock() + RIGHTS_SECONDS
-        return lambda error: passes(error) or (lacks_rights(error) and self._clock() < until)
+        refused_at = inf
+
+        def is_temporary(error: BaseException) -> bool:
+            nonlocal refused_at
+            if not lacks_rights(error):
+                return passes(error)
+            refused_at = min(refused_at, self._clock())
+            return self._clock() < refused_at + RIGHTS_SECONDS
+
+        return is_temporary
 
     async def _repeat(self, series: _Series, occurrence: _Occurrence) -> bool:
         """Publish the count of repetitions; False if the event has expired on the server."""

@@ -1,7 +1,8 @@
 """Remove pods by the Eviction API, which respects disruption budgets.
 
 An eviction carries the pod's uid, so it cannot hit a later pod of the same name. Repeating one is harmless: evicting
-a pod that is already terminating has no effect.
+a pod that is already terminating has no effect. A 404 or 409 proves nothing, as a webhook or a load balancer may answer
+so for a running pod: the evictor then reads the pod.
 """
 
 import enum
@@ -40,7 +41,7 @@ class EvictionStatus(enum.Enum):
     BLOCKED = "blocked"
     """A disruption budget does not allow it now."""
     GONE = "gone"
-    """The pod no longer exists."""
+    """The pod no longer exists, or is being deleted anyway."""
     WITHDRAWN = "withdrawn"
     """Not sent: the caller no longer wants the eviction."""
     FAILED = "failed"
@@ -95,15 +96,15 @@ class Evictor:
         async def send() -> None:
             try:
                 await self._client.request("POST", path, body=body, timeout=TIMEOUT_SECONDS, recheck=recheck)
-            except Conflict:
-                if await self._is_another(namespace, name, uid):
-                    raise NotFound(404, "NotFound", "the name belongs to another pod now") from None
+            except (Conflict, NotFound):
+                if why := await self._why_gone(namespace, name, uid, forced=grace is not None):
+                    raise _Gone(why) from None
                 raise
 
         try:
             await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes)
-        except NotFound as error:
-            return EvictionResult(EvictionStatus.GONE, error.message)
+        except _Gone as error:
+            return EvictionResult(EvictionStatus.GONE, str(error))
         except TooManyRequests as error:
             blocked = _is_budget(error)
             return EvictionResult(EvictionStatus.BLOCKED if blocked else EvictionStatus.FAILED, error.message)
@@ -116,15 +117,30 @@ class Evictor:
     async def is_there(self, namespace: str, name: str, uid: str) -> bool:
         """Return whether the API server answers and reports that the pod exists and is not being deleted."""
         try:
-            answer = await self._client.request("GET", PODS.path(namespace, name), timeout=TIMEOUT_SECONDS)
+            return not await self._why_gone(namespace, name, uid, forced=False)
         except KubeError:
             return False
-        metadata = decode(_pod, answer).metadata
-        return metadata.uid == uid and metadata.deletion_timestamp is None
 
-    async def _is_another(self, namespace: str, name: str, uid: str) -> bool:
-        answer = await self._client.request("GET", PODS.path(namespace, name), timeout=TIMEOUT_SECONDS)
-        return decode(_pod, answer).metadata.uid != uid
+    async def _why_gone(self, namespace: str, name: str, uid: str, *, forced: bool) -> str:
+        """Return why the pod needs no eviction any more, or an empty string.
+
+        A ``forced`` eviction shortens the grace period of a pod that is being deleted.
+
+        Raises:
+            KubeError: the pod cannot be read.
+        """
+        try:
+            answer = await self._client.read(PODS.path(namespace, name), name, timeout=TIMEOUT_SECONDS)
+        except NotFound as error:
+            return error.message
+        metadata = decode(_pod, answer).metadata
+        if metadata.uid != uid:
+            return "the name belongs to another pod now"
+        return "the pod is being deleted" if metadata.deletion_timestamp and not forced else ""
+
+
+class _Gone(KubeError):
+    """The pod is not there any more; the message says why."""
 
 
 def _is_budget(error: ApiError) -> bool:

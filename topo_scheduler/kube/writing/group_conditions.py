@@ -16,7 +16,7 @@ import msgspec
 from topo_scheduler.api.groups import PLURAL, GroupApi, PodGroupObject
 from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.connection.client import Client, decode
-from topo_scheduler.kube.connection.errors import Conflict, KubeError, NotFound
+from topo_scheduler.kube.connection.errors import Conflict, KubeError, NotFound, is_missing
 from topo_scheduler.kube.connection.resources import Resource
 from topo_scheduler.kube.connection.times import time as timestamp
 from topo_scheduler.kube.writing.conditions import CONFLICTS, PATIENCE_SECONDS, send_status
@@ -113,8 +113,10 @@ class GroupConditionWriter:
                     return False
                 await send_status(self._client, "PATCH", f"{path}/status", body)
                 return True
-            except NotFound:
-                return False
+            except NotFound as error:
+                if is_missing(error, mark.name):
+                    return False
+                raise
             except Conflict:
                 if last:
                     raise

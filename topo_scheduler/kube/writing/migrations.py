@@ -34,7 +34,14 @@ from topo_scheduler.api.migrations import (
 )
 from topo_scheduler.api.objects import ListMeta, ObjectMeta, PartialObject
 from topo_scheduler.kube.connection.client import JSON, Client, decode
-from topo_scheduler.kube.connection.errors import Conflict, Forbidden, KubeError, NotFound, TooLarge
+from topo_scheduler.kube.connection.errors import (
+    Conflict,
+    Forbidden,
+    KubeError,
+    NotFound,
+    TooLarge,
+    is_missing,
+)
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import Resource
 from topo_scheduler.kube.connection.retrying import retried
@@ -162,7 +169,14 @@ class MigrationWriter:
             NotFound: there is no such Migration.
             KubeError: no answer, or another refusal.
         """
-        return read_migration(await self._send("GET", MIGRATIONS.path(namespace, name), most_bytes=PAGE_BYTES))
+        path = MIGRATIONS.path(namespace, name)
+        return read_migration(
+            await retried(
+                lambda: self._client.read(path, name, timeout=TIMEOUT_SECONDS, most_bytes=PAGE_BYTES),
+                seconds=RETRY_SECONDS,
+                longest=5.0,
+            )
+        )
 
     async def _pages(self, accept: str) -> AsyncIterator[msgspec.Raw]:
         limit, token = PAGE, ""
@@ -198,19 +212,30 @@ class MigrationWriter:
         """Replace the status of the Migration with this uid, if it still has this resourceVersion."""
         metadata = {"name": name, "namespace": namespace, "uid": uid, "resourceVersion": version}
         body = {"apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "metadata": metadata, "status": status}
-        return await self._write(namespace, "PUT", MIGRATIONS.path(namespace, name, "status"), _encode(body))
+        result = await self._write(namespace, "PUT", MIGRATIONS.path(namespace, name, "status"), _encode(body))
+        if result.outcome is MigrationWrite.GONE and not await self._is_gone(namespace, name):
+            return WriteResult(MigrationWrite.STALE, result.message)  # a webhook answered 404
+        return result
+
+    async def _is_gone(self, namespace: str, name: str) -> bool:
+        try:
+            await self.read(namespace, name)
+        except KubeError as error:
+            return isinstance(error, NotFound)
+        return False
 
     async def delete(self, namespace: str, name: str, uid: str, version: str) -> WriteResult:
         """Delete the Migration with this uid, if it still has this resourceVersion."""
         options = {"preconditions": {"uid": uid, "resourceVersion": version}}
         try:
             await self._send("DELETE", MIGRATIONS.path(namespace, name), _encode(options))
-        except (Conflict, NotFound) as error:
+        except Conflict as error:
             return WriteResult(MigrationWrite.STALE, str(error))
         except Forbidden as error:
             return WriteResult(MigrationWrite.FORBIDDEN, error.message)
         except KubeError as error:
-            return WriteResult(MigrationWrite.FAILED, str(error))
+            gone = is_missing(error, name)  # if a webhook says so, the next leader lists and deletes it
+            return WriteResult(MigrationWrite.STALE if gone else MigrationWrite.FAILED, str(error))
         return WriteResult(MigrationWrite.WRITTEN)
 
     async def _write(self, namespace: str, method: str, path: str, body: bytes) -> WriteResult:

@@ -514,7 +514,7 @@ class RecoveryRunner:
         path = PODS.path(pod.namespace, pod.name)
         try:
             answer = await retried(
-                lambda: self._client.request("GET", path, timeout=READ_SECONDS), seconds=READ_SECONDS, longest=2.0
+                lambda: self._client.read(path, pod.name, timeout=READ_SECONDS), seconds=READ_SECONDS, longest=2.0
             )
         except NotFound:
             return None

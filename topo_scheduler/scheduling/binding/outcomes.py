@@ -296,8 +296,6 @@ class Outcomes:
             self._take_back(workload, member)
             workload.failing = True
             self.hindered(workload, now)
-            if outcome is BindOutcome.GONE:
-                self._workloads.leave(member.uid)
 
     def hangs(self, uid: str) -> None:
         """Record that the API server answers, but not to this bind."""
@@ -439,8 +437,7 @@ class Outcomes:
         workload.failing = True
         self.hindered(workload, now)
         if outcome is BindOutcome.GONE:
-            self._workloads.leave(member.uid)
-            return []
+            return []  # the watch reports the deletion, which no event needs to
         if message in ("", STOPPED, member.withdrawn):
             return []  # the next attempt reports what holds it back
         return [EmitEvent(reference(member), True, Reason.BIND_FAILED, f"Binding to {node} failed: {message}")]
