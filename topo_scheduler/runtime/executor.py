@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
@@ -10,10 +11,11 @@ from typing import Any, Final, Literal
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kube.connection.fair_slots import FairSlots
+from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS
 from topo_scheduler.kube.writing.binder import NOT_SETTLED, Binder, BindRequest, BindResult, BindStatus
 from topo_scheduler.kube.writing.conditions import ConditionWriter
 from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
-from topo_scheduler.kube.writing.evictions import EvictionStatus, Evictor
+from topo_scheduler.kube.writing.evictions import EvictionStatus, Evictor, Slot
 from topo_scheduler.kube.writing.group_conditions import GroupConditionWriter, GroupMark
 from topo_scheduler.kube.writing.pod_status import PodStatusWriter
 from topo_scheduler.kube.writing.volumes import VolumeWriter
@@ -61,8 +63,6 @@ ROLLBACKS_OF_NAMESPACE: Final = 8
 """Maximum concurrent evictions of half-bound gangs, in all and of one namespace, whose webhooks may hang."""
 MOST_STAND_INS: Final = 48
 """Maximum workers in addition, one for each bind or dry run that hangs: a few tenants must not hold all workers."""
-HANGS_AFTER_SECONDS: Final = 3.0
-"""Time without an answer to a bind after which the executor checks if the API server answers other requests."""
 
 _OUTCOMES: Final = {
     BindStatus.BOUND: BindOutcome.BOUND,
@@ -104,6 +104,7 @@ class Executor:
         writers: write to the API server.
         metrics: count results.
         name: name of this scheduler.
+        workers: how many tasks run `bind`.
         clock: seconds, on the clock of the engine.
         wall: seconds since the epoch.
         start: starts a task of the term that ends by itself.
@@ -118,6 +119,7 @@ class Executor:
         metrics: Metrics,
         *,
         name: str,
+        workers: int,
         clock: Callable[[], float],
         wall: Callable[[], float],
         start: Callable[[Coroutine[Any, Any, None], str], None],
@@ -135,7 +137,7 @@ class Executor:
         self._confirm = confirm
         self._evictions = FairSlots(EVICTIONS_IN_FLIGHT, EVICTIONS_OF_NAMESPACE)
         self._rollbacks = FairSlots(ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE)
-        self._binds = BindQueue()
+        self._binds = BindQueue(workers, clock)
         self._unanswered: set[str] = set()
         """Uids of the pods whose binds are under way."""
         self._stand_ins: set[str] = set()
@@ -216,14 +218,13 @@ class Executor:
         replaced = False
         while not replaced:
             work = await self._binds.take()
-            began = self._clock()
             uid = work.pod.uid if isinstance(work, Bind) else work.bind.pod.uid
             try:
                 await (self._bind(work) if isinstance(work, Bind) else self._rehearse(work.bind))
             finally:
                 replaced = uid in self._stand_ins
                 self._stand_ins.discard(uid)
-                self._binds.done(work, self._clock() - began)
+                self._binds.done(work)
 
     def _stand_in(self, uid: str) -> None:
         """Start a worker in the place of one whose bind hangs, which ends after that bind."""
@@ -365,8 +366,8 @@ class Executor:
         self._changed()
 
     async def _evict(self, pod: PodRef, message: str) -> None:
-        async with self._rollbacks.slot(pod.namespace):
-            result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid)
+        slot = partial(self._rollbacks.slot, pod.namespace)
+        result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid, slot=slot)
         log.warning("evicting %s/%s: %s: %s", pod.namespace, pod.name, message, result.outcome.value)
         if result.outcome in (EvictionStatus.BLOCKED, EvictionStatus.FAILED):
             log.error("pod %s/%s stays bound without its gang: %s", pod.namespace, pod.name, result.message)
@@ -377,19 +378,30 @@ class Executor:
         pod = preempt.pod
         # Confirm outside of the slot: owners that do not answer must not delay evictions for other workloads.
         why, confirmed = await self._confirm(preempt.preemptor), self._clock()
-        async with self._evictions.slot(pod.namespace):
-            if not why and self._clock() - confirmed > CONFIRMED_SECONDS:
-                why = await self._confirm(preempt.preemptor)
-            if why and self._engine.may_evict(pod.uid):
-                log.warning("pod %s/%s is not preempted: %s", pod.namespace, pod.name, why)
-                self._eviction_ended(pod, Ended.UNCONFIRMED, why)
-                return
-            await self._evict_victim(preempt)
+        sent = False
 
-    async def _evict_victim(self, preempt: Preempt) -> None:
+        @asynccontextmanager
+        async def slot() -> AsyncIterator[None]:
+            nonlocal why, sent
+            async with self._evictions.slot(pod.namespace):
+                if not sent:  # an attempt that was sent may have evicted the pod, so the next ones must settle that
+                    if not why and self._clock() - confirmed > CONFIRMED_SECONDS:
+                        why = await self._confirm(preempt.preemptor)
+                    if why and self._engine.may_evict(pod.uid):
+                        raise _UnconfirmedError(why)
+                    sent = True
+                yield
+
+        try:
+            await self._evict_victim(preempt, slot)
+        except _UnconfirmedError:
+            log.warning("pod %s/%s is not preempted: %s", pod.namespace, pod.name, why)
+            self._eviction_ended(pod, Ended.UNCONFIRMED, why)
+
+    async def _evict_victim(self, preempt: Preempt, slot: Slot) -> None:
         pod = preempt.pod
         recheck = partial(self._why_not_evict, pod)
-        result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid, recheck=recheck)
+        result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid, recheck=recheck, slot=slot)
         self._metrics.preempted.labels(result.outcome.value).inc()
         log.info("preempting %s/%s: %s: %s", pod.namespace, pod.name, preempt.note, result.outcome.value)
         self._eviction_ended(pod, _ENDED.get(result.outcome, Ended.REFUSED), result.message)
@@ -397,7 +409,6 @@ class Executor:
             # Only after the eviction: a pod that stays must not have the condition, and the Eviction API would
             # overwrite it with its own.
             self._to.events.record(_regarding(pod), "Normal", Reason.PREEMPTED, preempt.note, "Preempting")
-            # In a task of its own, to free the slot for the next eviction: a webhook on statuses may not answer.
             text = f"{self._name}: preempting to accommodate a higher priority pod"
             mark = self._to.statuses.mark_preempted(pod.namespace, pod.name, pod.uid, text, self._wall())
             self._start(mark, f"preempted {pod.uid}")
@@ -408,6 +419,10 @@ class Executor:
     def _eviction_ended(self, pod: PodRef, outcome: Ended, message: str) -> None:
         self._engine.eviction_finished(pod.uid, outcome, message, self._clock())
         self._changed()
+
+
+class _UnconfirmedError(Exception):
+    """The owners of the pods to place are not confirmed, so no pod may be evicted for them."""
 
 
 def _regarding(pod: PodRef) -> ObjectReference:
