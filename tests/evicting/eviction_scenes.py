@@ -122,6 +122,7 @@ async def eviction_scene(w: World, owner: Json, size: int = 2, confirm: bool = T
         writers,
         Metrics(Snapshot),
         name="topo-scheduler",
+        workers=48,
         clock=now,
         wall=now,
         start=start,

@@ -15,7 +15,7 @@ from topo_scheduler.kube.writing.pod_status import RETRY_SECONDS
 from topo_scheduler.observability.metrics import Metrics, Snapshot
 from topo_scheduler.recovery.controller.runner import IN_FLIGHT_OF_NAMESPACE, RecoveryRunner
 from topo_scheduler.recovery.model.instructions import EvictPod
-from topo_scheduler.runtime.executor import EVICTIONS_OF_NAMESPACE
+from topo_scheduler.runtime.evicting import EVICTIONS_OF_NAMESPACE
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.simulation.apiserver import Delay

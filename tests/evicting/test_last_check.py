@@ -16,7 +16,7 @@ from tests.kube.owner_objects import (
 from tests.kube.virtual import now, virtual_time
 from tests.kube.world import World, world
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.runtime.executor import EVICTIONS_OF_NAMESPACE
+from topo_scheduler.runtime.evicting import EVICTIONS_OF_NAMESPACE
 from topo_scheduler.runtime.owner_confirmation import ANSWER_SECONDS, MOST_PODS
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
@@ -254,7 +254,7 @@ async def test_an_owner_that_does_not_answer_delays_no_other_eviction() -> None:
         eviction_scene(w, create_ray_cluster(w, "other")) as other,
     ):
         w.server.faults.add(Delay(600.0), where=lambda info: info.path.endswith("/rayclusters/ray"))
-        other.executor._evictions = e.executor._evictions
+        other.executor._evictions._for_others = e.executor._evictions._for_others
         assert e.decide() == size and other.decide() == 2
         began = now()
         await other.settled()

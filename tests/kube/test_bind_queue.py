@@ -1,16 +1,19 @@
 """Binds of namespaces take turns, and one whose binds hang can't hold all workers."""
 
 import asyncio
+import random
 from collections import Counter
+from typing import cast
 
 import pytest
 
 from tests.kube.virtual import virtual_time
 from topo_scheduler.api.annotations import GANG_ID
+from topo_scheduler.kube.connection.namespace_shares import HUNG_SECONDS
 from topo_scheduler.runtime.bind_queue import HANGING, BindQueue, Work, namespace_of
 from topo_scheduler.scheduling.instructions import Bind, DryRunBind, PodRef
 
-WORKERS = 48
+WORKERS, RESERVED = 48, 8
 
 
 def bind(namespace: str, number: int = 0) -> Bind:
@@ -27,8 +30,12 @@ class Workers:
     def __init__(self, queue: BindQueue, count: int = WORKERS) -> None:
         self._queue = queue
         self.taken: list[Work] = []
-        self.tasks = [asyncio.create_task(self._work()) for _ in range(count)]
-        self._ends: dict[str, asyncio.Future[float]] = {}
+        self.tasks: list[asyncio.Task[None]] = []
+        self._ends: dict[str, asyncio.Future[None]] = {}
+        self.add(count)
+
+    def add(self, count: int) -> None:
+        self.tasks += [asyncio.create_task(self._work()) for _ in range(count)]
 
     async def _work(self) -> None:
         while True:
@@ -36,7 +43,8 @@ class Workers:
             uid = (work if isinstance(work, Bind) else work.bind).pod.uid
             self.taken.append(work)
             self._ends[uid] = asyncio.get_running_loop().create_future()
-            self._queue.done(work, await self._ends[uid])
+            await self._ends[uid]
+            self._queue.done(work)
 
     async def settle(self) -> Counter[str]:
         """Return how many binds of each namespace were taken."""
@@ -44,10 +52,10 @@ class Workers:
             await asyncio.sleep(0)
         return Counter(map(namespace_of, self.taken))
 
-    def end(self, namespace: str, seconds: float) -> None:
+    def end(self, namespace: str) -> None:
         for uid, end in self._ends.items():
             if uid.startswith(f"{namespace}-") and not end.done():
-                end.set_result(seconds)
+                end.set_result(None)
 
     def cancel(self) -> None:
         for task in self.tasks:
@@ -55,37 +63,155 @@ class Workers:
 
 
 async def test_however_many_binds_of_one_namespace_hang_those_of_others_have_workers_at_once() -> None:
-    queue = BindQueue()
+    queue = BindQueue(WORKERS)
     workers = Workers(queue)
     for number in range(200):
         queue.put(bind("hostile", number))
     assert (await workers.settle())["hostile"] == 40
     for number in range(8):
         queue.put(bind("victim", number))
-    assert (await workers.settle())["victim"] >= 6
-    workers.end("victim", 0.01)
-    assert (await workers.settle())["victim"] == 8
+    assert (await workers.settle())["victim"] == 1
+    for number in range(8):
+        workers.end("victim")
+        assert (await workers.settle())["victim"] == min(number + 2, 8)
     workers.cancel()
 
 
-async def test_a_namespace_whose_binds_hang_holds_few_workers_until_one_of_them_ends_soon() -> None:
-    queue = BindQueue()
+@virtual_time
+async def test_a_namespace_whose_binds_hang_holds_few_workers_until_none_has_hung_for_some_minutes() -> None:
+    queue = BindQueue(WORKERS)
     workers = Workers(queue)
-    for number in range(200):
+    for number in range(400):
         queue.put(bind("hostile", number))
     await workers.settle()
     queue.hangs("hostile")
     assert not busy(queue)
-    workers.end("hostile", 10.0)
+    workers.end("hostile")
     assert (await workers.settle())["hostile"] == 40 + HANGING
-    workers.end("hostile", 0.1)
-    assert (await workers.settle())["hostile"] == 40 + HANGING + 40
+    await asyncio.sleep(HUNG_SECONDS - 1)
+    queue.hangs("hostile")
+    await asyncio.sleep(HUNG_SECONDS - 1)
+    workers.end("hostile")
+    assert (await workers.settle())["hostile"] == 40 + 2 * HANGING
+    await asyncio.sleep(1)
+    workers.end("hostile")
+    assert (await workers.settle())["hostile"] == 40 + 2 * HANGING + 40
     assert busy(queue)
     workers.cancel()
 
 
+async def test_waves_of_three_namespaces_whose_binds_hang_leave_workers_to_others() -> None:
+    """The workers of each wave get stand-ins once it is known to hang, which the next wave finds idle."""
+    queue = BindQueue(WORKERS)
+    workers = Workers(queue)
+    for wave in range(2):
+        names = [f"hostile{wave}{name}" for name in "abc"]
+        for name in names:
+            for number in range(45):
+                queue.put(bind(name, number))
+        held = await workers.settle()
+        assert held.total() <= (wave + 1) * (WORKERS - RESERVED + 2)
+        queue.put(bind(f"victim{wave}"))
+        assert (await workers.settle())[f"victim{wave}"] == 1
+        workers.end(f"victim{wave}")
+        for name in names:
+            queue.hangs(name)
+        workers.add(sum(held[name] for name in names))
+    workers.cancel()
+
+
+async def test_however_many_marked_namespaces_there_are_they_take_nothing_of_the_reserve() -> None:
+    queue = BindQueue(WORKERS)
+    workers = Workers(queue)
+    names = [f"hostile{chr(ord('a') + number)}" for number in range(20)]
+    for name in names:
+        queue.put(bind(name, 0))
+    await workers.settle()
+    for name in names:
+        queue.hangs(name)
+        for number in range(1, 10):
+            queue.put(bind(name, number))
+    held = await workers.settle()
+    assert held.total() == WORKERS - RESERVED
+    assert max(held.values()) == HANGING
+    for number in range(RESERVED):
+        queue.put(bind(f"victim{number}"))
+    assert (await workers.settle()).total() == WORKERS
+    workers.cancel()
+
+
+@virtual_time
+async def test_a_marked_namespace_gets_its_turn_though_others_never_leave_more_than_the_reserve_idle() -> None:
+    queue = BindQueue(WORKERS)
+    workers = Workers(queue)
+    queue.put(bind("marked", 0))
+    await workers.settle()
+    queue.hangs("marked")
+    workers.end("marked")
+    for number in range(WORKERS - RESERVED):
+        queue.put(bind(f"other{number}x"))
+    await workers.settle()
+    queue.put(bind("marked", 1))
+    assert (await workers.settle())["marked"] == 1
+    await asyncio.sleep(HUNG_SECONDS)
+    queue.put(bind("other"))
+    assert (await workers.settle())["marked"] == 2
+    workers.cancel()
+
+
+@pytest.mark.parametrize("seed", range(6))
+@virtual_time
+async def test_whatever_happened_a_namespace_without_a_worker_has_one_unless_as_many_others_as_are_reserved(
+    seed: int,
+) -> None:
+    """Idle workers and namespaces that hold a worker without a stand-in are never fewer than the reserve."""
+    chance, loop = random.Random(seed), asyncio.get_running_loop()
+    queue, reserved = BindQueue(24), 4
+    tasks: set[asyncio.Task[None]] = set()
+    without_stand_in: Counter[str] = Counter()
+
+    async def work() -> None:
+        replaced = False
+        while not replaced:
+            work = await queue.take()
+            name = namespace_of(work)
+            hangs = name.startswith("evil") and chance.random() < 0.7
+            without_stand_in[name] += 1
+            await asyncio.sleep(3 if hangs else chance.random() / 10)
+            if hangs:
+                queue.hangs(name)
+                replaced = len(tasks) < 24 + 30
+                if replaced:
+                    without_stand_in[name] -= 1
+                    tasks.add(asyncio.create_task(work_()))
+                await asyncio.sleep(chance.choice([1, 20]))
+            without_stand_in[name] -= not replaced
+            queue.done(work)
+
+    async def work_() -> None:
+        await work()
+        tasks.discard(cast("asyncio.Task[None]", asyncio.current_task()))
+
+    tasks |= {asyncio.create_task(work_()) for _ in range(24)}
+    for number in range(400):
+        kind = chance.choice(["evil", "evil", "calm"])
+        name = f"{kind}-{chance.randrange(12)}"
+        for member in range(chance.choice([1, 1, 30])):
+            queue.put(Bind(PodRef(name, "p", f"{name}-{number}-{member}"), "node-1", {}, 0.0, 0.0))
+        await asyncio.sleep(chance.choice([0, 0.05, 1, 7]))
+        holders = sum(count > 0 for count in without_stand_in.values())
+        assert len(queue._idle) + holders >= reserved
+        queue.put(bind(f"fresh{number}"))
+        if holders < reserved:
+            assert f"fresh{number}" not in queue._waiting
+    assert loop.time() > 1_000 + HUNG_SECONDS
+    for task in list(tasks):
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
 async def test_namespaces_take_turns() -> None:
-    queue = BindQueue()
+    queue = BindQueue(WORKERS)
     for number in range(3):
         queue.put(bind("a", number))
     queue.put(bind("b"))
@@ -94,24 +220,24 @@ async def test_namespaces_take_turns() -> None:
     for _ in range(5):
         work = await queue.take()
         order.append(namespace_of(work))
-        queue.done(work, 0.0)
+        queue.done(work)
     assert order == ["a", "b", "c", "a", "a"]
 
 
 async def test_a_healthy_namespace_has_nearly_all_workers_and_one_worker_serves_all() -> None:
-    queue = BindQueue()
+    queue = BindQueue(WORKERS)
     workers = Workers(queue, 1)
     for number in range(20):
         queue.put(bind("a", number))
-        workers.end("a", 0.0)
+        workers.end("a")
         await workers.settle()
-    workers.end("a", 0.0)
+    workers.end("a")
     assert (await workers.settle())["a"] == 20
     workers.cancel()
 
 
 async def test_a_worker_that_ended_is_given_nothing_and_what_is_cleared_is_never_taken() -> None:
-    queue = BindQueue()
+    queue = BindQueue(WORKERS)
     gone, stays = asyncio.create_task(queue.take()), asyncio.create_task(queue.take())
     await asyncio.sleep(0)
     gone.cancel()
@@ -123,7 +249,7 @@ async def test_a_worker_that_ended_is_given_nothing_and_what_is_cleared_is_never
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(queue.take(), 0.01)
     assert busy(queue)  # the first has not ended
-    queue.done(bind("a", 1), 0.0)
+    queue.done(bind("a", 1))
     assert not busy(queue)
 
 
@@ -138,12 +264,12 @@ async def order(queue: BindQueue, count: int) -> list[str]:
     for _ in range(count):
         work = await queue.take()
         names.append((work if isinstance(work, Bind) else work.bind).pod.name)
-        queue.done(work, 0.0)
+        queue.done(work)
     return names
 
 
 async def test_the_rest_of_a_begun_gang_goes_before_others_of_its_namespace() -> None:
-    queue = BindQueue()
+    queue = BindQueue(WORKERS)
     for number in range(2):
         queue.put(bind("a", number))
     for number in range(3):
@@ -161,7 +287,7 @@ async def test_the_rest_of_a_begun_gang_goes_before_others_of_its_namespace() ->
 
 
 async def test_what_is_recalled_is_never_taken_and_what_is_stuck_is_told_once() -> None:
-    queue = BindQueue()
+    queue = BindQueue(WORKERS)
     for number in range(3):
         queue.put(member("g", number), first=True)
     queue.put(member("other", 0))
@@ -180,7 +306,7 @@ async def test_what_is_recalled_is_never_taken_and_what_is_stuck_is_told_once() 
 
 @virtual_time
 async def test_what_stands_back_waits_for_the_last_bind_but_not_for_those_that_hang_and_never_for_long() -> None:
-    queue, loop = BindQueue(), asyncio.get_running_loop()
+    queue, loop = BindQueue(WORKERS), asyncio.get_running_loop()
     workers = Workers(queue)
     await queue.calm(8)
     queue.put(bind("a"))
@@ -188,7 +314,7 @@ async def test_what_stands_back_waits_for_the_last_bind_but_not_for_those_that_h
     waits = asyncio.create_task(queue.calm(8))
     await asyncio.sleep(1)
     assert not waits.done()
-    workers.end("a", 0.1)
+    workers.end("a")
     await workers.settle()
     assert waits.done()
     queue.put(bind("b"))
@@ -205,7 +331,7 @@ async def test_what_stands_back_waits_for_the_last_bind_but_not_for_those_that_h
 @pytest.mark.parametrize("ends", ["done", "hangs", "recall", "clear", "hurry"])
 @virtual_time
 async def test_what_stands_back_is_woken_at_once_however_the_last_bind_before_it_ends(ends: str) -> None:
-    queue = BindQueue()
+    queue = BindQueue(WORKERS)
     queue.put(member("g", 0))
     if ends in ("done", "hangs"):
         await queue.take()
@@ -214,7 +340,7 @@ async def test_what_stands_back_is_woken_at_once_however_the_last_bind_before_it
     assert not waits.done()
     match ends:
         case "done":
-            queue.done(member("g", 0), 1.0)
+            queue.done(member("g", 0))
         case "hangs":
             queue.hangs("a")
         case "recall":

@@ -1,9 +1,12 @@
 """What waits to be written: the oldest first, and of one namespace only its share at once."""
 
 import random
+from collections import Counter
 
 import pytest
 
+from topo_scheduler.kube.connection.fair_slots import HANGING
+from topo_scheduler.kube.connection.namespace_shares import HUNG_SECONDS
 from topo_scheduler.kube.writing.fair_queue import STALE_ENTRIES, FairQueue
 
 
@@ -71,11 +74,29 @@ def test_what_is_dropped_is_the_oldest_of_the_namespace_that_has_most_though_it_
     assert [q.pop_of_most() for _ in range(4)] == ["a2", "a3", "b2", None]
 
 
+def test_while_only_the_reserve_is_idle_namespaces_without_an_item_in_progress_go_first() -> None:
+    q: FairQueue[str, str] = FairQueue(3, 2)
+    put(q, "a1", "a2", "b1", "c1")
+    assert q.take(4)[0] == "a1"
+    assert q.take(3)[0] == "a2"
+    q.done("a2")
+    put(q, "a3", since=-1)
+    assert q.oldest(3) == -1
+    assert [q.take(2)[0], q.take(1)[0]] == ["b1", "c1"]
+    assert q.oldest(2) is None and q.oldest(0) is None
+    assert q.take(3)[0] == "a3"
+
+
 def test_it_agrees_with_a_simple_one_and_keeps_nothing_of_what_is_gone() -> None:
-    chance, q = random.Random(7), queue(3)
+    chance, now = random.Random(7), 0.0
+    q: FairQueue[str, str] = FairQueue(3, 2)
+    q._shares._clock = lambda: now
     waiting: dict[str, tuple[float, int]] = {}
     held: list[str] = []
-    for number in range(6_000):
+    marked: dict[str, float] = {}
+    for number in range(12_000):
+        now += 0.1
+        marked = {name: since for name, since in marked.items() if now - since < HUNG_SECONDS}
         key = f"{chance.choice('abcdef')}{chance.randrange(40)}"
         match chance.randrange(4):
             case 0 | 1:
@@ -86,14 +107,20 @@ def test_it_agrees_with_a_simple_one_and_keeps_nothing_of_what_is_gone() -> None
                 assert q.pop(key) == (key if waiting.pop(key, None) else None)
             case _ if held:
                 q.done(held.pop(chance.randrange(len(held))))
-        free = [
-            (order, one)
-            for one, order in waiting.items()
-            if one not in held and sum(other[0] == one[0] for other in held) < 3
-        ]
-        assert q.oldest() == (min(free)[0][0] if free else None)
+        if chance.random() < 0.002:
+            q.hangs(key[0])
+            marked[key[0]] = now
+        idle = chance.choice([None, 3, 2, 1, 0])
+
+        counts = Counter(item[0] for item in held)
+        if idle is None or idle > 2:
+            may_go = {name for name in "abcdef" if counts[name] < (HANGING if name in marked else 3)}
+        else:
+            may_go = {name for name in "abcdef" if idle and not counts[name] and name not in marked}
+        free = [(order, item) for item, order in waiting.items() if item not in held and item[0] in may_go]
+        assert q.oldest(idle) == (min(free)[0][0] if free else None)
         if free and chance.random() < 0.4:
-            key, _ = q.take()
+            key, _ = q.take(idle)
             assert (waiting.pop(key), key) == min(free)
             held.append(key)
     for key in list(waiting):
@@ -101,8 +128,9 @@ def test_it_agrees_with_a_simple_one_and_keeps_nothing_of_what_is_gone() -> None
     for key in held:
         q.done(key)
     assert q.oldest() is None
-    assert not (q._entries or q._behind or q._counts or q._under_way or q._held or q._by_namespace)
-    assert len(q._heads) <= STALE_ENTRIES
+    assert not (q._entries or q._behind or q._counts or q._under_way or q._shares._held or q._by_namespace)
+    assert not (q._heads._offered or q._first_heads._offered)
+    assert max(len(q._heads._heap), len(q._first_heads._heap)) <= STALE_ENTRIES
 
 
 def test_what_is_replaced_again_and_again_behind_a_request_that_hangs_takes_no_memory() -> None:

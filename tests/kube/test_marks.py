@@ -67,6 +67,7 @@ def an_executor(statuses: Statuses, tasks: list[asyncio.Task[None]], driver: Dri
         writers,
         Metrics(Snapshot),
         name="topo-scheduler",
+        workers=48,
         clock=lambda: 0.0,
         wall=lambda: 0.0,
         start=lambda work, name: tasks.append(asyncio.create_task(work, name=name)),
@@ -88,7 +89,7 @@ async def test_marks_stand_back_behind_binds_for_some_seconds(binds_end: float, 
     executor.carry_out(MarkComplete(POD))
     work = await executor._binds.take()
     await asyncio.sleep(binds_end)
-    executor._binds.done(work, binds_end)
+    executor._binds.done(work)
     await asyncio.gather(*tasks)
     assert [at - began for at in statuses.written] == [written]
 
@@ -136,7 +137,7 @@ class Marks:
         self.under_way: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
         self.tasks: list[asyncio.Task[None]] = []
-        self.binds = BindQueue()
+        self.binds = BindQueue(48)
         self.marks = GangMarks(self.binds, self._write, lambda uid: uid not in self.gone, self._start)
 
     def _start(self, work: Any, name: str) -> None:

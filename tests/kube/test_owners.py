@@ -492,7 +492,7 @@ async def test_one_namespace_with_many_owners_does_not_hold_up_the_others() -> N
             task.cancel()
         await asyncio.gather(*hostile, return_exceptions=True)
         assert not len(owners._slots)
-        assert not owners._slots._held
+        assert not owners._slots._shares._held
 
 
 @virtual_time

@@ -6,9 +6,10 @@ from typing import Any, cast
 
 import pytest
 
+from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS
 from topo_scheduler.kube.writing.binder import BindRequest, BindResult, BindStatus
 from topo_scheduler.observability.metrics import Metrics, Snapshot
-from topo_scheduler.runtime.executor import HANGS_AFTER_SECONDS, MOST_STAND_INS, Executor, Writers
+from topo_scheduler.runtime.executor import MOST_STAND_INS, Executor, Writers
 from topo_scheduler.scheduling.instructions import Bind, DryRunBind, PodRef
 
 from .virtual import now, virtual_time
@@ -82,6 +83,7 @@ async def test_what_hangs_in_other_namespaces_holds_up_no_bind_and_no_worker_is_
         writers,
         Metrics(Snapshot),
         name="topo-scheduler",
+        workers=workers,
         clock=now,
         wall=now,
         start=lambda work, _: tasks.append(asyncio.create_task(work)),

@@ -164,6 +164,7 @@ def test_what_the_engine_announces_is_counted_as_it_says() -> None:
         nothing,
         metrics,
         name="topo-scheduler",
+        workers=48,
         clock=nothing,
         wall=nothing,
         start=nothing,

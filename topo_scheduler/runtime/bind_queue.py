@@ -1,27 +1,26 @@
 """Queue of binds that are pending for a worker. Namespaces take turns, and none can hold all workers.
 
 A webhook that does not answer keeps a worker busy until the bind times out. The owner of such a webhook must not delay
-the binds of other namespaces. So the number of workers that a namespace may hold leaves some idle. Once its binds
-hang, it may hold only a few. The shares follow dynamic thresholds for shared buffers (Choudhury and Hahne, 1998).
-Within a namespace, gangs that already have bound members go first, so that they do not stay half bound.
+the binds of other namespaces: `NamespaceShares` leaves them idle workers. Within a namespace, gangs that already have
+bound members go first, so that they do not stay half bound.
 """
 
 import asyncio
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
 from topo_scheduler.api.annotations import GANG_ID
+from topo_scheduler.kube.connection.namespace_shares import NamespaceShares, loop_time
 from topo_scheduler.scheduling.instructions import Bind, DryRunBind
 
 Work = Bind | DryRunBind
 
-PER_IDLE: Final = 5
-"""Workers that a namespace may hold for each idle worker: 40 of 48 if no other namespace binds."""
+WORKERS_PER_RESERVED: Final = 6
+"""Of so many workers, one is reserved for namespaces that hold none: 8 of 48."""
 HANGING: Final = 4
-"""Workers that a namespace may hold while its binds hang."""
-SOON_SECONDS: Final = 1.0
-"""A bind that ends within this time shows that the binds of its namespace no longer hang."""
+"""Workers that a namespace may hold while it is marked because its binds hang."""
 
 
 def _bind_of(work: Work) -> Bind:
@@ -96,20 +95,30 @@ class _NamespaceQueue:
 
 
 class BindQueue:
-    """Queue of binds of all namespaces. All methods are called on one event loop."""
+    """Queue of binds of all namespaces. All methods are called on one event loop.
 
-    def __init__(self) -> None:
+    Args:
+        workers: how many workers take binds, without those that replace workers whose binds hang.
+        clock: seconds.
+    """
+
+    def __init__(self, workers: int, clock: Callable[[], float] = loop_time) -> None:
         self._waiting: OrderedDict[str, _NamespaceQueue] = OrderedDict()
         self._idle: deque[asyncio.Future[Work]] = deque()
-        self._held: Counter[str] = Counter()
-        self._hanging: set[str] = set()
+        self._shares = NamespaceShares(
+            reserved=workers // WORKERS_PER_RESERVED, each=None, hanging=HANGING, clock=clock
+        )
         self._calm = asyncio.Event()
         self._hurried = False
 
     @property
     def busy(self) -> bool:
-        """Whether binds are pending or under way, not counting namespaces whose binds hang."""
-        return any(namespace not in self._hanging for names in (self._waiting, self._held) for namespace in names)
+        """Whether binds are pending or under way, not counting namespaces that are marked because their binds hang."""
+        return any(
+            not self._shares.is_marked(namespace)
+            for names in (self._waiting, self._shares.holders)
+            for namespace in names
+        )
 
     async def calm(self, patience: float) -> None:
         """Wait until the queue is not `busy`, but at most ``patience`` seconds."""
@@ -163,21 +172,16 @@ class BindQueue:
         self._grant()
         return await worker
 
-    def done(self, work: Work, seconds: float) -> None:
-        """Note that a bind ended after ``seconds``."""
-        namespace = namespace_of(work)
-        self._held[namespace] -= 1
-        if not self._held[namespace]:
-            del self._held[namespace]
-        if seconds < SOON_SECONDS or (namespace not in self._held and namespace not in self._waiting):
-            self._hanging.discard(namespace)
+    def done(self, work: Work) -> None:
+        """Note that a bind ended."""
+        self._shares.give_back(namespace_of(work))
         self._grant()
         self._note_calm()
 
     def hangs(self, namespace: str) -> None:
         """Note that a bind of a namespace gets no answer while the API server answers other requests."""
-        if namespace in self._held:
-            self._hanging.add(namespace)
+        if namespace in self._shares.holders:
+            self._shares.hangs(namespace)
             self._note_calm()
 
     def _note_calm(self) -> None:
@@ -186,6 +190,7 @@ class BindQueue:
             self._calm.set()
 
     def _grant(self) -> None:
+        self._shares.end_marks()
         self._forget_cancelled()
         while self._idle and (namespace := self._next()) is not None:
             waiting = self._waiting[namespace]
@@ -194,7 +199,7 @@ class BindQueue:
                 self._waiting.move_to_end(namespace)
             else:
                 del self._waiting[namespace]
-            self._held[namespace] += 1
+            self._shares.take(namespace)
             self._idle.popleft().set_result(work)
             self._forget_cancelled()
 
@@ -204,8 +209,5 @@ class BindQueue:
 
     def _next(self) -> str | None:
         """Return the namespace whose turn is next, among those that may hold one more worker."""
-        share = PER_IDLE * len(self._idle)
-        for namespace in self._waiting:
-            if self._held.get(namespace, 0) < (HANGING if namespace in self._hanging else share):
-                return namespace
-        return None
+        idle = len(self._idle)
+        return next((namespace for namespace in self._waiting if self._shares.may_take(namespace, idle)), None)

@@ -1,20 +1,17 @@
 """Carries out the instructions of the engine, and reports their results back to it."""
 
-import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal
 
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.writing.binder import NOT_SETTLED, Binder, BindRequest, BindResult, BindStatus
 from topo_scheduler.kube.writing.conditions import ConditionWriter
 from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
-from topo_scheduler.kube.writing.evictions import EvictionStatus, Evictor
+from topo_scheduler.kube.writing.evictions import Evictor
 from topo_scheduler.kube.writing.group_conditions import GroupConditionWriter, GroupMark
 from topo_scheduler.kube.writing.pod_status import PodStatusWriter
 from topo_scheduler.kube.writing.volumes import VolumeWriter
@@ -22,8 +19,9 @@ from topo_scheduler.observability.logs import log_decision
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.runtime.bind_plugins import BindPlugins, Refusal
 from topo_scheduler.runtime.bind_queue import BindQueue
+from topo_scheduler.runtime.evicting import Evictions, repeatedly
 from topo_scheduler.runtime.gang_marks import GangMarks
-from topo_scheduler.runtime.owner_confirmation import CONFIRMED_SECONDS, Confirm
+from topo_scheduler.runtime.owner_confirmation import Confirm
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
@@ -46,24 +44,13 @@ from topo_scheduler.scheduling.instructions import (
     RecordDecision,
     Withdraw,
 )
-from topo_scheduler.scheduling.instructions import (
-    EvictionOutcome as Ended,
-)
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.storage.storage_objects import VolumeWrite
 
 log = logging.getLogger(__name__)
 
-EVICTIONS_IN_FLIGHT: Final = 16
-EVICTIONS_OF_NAMESPACE: Final = 4
-"""Maximum concurrent evictions of pods of one namespace, whose webhooks may not answer."""
-ROLLBACKS_IN_FLIGHT: Final = 16
-ROLLBACKS_OF_NAMESPACE: Final = 8
-"""Maximum concurrent evictions of half-bound gangs, in all and of one namespace, whose webhooks may hang."""
 MOST_STAND_INS: Final = 48
 """Maximum workers in addition, one for each bind or dry run that hangs: a few tenants must not hold all workers."""
-HANGS_AFTER_SECONDS: Final = 3.0
-"""Time without an answer to a bind or eviction after which the executor checks if the API server answers others."""
 
 _OUTCOMES: Final = {
     BindStatus.BOUND: BindOutcome.BOUND,
@@ -74,13 +61,6 @@ _OUTCOMES: Final = {
     # Whether or not it is certain that the bind failed, the scheduler writes it again to the same node.
     BindStatus.UNBOUND: BindOutcome.UNKNOWN,
     BindStatus.UNKNOWN: BindOutcome.UNKNOWN,
-}
-
-_ENDED: Final = {
-    EvictionStatus.EVICTED: Ended.GOING,
-    EvictionStatus.GONE: Ended.GOING,
-    EvictionStatus.WITHDRAWN: Ended.WITHDRAWN,
-    EvictionStatus.BLOCKED: Ended.BLOCKED,
 }
 
 
@@ -106,6 +86,7 @@ class Executor:
         writers: write to the API server.
         metrics: count results.
         name: name of this scheduler.
+        workers: how many tasks run `bind`.
         clock: seconds, on the clock of the engine.
         wall: seconds since the epoch.
         start: starts a task of the term that ends by itself.
@@ -120,6 +101,7 @@ class Executor:
         metrics: Metrics,
         *,
         name: str,
+        workers: int,
         clock: Callable[[], float],
         wall: Callable[[], float],
         start: Callable[[Coroutine[Any, Any, None], str], None],
@@ -129,17 +111,24 @@ class Executor:
         self._engine = engine
         self._to = writers
         self._metrics = metrics
-        self._name = name
         self._clock = clock
         self._wall = wall
         self._start = start
         self._changed = changed
-        self._confirm = confirm
-        self._evictions = FairSlots(EVICTIONS_IN_FLIGHT, EVICTIONS_OF_NAMESPACE)
-        self._rollbacks = FairSlots(ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE)
-        self._evicting: dict[str, asyncio.Future[tuple[Ended, str] | None]] = {}
-        """How evictions for others end, by uid of the victim, while their requests are under way."""
-        self._binds = BindQueue()
+        self._evictions = Evictions(
+            engine,
+            writers.evictor,
+            writers.statuses,
+            writers.events,
+            metrics,
+            name=name,
+            clock=clock,
+            wall=wall,
+            start=start,
+            changed=changed,
+            confirm=confirm,
+        )
+        self._binds = BindQueue(workers, clock)
         self._unanswered: set[str] = set()
         """Uids of the pods whose binds are under way."""
         self._stand_ins: set[str] = set()
@@ -202,7 +191,7 @@ class Executor:
             case CountFailure(phase, kind):
                 self._metrics.set_aside.labels(phase, kind).inc()
             case Evict(pod, message):
-                self._start(self._evict(pod, message), f"evict {pod.uid}")
+                self._start(self._evictions.roll_back(pod, message), f"evict {pod.uid}")
             case Withdraw(bind):
                 self._start(self._withdraw(bind), f"withdraw {bind.pod.uid}")
             case Recall(pod, gang):
@@ -213,21 +202,20 @@ class Executor:
             case Nominate(pod, node):
                 self._start(self._to.statuses.nominate(pod.namespace, pod.name, pod.uid, node), f"nominate {pod.uid}")
             case Preempt():
-                self._start(self._preempt(instruction), f"preempt {instruction.pod.uid}")
+                self._start(self._evictions.preempt(instruction), f"preempt {instruction.pod.uid}")
 
     async def bind(self) -> None:
         """Write binds one after the other, until cancelled or replaced by a stand-in. Several workers run at once."""
         replaced = False
         while not replaced:
             work = await self._binds.take()
-            began = self._clock()
             uid = work.pod.uid if isinstance(work, Bind) else work.bind.pod.uid
             try:
                 await (self._bind(work) if isinstance(work, Bind) else self._rehearse(work.bind))
             finally:
                 replaced = uid in self._stand_ins
                 self._stand_ins.discard(uid)
-                self._binds.done(work, self._clock() - began)
+                self._binds.done(work)
 
     def _stand_in(self, uid: str) -> None:
         """Start a worker in the place of one whose bind hangs, which ends after that bind."""
@@ -317,31 +305,14 @@ class Executor:
         """Write a bind, or try it. While the API server answers other requests but not this one, act on that."""
         self._unanswered.add(request.uid)
         try:
-            with self._repeatedly(partial(self._ask_about, request, dry_run=dry_run), f"unanswered {request.uid}"):
+            with repeatedly(
+                partial(self._ask_about, request, dry_run=dry_run), self._start, f"unanswered {request.uid}"
+            ):
                 if dry_run:
                     return await self._to.binder.bind(request, dry_run=True)
                 return await self._to.binder.bind(request, recheck=partial(self._engine.may_bind, request.uid))
         finally:
             self._unanswered.discard(request.uid)
-
-    @contextmanager
-    def _repeatedly(self, ask: Callable[[], Coroutine[Any, Any, None]], name: str) -> Iterator[None]:
-        """Ask about a request each time that it was not answered for `HANGS_AFTER_SECONDS`."""
-        loop = asyncio.get_running_loop()
-        timers: list[asyncio.TimerHandle] = []
-
-        def wait() -> None:
-            timers[:] = [loop.call_later(HANGS_AFTER_SECONDS, unanswered)]
-
-        def unanswered() -> None:
-            self._start(ask(), name)
-            wait()
-
-        wait()
-        try:
-            yield
-        finally:
-            timers[0].cancel()
 
     async def _ask_about(self, request: BindRequest, *, dry_run: bool) -> None:
         """If the API server answers other requests, let others bind, and report what hangs, except dry runs."""
@@ -375,89 +346,6 @@ class Executor:
         if result.problem:
             log.warning("volumes of %s/%s: %s", pod.namespace, pod.name, result.problem)
         self._engine.volumes_written(pod.uid, result.done, result.problem)
-        self._changed()
-
-    async def _evict(self, pod: PodRef, message: str) -> None:
-        async with self._rollbacks.slot(pod.namespace):
-            result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid)
-        log.warning("evicting %s/%s: %s: %s", pod.namespace, pod.name, message, result.outcome.value)
-        if result.outcome in (EvictionStatus.BLOCKED, EvictionStatus.FAILED):
-            log.error("pod %s/%s stays bound without its gang: %s", pod.namespace, pod.name, result.message)
-            self._engine.rollback_refused(pod.uid, result.message, self._clock())
-            self._changed()
-
-    async def _preempt(self, preempt: Preempt) -> None:
-        pod = preempt.pod
-        # Confirm outside of the slot: owners that do not answer must not delay evictions for other workloads.
-        why, confirmed = await self._confirm(preempt.preemptor), self._clock()
-        async with self._evictions.slot(pod.namespace):
-            if not why and self._clock() - confirmed > CONFIRMED_SECONDS:
-                why = await self._confirm(preempt.preemptor)
-            if self._superseded(preempt):
-                return
-            if why and self._engine.may_evict(pod.uid):
-                log.warning("pod %s/%s is not preempted: %s", pod.namespace, pod.name, why)
-                self._eviction_ended(pod, Ended.UNCONFIRMED, why)
-                return
-            await self._evict_victim(preempt)
-
-    async def _evict_victim(self, preempt: Preempt) -> None:
-        pod = preempt.pod
-        while (sent := self._evicting.get(pod.uid)) is not None:
-            # A workload whose place this one takes has asked for it already: two requests would count twice.
-            ended = await asyncio.shield(sent)
-            if ended is None or ended[0] is not Ended.WITHDRAWN:
-                break
-        else:
-            ended = await self._send_eviction(preempt)
-        if ended is not None and not self._superseded(preempt):
-            self._eviction_ended(pod, *ended)
-
-    async def _send_eviction(self, preempt: Preempt) -> tuple[Ended, str] | None:
-        """Evict a pod; return how it ended, None if that was reported because the request hung."""
-        pod = preempt.pod
-        answer = self._evicting[pod.uid] = asyncio.get_running_loop().create_future()
-        hangs = asyncio.Event()
-        ended: tuple[Ended, str] | None = None
-        try:
-            with self._repeatedly(lambda: self._ask_about_eviction(pod, hangs), f"unanswered eviction {pod.uid}"):
-                recheck = partial(self._why_not_evict, preempt)
-                result = await self._to.evictor.evict(pod.namespace, pod.name, pod.uid, recheck=recheck)
-            if not hangs.is_set():
-                ended = _ENDED.get(result.outcome, Ended.REFUSED), result.message
-        finally:
-            del self._evicting[pod.uid]
-            answer.set_result(ended)
-        self._metrics.preempted.labels(result.outcome.value).inc()
-        log.info("preempting %s/%s: %s: %s", pod.namespace, pod.name, preempt.note, result.outcome.value)
-        if result.outcome is EvictionStatus.EVICTED:
-            # Only after the eviction: a pod that stays must not have the condition, and the Eviction API would
-            # overwrite it with its own.
-            self._to.events.record(_regarding(pod), "Normal", Reason.PREEMPTED, preempt.note, "Preempting")
-            # In a task of its own, to free the slot for the next eviction: a webhook on statuses may not answer.
-            text = f"{self._name}: preempting to accommodate a higher priority pod"
-            mark = self._to.statuses.mark_preempted(pod.namespace, pod.name, pod.uid, text, self._wall())
-            self._start(mark, f"preempted {pod.uid}")
-        return ended
-
-    async def _ask_about_eviction(self, pod: PodRef, hangs: asyncio.Event) -> None:
-        """If the API server answers other requests, count the eviction as refused. It may still take effect."""
-        if not hangs.is_set() and await self._to.evictor.is_there(pod.namespace, pod.name, pod.uid):
-            hangs.set()
-            self._eviction_ended(pod, Ended.REFUSED, "the API server answers other requests, but not this one")
-
-    def _superseded(self, preempt: Preempt) -> bool:
-        """Return whether a pod is evicted for another workload than the one that asked for this eviction."""
-        uid = preempt.pod.uid
-        return self._engine.may_evict(uid) and preempt.preemptor.uid not in self._engine.preempting.preemptors(uid)
-
-    def _why_not_evict(self, preempt: Preempt) -> str:
-        if not self._engine.may_evict(preempt.pod.uid):
-            return "no workload waits for its room any more"
-        return "it is evicted for another workload" if self._superseded(preempt) else ""
-
-    def _eviction_ended(self, pod: PodRef, outcome: Ended, message: str) -> None:
-        self._engine.eviction_finished(pod.uid, outcome, message, self._clock())
         self._changed()
 
 

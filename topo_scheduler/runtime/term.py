@@ -124,6 +124,7 @@ class Term:
             ),
             metrics,
             name=configuration.scheduler.scheduler_name,
+            workers=self._workers,
             clock=clock,
             wall=wall,
             start=self._start,

@@ -1,57 +1,96 @@
 """Slots for requests, shared fairly: namespaces take turns, however many requests one of them has.
 
 A bound per namespace is not enough where requests hang: a few namespaces together would hold all slots. So a request
-that is not over in time lends its slot to others until it ends. Its namespace still pays for it.
+that is not over in time lends its slot to others until it ends. Its namespace still pays for it. And `NamespaceShares`
+keeps slots idle for namespaces that hold none, and marks namespaces whose requests hang.
+
+A request hangs if it is still not answered after `HANGS_AFTER_SECONDS`, when one of another namespace, which began
+later, is answered within `PATIENCE_SECONDS`. So while the whole API server is slow, no namespace is marked.
 """
 
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from itertools import chain
 from typing import Final
+
+from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS, NamespaceShares
 
 PATIENCE_SECONDS: Final = 1.0
 """Seconds after which a request lends its slot to others."""
 LENDABLE: Final = 24
 """Slots that requests which hang lend at once, of each kind: so many additional requests may be in progress."""
+SLOTS_PER_RESERVED: Final = 4
+"""Of so many slots, one is reserved for namespaces that hold none."""
+HANGING: Final = 2
+"""Slots that a namespace may hold while it is marked because its requests hang."""
+
+
+def reserved_of(slots: int) -> int:
+    """Return how many of ``slots`` are reserved for namespaces that hold none: a quarter, at least one, never all."""
+    return min(max(1, slots // SLOTS_PER_RESERVED), slots - 1)
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    namespace: str
+    began: float
 
 
 class Loans:
     """Lends slots of requests that are not over in time, up to a limit. Each request holds one slot of its owner."""
 
-    def __init__(self, lendable: int, release: Callable[[], None]) -> None:
-        """``lendable``: slots that are lent at once; ``release`` gives a slot back to its owner."""
+    def __init__(self, lendable: int, release: Callable[[], None], hangs: Callable[[str], None]) -> None:
+        """Create loans, of which none is given yet.
+
+        Args:
+            lendable: slots that are lent at once.
+            release: gives a slot back to its owner.
+            hangs: called with the namespace of a request that hangs.
+        """
         self._lendable = lendable
         self._release = release
-        self._lent: set[object] = set()
-        self._overdue: dict[object, None] = {}
+        self._hangs = hangs
+        self._lent: dict[_Request, None] = {}
+        self._overdue: dict[_Request, None] = {}
         """Requests that would lend their slots if more were lendable; the oldest first."""
 
     @contextmanager
-    def request(self) -> Iterator[None]:
+    def request(self, namespace: str) -> Iterator[None]:
         """Give the slot of a request back when it ends, or earlier if it hangs."""
-        request = object()
-        timer = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._lend, request) if self._lendable else None
+        loop = asyncio.get_running_loop()
+        request = _Request(namespace, loop.time())
+        timer = loop.call_later(PATIENCE_SECONDS, self._lend, request)
         try:
             yield
+            if loop.time() - request.began < PATIENCE_SECONDS:
+                self._note_hanging(request)
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
             self._end(request)
 
-    def _lend(self, request: object) -> None:
+    def _note_hanging(self, answered: _Request) -> None:
+        """Report the requests of other namespaces that hang, as one that began after them was answered in time."""
+        latest = asyncio.get_running_loop().time() - HANGS_AFTER_SECONDS
+        for request in chain(self._lent, self._overdue):
+            if request.began <= latest and request.namespace != answered.namespace:
+                self._hangs(request.namespace)
+
+    def _lend(self, request: _Request) -> None:
         if len(self._lent) < self._lendable:
-            self._lent.add(request)
+            self._lent[request] = None
             self._release()
         else:
             self._overdue[request] = None
 
-    def _end(self, request: object) -> None:
+    def _end(self, request: _Request) -> None:
         self._overdue.pop(request, None)
         if request not in self._lent:
             self._release()
             return
-        self._lent.remove(request)
+        del self._lent[request]
         if self._overdue:
             oldest = next(iter(self._overdue))
             del self._overdue[oldest]
@@ -69,9 +108,8 @@ class FairSlots:
 
     def __init__(self, slots: int, each: int, *, lendable: int = LENDABLE) -> None:
         self._free = slots
-        self._each = each
-        self._loans = Loans(lendable, self._release)
-        self._held: dict[str, int] = {}
+        self._shares = NamespaceShares(reserved=reserved_of(slots), each=each, hanging=HANGING)
+        self._loans = Loans(lendable, self._release, self._shares.hangs)
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -81,7 +119,7 @@ class FairSlots:
     async def slot(self, namespace: str) -> AsyncIterator[None]:
         """Hold a slot for one request on behalf of a namespace."""
         await self._take(namespace)
-        with self._loans.request():
+        with self._loans.request(namespace):
             try:
                 yield
             finally:
@@ -92,7 +130,8 @@ class FairSlots:
         self._grant_free()
 
     async def _take(self, namespace: str) -> None:
-        if self._free and self._held.get(namespace, 0) < self._each and namespace not in self._waiting:
+        self._shares.end_marks()
+        if namespace not in self._waiting and self._shares.may_take(namespace, self._free):
             self._hold(namespace)
             return
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -116,23 +155,22 @@ class FairSlots:
 
     def _hold(self, namespace: str) -> None:
         self._free -= 1
-        self._held[namespace] = self._held.get(namespace, 0) + 1
+        self._shares.take(namespace)
 
     def _unhold(self, namespace: str) -> None:
         """Note that a request of a namespace ended. Its slot may be lent, but the namespace may hold one more."""
-        self._held[namespace] -= 1
-        if not self._held[namespace]:
-            del self._held[namespace]
+        self._shares.give_back(namespace)
         self._grant_free()
 
     def _grant_free(self) -> None:
-        while self._free and self._grant():
+        self._shares.end_marks()
+        while self._grant():
             pass
 
     def _grant(self) -> bool:
         """Grant a slot to the namespace that has waited longest; return whether any namespace could have one."""
         for namespace in list(self._waiting):
-            if self._held.get(namespace, 0) >= self._each:
+            if not self._shares.may_take(namespace, self._free):
                 continue
             waiting = self._waiting[namespace]
             granted = waiting.popleft()

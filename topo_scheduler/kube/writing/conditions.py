@@ -20,6 +20,7 @@ from topo_scheduler.api.objects import PartialObject, Pod, PodCondition
 from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.connection.client import STRATEGIC_MERGE_PATCH, Client, decode
 from topo_scheduler.kube.connection.errors import Conflict, KubeError, NotFound, is_missing
+from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.resources import PODS
 from topo_scheduler.kube.connection.retrying import retried
 from topo_scheduler.kube.connection.times import time as timestamp
@@ -73,7 +74,7 @@ class ConditionWriter:
         self._client = client
         self._clock = clock
         self._wall = wall
-        self._waiting: FairQueue[str, _PodConditions] = FairQueue(OF_NAMESPACE)
+        self._waiting: FairQueue[str, _PodConditions] = FairQueue(OF_NAMESPACE, reserved_of(concurrency))
         """By uid of the pod; the writer sends one condition per pod at a time."""
         self._done: dict[str, tuple[int, str]] = {}  # uid: hash of the message, resourceVersion after the write
         self._lane: Lane[str, _PodConditions] = Lane(

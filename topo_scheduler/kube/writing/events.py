@@ -33,6 +33,7 @@ from topo_scheduler.kube.connection.errors import (
     namespace_terminating,
     passes,
 )
+from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.fence import UNFENCED
 from topo_scheduler.kube.connection.resources import segment
 from topo_scheduler.kube.connection.retrying import retried
@@ -165,7 +166,7 @@ class EventRecorder:
         self._clock = clock
         self._wall = wall
         self._numbers = itertools.count(time.time_ns())
-        self._queue: FairQueue[tuple[str, str, int], _Series] = FairQueue(OF_NAMESPACE)
+        self._queue: FairQueue[tuple[str, str, int], _Series] = FairQueue(OF_NAMESPACE, reserved_of(concurrency))
         self._replaceable: dict[str, _Series] = {}
         """Queued events with the reason `REPLACED`, by uid of the object."""
         self._known: OrderedDict[tuple[str, str, int], _Series] = OrderedDict()

@@ -7,6 +7,7 @@ so for a running pod: the evictor then reads the pod.
 
 import enum
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,9 @@ from topo_scheduler.kube.connection.retrying import retried
 
 RETRY_SECONDS = 30.0
 TIMEOUT_SECONDS = 10.0
+
+Slot = Callable[[], AbstractAsyncContextManager[None]]
+"""Holds a slot for one attempt at an eviction."""
 
 _encode = msgspec.json.Encoder().encode
 _pod = msgspec.json.Decoder(Pod)
@@ -71,12 +75,14 @@ class Evictor:
         grace: int | None = None,
         dry_run: bool = False,
         recheck: Callable[[], str] | None = None,
+        slot: Slot = nullcontext,
     ) -> EvictionResult:
         """Evict the pod with this uid, with ``grace`` seconds instead of its own grace period if given.
 
         Retries for half a minute if the server is busy or unreachable. A disruption budget causes no retry, since
         the caller may prefer another pod. The evictor calls ``recheck`` right before the bytes of each attempt
-        leave. It returns why the pod must stay after all, or an empty string.
+        leave. It returns why the pod must stay after all, or an empty string. Each attempt holds a ``slot``, which is
+        free during the pauses between attempts; what it raises passes through, except errors of requests.
         """
         path = PODS.path(namespace, name, "eviction")
         options: dict[str, Any] = {"preconditions": {"uid": uid}}
@@ -94,12 +100,13 @@ class Evictor:
         )
 
         async def send() -> None:
-            try:
-                await self._client.request("POST", path, body=body, timeout=TIMEOUT_SECONDS, recheck=recheck)
-            except (Conflict, NotFound):
-                if why := await self._why_gone(namespace, name, uid, forced=grace is not None):
-                    raise _Gone(why) from None
-                raise
+            async with slot():
+                try:
+                    await self._client.request("POST", path, body=body, timeout=TIMEOUT_SECONDS, recheck=recheck)
+                except (Conflict, NotFound):
+                    if why := await self._why_gone(namespace, name, uid, forced=grace is not None):
+                        raise _Gone(why) from None
+                    raise
 
         try:
             await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes)

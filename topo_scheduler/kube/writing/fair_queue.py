@@ -1,10 +1,14 @@
-"""Pending writes of many namespaces, oldest first, with a bound on concurrent writes per namespace."""
+"""Pending writes of many namespaces, oldest first, of which a namespace gets its share: see `NamespaceShares`."""
 
 import heapq
 import itertools
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
+
+from topo_scheduler.kube.connection.fair_slots import HANGING
+from topo_scheduler.kube.connection.namespace_shares import NamespaceShares
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -21,28 +25,71 @@ class _Entry(Generic[T]):
     item: T
 
 
+class _Heads:
+    """Heap of the first items of those namespaces that may have one more in progress.
+
+    Outdated entries are skipped when they reach the top.
+    """
+
+    def __init__(self, may_go: Callable[[str], bool]) -> None:
+        self._may_go = may_go
+        self._heap: list[tuple[float, int, str]] = []
+        self._offered: dict[str, int] = {}
+        """Number of the last entry of each namespace that was pushed and not found outdated since."""
+
+    def offer(self, namespace: str, since: float, number: int) -> None:
+        """Make the first item of a namespace available, if the namespace may have one more in progress."""
+        if self._offered.get(namespace) == number or not self._may_go(namespace):
+            return
+        self._offered[namespace] = number
+        heapq.heappush(self._heap, (since, number, namespace))
+        if len(self._heap) > 2 * len(self._offered) + STALE_ENTRIES:
+            self._heap = [item for item in self._heap if self._offered.get(item[2]) == item[1]]
+            heapq.heapify(self._heap)
+
+    def forget(self, namespace: str) -> None:
+        """Note that a namespace has no item any more."""
+        self._offered.pop(namespace, None)
+
+    def first(self, first_of: Callable[[str], tuple[float, int] | None]) -> tuple[float, str] | None:
+        """Return since when the next item is queued, and its namespace; ``first_of`` gives the first of a namespace."""
+        while self._heap:
+            since, number, namespace = self._heap[0]
+            if first_of(namespace) == (since, number) and self._may_go(namespace):
+                return since, namespace
+            heapq.heappop(self._heap)
+            if self._offered.get(namespace) == number:
+                del self._offered[namespace]
+        return None
+
+
 class FairQueue(Generic[K, T]):
-    """A queue that skips a namespace at its concurrency bound, however old its items are.
+    """A queue that skips a namespace that has its share in progress, however old its items are.
 
     Only one item of a key is in progress at a time. Another item with that key stays queued until the first is done.
     """
 
-    def __init__(self, each: int) -> None:
-        """``each`` is the most items in progress per namespace."""
-        self._each = each
+    def __init__(self, each: int, reserved: int = 0) -> None:
+        """Create an empty queue.
+
+        Args:
+            each: the most items in progress per namespace.
+            reserved: idle slots that only namespaces without an item in progress may take.
+        """
+        self._reserved = reserved
+        self._shares = NamespaceShares(reserved=reserved, each=each, hanging=HANGING)
         self._entries: dict[K, _Entry[T]] = {}
         self._behind: dict[K, _Entry[T]] = {}
         """Items queued behind an item in progress with the same key."""
         self._by_namespace: dict[str, list[tuple[float, int, K]]] = {}
         """A heap for each namespace. Items removed by other means are skipped when they reach the top."""
-        self._heads: list[tuple[float, int, str]] = []
-        """Heap of the first item of each namespace below its bound; outdated entries are skipped as well."""
-        self._offered: dict[str, int] = {}
-        """Number of the last entry of each namespace that was pushed to that heap and not found outdated since."""
+        self._heads = _Heads(lambda namespace: self._shares.may_take(namespace, reserved + 1))
+        """Of the namespaces that may have one more in progress while more than the reserve is idle."""
+        self._first_heads = _Heads(lambda namespace: self._shares.may_take(namespace, reserved))
+        """Of those that may take one of the reserve."""
         self._counts: Counter[str] = Counter()
         """Queued items by namespace."""
         self._under_way: dict[K, tuple[str, T]] = {}
-        self._held: Counter[str] = Counter()
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
@@ -65,6 +112,10 @@ class FairQueue(Generic[K, T]):
         """Return the item of a key that is in progress."""
         taken = self._under_way.get(key)
         return taken[1] if taken is not None else None
+
+    def namespace_of(self, key: K) -> str:
+        """Return the namespace of an item in progress."""
+        return self._under_way[key][0]
 
     def put(self, key: K, namespace: str, since: float, item: T) -> None:
         """Queue an item and replace the one queued under its key; ``since``, in seconds, decides the order."""
@@ -94,37 +145,36 @@ class FairQueue(Generic[K, T]):
                 return self.pop(first[2])
         return None
 
-    def oldest(self) -> float | None:
-        """Return since when the next available item is queued, in seconds; None if no item is available."""
-        while self._heads:
-            since, number, namespace = self._heads[0]
-            first = self._first(namespace)
-            if first is not None and first[:2] == (since, number) and self._held[namespace] < self._each:
-                return since
-            heapq.heappop(self._heads)
-            if self._offered.get(namespace) == number:
-                del self._offered[namespace]
-        return None
+    def oldest(self, idle: int | None = None) -> float | None:
+        """Return since when the next available item is queued, in seconds; None if no item is available.
 
-    def take(self) -> tuple[K, T]:
+        ``idle``: how many slots are idle; None if more than the reserve.
+        """
+        following = self._next(idle)
+        return None if following is None else following[0]
+
+    def hangs(self, namespace: str) -> None:
+        """Mark a namespace of which a write hangs while the API server answers others."""
+        self._shares.hangs(namespace)
+
+    def take(self, idle: int | None = None) -> tuple[K, T]:
         """Take the next item, if `oldest` returns one; the caller must call `done` with its key."""
-        if self.oldest() is None:
+        following = self._next(idle)
+        if following is None:
             raise LookupError("nothing may be taken")
-        namespace = self._heads[0][2]
+        namespace = following[1]
         first = self._first(namespace)
         assert first is not None
         key, item = first[2], self._entries[first[2]].item
         self._under_way[key] = namespace, item
-        self._held[namespace] += 1
+        self._shares.take(namespace)
         self.pop(key)
         return key, item
 
     def done(self, key: K) -> None:
         """Note that a taken item has ended."""
         namespace, _ = self._under_way.pop(key)
-        self._held[namespace] -= 1
-        if not self._held[namespace]:
-            del self._held[namespace]
+        self._shares.give_back(namespace)
         if (entry := self._behind.pop(key, None)) is not None:
             self._line_up(key, entry)
         self._offer(namespace)
@@ -139,15 +189,23 @@ class FairQueue(Generic[K, T]):
         self._offer(entry.namespace)
 
     def _offer(self, namespace: str) -> None:
-        """Make the first item of a namespace available, if the namespace is below its bound."""
+        """Make the first item of a namespace available, if the namespace has not its share in progress."""
         first = self._first(namespace)
-        if first is None or self._held[namespace] >= self._each or self._offered.get(namespace) == first[1]:
-            return
-        self._offered[namespace] = first[1]
-        heapq.heappush(self._heads, (first[0], first[1], namespace))
-        if len(self._heads) > 2 * len(self._offered) + STALE_ENTRIES:
-            self._heads = [item for item in self._heads if self._offered.get(item[2]) == item[1]]
-            heapq.heapify(self._heads)
+        for heads in (self._heads, self._first_heads) if self._reserved else (self._heads,):
+            if first is not None:
+                heads.offer(namespace, *first[:2])
+            else:
+                heads.forget(namespace)
+
+    def _next(self, idle: int | None) -> tuple[float, str] | None:
+        for namespace in self._shares.end_marks():
+            self._offer(namespace)
+        heads = self._heads if idle is None or idle > self._reserved else self._first_heads
+        return heads.first(self._place_of) if idle != 0 else None
+
+    def _place_of(self, namespace: str) -> tuple[float, int] | None:
+        first = self._first(namespace)
+        return first[:2] if first is not None else None
 
     def _first(self, namespace: str) -> tuple[float, int, K] | None:
         heap = self._by_namespace.get(namespace, [])

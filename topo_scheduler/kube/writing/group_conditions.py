@@ -17,6 +17,7 @@ from topo_scheduler.api.groups import PLURAL, GroupApi, PodGroupObject
 from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import Conflict, KubeError, NotFound, is_missing
+from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.resources import Resource
 from topo_scheduler.kube.connection.times import time as timestamp
 from topo_scheduler.kube.writing.conditions import CONFLICTS, PATIENCE_SECONDS, send_status
@@ -63,7 +64,7 @@ class GroupConditionWriter:
         self._client = client
         self._clock = clock
         self._wall = wall
-        self._waiting: FairQueue[str, tuple[float, GroupMark]] = FairQueue(OF_NAMESPACE)
+        self._waiting: FairQueue[str, tuple[float, GroupMark]] = FairQueue(OF_NAMESPACE, reserved_of(concurrency))
         """By uid; the writer sends one condition per PodGroup at a time."""
         self._lane: Lane[str, tuple[float, GroupMark]] = Lane(
             queue=self._waiting,

@@ -2,7 +2,7 @@
 
 Reporting to users costs the API server as much as a bind does. During a burst of binds the lane pauses until its
 oldest item has waited for ``patience`` seconds. From then on it runs at its own bounded concurrency. Each namespace
-gets only a part of that concurrency, because its webhooks may not answer.
+gets only a part of that concurrency, because its webhooks may not answer. See `NamespaceShares`.
 """
 
 import asyncio
@@ -42,8 +42,8 @@ class Lane(Generic[K, T]):
         self._queue = queue
         self._do = do
         self._busy = busy
-        self._slots = asyncio.Semaphore(concurrency)
-        self._loans = Loans(LENDABLE, self._slots.release)
+        self._idle = concurrency
+        self._loans = Loans(LENDABLE, self._release, queue.hangs)
         self._patience = patience
         self._settle = settle
         self._clock = clock
@@ -60,10 +60,11 @@ class Lane(Generic[K, T]):
         """Work until cancelled; that also cancels items in progress, so call ``flush`` first."""
         async with asyncio.TaskGroup() as group:
             while True:
-                await self._slots.acquire()
                 await self._turn()
+                key, item = self._queue.take(self._idle)
+                self._idle -= 1
                 self._doing += 1
-                group.create_task(self._one(*self._queue.take()))
+                group.create_task(self._one(key, item))
         raise AssertionError("a lane ends by being cancelled")
 
     async def flush(self, timeout: float) -> bool:
@@ -85,7 +86,7 @@ class Lane(Generic[K, T]):
     async def _turn(self) -> None:
         while True:
             self._wake.clear()
-            since = self._queue.oldest()
+            since = self._queue.oldest(self._idle)
             if since is None:
                 if not self._doing:
                     self._settled.set()
@@ -97,9 +98,13 @@ class Lane(Generic[K, T]):
             else:
                 await asyncio.sleep(POLL_SECONDS)
 
+    def _release(self) -> None:
+        self._idle += 1
+        self._wake.set()
+
     async def _one(self, key: K, item: T) -> None:
         try:
-            with self._loans.request():
+            with self._loans.request(self._queue.namespace_of(key)):
                 await self._do(item)
         finally:
             self._queue.done(key)

@@ -61,8 +61,9 @@ class VolumeWriter:
     async def write(self, writes: Sequence[VolumeWrite]) -> VolumeWriteResult:
         """Write in order, up to the first that fails."""
         result = VolumeWriteResult()
-        namespace = writes[0].claim[0] if writes else ""
-        async with self._slots.slot(namespace):
+        if not writes:
+            return result
+        async with self._slots.slot(writes[0].claim[0]):
             for write in writes:
                 try:
                     result.done.append((write, await self._settle(write)))

@@ -463,10 +463,14 @@ class RecoveryRunner:
         if reason := await self._guard.why_not_evict(evict.migration):
             self._evicted(evict, goes=False, reason="OwnerNotConfirmed", message=reason)
             return
-        async with self._slots.slot(pod.namespace):
-            recheck = partial(self._guard.why_over, evict.migration)
-            grace = 0 if evict.force else None
-            result = await self._evictor.evict(pod.namespace, pod.name, pod.uid, grace=grace, recheck=recheck)
+        result = await self._evictor.evict(
+            pod.namespace,
+            pod.name,
+            pod.uid,
+            grace=0 if evict.force else None,
+            recheck=partial(self._guard.why_over, evict.migration),
+            slot=partial(self._slots.slot, pod.namespace),
+        )
         self._metrics.recovery_evictions.labels(result.outcome.value).inc()
         goes = result.outcome in (EvictionStatus.EVICTED, EvictionStatus.GONE)
         level = logging.INFO if goes else logging.WARNING

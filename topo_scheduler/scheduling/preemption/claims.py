@@ -157,6 +157,10 @@ class PreemptionClaims:
         """Record that an eviction was answered."""
         self._unanswered.discard(uid)
 
+    def is_unanswered(self, uid: str) -> bool:
+        """Return whether an eviction was asked for, and its outcome is not known."""
+        return uid in self._unanswered
+
     def end_answered(self) -> tuple[list[Instruction], list[str]]:
         """End the claims that only waited for the answers to evictions; return as `stays` does."""
         over = [id_ for id_ in self._ending if self._unanswered.isdisjoint(self._claims[id_].victims)]

@@ -415,6 +415,10 @@ class Preempting:
         """Return the uids of the pods for which a pod is to be evicted."""
         return self._claims.preemptors(uid)
 
+    def is_unanswered(self, uid: str) -> bool:
+        """Return whether an eviction was asked for, and its outcome is not known."""
+        return self._claims.is_unanswered(uid)
+
     def evicted(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> tuple[list[Instruction], str]:
         """Process the outcome of an eviction.
 

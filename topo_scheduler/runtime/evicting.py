@@ -1,0 +1,205 @@
+"""Carries out the evictions of one term: rollbacks of half-bound gangs, and victims of workloads of higher priority."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.kube.connection.fair_slots import FairSlots
+from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS
+from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
+from topo_scheduler.kube.writing.evictions import EvictionStatus, Evictor
+from topo_scheduler.kube.writing.pod_status import PodStatusWriter
+from topo_scheduler.observability.metrics import Metrics
+from topo_scheduler.runtime.owner_confirmation import CONFIRMED_SECONDS, Confirm
+from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.scheduling.instructions import EvictionOutcome, PodRef, Preempt
+
+log = logging.getLogger(__name__)
+
+EVICTIONS_IN_FLIGHT: Final = 16
+EVICTIONS_OF_NAMESPACE: Final = 4
+"""Maximum concurrent evictions of pods of one namespace, whose webhooks may not answer."""
+ROLLBACKS_IN_FLIGHT: Final = 16
+ROLLBACKS_OF_NAMESPACE: Final = 8
+"""Maximum concurrent evictions of half-bound gangs, in all and of one namespace, whose webhooks may hang."""
+
+_OUTCOMES: Final = {
+    EvictionStatus.EVICTED: EvictionOutcome.GOING,
+    EvictionStatus.GONE: EvictionOutcome.GOING,
+    EvictionStatus.WITHDRAWN: EvictionOutcome.WITHDRAWN,
+    EvictionStatus.BLOCKED: EvictionOutcome.BLOCKED,
+    EvictionStatus.FAILED: EvictionOutcome.REFUSED,
+}
+
+Ended = tuple[EvictionOutcome, str]
+"""How an eviction ended, and why."""
+Start = Callable[[Coroutine[Any, Any, None], str], None]
+"""Starts a task of the term that ends by itself."""
+
+
+class _UnconfirmedError(Exception):
+    """The owners of the pods to place are not confirmed, so no pod may be evicted for them."""
+
+
+@dataclass(slots=True)
+class _Confirmation:
+    """Why the pods to place are not confirmed, empty if they are; and when that was asked, in seconds."""
+
+    why_not: str
+    at: float
+    used: bool = False
+    """Whether an attempt was sent: it may have evicted the pod, so the next ones must settle that."""
+
+
+@contextmanager
+def repeatedly(ask: Callable[[], Coroutine[Any, Any, None]], start: Start, name: str) -> Iterator[None]:
+    """Start ``ask`` each time that a request was not answered for `HANGS_AFTER_SECONDS`."""
+    loop = asyncio.get_running_loop()
+    timers: list[asyncio.TimerHandle] = []
+
+    def wait() -> None:
+        timers[:] = [loop.call_later(HANGS_AFTER_SECONDS, unanswered)]
+
+    def unanswered() -> None:
+        start(ask(), name)
+        wait()
+
+    wait()
+    try:
+        yield
+    finally:
+        timers[0].cancel()
+
+
+class Evictions:
+    """Evictions of one term. Arguments are as for `Executor`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        evictor: Evictor,
+        statuses: PodStatusWriter,
+        events: EventRecorder,
+        metrics: Metrics,
+        *,
+        name: str,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        start: Start,
+        changed: Callable[[], None],
+        confirm: Confirm,
+    ) -> None:
+        self._engine = engine
+        self._evictor = evictor
+        self._statuses = statuses
+        self._events = events
+        self._metrics = metrics
+        self._name = name
+        self._clock = clock
+        self._wall = wall
+        self._start = start
+        self._changed = changed
+        self._confirm = confirm
+        self._for_others = FairSlots(EVICTIONS_IN_FLIGHT, EVICTIONS_OF_NAMESPACE)
+        self._rollbacks = FairSlots(ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE)
+        self._under_way: dict[str, asyncio.Future[Ended]] = {}
+        """How evictions for others end, by uid of the victim, while they are being requested."""
+
+    async def roll_back(self, pod: PodRef, message: str) -> None:
+        """Evict a member of a half-bound gang."""
+        slot = partial(self._rollbacks.slot, pod.namespace)
+        result = await self._evictor.evict(pod.namespace, pod.name, pod.uid, slot=slot)
+        log.warning("evicting %s/%s: %s: %s", pod.namespace, pod.name, message, result.outcome.value)
+        if result.outcome in (EvictionStatus.BLOCKED, EvictionStatus.FAILED):
+            log.error("pod %s/%s stays bound without its gang: %s", pod.namespace, pod.name, result.message)
+            self._engine.rollback_refused(pod.uid, result.message, self._clock())
+            self._changed()
+
+    async def preempt(self, preempt: Preempt) -> None:
+        """Evict a victim, unless no workload needs its room any more."""
+        # Confirm outside of the slot: owners that do not answer must not delay evictions for other workloads.
+        confirmation = _Confirmation(await self._confirm(preempt.preemptor), self._clock())
+        ended = await self._of_earlier(preempt.pod.uid) or await self._request(preempt, confirmation)
+        if ended[0] is EvictionOutcome.GOING or self._is_wanted(preempt):
+            self._report(preempt.pod, ended)
+
+    async def _of_earlier(self, uid: str) -> Ended | None:
+        """Return how the eviction ends that another workload requested, whose place this one takes; None if not so."""
+        while (earlier := self._under_way.get(uid)) is not None:
+            ended = await asyncio.shield(earlier)
+            if ended[0] is not EvictionOutcome.WITHDRAWN:
+                return ended
+        return None
+
+    async def _request(self, preempt: Preempt, confirmation: _Confirmation) -> Ended:
+        uid = preempt.pod.uid
+        ended = EvictionOutcome.WITHDRAWN, "the term ends"
+        answer = self._under_way[uid] = asyncio.get_running_loop().create_future()
+        try:
+            ended = await self._evict(preempt, confirmation)
+            return ended
+        finally:
+            del self._under_way[uid]
+            answer.set_result(ended)
+
+    async def _evict(self, preempt: Preempt, confirmation: _Confirmation) -> Ended:
+        pod = preempt.pod
+        recheck, slot = partial(self._why_not, preempt), partial(self._slot, preempt, confirmation)
+        try:
+            result = await self._evictor.evict(pod.namespace, pod.name, pod.uid, recheck=recheck, slot=slot)
+        except _UnconfirmedError as error:
+            log.warning("pod %s/%s is not preempted: %s", pod.namespace, pod.name, error)
+            return EvictionOutcome.UNCONFIRMED, str(error)
+        self._metrics.preempted.labels(result.outcome.value).inc()
+        log.info("preempting %s/%s: %s: %s", pod.namespace, pod.name, preempt.note, result.outcome.value)
+        if result.outcome is EvictionStatus.EVICTED:
+            # Only after the eviction: a pod that stays must not have the condition, and the Eviction API would
+            # overwrite it with its own.
+            regarding = ObjectReference("v1", "Pod", pod.namespace, pod.name, pod.uid)
+            self._events.record(regarding, "Normal", Reason.PREEMPTED, preempt.note, "Preempting")
+            # In a task of its own: a webhook on statuses may not answer.
+            text = f"{self._name}: preempting to accommodate a higher priority pod"
+            mark = self._statuses.mark_preempted(pod.namespace, pod.name, pod.uid, text, self._wall())
+            self._start(mark, f"preempted {pod.uid}")
+        return _OUTCOMES[result.outcome], result.message
+
+    @asynccontextmanager
+    async def _slot(self, preempt: Preempt, confirmation: _Confirmation) -> AsyncIterator[None]:
+        """Hold a slot for one attempt. Before the first one, confirm again what was confirmed too long ago."""
+        pod = preempt.pod
+        async with self._for_others.slot(pod.namespace):
+            if not confirmation.used:
+                if not confirmation.why_not and self._clock() - confirmation.at > CONFIRMED_SECONDS:
+                    confirmation.why_not = await self._confirm(preempt.preemptor)
+                if confirmation.why_not and not self._why_not(preempt):
+                    raise _UnconfirmedError(confirmation.why_not)
+                confirmation.used = True
+            with repeatedly(partial(self._ask_about, pod), self._start, f"unanswered eviction {pod.uid}"):
+                yield
+
+    async def _ask_about(self, pod: PodRef) -> None:
+        """If the API server answers other requests, count the eviction as refused. It may still take effect."""
+        there = await self._evictor.is_there(pod.namespace, pod.name, pod.uid)
+        if there and self._engine.preempting.is_unanswered(pod.uid):
+            self._report(pod, (EvictionOutcome.REFUSED, "the API server answers other requests, but not this one"))
+
+    def _is_wanted(self, preempt: Preempt) -> bool:
+        """Return whether the engine waits for the outcome, and not for that of a later request for the same pod."""
+        preempting, uid = self._engine.preempting, preempt.pod.uid
+        others = preempting.preemptors(uid)
+        return preempting.is_unanswered(uid) and (not others or preempt.preemptor.uid in others)
+
+    def _why_not(self, preempt: Preempt) -> str:
+        """Return why a pod need not be evicted, or an empty string."""
+        if not self._engine.may_evict(preempt.pod.uid):
+            return "no workload waits for its room any more"
+        return "" if self._is_wanted(preempt) else "it is evicted already, or for another workload"
+
+    def _report(self, pod: PodRef, ended: Ended) -> None:
+        self._engine.eviction_finished(pod.uid, *ended, self._clock())
+        self._changed()
