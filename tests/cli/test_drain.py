@@ -1,14 +1,19 @@
 """``topo-scheduler drain``: what it makes, and what it leaves alone."""
 
 import asyncio
+import itertools
 from functools import partial
 from typing import Any, Final
 
 import pytest
 import yaml
+from aiohttp import web
 
 from tests.cli.conftest import Served, run
+from tests.kube.stub import stubbed
+from tests.kube.virtual import virtual_time
 from tests.ship.manifests import BASE
+from topo_scheduler.cli.drain_progress import wait_for_migrations
 from topo_scheduler.recovery.controller.disabled import MESSAGE, REASON
 from topo_scheduler.simulation.demo import until
 
@@ -227,3 +232,16 @@ def _with_status(status: dict[str, Any], obj: dict[str, Any]) -> dict[str, Any]:
 def _cordoned(served: Served, name: str) -> bool:
     node = served.call(lambda: served.server.store.find("nodes", name))
     return node is not None and bool(node.obj["spec"].get("unschedulable"))
+
+
+@virtual_time
+async def test_a_load_balancer_that_answers_404_does_not_end_the_wait() -> None:
+    requests = itertools.count(1)
+    over = {"metadata": {"name": "m", "namespace": "default"}, "status": {"phase": "Done"}}
+
+    async def answer(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=404, text="default backend - 404") if next(requests) < 3 else web.json_response(over)
+
+    async with stubbed(answer) as client:
+        await wait_for_migrations(client, [("default", "m")], 60)
+    assert next(requests) == 4

@@ -132,7 +132,7 @@ async def wait_for_migrations(client: Client, names: Sequence[tuple[str, str]], 
 async def _read(client: Client, namespace: str, name: str) -> Migration | None:
     try:
         path = MIGRATIONS.path(namespace, name)
-        return decode(_migration, await client.request("GET", path, timeout=TIMEOUT_SECONDS))
+        return decode(_migration, await client.read(path, name, timeout=TIMEOUT_SECONDS))
     except NotFound:
         return None
 
