@@ -41,6 +41,39 @@ async def test_two_hundred_binds_that_hang_hold_up_no_other_namespace(
     trouble.faults.clear()
 
 
+WAVES = [[f"e2e-w{wave}{name}" for name in "abc"] for wave in range(2)]
+PODS_OF_NAMESPACE = 45
+WAVE_SECONDS = 4.0
+"""From one wave to the next: by then the binds of the first one are known to hang, and have stand-ins."""
+VICTIMS = 12
+DELAY_SECONDS = 5.0
+"""Far more than a bind takes on a busy machine, far less than a bind that hangs: 20 s."""
+
+
+async def test_two_waves_of_three_namespaces_whose_binds_hang_hold_up_no_other_namespace(
+    trouble: Trouble, cluster: Cluster, start_replica: StartReplica
+) -> None:
+    await cluster.add_fabric({"s1": [16, 16]})
+    names = [name for wave in WAVES for name in wave]
+    for name in names:
+        await cluster.add_namespace(name)
+    trouble.faults.add(Delay(60.0), verb="create", resource="pods/binding", where=lambda info: info.namespace in names)
+    replica = await start_replica(configured(bind_timeout=20.0))
+    replica.may_be_refused = True
+    await cluster.apply(objects.pod("first", 0))
+    await cluster.wait_bound("first", 1)
+    for wave in WAVES:
+        for number in range(PODS_OF_NAMESPACE):
+            await asyncio.gather(*(cluster.apply(objects.pod(f"stuck-{number}", 0, namespace=name)) for name in wave))
+        await asyncio.sleep(WAVE_SECONDS)
+    for number in range(VICTIMS):
+        async with asyncio.timeout(DELAY_SECONDS):
+            await cluster.apply(objects.pod(f"victim-{number}", 0))
+            await cluster.wait_bound(f"victim-{number}", 1)
+        await asyncio.sleep(0.5)
+    trouble.faults.clear()
+
+
 MEMBERS, LET_THROUGH = 80, 10
 HALF_SECONDS = 9.0
 """A gang is half for 5 s at most, by the scheduler's clock, until it is rolled back; it took more than a minute."""

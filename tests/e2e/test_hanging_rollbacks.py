@@ -1,4 +1,4 @@
-"""Half-bound gangs whose evictions hang, in two namespaces, keep no gang of a third one half bound."""
+"""Half-bound gangs whose evictions hang, in five namespaces, keep no gang of another one half bound."""
 
 import asyncio
 import time
@@ -14,7 +14,7 @@ from .replica import configured
 
 pytestmark = pytest.mark.timeout(300)
 
-EVIL = ["e2e-evil-a", "e2e-evil-b"]
+EVIL = [f"e2e-evil-{name}" for name in "abcde"]
 HALF_SECONDS = 9.0
 """A gang is half for 5 s at most, by the scheduler's clock, until it is rolled back."""
 

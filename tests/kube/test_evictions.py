@@ -1,5 +1,8 @@
 """An eviction removes the pod that was meant, or says why not."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import pytest
 
 from topo_scheduler.kube.writing.binder import Binder, BindRequest
@@ -110,6 +113,27 @@ async def test_what_passes_is_sat_out(fault: Fault) -> None:
         result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid)
         assert result.outcome is EvictionStatus.EVICTED
         assert w.pod("pod").metadata.deletion_timestamp
+
+
+@virtual_time
+async def test_a_slot_is_held_while_a_request_is_under_way_and_not_between_attempts() -> None:
+    held: list[float] = []
+
+    @asynccontextmanager
+    async def slot() -> AsyncIterator[None]:
+        began = now()
+        try:
+            yield
+        finally:
+            held.append(now() - began)
+
+    async with world() as w:
+        pod = w.create_pod("pod")
+        w.server.faults.add(Refuse(500), verb="create", resource="pods/eviction", times=3)
+        began = now()
+        result = await Evictor(w.client).evict("default", "pod", pod.metadata.uid, slot=slot)
+        assert result.outcome is EvictionStatus.EVICTED
+        assert len(held) == 4 and now() - began > sum(held) + 0.3
 
 
 @pytest.mark.parametrize("code", [403, 429, 500])
