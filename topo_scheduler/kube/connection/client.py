@@ -224,13 +224,13 @@ class Client:
         deadline = fence.deadline(timeout)
         url = _url(path, {**(query or {}), "timeout": f"{deadline * 1000:.0f}ms"})
         payload = FencedBody(body, fence, deadline, recheck)
-        settled = False
+        settled = query is not None and query.get("dryRun") == "All"  # changes nothing, whatever the answer
         try:
             answer = await self._send(method, url, headers, payload, timeout)
             settled = True
             return answer
         except ApiError as error:
-            settled = not isinstance(error, ServerError)
+            settled |= not isinstance(error, ServerError)
             raise
         except Unreachable as error:
             if payload.refusal is not None and not payload.left:
@@ -238,7 +238,7 @@ class Client:
             raise
         finally:
             if payload.left and not settled:
-                fence.unanswered(deadline)
+                fence.unanswered(payload.over_at)
 
     async def _send(
         self,

@@ -90,10 +90,14 @@ class Fence:
         if left * (1 - CLOCK_DRIFT) < deadline:
             raise Unreachable(f"waited too long for a connection: the lease ends in {left:.1f} s", sent=False)
 
-    def unanswered(self, deadline: float) -> None:
-        """Note that the server may still carry out a write, which ended without an answer or was cancelled."""
+    def over_at(self, deadline: float) -> float:
+        """Return when a write that leaves now can no longer take effect, by the clock of this fence."""
+        return self._clock() + deadline / (1 - CLOCK_DRIFT) + self.flight_seconds
+
+    def unanswered(self, over_at: float) -> None:
+        """Note that a write ended without an answer or was cancelled, and may take effect until ``over_at``."""
         if not math.isinf(self._left()):
-            self._quiet_at = max(self._quiet_at, self._clock() + deadline / (1 - CLOCK_DRIFT) + self.flight_seconds)
+            self._quiet_at = max(self._quiet_at, over_at)
 
     def unsettled_seconds(self) -> float:
         """Return for how many seconds a write without an answer may still take effect; 0 if there is none."""
@@ -119,6 +123,8 @@ class FencedBody(BytesPayload):
         self._recheck = recheck
         self.left = False
         """Whether bytes have been handed to the socket."""
+        self.over_at = -math.inf
+        """When the write can no longer take effect, by the clock of the fence."""
         self.refusal: KubeError | None = None
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
@@ -145,6 +151,7 @@ class FencedBody(BytesPayload):
             self.refusal = error
             raise
         self.left = True
+        self.over_at = self._fence.over_at(self._deadline)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """Return the body as text."""
