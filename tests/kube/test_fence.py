@@ -327,6 +327,25 @@ async def test_a_lease_is_not_released_while_a_write_may_still_take_effect() -> 
 
 
 @virtual_time
+async def test_a_lease_is_released_as_soon_as_what_is_on_the_wire_is_answered() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        rule = w.server.faults.add(Delay(0.3), verb="patch")
+        elector = LeaderElector(w.client, "kube-system", "topo", "a", clock=now)
+
+        async def body() -> None:
+            await write(w.client.fenced(elector.fence), 4.0)
+
+        leading = asyncio.create_task(elector.run(body))
+        await eventually(lambda: rule.struck)
+        sent = now()
+        leading.cancel()
+        await asyncio.wait({leading})
+        assert leading.cancelled()
+        assert now() - sent == pytest.approx(0.3, abs=0.1)
+
+
+@virtual_time
 async def test_a_lease_is_held_for_longer_than_one_renewal_lasts_if_a_write_may_take_effect_that_late() -> None:
     async with world() as w:
         w.create_pod("pod")

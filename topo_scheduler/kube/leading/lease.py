@@ -202,7 +202,7 @@ class LeaderElector:
         self._writes_end = self._clock() + self.hold_seconds
         work.cancel()
         interrupted |= await _wait(work)
-        interrupted |= await self._settle()
+        interrupted |= await self._settle(keeper)
         held, self._until = self.holds(), NEVER
         keeper.cancel()
         interrupted |= await _wait(keeper)
@@ -215,18 +215,17 @@ class LeaderElector:
             raise asyncio.CancelledError
         return ended
 
-    async def _settle(self) -> bool:
+    async def _settle(self, keeper: asyncio.Task[None]) -> bool:
         """Hold the lease until no write of ours can take effect any more; return whether we were cancelled meanwhile.
 
         If cancelled, the elector does not release the lease: other candidates wait until it expires.
         """
-        try:
-            while (seconds := self.fence.unsettled_seconds()) > 0 and self.holds():
-                await asyncio.sleep(min(seconds, self._retry_period))
-        except asyncio.CancelledError:
+        settling = asyncio.create_task(self.fence.settled(), name="unsettled writes")
+        interrupted = await _wait(settling, keeper)
+        settling.cancel()
+        if interrupted:
             self._until = NEVER
-            return True
-        return False
+        return interrupted
 
     async def _keep(self) -> None:
         """Renew in time; return when the lease is lost, or may be."""
