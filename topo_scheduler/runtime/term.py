@@ -351,7 +351,7 @@ class Term:
     async def _drain(self) -> None:
         """Drop binds that have not started, wait for attempts on the wire, and mark the gangs that ran complete.
 
-        No attempt is repeated: a bind that hangs must not keep the next leader from scheduling for everybody else.
+        No attempt is repeated: a bind that hangs must not delay the pods of all other namespaces.
 
         Writes of lower priority than binds go out meanwhile. The next leader would roll back an unmarked gang that has
         lost a member.

@@ -243,7 +243,7 @@ class Client:
     def _outlasted(self, writing: asyncio.Task[bytes]) -> None:
         self._outlasting.discard(writing)
         if not writing.cancelled():
-            writing.exception()  # nobody waits for it
+            writing.exception()  # retrieved, so that asyncio does not log it
 
     async def _write(
         self,

@@ -158,7 +158,7 @@ class Binder:
         With ``dry_run`` nothing is written. ``BOUND`` then means that the bind would be written. ``UNBOUND`` can
         also mean that a webhook does not support dry runs, so the outcome is unknown.
         """
-        self._pending += not dry_run  # nobody has to wait for what changes nothing
+        self._pending += not dry_run  # a dry run changes nothing, so that no drain waits for it
         if self._pending:
             self._idle.clear()
         try:
