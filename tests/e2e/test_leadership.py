@@ -1,11 +1,13 @@
 """Two replicas, one leader; it stops in time, hands over, and nothing is lost on the way."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
+from topo_scheduler.api.annotations import GANG_COMPLETE
 from topo_scheduler.api.process import LeaderElection
-from topo_scheduler.simulation.apiserver import Delay, Refuse
+from topo_scheduler.simulation.apiserver import Delay, Refuse, RequestInfo
 
 from . import objects
 from .between import left_half_bound
@@ -124,6 +126,40 @@ async def test_binds_that_hang_keep_no_successor_from_scheduling_for_others(
         assert standby.daemon.leading.is_set()
         assert sum(map(bool, nodes_of(await cluster.pods_of("half")))) <= 1, "after its deadline it is not written"
     await cluster.wait_bound("half", 2, 60)
+
+
+@pytest.mark.only("embedded")
+async def test_a_gang_that_completes_while_binds_of_another_hang_is_marked_before_these_are_given_up(
+    cluster: Cluster, start_replica: StartReplica
+) -> None:
+    leader = await start_replica(configured(election=LeaderElection(), bind_timeout=20.0))
+    await cluster.add_fabric({"s1": [4]})
+
+    def of(name: str) -> Callable[[RequestInfo], bool]:
+        return lambda info: info.name == name
+
+    slow = {"stuck": 60.0, "quick-0": 0.5, "quick-1": 0.5}
+    faults = [
+        cluster.server.faults.add(Delay(seconds), verb="create", resource="pods/binding", where=of(name))
+        for name, seconds in slow.items()
+    ]
+    gang = {"gang-name": "quick", "gang-size": "2"}
+    await cluster.apply(objects.pod("stuck", 1), *(objects.pod(f"quick-{number}", 1, gang) for number in range(2)))
+    await cluster.wait_for(lambda: all(rule.struck for rule in faults), 10, "three binds in flight")
+    stopping = asyncio.create_task(leader.stop())
+
+    async def marked() -> bool:
+        pods = [await cluster.api.get("pods", f"quick-{number}") for number in range(2)]
+        return any(
+            condition["type"] == GANG_COMPLETE for pod in pods for condition in pod["status"].get("conditions", [])
+        )
+
+    try:
+        await cluster.wait_until(marked, 4, "the gang marked")
+        assert not stopping.done()
+    finally:
+        await stopping
+    assert await holder(cluster) == ""
 
 
 @pytest.mark.only("embedded")
