@@ -20,14 +20,18 @@ PLURAL = "validatingwebhookconfigurations"
 
 
 @asynccontextmanager
-async def slow_bindings(cluster: Cluster, seconds: float) -> AsyncIterator[list[str]]:
-    """Let each Binding take so long, and be let through then; yields the pods whose Bindings have come so far."""
+async def slow_bindings(cluster: Cluster, seconds: float, prefix: str = "") -> AsyncIterator[list[str]]:
+    """Let each Binding take so long, and be let through then; yields the pods whose Bindings have come so far.
+
+    Bindings of pods whose names do not begin with ``prefix`` are let through at once.
+    """
     seen: list[str] = []
     if cluster.embedded:
 
         def note(info: object) -> bool:
-            seen.append(str(getattr(info, "name", "")))
-            return True
+            name = str(getattr(info, "name", ""))
+            seen.append(name)
+            return name.startswith(prefix)
 
         rule = cluster.server.faults.add(Delay(seconds), verb="create", resource="pods/binding", where=note)
         try:
@@ -39,7 +43,7 @@ async def slow_bindings(cluster: Cluster, seconds: float) -> AsyncIterator[list[
     async def review(request: web.BaseRequest) -> web.StreamResponse:
         asked = (await request.json())["request"]
         seen.append(asked["name"])
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(seconds if asked["name"].startswith(prefix) else 0.0)
         return web.json_response(
             {
                 "apiVersion": "admission.k8s.io/v1",

@@ -1,16 +1,23 @@
 """Two replicas, one leader; it stops in time, hands over, and nothing is lost on the way."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
-from topo_scheduler.simulation.apiserver import Delay, Refuse
+from topo_scheduler.api.annotations import GANG_COMPLETE
+from topo_scheduler.api.process import LeaderElection
+from topo_scheduler.simulation.apiserver import Delay, Refuse, RequestInfo
 
 from . import objects
 from .between import left_half_bound
-from .cluster import Cluster
+from .cluster import Cluster, nodes_of
 from .conftest import StartReplica, Trouble
+from .hanging import slow_bindings
 from .replica import CANDIDATE, LEASE, SHORT_LEASE, Replica, configured
+
+SOONER_THAN_A_CRASH_SECONDS = 13.0
+"""From SIGTERM to the first bind of the successor; after a crash it is more than 15 s. It took 28 s."""
 
 
 async def pair(start_replica: StartReplica) -> tuple[Replica, Replica]:
@@ -95,6 +102,63 @@ async def test_sigterm_lets_binds_in_flight_finish_and_gives_the_lease_back(
     assert all(pod["spec"].get("nodeName") for pod in pods), "bound by the time the process ended"
     for pod in pods:
         assert await cluster.notes(pod, "Scheduled"), "told by the time the process ended"
+    assert await holder(cluster) == ""
+
+
+async def test_binds_that_hang_keep_no_successor_from_scheduling_for_others(
+    cluster: Cluster, start_replica: StartReplica
+) -> None:
+    """With the defaults the leader is replaced sooner than after a crash, and what hung then can no longer land."""
+    defaults = configured(election=LeaderElection(), bind_timeout=20.0)
+    leader = await start_replica(defaults)
+    await cluster.add_fabric({"s1": [4]})
+    async with slow_bindings(cluster, 9.0, prefix="half-1-") as seen:
+        await cluster.apply(objects.gang("half", 2))
+        await cluster.wait_for(lambda: any(name.startswith("half-1-") for name in seen), 10, "a bind that hangs")
+        standby = await start_replica(defaults, wait=False)
+        await standby.daemon.wait_served()
+        stopping = asyncio.create_task(leader.stop())
+        await cluster.apply(objects.pod("other", 1))
+        try:
+            await cluster.wait_bound("other", 1, SOONER_THAN_A_CRASH_SECONDS)
+        finally:
+            await stopping
+        assert standby.daemon.leading.is_set()
+        assert sum(map(bool, nodes_of(await cluster.pods_of("half")))) <= 1, "after its deadline it is not written"
+    await cluster.wait_bound("half", 2, 60)
+
+
+@pytest.mark.only("embedded")
+async def test_a_gang_that_completes_while_binds_of_another_hang_is_marked_before_these_are_given_up(
+    cluster: Cluster, start_replica: StartReplica
+) -> None:
+    leader = await start_replica(configured(election=LeaderElection(), bind_timeout=20.0))
+    await cluster.add_fabric({"s1": [4]})
+
+    def of(name: str) -> Callable[[RequestInfo], bool]:
+        return lambda info: info.name == name
+
+    slow = {"stuck": 60.0, "quick-0": 0.5, "quick-1": 0.5}
+    faults = [
+        cluster.server.faults.add(Delay(seconds), verb="create", resource="pods/binding", where=of(name))
+        for name, seconds in slow.items()
+    ]
+    gang = {"gang-name": "quick", "gang-size": "2"}
+    await cluster.apply(objects.pod("stuck", 1), *(objects.pod(f"quick-{number}", 1, gang) for number in range(2)))
+    await cluster.wait_for(lambda: all(rule.struck for rule in faults), 10, "three binds in flight")
+    stopping = asyncio.create_task(leader.stop())
+
+    async def marked() -> bool:
+        pods = [await cluster.api.get("pods", f"quick-{number}") for number in range(2)]
+        return any(
+            condition["type"] == GANG_COMPLETE for pod in pods for condition in pod["status"].get("conditions", [])
+        )
+
+    try:
+        await cluster.wait_until(marked, 4, "the gang marked")
+        assert not stopping.done()
+    finally:
+        await stopping
     assert await holder(cluster) == ""
 
 

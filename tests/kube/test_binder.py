@@ -337,7 +337,7 @@ async def test_what_may_have_been_written_is_not_withdrawn() -> None:
 
 
 @virtual_time
-async def test_no_more_than_the_bound_are_under_way_and_drain_waits_for_all() -> None:
+async def test_no_more_than_the_bound_are_under_way() -> None:
     at_once, most = 0, 0
 
     async def handler(_: web.BaseRequest) -> web.StreamResponse:
@@ -350,16 +350,70 @@ async def test_no_more_than_the_bound_are_under_way_and_drain_waits_for_all() ->
 
     async with stubbed(handler) as client:
         subject = Binder(client, concurrency=5, clock=now)
-        await subject.drain()
         binds = [subject.bind(BindRequest("default", f"pod-{n}", "uid", "node")) for n in range(20)]
         tasks = [asyncio.create_task(each) for each in binds]
         await asyncio.sleep(0.05)
         assert subject.in_flight == 20
-        await subject.drain()
+        await asyncio.wait(tasks)
         assert subject.in_flight == 0
         assert all(task.result().outcome is BindStatus.BOUND for task in tasks)
         assert most == 5
         assert max(task.result().latency for task in tasks) < 0.2, "waiting for a slot is not part of it"
+
+
+@virtual_time
+async def test_a_drain_waits_for_the_answer_to_each_attempt_and_sends_nothing_more() -> None:
+    async with world() as w:
+        for name in ("slow", "refused", "queued", "later"):
+            w.create_pod(name)
+        w.server.faults.add(Delay(0.5), verb="create", resource="pods/binding", where=lambda info: info.name == "slow")
+        w.server.faults.add(
+            Refuse(429, retry_after=1),
+            verb="create",
+            resource="pods/binding",
+            where=lambda info: info.name == "refused",
+        )
+        subject = binder(w, concurrency=2)
+        slow, refused, queued = (
+            asyncio.create_task(subject.bind(request(w, name=name))) for name in ("slow", "refused", "queued")
+        )
+        await asyncio.sleep(0.2)
+        began = now()
+        await subject.drain()
+        assert now() - began == pytest.approx(0.3, abs=0.1), "a pause before another attempt ends at once"
+        assert slow.result().outcome is BindStatus.BOUND
+        for bind in (refused.result(), queued.result(), await subject.bind(request(w, name="later"))):
+            assert bind.outcome is BindStatus.UNBOUND and "this term of leadership ends" in bind.message
+        assert "429" in refused.result().message
+        assert w.asked("create", "pods/binding") == 2
+
+
+@virtual_time
+async def test_an_attempt_that_hangs_while_draining_is_read_once_and_not_repeated() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        fail(w, Delay(1e6))
+        subject = binder(w, timeout=20.0)
+        bind = asyncio.create_task(subject.bind(request(w)))
+        await asyncio.sleep(1)
+        await subject.drain()
+        result = await bind
+        assert result.outcome is BindStatus.UNKNOWN
+        assert result.latency == pytest.approx(8.0, abs=0.2)
+        assert w.asked("create", "pods/binding") == 1
+
+
+@virtual_time
+async def test_a_drain_does_not_wait_for_dry_runs() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        fail(w, Delay(1e6))
+        subject = binder(w)
+        rehearsal = asyncio.create_task(subject.bind(request(w), dry_run=True))
+        await asyncio.sleep(0.5)
+        assert subject.in_flight == 0
+        await asyncio.wait_for(subject.drain(), 0.1)
+        assert (await rehearsal).outcome is BindStatus.UNBOUND
 
 
 @virtual_time

@@ -327,6 +327,95 @@ async def test_a_lease_is_not_released_while_a_write_may_still_take_effect() -> 
 
 
 @virtual_time
+async def test_a_lease_is_released_as_soon_as_what_is_on_the_wire_is_answered() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        rule = w.server.faults.add(Delay(0.3), verb="patch")
+        elector = LeaderElector(w.client, "kube-system", "topo", "a", clock=now)
+
+        async def body() -> None:
+            await write(w.client.fenced(elector.fence), 4.0)
+
+        leading = asyncio.create_task(elector.run(body))
+        await eventually(lambda: rule.struck)
+        sent = now()
+        leading.cancel()
+        await asyncio.wait({leading})
+        assert leading.cancelled()
+        assert now() - sent == pytest.approx(0.3, abs=0.1)
+
+
+@virtual_time
+async def test_a_lease_is_held_for_longer_than_one_renewal_lasts_if_a_write_may_take_effect_that_late() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        rule = w.server.faults.add(Delay(60.0), verb="patch")
+        elector = LeaderElector(w.client, "kube-system", "topo", "a", clock=now)
+
+        async def body() -> None:
+            await write(w.client.fenced(elector.fence), 20.0)
+
+        leading = asyncio.create_task(elector.run(body))
+        await eventually(lambda: rule.struck)
+        sent = now()
+        leading.cancel()
+        await asyncio.wait({leading})
+        assert now() - sent == pytest.approx(7.2 / 0.9 + elector.fence.flight_seconds, abs=0.2)
+
+
+@virtual_time
+async def test_how_long_a_write_may_take_effect_counts_from_when_it_was_sent() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        w.server.faults.add(Delay(60.0), verb="patch")
+        fence = Lease(10.0).fence()
+        sent = now()
+        with pytest.raises((ServerError, Unreachable)):
+            await write(w.client.fenced(fence), 4.5)
+        assert now() - sent == pytest.approx(4.5, abs=0.1)
+        assert now() - sent + fence.unsettled_seconds() == pytest.approx(4.5 / 0.9 + 3.0, abs=0.1)
+
+
+@virtual_time
+async def test_a_dry_run_that_hangs_takes_effect_at_no_time() -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        w.server.faults.add(Delay(60.0), verb="create", resource="pods/binding")
+        fence = Lease(10.0).fence()
+        meant = BindRequest("default", "pod", w.pod("pod").metadata.uid, "node")
+        await Binder(w.client.fenced(fence), clock=now, timeout=5.0).bind(meant, dry_run=True)
+        assert fence.unsettled_seconds() == 0.0
+
+
+@virtual_time
+async def test_a_leader_that_ends_in_order_writes_until_its_right_ends_though_it_renews_on() -> None:
+    async with world() as w:
+        elector = LeaderElector(w.client, "kube-system", "topo", "a", clock=now)
+        deadlines: list[float] = []
+
+        async def body() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                for _ in range(5):
+                    deadlines.append(elector.fence.deadline(20.0))
+                    await asyncio.sleep(2.0)
+
+        leading = asyncio.create_task(elector.run(body))
+        await eventually(elector.holds)
+        leading.cancel()
+        with pytest.raises(Fenced):
+            await leading
+        assert deadlines == pytest.approx([7.2, 5.4, 3.6, 1.8], abs=0.1)
+
+        async def again() -> None:
+            deadlines.append(elector.fence.deadline(20.0))
+
+        await elector.run(again)
+        assert deadlines[-1] == pytest.approx(7.2, abs=0.1)
+
+
+@virtual_time
 async def test_a_lease_is_released_at_once_where_every_write_was_answered() -> None:
     async with world() as w:
         w.create_pod("pod")

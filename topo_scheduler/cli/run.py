@@ -103,7 +103,7 @@ def command(config_path: Path | None, **flags: Any) -> None:
     """Run the scheduler.
 
     Flags override the file given with --config. SIGTERM and SIGINT trigger a graceful shutdown: the
-    scheduler completes binds in flight and releases the Lease.
+    scheduler awaits binds in flight and releases the Lease.
     """
     from topo_scheduler import kernels
     from topo_scheduler.kernels.warm import warm_beside

@@ -9,11 +9,13 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import OwnerReference, Pod
+from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kernels.warm import OF_PREEMPTION, warm
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import KubeError
@@ -48,8 +50,14 @@ from topo_scheduler.state.pods.pod_groups import Serving
 
 log = logging.getLogger(__name__)
 
-DRAIN_SECONDS: Final = 25.0
-"""Maximum wait at the end of a term for binds in flight and marks. Below the default grace period of pods, 30 s."""
+DRAIN_SECONDS: Final = 10.0
+"""Maximum wait at the end of a term for binds in flight and marks.
+
+The lease is held for longer if something may still take effect by then, see `LeaderElector`.
+"""
+DRAIN_STEPS_SECONDS: Final = (1.0, 8.0)
+"""Maximum waits for binds in flight. After each, results are published: gangs whose binds are answered at once are
+marked while those of others hang."""
 STEP_SECONDS: Final = 0.005
 """Maximum time for which decisions block the event loop."""
 EXPLAIN_SECONDS: Final = 0.002
@@ -343,7 +351,9 @@ class Term:
         self._wake.set()
 
     async def _drain(self) -> None:
-        """Drop binds that have not started, wait for those that have, and mark the gangs that ran complete.
+        """Drop binds that have not started, wait for attempts on the wire, and mark the gangs that ran complete.
+
+        No attempt is repeated: a bind that hangs must not delay the pods of all other namespaces.
 
         Writes of lower priority than binds go out meanwhile. The next leader would roll back an unmarked gang that has
         lost a member.
@@ -352,14 +362,27 @@ class Term:
         self._executor.drop_binds()
         try:
             async with asyncio.timeout(DRAIN_SECONDS):
-                await self._binder.drain()
-                # Publish the results of the last binds. Other instructions of this step are dropped.
-                for instruction in self.engine.step(self._clock(), time.perf_counter, 0.0):
-                    if isinstance(instruction, EmitEvent | LogWarning | MarkComplete):
-                        self._executor.carry_out(instruction)
+                for seconds in DRAIN_STEPS_SECONDS:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(seconds):
+                            await self._binder.drain()
+                    self._publish_results()
+                    if not self._binder.in_flight:
+                        break
                 await self._executor.finish_marks()
         except TimeoutError:
             log.error("writes were still in flight when this term ended", extra={"binds": self._binder.in_flight})
+
+    def _publish_results(self) -> None:
+        """Publish which pods are bound and which gangs complete. Other instructions of this step are dropped.
+
+        Events about other decisions are dropped with them: the next leader decides.
+        """
+        for instruction in self.engine.step(self._clock(), time.perf_counter, 0.0):
+            if isinstance(instruction, EmitEvent) and instruction.reason != Reason.SCHEDULED:
+                continue
+            if isinstance(instruction, EmitEvent | LogWarning | MarkComplete):
+                self._executor.carry_out(instruction)
 
     # ------------------------------------------------------------ facts in, in addition to those of `Facts`
 

@@ -8,6 +8,7 @@ A plain client only reads. Code that writes uses ``client.fenced(fence)``, which
 request that is not a GET (see ``fence``). No writer can therefore forget the check.
 """
 
+import asyncio
 import copy
 import ssl
 from collections import Counter
@@ -124,6 +125,8 @@ class Client:
         self.outage = Outage()
         """Times without an answer from the API server, as its reflectors report them."""
         self._fence: Fence | None = None
+        self._outlasting: set[asyncio.Task[bytes]] = set()
+        """Writes on the wire whose callers were cancelled."""
 
     @classmethod
     async def connect(
@@ -241,21 +244,48 @@ class Client:
         deadline = fence.deadline(timeout)
         url = _url(path, {**(query or {}), "timeout": f"{deadline * 1000:.0f}ms"})
         payload = FencedBody(body, fence, deadline, recheck)
-        settled = False
+        writing = asyncio.ensure_future(self._write(method, url, query, headers, payload, fence, timeout))
+        try:
+            return await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            # What has left may take effect anyway. Its answer shows when that is over, usually in milliseconds. Without
+            # the answer, the lease would be held for the whole deadline.
+            if fence.is_on_wire(payload):
+                self._outlasting.add(writing)
+                writing.add_done_callback(self._outlasted)
+            else:
+                writing.cancel()
+            raise
+
+    def _outlasted(self, writing: asyncio.Task[bytes]) -> None:
+        self._outlasting.discard(writing)
+        if not writing.cancelled():
+            writing.exception()  # retrieved, so that asyncio does not log it
+
+    async def _write(
+        self,
+        method: str,
+        url: str,
+        query: Mapping[str, str] | None,
+        headers: dict[str, str],
+        payload: FencedBody,
+        fence: Fence,
+        timeout: float,
+    ) -> bytes:
+        settled = query is not None and query.get("dryRun") == "All"  # changes nothing, whatever the answer
         try:
             answer = await self._send(method, url, headers, payload, timeout)
             settled = True
             return answer
         except ApiError as error:
-            settled = not isinstance(error, ServerError)
+            settled |= not isinstance(error, ServerError)
             raise
         except Unreachable as error:
             if payload.refusal is not None and not payload.left:
                 raise payload.refusal from error
             raise
         finally:
-            if payload.left and not settled:
-                fence.unanswered(deadline)
+            fence.ended(payload, settled=settled)
 
     async def _send(
         self,

@@ -6,7 +6,7 @@ connection, for the event loop, or for SIGCONT. So the client, and no writer, as
 * Before it builds the request. The fence also gives the request a deadline that the API server enforces
   (``?timeout=``).
 * When the body is about to be handed to the socket, which is the last line of Python before ``send``.
-* When a request ends without an answer: for how long may the API server still be carrying it out?
+* While a request has no answer: for how long may the API server still be carrying it out?
 
 Guarantees, with ``left()`` the seconds for which this process may write:
 
@@ -18,6 +18,7 @@ Guarantees, with ``left()`` the seconds for which this process may write:
   while the process is stopped (``TCP_USER_TIMEOUT``, on Linux).
 """
 
+import asyncio
 import math
 import socket
 import time
@@ -29,6 +30,7 @@ from aiohttp.http import StreamWriter
 from aiohttp.payload import BytesPayload
 
 from topo_scheduler.kube.connection.errors import Fenced, KubeError, Unreachable, Withdrawn
+from topo_scheduler.kube.connection.waiting import set_or_due
 
 CLOCK_DRIFT: Final = 0.1
 """The largest assumed difference between the rates of two clocks, as a share."""
@@ -63,7 +65,11 @@ class Fence:
         self._left = left
         self._reserve = reserve
         self._clock = clock
+        self._on_wire: dict[FencedBody, float] = {}
+        """Writes without an answer so far, with when they can no longer take effect."""
+        self._answered = asyncio.Event()
         self._quiet_at = -math.inf
+        """When no write that ended without an answer can take effect any more."""
 
     def deadline(self, seconds: float) -> float:
         """Return the seconds that a write may take at the API server, at most ``seconds``.
@@ -90,14 +96,32 @@ class Fence:
         if left * (1 - CLOCK_DRIFT) < deadline:
             raise Unreachable(f"waited too long for a connection: the lease ends in {left:.1f} s", sent=False)
 
-    def unanswered(self, deadline: float) -> None:
-        """Note that the server may still carry out a write, which ended without an answer or was cancelled."""
+    def leaves(self, write: "FencedBody", deadline: float) -> None:
+        """Note that the bytes of a write leave now, if a lease protects it."""
         if not math.isinf(self._left()):
-            self._quiet_at = max(self._quiet_at, self._clock() + deadline / (1 - CLOCK_DRIFT) + self.flight_seconds)
+            self._on_wire[write] = self._clock() + deadline / (1 - CLOCK_DRIFT) + self.flight_seconds
+
+    def is_on_wire(self, write: "FencedBody") -> bool:
+        """Return whether a write that a lease protects has been sent and has not ended."""
+        return write in self._on_wire
+
+    def ended(self, write: "FencedBody", *, settled: bool) -> None:
+        """Note that a write has ended. ``settled``: it took effect, or never will."""
+        over_at = self._on_wire.pop(write, -math.inf)
+        if settled:
+            self._answered.set()
+        else:
+            self._quiet_at = max(self._quiet_at, over_at)
 
     def unsettled_seconds(self) -> float:
         """Return for how many seconds a write without an answer may still take effect; 0 if there is none."""
-        return max(0.0, self._quiet_at - self._clock())
+        return max(0.0, max((self._quiet_at, *self._on_wire.values())) - self._clock())
+
+    async def settled(self) -> None:
+        """Wait until every write has been answered, or can no longer take effect."""
+        while (seconds := self.unsettled_seconds()) > 0:
+            self._answered.clear()
+            await set_or_due(self._answered, self._clock() + seconds, self._clock)
 
 
 UNFENCED: Final = Fence(lambda: math.inf)
@@ -145,6 +169,7 @@ class FencedBody(BytesPayload):
             self.refusal = error
             raise
         self.left = True
+        self._fence.leaves(self, self._deadline)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         """Return the body as text."""

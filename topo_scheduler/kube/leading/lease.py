@@ -124,7 +124,7 @@ class LeaderElector:
         flight_seconds = min(FLIGHT_SECONDS, lease_duration * FLIGHT_SHARE)
         self.hold_seconds = min(renew_deadline, (lease_duration - flight_seconds) * (1 - CLOCK_DRIFT))
         self.fence = Fence(
-            self.left,
+            lambda: min(self._until, self._writes_end) - self._clock(),
             reserve=min(retry_period, self.hold_seconds / 4),
             flight_seconds=flight_seconds,
             clock=clock,
@@ -140,6 +140,7 @@ class LeaderElector:
         self._clock = clock
         self._wall = wall
         self._until = NEVER
+        self._writes_end = math.inf  # while we end in order: from when on nothing is written
         self._ended = NEVER  # when our last right to lead ended, at the latest
         self._quiet_at = NEVER
         self._current: Lease | None = None  # as our last write left it; None if the server's state is unknown
@@ -192,13 +193,16 @@ class LeaderElector:
 
     async def _lead(self, body: Callable[[], Coroutine[Any, Any, None]]) -> bool:
         """Return whether the body ended by itself; False if the lease was lost."""
+        self._writes_end = math.inf
         work = asyncio.create_task(body(), name="leader")
         keeper = asyncio.create_task(self._keep(), name="lease")
         interrupted = await _wait(work, keeper)
         ended = work.done()
+        # Renewals go on. Without an end of its own, each write could be sent with a full deadline as long as they do.
+        self._writes_end = self._clock() + self.hold_seconds
         work.cancel()
         interrupted |= await _wait(work)
-        interrupted |= await self._settle()
+        interrupted |= await self._settle(keeper)
         held, self._until = self.holds(), NEVER
         keeper.cancel()
         interrupted |= await _wait(keeper)
@@ -211,17 +215,17 @@ class LeaderElector:
             raise asyncio.CancelledError
         return ended
 
-    async def _settle(self) -> bool:
+    async def _settle(self, keeper: asyncio.Task[None]) -> bool:
         """Hold the lease until no write of ours can take effect any more; return whether we were cancelled meanwhile.
 
         If cancelled, the elector does not release the lease: other candidates wait until it expires.
         """
-        try:
-            await asyncio.sleep(max(0.0, min(self.fence.unsettled_seconds(), self.left())))
-        except asyncio.CancelledError:
+        settling = asyncio.create_task(self.fence.settled(), name="unsettled writes")
+        interrupted = await _wait(settling, keeper)
+        settling.cancel()
+        if interrupted:
             self._until = NEVER
-            return True
-        return False
+        return interrupted
 
     async def _keep(self) -> None:
         """Renew in time; return when the lease is lost, or may be."""

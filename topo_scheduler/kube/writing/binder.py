@@ -2,7 +2,7 @@
 
 A Binding carries the pod's uid, so it can never hit a later pod of the same name. The server refuses a second
 Binding, so repeating one is harmless. The binder can therefore resolve every doubt (no answer after sending, a 5xx,
-a 404, a 409) by reading the pod. It then retries until the deadline.
+a 404, a 409) by reading the pod. It then retries until the deadline, or until the term ends.
 
 Guarantees: ``BOUND`` and ``TAKEN`` are facts read from the server. ``REJECTED``, ``GONE`` and ``UNBOUND`` mean that
 nothing was written and nothing will be. If neither is certain at the deadline, the outcome is ``UNKNOWN``. The
@@ -35,6 +35,7 @@ from topo_scheduler.kube.connection.errors import (
     pause,
 )
 from topo_scheduler.kube.connection.resources import PODS
+from topo_scheduler.kube.connection.waiting import set_or_due
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +45,8 @@ NOT_SETTLED = "not settled within"
 """Start of the message when a bind is abandoned at its deadline."""
 FLIGHT_SECONDS = 3.0
 """Longest time that a write travels to the API server, in seconds, in addition to the deadline that it carries."""
+TERM_ENDS = "given up, because this term of leadership ends"
+"""Start of the message when a bind is abandoned because its term ends."""
 NO_DRY_RUN = "does not support dry run"
 """The API server's message about a webhook with side effects."""
 
@@ -131,14 +134,16 @@ class Binder:
         self._pending = 0
         self._idle = asyncio.Event()
         self._idle.set()
+        self._ending = asyncio.Event()
 
     @property
     def in_flight(self) -> int:
-        """Binds that were requested and have not ended."""
+        """Binds that were requested and have not ended, dry runs excluded."""
         return self._pending
 
     async def drain(self) -> None:
-        """Return when no bind is in flight; each ends within its timeout once it has a slot."""
+        """Send nothing from now on; return when every bind has ended, each with the answer to its last attempt."""
+        self._ending.set()
         await self._idle.wait()
 
     async def bind(
@@ -153,15 +158,16 @@ class Binder:
         With ``dry_run`` nothing is written. ``BOUND`` then means that the bind would be written. ``UNBOUND`` can
         also mean that a webhook does not support dry runs, so the outcome is unknown.
         """
-        self._pending += 1
-        self._idle.clear()
+        self._pending += not dry_run  # a dry run changes nothing, so that no drain waits for it
+        if self._pending:
+            self._idle.clear()
         try:
             async with self._slots:
                 began = self._clock()
                 outcome, message = await self._settle(request, dry_run, began + self.timeout, recheck)
                 return BindResult(outcome, message, self._clock() - began)
         finally:
-            self._pending -= 1
+            self._pending -= not dry_run
             if not self._pending:
                 self._idle.set()
 
@@ -198,7 +204,10 @@ class Binder:
         query = {"dryRun": "All"} if dry_run else None
         body = _body(request)
         doubt = False  # whether a sent request may or may not have been written
+        reason = ""
         for attempt in itertools.count(1):
+            if self._ending.is_set():
+                return _unsettled(doubt), f"{TERM_ENDS}{reason}"
             try:
                 await self._client.request(
                     "POST", path, body=body, query=query, timeout=self._share(end), recheck=recheck
@@ -227,7 +236,8 @@ class Binder:
             if self._clock() + seconds >= end:
                 return _unsettled(doubt), f"{NOT_SETTLED} {self.timeout:g} s: {error}"
             logger.debug("%s; attempt %d in %.2f s", error, attempt + 1, seconds)
-            await asyncio.sleep(seconds)
+            reason = f": {error}"
+            await set_or_due(self._ending, self._clock() + seconds, self._clock)
         raise AssertionError("unreachable: the loop above has no end of its own")
 
     async def _look(self, request: BindRequest, end: float) -> tuple[BindStatus, str] | None:
