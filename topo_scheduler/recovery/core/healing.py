@@ -131,7 +131,8 @@ class Healing:
                 entry, pod = self.view.entry(uid), find_moving_pod(self.view, uid)
                 occupant = entry.occupant if entry is not None else None
                 is_known = pod is not None and bool(pod.member.cls.amounts)
-                if occupant is not None and not occupant.fixed and not is_known and uid not in self._learned:
+                ours = occupant is not None and occupant.scheduler == self.view.scheduler_name
+                if occupant is not None and ours and not occupant.fixed and not is_known and uid not in self._learned:
                     pods.append(PodRef(occupant.namespace, occupant.name, uid))
         return tuple(pods)
 

@@ -1,0 +1,84 @@
+"""To which scheduler a Migration belongs. No other one moves its pods, holds seats for it, or writes to it.
+
+It belongs to the scheduler that wrote its status; before that, to the one that its spec names. If neither has a name,
+it belongs to the scheduler of the first named pod. What users write is a claim: a scheduler moves only its own pods.
+
+A Migration may belong to none: no pod that it names is bound, or kube-scheduler placed them. No scheduler can carry it
+out, but one of them must report that. The scheduler with the default name does so at once, the others only once the
+Migration is `UNCLAIMED_SECONDS` old: in most clusters the first has answered by then.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from topo_scheduler.api.migrations import Migration
+from topo_scheduler.api.timestamps import seconds_of
+from topo_scheduler.scheduling.scheduler_view import SchedulerView
+
+KUBE_SCHEDULER: Final = "default-scheduler"
+UNCLAIMED_SECONDS: Final = 30.0
+"""Age of a Migration that belongs to no scheduler from which on any scheduler answers it."""
+
+NamedPods = Mapping[tuple[str, str], str]
+"""Names of the schedulers of bound pods, by namespace and name of the pod."""
+
+
+def belongs_here(
+    view: SchedulerView,
+    migration: Migration,
+    wall: float,
+    *,
+    first: bool,
+    bound: Callable[[], NamedPods] | None = None,
+) -> bool | None:
+    """Return whether a Migration belongs to this scheduler; None if it belongs to none so far.
+
+    Args:
+        view: provides the state.
+        migration: the Migration.
+        wall: seconds since the epoch.
+        first: whether this scheduler answers Migrations that belong to none before the others do.
+        bound: returns the bound pods of at least the namespace of the Migration; looked up in ``view`` by default.
+    """
+    owner = migration.scheduler or _scheduler_of_pods(view, migration, bound)
+    if owner:
+        return owner == view.scheduler_name
+    return True if first or wall >= unclaimed_until(migration) else None
+
+
+def unclaimed_until(migration: Migration) -> float:
+    """Return when any scheduler may answer a Migration that belongs to none, in seconds since the epoch."""
+    return (seconds_of(migration.metadata.creation_timestamp or "") or 0.0) + UNCLAIMED_SECONDS
+
+
+def bound_pods(view: SchedulerView, namespace: str = "") -> NamedPods:
+    """Return the bound pods of a namespace, or of all."""
+    occupants = (entry.occupant for _, entry in view.entries())
+    return {
+        (occupant.namespace, occupant.name): occupant.scheduler
+        for occupant in occupants
+        if occupant is not None and (not namespace or occupant.namespace == namespace)
+    }
+
+
+def _scheduler_of_pods(view: SchedulerView, migration: Migration, bound: Callable[[], NamedPods] | None) -> str:
+    """Return the scheduler of the first named pod that any scheduler but kube-scheduler placed; empty for none."""
+    namespace = migration.metadata.namespace
+    by_name: NamedPods | None = None
+    for pod in migration.spec.pods:
+        if pod.uid:
+            name = _scheduler_of(view, pod.uid)
+        else:
+            if by_name is None:
+                by_name = bound() if bound is not None else bound_pods(view, namespace)
+            name = by_name.get((namespace, pod.name), "")
+        if name not in ("", KUBE_SCHEDULER):
+            return name
+    return ""
+
+
+def _scheduler_of(view: SchedulerView, uid: str) -> str:
+    if view.member(uid) is not None:
+        return view.scheduler_name  # pending, or seen bound
+    entry = view.entry(uid)
+    return entry.occupant.scheduler if entry is not None and entry.occupant is not None else ""
