@@ -8,7 +8,7 @@ out, but one of them must report that. The scheduler with the default name does 
 Migration is `UNCLAIMED_SECONDS` old: in most clusters the first has answered by then.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration
@@ -38,7 +38,7 @@ def belongs_here(
         migration: the Migration.
         wall: seconds since the epoch.
         first: whether this scheduler answers Migrations that belong to none before the others do.
-        bound: returns the bound pods of at least the namespace of the Migration; looked up in ``view`` by default.
+        bound: returns all bound pods; by default they are taken from ``view``, which costs one pass over them.
     """
     owner = migration.scheduler or _scheduler_of_pods(view, migration, bound)
     if owner:
@@ -51,27 +51,22 @@ def unclaimed_until(migration: Migration) -> float:
     return (seconds_of(migration.metadata.creation_timestamp or "") or 0.0) + UNCLAIMED_SECONDS
 
 
-def bound_pods(view: SchedulerView, namespace: str = "") -> NamedPods:
-    """Return the bound pods of a namespace, or of all."""
-    occupants = (entry.occupant for _, entry in view.entries())
-    return {
-        (occupant.namespace, occupant.name): occupant.scheduler
-        for occupant in occupants
-        if occupant is not None and (not namespace or occupant.namespace == namespace)
-    }
+def bound_pods(view: SchedulerView, wanted: Container[tuple[str, str]] | None = None) -> NamedPods:
+    """Return the bound pods; or only those that are wanted, by namespace and name."""
+    occupants = (entry.occupant for _, entry in view.entries() if entry.occupant is not None)
+    schedulers = (((occupant.namespace, occupant.name), occupant.scheduler) for occupant in occupants)
+    return {pod: scheduler for pod, scheduler in schedulers if wanted is None or pod in wanted}
 
 
 def _scheduler_of_pods(view: SchedulerView, migration: Migration, bound: Callable[[], NamedPods] | None) -> str:
     """Return the scheduler of the first named pod that any scheduler but kube-scheduler placed; empty for none."""
     namespace = migration.metadata.namespace
-    by_name: NamedPods | None = None
+    without_uid = {(namespace, pod.name) for pod in migration.spec.pods if not pod.uid}
+    by_name: NamedPods = {}
+    if without_uid:
+        by_name = bound() if bound is not None else bound_pods(view, without_uid)
     for pod in migration.spec.pods:
-        if pod.uid:
-            name = _scheduler_of(view, pod.uid)
-        else:
-            if by_name is None:
-                by_name = bound() if bound is not None else bound_pods(view, namespace)
-            name = by_name.get((namespace, pod.name), "")
+        name = _scheduler_of(view, pod.uid) if pod.uid else by_name.get((namespace, pod.name), "")
         if name not in ("", KUBE_SCHEDULER):
             return name
     return ""
