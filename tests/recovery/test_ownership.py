@@ -11,6 +11,9 @@ from topo_scheduler.api.recovery import FinishedSpec, RecoveryLimits, RecoverySp
 from topo_scheduler.recovery.controller.disabled import without_recovery
 from topo_scheduler.recovery.model.instructions import TellMigration, WriteStatus
 from topo_scheduler.recovery.model.ownership import UNCLAIMED_SECONDS, belongs_here, bound_pods
+from topo_scheduler.recovery.model.seating import find_moving_pod
+from topo_scheduler.recovery.planning.relocation import MOST_READ, unread_neighbours
+from topo_scheduler.recovery.planning.voluntary_moves import pods_to_read
 
 OTHER = "other"
 NODE = "s2-l1-1"
@@ -235,3 +238,22 @@ def test_with_the_definition_of_an_earlier_version_nothing_is_written_again_and_
     before = world.revision
     world.run(600, step=5)
     assert world.revision == before and world.phases() == [Phase.PLANNED]
+
+
+# ---------------------------------------------------------------- pods that a new leader reads
+
+
+def test_pods_of_other_schedulers_take_no_place_among_those_that_a_new_leader_reads() -> None:
+    """Many pods of kube-scheduler in the leaves of a gang: those of this scheduler are read nevertheless."""
+    world = World(RECOVERY_ENABLED, THREE_LEAVES)
+    run_gang(world, "g")
+    world.put("zz-single", "s1-l1-4", 1)
+    names = [f"a-{number}" for number in range(MOST_READ)]
+    others = [make_pod(name, cpu="1m", memory="1Mi", uid=name, scheduler=OTHER, node="s1-l1-1") for name in names]
+    world.add(*others)
+    world.start()
+    members = [find_moving_pod(world.view, uid) for uid in ("g-0", "g-1")]
+    unread = unread_neighbours(world.view, [pod for pod in members if pod is not None])
+    assert {pod.name for pod in unread} == {"g-0", "g-1", "zz-single"}
+    uids = sorted(uid for uid, _ in world.view.entries())
+    assert {pod.name for pod in pods_to_read(world.view, uids, set())} == {"g-0", "g-1", "zz-single"}
