@@ -77,6 +77,7 @@ def test_nodes_are_cordoned_and_migrations_made_once(served: Served) -> None:
     (migration,) = served.call(lambda: served.server.store.list("migrations.topology.scheduler"))
     spec = migration.obj["spec"]
     assert spec["cause"] == "new switch" and spec["avoid"] == ["leaf-3"]
+    assert spec["schedulerName"] == "topology-aware-scheduler"
     assert [pod["name"] for pod in spec["pods"]] == ["a-0", "a-1"]
     for name in ("node-7", "node-8"):
         node = served.call(lambda name=name: served.server.store.find("nodes", name))  # type: ignore[misc]

@@ -58,6 +58,7 @@ BEYOND = [
     ({"pods": [{"name": "p" * (MOST_NAME_CHARACTERS + 1)}]}, "spec.pods[].name has 254 characters, of 253 at most"),
     ({"pods": [{"name": "p", "uid": "u" * 129}]}, f"spec.pods[].uid has 129 characters, of {MOST_UID_CHARACTERS}"),
     ({"avoid": ["n" * 4097]}, "spec.avoid[] has 4,097 characters, of 4,096 at most"),
+    ({"schedulerName": "s" * 254}, "spec.schedulerName has 254 characters, of 253 at most"),
     *(({field: "x" * 4097}, f"spec.{field} has 4,097 ") for field in ("cause", "reason", "since", "makesRoomFor")),
 ]
 
@@ -67,7 +68,9 @@ def test_of_a_migration_beyond_the_caps_only_its_identity_is_kept(spec: dict[str
     found = read_migration(json.dumps(migration(**spec)).encode())
     assert isinstance(found, Unreadable)
     assert found.message.startswith(why) and found.reason == BEYOND_CAPS
-    write, told = malformed(found, 0.0)
+    answer = malformed(found, "s", 0.0)
+    assert answer is not None
+    write, told = answer
     assert (write.name, write.uid, write.version, write.status.phase) == ("m", "u", "7", "Failed")
     assert [condition.reason for condition in write.status.conditions] == [BEYOND_CAPS] and why in told.message
 
@@ -115,6 +118,17 @@ def test_annotations_and_labels_of_a_migration_are_not_kept() -> None:
 def test_what_is_no_object_at_all_has_no_name(raw: bytes) -> None:
     found = read_migration(raw)
     assert isinstance(found, Unreadable) and not found.name
+
+
+@pytest.mark.parametrize("wrong", [{"pods": 7}, {"pods": named(MOST_PODS + 1)}])
+def test_of_one_that_can_not_be_read_it_is_known_which_scheduler_it_is_for(wrong: dict[str, Any]) -> None:
+    written = migration(**wrong, schedulerName="asked")
+    unreadable = read_migration(json.dumps(written).encode())
+    assert isinstance(unreadable, Unreadable) and unreadable.scheduler == "asked"
+    written["status"] = {"schedulerName": "answered", "phase": "Planned"}
+    unreadable = read_migration(json.dumps(written).encode())
+    assert isinstance(unreadable, Unreadable)
+    assert (unreadable.scheduler, unreadable.phase) == ("answered", "Planned")
 
 
 @pytest.fixture

@@ -106,8 +106,8 @@ def test_the_topmost_owners_stand_in_the_status_from_the_next_write_on_and_are_n
 def test_a_status_is_not_written_for_its_owners_alone_and_keeps_few_of_them() -> None:
     migration = Migration(status=MigrationStatus(phase=Phase.PLACING.value, owners=[OWNER]))
     many = [MigrationOwner("batch/v1", "Job", f"j{number}", f"uid-{number}") for number in range(2 * MOST_OWNERS)]
-    assert changed_status(migration, 0.0, owners=many) is None
-    status = changed_status(migration, 0.0, message="else", owners=many)
+    assert changed_status(migration, 0.0, scheduler="s", owners=many) is None
+    status = changed_status(migration, 0.0, scheduler="s", message="else", owners=many)
     assert status is not None and status.owners == [OWNER, *many[: MOST_OWNERS - 1]]
 
 

@@ -1,5 +1,7 @@
 """A pod that an earlier process placed can't be read: the Migrations that wait for it report that."""
 
+from dataclasses import replace
+
 from tests.recovery.world import World
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
@@ -33,9 +35,15 @@ def test_a_migration_reports_that_its_pod_can_not_be_read_and_goes_on_once_it_ca
 
 
 def test_what_can_not_be_read_as_a_migration_gets_a_status_and_an_event() -> None:
-    status, event = malformed(Unreadable("default", "odd", "u", "7", "", "spec.pods: expected array"), 0.0)
+    odd = Unreadable("default", "odd", "u", "7", "", "spec.pods: expected array")
+    answer = malformed(odd, "this", 0.0)
+    assert answer is not None
+    status, event = answer
     assert (status.name, status.version, status.status.phase) == ("odd", "7", "Failed")
     (condition,) = status.status.conditions
     assert (condition.status, condition.reason) == ("False", "Malformed")
     assert "spec.pods: expected array; delete it and create a valid one" in condition.message
     assert event.warning and event.message == condition.message
+    assert status.status.scheduler_name == "this"
+    assert malformed(replace(odd, scheduler="another"), "this", 0.0) is None, "it is not ours to refuse"
+    assert malformed(replace(odd, phase="Failed"), "this", 0.0) is None, "it says so already"

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-from tests.helpers import EPOCH, Owner, controlled_by, make_pod, timestamp
+from tests.helpers import EPOCH, SCHEDULER, Owner, controlled_by, make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, copies, fabric
+from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.migrations import (
     GROUP,
     KIND,
@@ -79,6 +80,8 @@ class World:
     """What could not be read."""
     clock: Callable[[], float] = lambda: 0.0
     """Tells recovery how long a step takes."""
+    scheduler: str = SCHEDULER
+    """Name of the daemon, and of the scheduler of the pods that appear."""
     controllers_stand: bool = False
     """Whether controllers make no replacements."""
 
@@ -100,7 +103,9 @@ class World:
 
     def start(self) -> None:
         """A new daemon reads everything."""
-        self.d = Driver(copies_of(self.node_objects.values()), configured(self.config))
+        base = configured(self.config)
+        config = Configuration(base.scheduler.model_copy(update={"scheduler_name": self.scheduler}), base.topology)
+        self.d = Driver(copies_of(self.node_objects.values()), config)
         self.d.now = self.now
         self.d.chains = dict(self.chains)
         self.d.engine.budgets_known()
@@ -312,6 +317,7 @@ class World:
                 f"{name}-{n}",
                 gpus=gpus,
                 uid=f"{name}-{n}",
+                scheduler=self.scheduler,
                 owner=owner,
                 annotations=annotations,
                 priority=priority,

@@ -105,6 +105,7 @@ class MigrationPod(Value, frozen=True):
 class MigrationSpec(Base):
     """``spec`` of a Migration. ``cause`` is for people, ``reason`` for programs, ``since`` is the start of the cause.
 
+    ``scheduler_name`` is the scheduler that the Migration is for; empty for the one whose name the pods carry.
     ``avoid`` has nodes and domains to which none of the pods may go, in addition to the nodes that they leave.
     ``makes_room_for`` is namespace and name of the Migration that waits for this one. ``give_way``: pods leave spare
     nodes that were lent to them, for that Migration, and no places are held for them.
@@ -113,6 +114,7 @@ class MigrationSpec(Base):
     cause: str = ""
     reason: str = ""
     since: str = ""
+    scheduler_name: str = ""
     makes_room_for: str = ""
     give_way: bool = False
     avoid: list[str] = []  # noqa: RUF012
@@ -185,9 +187,12 @@ class MigrationStatus(Base):
 
     ``owners`` are the topmost owners of the pods. Once the pods are gone, a later leader knows them only from here.
     Objects of earlier versions have none.
+
+    ``scheduler_name`` is the scheduler that writes this status; no other one touches the Migration any more.
     """
 
     phase: str = ""
+    scheduler_name: str = ""
     policy: str = ""
     message: str = ""
     from_nodes: str = ""
@@ -217,6 +222,11 @@ class Migration(Base):
     def phase(self) -> Phase | None:
         """Current phase; None for a new Migration or an invalid status, which the scheduler plans again."""
         return next((phase for phase in Phase if phase == self.status.phase), None)
+
+    @property
+    def scheduler(self) -> str:
+        """Name of the scheduler that wrote its status, or else of the one that its spec names; empty for neither."""
+        return self.status.scheduler_name or self.spec.scheduler_name
 
     @property
     def shrinks(self) -> bool:

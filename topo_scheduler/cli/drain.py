@@ -134,7 +134,7 @@ async def _drain(
             await check_leader(client, scheduler.leader_election)
         if dry_run:
             return
-        created = await _write(client, nodes, migrations, target, cause)
+        created = await _write(client, nodes, migrations, target, cause, scheduler.scheduler_name)
         say(f"{counted(len(nodes), 'node')} cordoned, {counted(len(created), 'Migration')} created", err=True)
         if wait:
             await wait_for_migrations(client, created, timeout)
@@ -257,9 +257,14 @@ def _plan(
 
 
 async def _write(
-    client: "Client", nodes: Sequence[str], migrations: Sequence[WantedMigration], target: str, cause: str
+    client: "Client",
+    nodes: Sequence[str],
+    migrations: Sequence[WantedMigration],
+    target: str,
+    cause: str,
+    scheduler: str,
 ) -> list[tuple[str, str]]:
-    """Cordon the nodes and create the Migrations; return namespace and name of each.
+    """Cordon the nodes and create the Migrations for a scheduler; return namespace and name of each.
 
     Raises:
         CommandFailure: the definition of Migrations is not installed, or one could not be created.
@@ -292,6 +297,7 @@ async def _write(
     for wanted in migrations:
         spec = MigrationSpec(
             cause=cause or f"{target} is drained",
+            scheduler_name=scheduler,
             avoid=[target],
             pods=[MigrationPod(name, uid) for name, uid in wanted.pods],
         )

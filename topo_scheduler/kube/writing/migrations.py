@@ -71,23 +71,43 @@ class _MigrationPage(msgspec.Struct):
     metadata: ListMeta
 
 
-class _PhaseOnly(Base):
+class _HeadOfSpec(Base):
+    scheduler_name: Any = ""
+
+
+class _HeadOfStatus(Base):
     phase: Any = ""
+    scheduler_name: Any = ""
 
 
 class _Head(Base):
-    """The identity of a Migration, and its phase."""
+    """The identity of a Migration, its phase, and the scheduler that it names."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    status: _PhaseOnly | None = None
+    spec: _HeadOfSpec | None = None
+    status: _HeadOfStatus | None = None
+
+    @property
+    def phase(self) -> str:
+        return str(self.status.phase or "") if self.status is not None else ""
+
+    @property
+    def scheduler(self) -> str:
+        return _scheduler_of(*(part.scheduler_name for part in (self.status, self.spec) if part is not None))
 
 
 class _Identity(Base):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
 
     @property
-    def status(self) -> None:
+    def phase(self) -> str:
         """Not read."""
+        return ""
+
+    @property
+    def scheduler(self) -> str:
+        """Not read."""
+        return ""
 
 
 _page = msgspec.json.Decoder(_MigrationPage)
@@ -123,6 +143,7 @@ class Unreadable:
     """A Migration that does not decode or exceeds the caps; only its identity is kept.
 
     ``phase`` is the one in its status, ``message`` names the wrong field, and ``reason`` is for machines.
+    ``scheduler`` is the scheduler that it names; empty if it names none, or that can't be read either.
     """
 
     namespace: str
@@ -132,6 +153,7 @@ class Unreadable:
     phase: str
     message: str
     reason: str = "Malformed"
+    scheduler: str = ""
 
 
 class MigrationWriter:
@@ -296,7 +318,14 @@ def read_migration(raw: bytes | msgspec.Raw) -> Migration | Unreadable:
             return migration
         meta = migration.metadata
         unreadable = Unreadable(
-            meta.namespace, meta.name, meta.uid, meta.resource_version, migration.status.phase, why, BEYOND_CAPS
+            meta.namespace,
+            meta.name,
+            meta.uid,
+            meta.resource_version,
+            migration.status.phase,
+            why,
+            BEYOND_CAPS,
+            _scheduler_of(migration.scheduler),
         )
     level = (
         logging.DEBUG if unreadable.phase == Phase.FAILED else logging.WARNING
@@ -321,11 +350,17 @@ def beyond_caps(migration: Migration) -> str:
         ("spec.cause", len(spec.cause), MOST_TEXT_CHARACTERS, characters),
         ("spec.reason", len(spec.reason), MOST_TEXT_CHARACTERS, characters),
         ("spec.since", len(spec.since), MOST_TEXT_CHARACTERS, characters),
+        ("spec.schedulerName", len(spec.scheduler_name), MOST_NAME_CHARACTERS, characters),
         ("spec.makesRoomFor", len(spec.makes_room_for), MOST_TEXT_CHARACTERS, characters),
     ):
         if count > most:
             return f"{field} has {count:,} {described}, of {most:,} at most; {remedy}"
     return ""
+
+
+def _scheduler_of(*names: Any) -> str:
+    """Return the first of some values that may be the name of a scheduler; empty if none may."""
+    return next((name for name in names if isinstance(name, str) and 0 < len(name) <= MOST_NAME_CHARACTERS), "")
 
 
 def _unreadable(raw: bytes | msgspec.Raw, message: str) -> Unreadable:
@@ -335,6 +370,14 @@ def _unreadable(raw: bytes | msgspec.Raw, message: str) -> Unreadable:
             head = decoder.decode(raw)
         except _BROKEN:
             continue
-        meta, phase = head.metadata, head.status.phase if head.status is not None else ""
-        return Unreadable(meta.namespace, meta.name, meta.uid, meta.resource_version, str(phase or ""), message)
+        meta = head.metadata
+        return Unreadable(
+            meta.namespace,
+            meta.name,
+            meta.uid,
+            meta.resource_version,
+            head.phase,
+            message,
+            scheduler=head.scheduler,
+        )
     return Unreadable("", "", "", "", "", message)

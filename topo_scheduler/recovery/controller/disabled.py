@@ -17,16 +17,18 @@ Answer = tuple[WriteStatus, TellMigration]
 """The status to write, and its event."""
 
 
-def without_recovery(migration: Migration, wall: float) -> Answer | None:
+def without_recovery(migration: Migration, scheduler: str, wall: float) -> Answer | None:
     """Return the answer that recovery is off; None if the status already says so, or the Migration has ended.
 
-    The phase stays: with recovery on, the Migration continues from there. ``wall`` is in seconds since the epoch.
+    The phase stays: with recovery on, the Migration continues from there. ``scheduler`` is the name of this scheduler,
+    ``wall`` the time in seconds since the epoch.
     """
     phase = migration.phase
     if phase is not None and phase.over:
         return None
     condition = Condition(NEXT_CONDITION[phase], status=False, reason=REASON, message=MESSAGE)
-    status = changed_status(migration, wall, message=MESSAGE if phase is None else None, conditions=[condition])
+    message = MESSAGE if phase is None else None
+    status = changed_status(migration, wall, scheduler=scheduler, message=message, conditions=[condition])
     if status is None:
         return None
     write_status = write(migration, status)
@@ -35,11 +37,20 @@ def without_recovery(migration: Migration, wall: float) -> Answer | None:
     )
 
 
-def malformed(unreadable: Unreadable, wall: float) -> Answer:
-    """Return the answer that a Migration can't be read, or is too large. ``wall`` is in seconds since the epoch."""
+def malformed(unreadable: Unreadable, scheduler: str, wall: float) -> Answer | None:
+    """Return the answer that a Migration can't be read, or is too large.
+
+    None if the status already says so, or if the Migration names another scheduler. If it names none, each scheduler
+    answers: none can carry it out. ``scheduler`` is the name of this scheduler, ``wall`` the time in seconds since the
+    epoch.
+    """
+    if unreadable.phase == Phase.FAILED or unreadable.scheduler not in ("", scheduler):
+        return None
     text = f"the object can't be read: {unreadable.message}; delete it and create a valid one"
     condition = Condition("Reserved", status=False, reason=unreadable.reason, message=text)
-    status = changed_status(Migration(), wall, phase=Phase.FAILED, message=text, conditions=[condition])
+    status = changed_status(
+        Migration(), wall, scheduler=scheduler, phase=Phase.FAILED, message=text, conditions=[condition]
+    )
     assert status is not None
     write_status = WriteStatus(unreadable.namespace, unreadable.name, unreadable.uid, unreadable.version, status)
     return write_status, TellMigration(

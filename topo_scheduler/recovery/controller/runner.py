@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from topo_scheduler.api.migrations import DEFINITION, GROUP, KIND, VERSION, Migration, Phase
+from topo_scheduler.api.migrations import DEFINITION, GROUP, KIND, VERSION, Migration
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.printable import printable
 from topo_scheduler.api.recovery import RecoverySpec
@@ -48,6 +48,7 @@ from topo_scheduler.recovery.model.instructions import (
     WriteOutcome,
     WriteStatus,
 )
+from topo_scheduler.recovery.model.ownership import NamedPods, belongs_here, bound_pods
 from topo_scheduler.scheduling.barrier import Activity, kind_of
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
@@ -129,7 +130,9 @@ class RecoveryRunner:
         self._writer = MigrationWriter(client)
         self._reader = MigrationReader(self._writer, start, self._read_migration)
         self._answered: dict[tuple[str, str], tuple[str, str]] = {}
-        """Uid and version of the Migrations whose status already reports that recovery is off."""
+        """Uid and version of the Migrations that need no answer, or have one, while recovery is off."""
+        self._bound_pods: NamedPods | None = None
+        """Bound pods as they were in this round of answers: one pass over all pods, however many Migrations ask."""
         self._evictor = Evictor(client)
         self._statuses = PodStatusWriter(client)
         self._slots = FairSlots(IN_FLIGHT, IN_FLIGHT_OF_NAMESPACE)
@@ -266,6 +269,7 @@ class RecoveryRunner:
 
         Only their identities are listed, and a few at a time are read: the runner keeps nothing that tenants write.
         """
+        self._bound_pods = None
         listed: dict[tuple[str, str], tuple[str, str]] = {}
         async for meta in self._writer.identities():
             key, state = (meta.namespace, meta.name), (meta.uid, meta.resource_version)
@@ -278,22 +282,32 @@ class RecoveryRunner:
         wall = self._epoch + self._clock()
         if isinstance(migration, Unreadable):
             key, state = (migration.namespace, migration.name), (migration.uid, migration.version)
-            answer = malformed(migration, wall) if migration.phase != Phase.FAILED else None
+            answer = malformed(migration, self._view.scheduler_name, wall)
         else:
             meta = migration.metadata
             key, state = (meta.namespace, meta.name), (meta.uid, meta.resource_version)
-            answer = without_recovery(migration, wall)
+            # A pod may have been bound since this round began: no scheduler answers at once that there is none.
+            ours = belongs_here(self._view, migration, wall, first=False, bound=self._pods_of_round)
+            if ours is None:
+                return  # the next round reads it again
+            answer = without_recovery(migration, self._view.scheduler_name, wall) if ours else None
         if answer is None:
             self._answered[key] = state
         else:
             self._answer(answer)
 
+    def _pods_of_round(self) -> NamedPods:
+        if self._bound_pods is None:
+            self._bound_pods = bound_pods(self._view)
+        return self._bound_pods
+
     def _unreadable(self, unreadable: Unreadable) -> None:
         """Write to an invalid Migration what is wrong with it; the machine forgets an earlier version of it."""
         if self._machine is not None:
             self._machine.migration_gone(unreadable.namespace, unreadable.name, "")
-        if unreadable.name and unreadable.phase != Phase.FAILED:
-            self._answer(malformed(unreadable, self._epoch + self._clock()))
+        answer = malformed(unreadable, self._view.scheduler_name, self._epoch + self._clock())
+        if unreadable.name and answer is not None:
+            self._answer(answer)
 
     def _answer(self, answer: Answer) -> None:
         for instruction in answer:

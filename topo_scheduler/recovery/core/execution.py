@@ -40,6 +40,11 @@ class Execution:
             gone = Condition("Evicted", status=True, reason="Gone", message=f"{len(moves)} pods are gone")
             self._context.write(tracked, now, Phase.PLACING, None, gone)
             return
+        if foreign := next((move for move in present if not self._context.is_ours(move)), None):
+            # Whatever the object says: anyone who may write a status can name any pod there.
+            text = f"pod {foreign.pod} is not one that this scheduler placed"
+            self._context.end(tracked, Phase.FAILED, "NotOurs", text, now)
+            return
         blockers: list[tuple[str, str]] = []
         for move in present:
             entry = self._context.view.entry(move.uid)

@@ -4,7 +4,10 @@ The engine knows the pods. Recovery reads its state, and sets the seats to hold,
 """
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
+
+import msgspec
 
 from topo_scheduler.api.migrations import Migration, MigrationOwner
 from topo_scheduler.api.recovery import RecoverySpec
@@ -15,7 +18,7 @@ from topo_scheduler.recovery.detection.lost_gpus import LostGPUs
 from topo_scheduler.recovery.detection.node_health import NodeHealth
 from topo_scheduler.recovery.detection.pod_failures import PodTroubles
 from topo_scheduler.recovery.model.barrier import Guarded, Repeated, failure_of
-from topo_scheduler.recovery.model.instructions import Instruction, Warn, WriteOutcome
+from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, Warn, WriteOutcome
 from topo_scheduler.recovery.optimisation.consolidation import Blocks
 from topo_scheduler.recovery.optimisation.defragmentation import Defragmenting
 from topo_scheduler.recovery.optimisation.improvement import Improving
@@ -168,7 +171,7 @@ class Recovery:
         for maker, guarded in zip(self._makers, self._guards, strict=True):
             created += guarded.run(partial(maker.step, now), now)
         out, self._out = [*self._out, *created, *self.migrations.step(now)], []
-        return out
+        return [self._named(instruction) for instruction in out]
 
     def next_due(self) -> float | None:
         """Return when `step` must be called next if nothing happens before.
@@ -186,6 +189,13 @@ class Recovery:
             self.migrations.interference.next_due(),
         )
         return min((at for at in times if at is not None), default=None)
+
+    def _named(self, instruction: Instruction) -> Instruction:
+        """Return an instruction; a Migration that it creates names this scheduler, so that no other one takes it up."""
+        if not isinstance(instruction, CreateMigration):
+            return instruction
+        spec = msgspec.structs.replace(instruction.spec, scheduler_name=self._view.scheduler_name)
+        return replace(instruction, spec=spec)
 
     def _avoid_spares(self, avoided: Collection[str]) -> None:
         """Have the engine keep no avoided nodes as spare nodes."""

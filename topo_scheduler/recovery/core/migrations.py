@@ -11,6 +11,7 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, Migration, Phase
+from topo_scheduler.api.process import SCHEDULER_NAME
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.text import few_for
@@ -22,6 +23,7 @@ from topo_scheduler.recovery.model.instructions import Instruction, Warn, WriteO
 from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationContext
 from topo_scheduler.recovery.model.migration_memory import MigrationMemory
 from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, Condition, Eviction, Tracked
+from topo_scheduler.recovery.model.ownership import belongs_here, unclaimed_until
 from topo_scheduler.recovery.optimisation.gang_room import GangRoom
 from topo_scheduler.recovery.planning.migration_planning import LOOK_AGAIN, NOTHING_TO_MOVE, Planning
 from topo_scheduler.recovery.planning.relocation_search import NEXT
@@ -91,6 +93,9 @@ class Migrations:
     def seen(self, migration: Migration, now: float) -> None:
         """Handle a Migration that appeared or changed."""
         key, uid = migration.key, migration.metadata.uid
+        if migration.scheduler not in ("", self._context.view.scheduler_name):
+            self._give_up(migration)
+            return
         tracked, over = self._context.tracked.get(key), self._over.get(key)
         version = migration.metadata.resource_version
         meta = tracked.migration.metadata if tracked is not None else None
@@ -143,8 +148,12 @@ class Migrations:
             self._left_behind(tracked.migration, "edited")
         tracked.record_phases(now)
 
-    def gone(self, namespace: str, name: str, uid: str) -> None:
-        """Handle the deletion of a Migration: release its seats and stop its work."""
+    def _give_up(self, migration: Migration) -> None:
+        """Forget a Migration, as it belongs to another scheduler."""
+        self.gone(migration.metadata.namespace, migration.metadata.name, "", "given to another scheduler")
+
+    def gone(self, namespace: str, name: str, uid: str, how: str = "deleted") -> None:
+        """Handle the deletion of a Migration: release its seats and stop its work. ``how`` is for the log."""
         key = f"{namespace}/{name}"
         tracked = self._context.tracked.get(key)
         if tracked is not None and uid and tracked.migration.metadata.uid != uid:
@@ -158,7 +167,7 @@ class Migrations:
         self._context.limits.forget(key)
         self._context.release(key)
         if tracked is not None:
-            self._left_behind(tracked.migration, "deleted")
+            self._left_behind(tracked.migration, how)
             self._gang_room.forget(tracked.migration.metadata.uid)
 
     def _left_some(self, migration: Migration) -> bool:
@@ -338,6 +347,8 @@ class Migrations:
             tracked.backoff.times = 0
 
     def _advance(self, tracked: Tracked, now: float) -> None:
+        if not self._claims(tracked, now):
+            return
         if tracked.owner_gone:
             text = f"{tracked.owner_gone}; nothing is moved for it, and its seats are free again"
             self._context.end(tracked, Phase.CANCELLED, "OwnerDeleted", text, now)
@@ -356,6 +367,19 @@ class Migrations:
                 self._execution.evict(tracked, now)
             case Phase.PLACING:
                 self._execution.place(tracked, now)
+
+    def _claims(self, tracked: Tracked, now: float) -> bool:
+        """Return whether a Migration belongs to this scheduler; give it up if it belongs to another one."""
+        if tracked.claimed:
+            return True
+        migration, view, wall = tracked.migration, self._context.view, self._context.epoch + now
+        ours = belongs_here(view, migration, wall, first=view.scheduler_name == SCHEDULER_NAME)
+        if ours is None:
+            tracked.not_before = now + unclaimed_until(migration) - wall
+        elif not ours:
+            self._give_up(migration)
+        tracked.claimed = bool(ours)
+        return tracked.claimed
 
     def release_all(self) -> None:
         """Release all seats."""

@@ -110,6 +110,12 @@ class MigrationContext:
         """Return whether a pod still holds its resources."""
         return self.view.entry(move.uid) is not None
 
+    def is_ours(self, move: Move) -> bool:
+        """Return whether the pod of a move is one of this scheduler. One without an occupant is assumed by it."""
+        entry = self.view.entry(move.uid)
+        occupant = entry.occupant if entry is not None else None
+        return occupant is None or occupant.scheduler == self.view.scheduler_name
+
     def moved_elsewhere(self, tracked: Tracked) -> Mapping[str, str]:
         """Return the pods that other Migrations move, by uid, with the names of these Migrations.
 
@@ -207,7 +213,13 @@ class MigrationContext:
         """Fail a Migration that is not tracked."""
         meta, condition = migration.metadata, Condition("Reserved", status=False, reason=reason, message=message)
         status = changed_status(
-            migration, self.epoch + now, phase=Phase.FAILED, moves=(), message=message, conditions=[condition]
+            migration,
+            self.epoch + now,
+            scheduler=self.view.scheduler_name,
+            phase=Phase.FAILED,
+            moves=(),
+            message=message,
+            conditions=[condition],
         )
         self.out.append(TellMigration(meta.namespace, meta.name, meta.uid, True, "MigrationFailed", message))
         if status is not None:
@@ -230,6 +242,7 @@ class MigrationContext:
         status = changed_status(
             migration,
             wall,
+            scheduler=self.view.scheduler_name,
             phase=phase,
             moves=moves,
             message=message,

@@ -57,8 +57,9 @@ class Tracked:
     members of the gang before any pod was gone; None if this process has not seen that. ``wrote`` is the status that
     this process wrote last, and ``ending`` whether that ends the Migration. ``superseded`` is whether it ends because
     the pods of a failed node get a Migration of their own. ``edited`` is whether another client changed its spec, or
-    the pods that it moves. ``owner_gone`` is why nothing is moved any more: an owner of its pods was deleted.
-    ``owners`` are the topmost owners of its pods that this process has read; the next status write includes them.
+    the pods that it moves. ``claimed`` is whether it was found to belong to this scheduler. ``owner_gone`` is why
+    nothing is moved any more: an owner of its pods was deleted. ``owners`` are the topmost owners of its pods that this
+    process has read; the next status write includes them.
     """
 
     migration: Migration
@@ -76,6 +77,7 @@ class Tracked:
     ending: bool = False
     superseded: bool = False
     edited: bool = False
+    claimed: bool = False
     owner_gone: str = ""
     owners: Sequence[MigrationOwner] = ()
     backoff: Backoff = field(default_factory=Backoff)
@@ -121,6 +123,7 @@ def changed_status(
     migration: Migration,
     wall: float,
     *,
+    scheduler: str,
     phase: Phase | None = None,
     moves: Sequence[Move] | None = None,
     message: str | None = None,
@@ -131,7 +134,7 @@ def changed_status(
 ) -> MigrationStatus | None:
     """Return the status with changes; None if nothing would change. ``wall`` is in seconds since the epoch.
 
-    A change of ``owners`` alone is not written.
+    ``scheduler`` is the name of this scheduler. A change of it or of ``owners`` alone is not written.
     """
     old = migration.status
     new_conditions = {condition.type: condition for condition in conditions}
@@ -146,6 +149,7 @@ def changed_status(
         times[phase] = timestamp(wall)
     status = MigrationStatus(
         phase=old.phase if phase is None else phase.value,
+        scheduler_name=old.scheduler_name,
         policy=old.policy if policy is None else policy,
         message=old.message if message is None else message[:LONGEST_MESSAGE],
         from_nodes=column_text([move.from_ for move in all_moves]),
@@ -158,6 +162,7 @@ def changed_status(
     )
     if status == old:
         return None
+    status.scheduler_name = scheduler
     status.owners = list({owner.uid: owner for owner in (*old.owners, *owners)}.values())[:MOST_OWNERS]
     return status
 

@@ -14,6 +14,7 @@ import numpy as np
 from topo_scheduler.api.migrations import Move
 from topo_scheduler.api.text import few_of
 from topo_scheduler.scheduling.extensions.extension import PluginError
+from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.moving.replacement_query import Groups
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.trial import Trial
@@ -44,6 +45,19 @@ def find_moving_pod(view: SchedulerView, uid: str) -> MovingPod | None:
     if known_pod is None or entry is None or known_pod[1].stage is not Stage.BOUND:
         return None
     return MovingPod(known_pod[0], known_pod[1], entry)
+
+
+def unread_pod(view: SchedulerView, uid: str) -> PodRef | None:
+    """Return a bound pod of this scheduler of which this process knows too little to move it; None for any other pod.
+
+    An earlier process placed such a pod.
+    """
+    entry, pod = view.entry(uid), find_moving_pod(view, uid)
+    occupant = entry.occupant if entry is not None else None
+    if occupant is None or occupant.fixed or occupant.scheduler != view.scheduler_name:
+        return None
+    known = pod is not None and bool(pod.member.cls.amounts)
+    return None if known else PodRef(occupant.namespace, occupant.name, uid)
 
 
 def pod_names(moving_pods: Sequence[MovingPod]) -> str:

@@ -25,6 +25,7 @@ from topo_scheduler.recovery.model.seating import (
     groups_and_query,
     place_members,
     trial_without,
+    unread_pod,
 )
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
@@ -187,20 +188,13 @@ def unread_neighbours(view: SchedulerView, moving_pods: Sequence[MovingPod]) -> 
     homes = {*(moving_pod.entry.node for moving_pod in moving_pods), *(member.node for member in gang.members.values())}
     leaves = {view.leaf_of(node) for node in homes} - {None}
     layout = view.layout
-    pods = []
+    pods: list[PodRef] = []
     for leaf, path in enumerate(layout.paths):
         if path not in leaves:
             continue
         for row in layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist():
-            for uid in view.pods_on(view.nodes.names[row]):
-                entry, moving_pod = view.entry(uid), find_moving_pod(view, uid)
-                occupant = entry.occupant if entry is not None else None
-                if (
-                    occupant is not None
-                    and not occupant.fixed
-                    and (moving_pod is None or not moving_pod.member.cls.amounts)
-                ):
-                    pods.append(PodRef(occupant.namespace, occupant.name, uid))
+            on_node = view.pods_on(view.nodes.names[row])
+            pods += [pod for uid in on_node if (pod := unread_pod(view, uid)) is not None]
     return pods[:MOST_READ]
 
 

@@ -178,7 +178,7 @@ def _unread(view: SchedulerView, rows: Sequence[int], learned: Collection[str]) 
             occupant = entry.occupant if entry is not None else None
             is_known = view.member(uid) is not None or uid in learned
             lent = occupant is not None and occupant.controlled and view.held.may_borrow(occupant.priority)
-            if occupant is not None and lent and not is_known:
+            if occupant is not None and lent and not is_known and occupant.scheduler == view.scheduler_name:
                 pods.append(PodRef(occupant.namespace, occupant.name, uid))
     return pods
 

@@ -13,11 +13,11 @@ import numpy as np
 from topo_scheduler.recovery.model.seating import (
     MovingPod,
     as_candidate,
-    find_moving_pod,
     groups_and_query,
     place_group,
     place_members,
     trial_without,
+    unread_pod,
 )
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
@@ -127,13 +127,12 @@ def find_pods_to_read(
             yield
         if uid in read:
             continue
-        entry, moving_pod = view.entry(uid), find_moving_pod(view, uid)
-        occupant = entry.occupant if entry is not None else None
-        if occupant is None:
+        entry = view.entry(uid)
+        if entry is None or entry.occupant is None:
             continue  # its bind is in flight
         read.add(uid)
-        if not occupant.fixed and (moving_pod is None or not moving_pod.member.cls.amounts):
-            pods.append(PodRef(occupant.namespace, occupant.name, uid))
+        if (pod := unread_pod(view, uid)) is not None:
+            pods.append(pod)
             if len(pods) == MOST_READ:
                 break
     return tuple(pods)
