@@ -58,7 +58,7 @@ from topo_scheduler.state.decision import Decision, Seat
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads, size_of
 
 NOT_ANSWERED: Final = "its bind was not answered"
-GIVEN_UP: Final = "the API server did not answer, and a pod of higher priority needs the room. It is tried again."
+GIVEN_UP: Final = "the API server did not answer, and a pod of higher priority needs the room"
 
 
 @dataclass(frozen=True, slots=True)
