@@ -89,7 +89,7 @@ def test_check_config_names_what_it_skips_and_what_is_empty(tmp_path: Path) -> N
         ),
         (
             "apiVersion: topology.scheduler/v1alpha1\nkind: SchedulerConfig\nmetrics: {port: 70000}\n",
-            "metrics.port: Input should be less than or equal to 65535 (found 70000)",
+            "metrics.port: must be at most 65535 (found 70000)",
         ),
     ],
 )

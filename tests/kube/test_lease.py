@@ -348,8 +348,8 @@ async def test_a_lease_that_is_forbidden_is_logged_with_the_rule_that_lacks(capl
         await asyncio.sleep(60)
         (line,) = [text for text in caplog.messages if "cannot contend" in text]
         assert line.endswith(
-            " (grant create on leases.coordination.k8s.io in namespace kube-system, and get and update on the one called"
-            " topo: the Role lists it under resourceNames)"
+            " (grant create on leases.coordination.k8s.io in namespace kube-system, and get and update on the"
+            " one called topo: the Role lists it under resourceNames)"
         )
 
 
