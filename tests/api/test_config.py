@@ -96,17 +96,17 @@ def test_an_unknown_key_is_refused_with_its_path_and_what_may_be_meant(text: str
         (
             WHAT + "spec: {scoringWeights: {topologyAlignment: 1.1}}",
             "spec.scoringWeights.topologyAlignment",
-            "equal to 1",
+            "must be at most 1 (found 1.1)",
         ),
         (
             WHAT + "spec: {scoringWeights: {topologyAlignment: -0.1}}",
             "spec.scoringWeights.topologyAlignment",
-            "equal to 0",
+            "must be at least 0 (found -0.1)",
         ),
         (
             WHAT + "spec: {scoringWeights: {topologyAlignment: .nan}}",
             "spec.scoringWeights.topologyAlignment",
-            "equal to",
+            "must be at most 1 (found nan)",
         ),
         (
             WHAT + "spec: {scoringWeights: {resourceAvailability: 0, topologyAlignment: 0, domainUtilization: 0,"
@@ -117,12 +117,12 @@ def test_an_unknown_key_is_refused_with_its_path_and_what_may_be_meant(text: str
         (
             WHAT + "spec: {topologyConstraints: {maxNodesPerLeaf: 0}}",
             "spec.topologyConstraints.maxNodesPerLeaf",
-            "equal to 1",
+            "must be at least 1",
         ),
         (
             WHAT + "spec: {topologyConstraints: {maxGPUsPerLeaf: -1}}",
             "spec.topologyConstraints.maxGPUsPerLeaf",
-            "equal to 1",
+            "must be at least 1",
         ),
         (
             WHAT + "spec: {topologyConstraints: {enforcement: soft}}",
@@ -135,23 +135,23 @@ def test_an_unknown_key_is_refused_with_its_path_and_what_may_be_meant(text: str
             "neither true nor false",
         ),
         (WHAT + "spec: {reservation: {after: yes}}", "spec.reservation.after", "neither true nor false"),
-        (WHAT + "spec: []", "spec", "dictionary"),
+        (WHAT + "spec: []", "spec", "expected a mapping (found [])"),
         (HOW + "metrics: {port: 70000}", "metrics.port", "65535"),
-        (HOW + "clientConnection: {maxBindsInFlight: 0}", "clientConnection.maxBindsInFlight", "equal to 1"),
+        (HOW + "clientConnection: {maxBindsInFlight: 0}", "clientConnection.maxBindsInFlight", "must be at least 1"),
         (HOW + "clientConnection: {bindTimeout: soon}", "clientConnection.bindTimeout", "not a duration such as 90s"),
         (HOW + "clientConnection: {bindTimeout: 0s}", "clientConnection.bindTimeout", "is not between 1ns and 24h"),
         (HOW + "leaderElection: {leaseDuration: 5s}", "leaderElection", "leaseDuration > renewDeadline"),
         (HOW + "leaderElection: {retryPeriod: 9s}", "leaderElection", "1.2 x retryPeriod"),
         (HOW + "topology: {families: [ekss]}", "topology", "unknown family 'ekss'; known are"),
         (HOW + "topology: {levels: [{name: Leaf, labels: [x]}]}", "topology.levels.0.name", "pattern"),
-        (HOW + "topology: {levels: [{name: leaf, labels: []}]}", "topology.levels.0.labels", "at least 1"),
+        (HOW + "topology: {levels: [{name: leaf, labels: []}]}", "topology.levels.0.labels", "must not be empty"),
         (
             HOW + "topology: {levels: [{name: leaf, labels: [x]}, {name: leaf, labels: [y]}]}",
             "topology",
             "two levels have one name",
         ),
-        (HOW + "gpuResources: []", "gpuResources", "at least 1"),
-        (HOW + "schedulerName: ''", "schedulerName", "at least 1"),
+        (HOW + "gpuResources: []", "gpuResources", "must not be empty"),
+        (HOW + "schedulerName: ''", "schedulerName", "write a name of at most 63 letters"),
         (HOW + "logging: {level: loud}", "logging.level", "'debug'"),
     ],
 )
@@ -159,6 +159,32 @@ def test_a_value_out_of_range_is_refused_with_its_path(text: str, path: str, wor
     message = refusal(text)
     assert f"  {path}: " in message
     assert words in message
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (HOW + "spec: null", "spec: expected a mapping (found null)"),
+        (HOW + "volumeBindTimeout: null", "volumeBindTimeout: expected a duration such as 15s or 1m30s, or a number"),
+        (HOW + "metrics: {port: [1]}", "metrics.port: expected a whole number (found [1])"),
+        (HOW + "metrics: {port: 1.5}", "metrics.port: expected a whole number (found 1.5)"),
+        (HOW + "metrics: {tls: {enabled: maybe}}", "metrics.tls.enabled: expected true or false (found 'maybe')"),
+        (HOW + "plugins: [{}]", "plugins.0.name: a value is required\n"),
+        (HOW + "plugins: [{name: a}]\npluginTimeout: 9s", "pluginTimeout is 9s, and may be at most a fifth of renew"),
+        (HOW + "metadata: {unknwon: 1}", "metadata: unknown key unknwon; known here: name, namespace, labels, annot"),
+        (
+            HOW + "schedulerName: '" + "x" * 5000 + "'",
+            "schedulerName: must have at most 317 characters (found '" + "x" * 79,
+        ),
+    ],
+)
+def test_a_refusal_speaks_of_yaml_and_shows_little_of_what_was_found(text: str, line: str) -> None:
+    message = refusal(text) + "\n"
+    assert f"\n  {line}" in message
+    assert "Input" not in message
+    assert "instance" not in message
+    assert len(message) < 400
+    assert "{" not in message.partition("is refused")[2]
 
 
 def test_all_faults_are_told_at_once() -> None:
@@ -180,9 +206,12 @@ def test_all_faults_are_told_at_once() -> None:
         (HEADER, "write one of SchedulerConfig, TopologySchedulerConfig"),
         (HEADER + "kind: ConfigMap", "write one of SchedulerConfig, TopologySchedulerConfig"),
         (HOW + "---\n" + HOW, "kind SchedulerConfig is given twice"),
-        (HOW + "logging: {level: info}\nlogging: {level: debug}", "logging is given twice"),
+        (
+            HOW + "logging: {level: info}\nlogging: {level: debug}",
+            "key 'logging' is given twice\n  in \"<unicode string>\", line 4, column 1",
+        ),
         (WHAT + "x: !!python/object/apply:os.getcwd []", "not valid YAML"),
-        (WHAT + "1: 2", "Keys should be strings"),
+        (WHAT + "1: 2", "a key must be a text"),
         (WHAT + "spec: " + "[" * 5000, "nested too deeply"),
         (WHAT + "metadata: {name: 2026-13-01}", "not what it looks like: month must be in 1..12; put texts in"),
         (WHAT + "metadata: {name: !!int x}", "not what it looks like"),
@@ -250,21 +279,25 @@ def test_nothing_is_shared_unless_it_is_said() -> None:
         ("quotas: [{namespaces: [a], hard: {cpu: [1]}}]", "spec.quotas.0.hard", "is not a quantity"),
         ("quotas: [{namespaces: [a], hard: {cpu: -1}}]", "spec.quotas.0.hard", "is negative"),
         ("quotas: [{namespaces: [a], hard: {cpu: true}}]", "spec.quotas.0.hard", "is not a quantity"),
-        ("quotas: [{namespaces: [a], hard: {}}]", "spec.quotas.0.hard", "at least 1"),
-        ("quotas: [{namespaces: [], hard: {cpu: 1}}]", "spec.quotas.0.namespaces", "at least 1"),
-        ("quotas: [{namespaces: a, hard: {cpu: 1}}]", "spec.quotas.0.namespaces", "tuple"),
+        ("quotas: [{namespaces: [a], hard: {}}]", "spec.quotas.0.hard", "must not be empty"),
+        ("quotas: [{namespaces: [], hard: {cpu: 1}}]", "spec.quotas.0.namespaces", "must not be empty"),
+        ("quotas: [{namespaces: a, hard: {cpu: 1}}]", "spec.quotas.0.namespaces", "expected a list (found 'a')"),
         ("quotas: [{hard: {cpu: 1}}]", "spec.quotas.0.namespaces", "required"),
         ("quotas: [{namespace: [a], hard: {cpu: 1}}]", "spec.quotas.0.namespace", "did you mean namespaces?"),
-        ("quotas: [{namespaces: [a], domain: a//b, hard: {cpu: 1}}]", "spec.quotas.0.domain", "match pattern"),
-        ("domainAccess: [{domain: '', namespaces: [a]}]", "spec.domainAccess.0.domain", "at least 1"),
+        (
+            "quotas: [{namespaces: [a], domain: a//b, hard: {cpu: 1}}]",
+            "spec.quotas.0.domain",
+            "write a name such as leaf-1 or a path",
+        ),
+        ("domainAccess: [{domain: '', namespaces: [a]}]", "spec.domainAccess.0.domain", "write a name such as leaf-1"),
         ("domainAccess: [{domain: s1}]", "spec.domainAccess.0.namespaces", "required"),
         (
             "domainAccess: [{domain: s1, namespaces: [a]}, {domain: s1, namespaces: [b]}]",
             "spec",
             "domainAccess lists s1 twice; put its namespaces into one entry",
         ),
-        ("fairness: {decisionsPerSecond: 0}", "spec.fairness.decisionsPerSecond", "greater than or equal to 0.1"),
-        ("fairness: {decisionBurst: 0}", "spec.fairness.decisionBurst", "greater than or equal to 1"),
+        ("fairness: {decisionsPerSecond: 0}", "spec.fairness.decisionsPerSecond", "must be at least 0.1"),
+        ("fairness: {decisionBurst: 0}", "spec.fairness.decisionBurst", "must be at least 1"),
         ("fairness: {overdueAfter: never}", "spec.fairness.overdueAfter", "such as 90s"),
     ],
 )
@@ -290,17 +323,17 @@ def test_links_are_read() -> None:
         ("[{level: leaf, capacity: 0Gb}]", "spec.links.0.capacity", "not between 1 Mbit/s and 1000 Tbit/s; leave out"),
         ("[{level: leaf, capacity: -5Gb}]", "spec.links.0.capacity", "is not a bandwidth such as 100Gb"),
         ("[{level: leaf, capacity: 99999Tb}]", "spec.links.0.capacity", "not between 1 Mbit/s and 1000 Tbit/s"),
-        ("[{level: leaf, capacity: 400}]", "spec.links.0.capacity", "string"),
-        ("[{level: leaf, oversubscription: 0}]", "spec.links.0.oversubscription", "greater than or equal to 0.001"),
-        ("[{level: leaf, oversubscription: -2}]", "spec.links.0.oversubscription", "greater than or equal to 0.001"),
-        ("[{level: leaf, oversubscription: 1.0e-9}]", "spec.links.0.oversubscription", "equal to 0.001"),
+        ("[{level: leaf, capacity: 400}]", "spec.links.0.capacity", "expected a text; put a number into quotes"),
+        ("[{level: leaf, oversubscription: 0}]", "spec.links.0.oversubscription", "must be at least 0.001"),
+        ("[{level: leaf, oversubscription: -2}]", "spec.links.0.oversubscription", "must be at least 0.001"),
+        ("[{level: leaf, oversubscription: 1.0e-9}]", "spec.links.0.oversubscription", "must be at least 0.001"),
         ("[{level: leaf, oversubscription: .inf}]", "spec.links.0.oversubscription", "finite"),
         ("[{level: leaf, oversubscription: .nan}]", "spec.links.0.oversubscription", "finite"),
         ("[{level: leaf, capacity: 1Mb, oversubscription: 2}]", "spec.links.0", "less than 1 Mbit/s"),
         ("[{level: node, oversubscription: 2}]", "spec.links.0", "level node needs a capacity"),
         ("[{level: leaf, capacity: 1Gb}, {level: leaf, capacity: 2Gb}]", "spec", "links names level leaf twice"),
         ("[{domain: s1, capacity: 1Gb}, {domain: s1, capacity: 2Gb}]", "spec", "links names domain s1 twice"),
-        ("[{domain: a//b, capacity: 1Gb}]", "spec.links.0.domain", "match pattern"),
+        ("[{domain: a//b, capacity: 1Gb}]", "spec.links.0.domain", "write a name such as leaf-1 or a path"),
         ("[{levle: leaf, capacity: 1Gb}]", "spec.links.0.levle", "did you mean level?"),
     ],
 )

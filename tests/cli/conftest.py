@@ -83,12 +83,13 @@ class Served:
         return self.wait(work)
 
     def create_pod(self, name: str, **spec: Any) -> None:
-        """Create a pod of one container; ``annotations`` are metadata."""
+        """Create a pod of one container; ``annotations`` and ``owner`` are metadata."""
         annotations = spec.pop("annotations", {})
+        owners = [spec.pop("owner")] if "owner" in spec else []
         gpus = spec.pop("gpus", 1)
         container = {"name": "main", "image": "busybox", "resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
         body = {
-            "metadata": {"name": name, "annotations": annotations},
+            "metadata": {"name": name, "annotations": annotations, "ownerReferences": owners},
             "spec": {"schedulerName": "topology-aware-scheduler", "containers": [container], **spec},
         }
         self.call(lambda: self.server.store.create("pods", body, "default"))

@@ -60,7 +60,19 @@ def test_a_bound_pod_and_its_gang(served: Served) -> None:
     code, text = explain(served, "default/member-1")
     assert code == 0
     assert "Pod default/member-1 is on node node-4.\n  address    spine-1.leaf-1.node-4" in text
+    assert "Gang g of 2 pods:\n" in text
     assert "rank 0  member-0  spine-1.leaf-1.node-3" in text
+
+
+def test_a_gang_has_the_name_that_events_give_it(served: Served) -> None:
+    served.configure("", name="training", namespace="default")
+    controller = served.call(lambda: served.server.store.get("configmaps", "training", "default").obj)
+    uid = controller["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "training", "uid": uid, "controller": True}
+    served.create_pod("training-0", owner=owner)
+    served.bind("training-0", "node-3", rank="0", address="s.l.node-3", gang_id=f"default/{uid}")
+    assert f"Gang training of 1 pod (default/{uid}):\n" in explain(served, "training-0")[1]
+    assert explained(served, "training-0")["gang"]["name"] == "training"
 
 
 def test_of_a_gang_on_nodes_without_labels_it_is_not_said_what_spans_it(served: Served) -> None:
@@ -104,6 +116,7 @@ def test_a_pod_of_another_scheduler(served: Served) -> None:
     code, output = explain(served, "theirs")
     assert code == 1
     assert "pod default/theirs is not ours: its schedulerName is default-scheduler" in output
+    assert "if that is another instance of this scheduler, name it by --scheduler-name" in output
 
 
 @pytest.mark.parametrize(("name", "expected"), [("none", "there is no pod none in namespace default"), ("..", "'..'")])

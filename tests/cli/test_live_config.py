@@ -94,6 +94,7 @@ def test_a_config_map_that_is_named_must_be_there_and_make_sense(served: Served)
     for named, code, told in (
         ("default/none", 1, "ConfigMap default/none can't be read"),
         ("none", 2, "write NAMESPACE/NAME"),
+        ("kube-system/..", 2, "--config-map kube-system/..: '..' is not a name of the Kubernetes API"),
     ):
         answer = run("topology", "--config-map", named, "--kubeconfig", served.kubeconfig)
         assert answer.exit_code == code and told in answer.output

@@ -89,7 +89,7 @@ def test_check_config_names_what_it_skips_and_what_is_empty(tmp_path: Path) -> N
         ),
         (
             "apiVersion: topology.scheduler/v1alpha1\nkind: SchedulerConfig\nmetrics: {port: 70000}\n",
-            "metrics.port: Input should be less than or equal to 65535 (found 70000)",
+            "metrics.port: must be at most 65535 (found 70000)",
         ),
     ],
 )
@@ -135,5 +135,15 @@ def test_check_config_compares_with_the_nodes_of_a_cluster(served: Served, tmp_p
     answer = run("check-config", "--live", "--kubeconfig", served.kubeconfig, str(path))
     assert answer.exit_code == 0
     assert "warning: 1 of 9 nodes have no labels that give their position in the fabric (stray)" in answer.stderr
+    path.write_text(
+        "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\nspec:\n"
+        "  quotas: [{namespaces: [a], domain: nowhere, hard: {gpus: 1}}]\n"
+        "  domainAccess: [{domain: leaf-9, namespaces: [a]}, {domain: spine-1, namespaces: [a]}]\n"
+    )
+    answer = run("check-config", "--live", "--kubeconfig", served.kubeconfig, str(path))
+    assert answer.exit_code == 0
+    assert "warning: spec.quotas: no domain is called nowhere, so this has no effect; write a path" in answer.stderr
+    assert "warning: spec.domainAccess: no domain is called leaf-9" in answer.stderr
+    assert "called spine-1" not in answer.stderr
     nobody = run("check-config", "--live", "--kubeconfig", str(tmp_path / "none"), str(path))
     assert nobody.exit_code == 2 and "none does not exist" in nobody.output

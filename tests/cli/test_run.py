@@ -39,10 +39,14 @@ def test_flags_go_with_own_levels_none_of_which_is_a_leaf() -> None:
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        ({"metrics_port": 70000}, "--metrics-port: Input should be"),
-        ({"retry_period": -1.0}, "--leader-elect-retry-period: Input should be greater than 0"),
+        ({"metrics_port": 70000}, "--metrics-port: must be at most 65535"),
+        ({"retry_period": -1.0}, "--leader-elect-retry-period: must be above 0"),
         ({"lease_duration": 5.0}, "leader election: leaseDuration > renewDeadline"),
         ({"scheduler_name": ""}, "--scheduler-name: "),
+        ({"resource_name": ""}, r"--leader-elect-resource-name: write lower-case letters, .* \(found ''\)"),
+        ({"resource_name": "No Such/.."}, "--leader-elect-resource-name: write lower-case letters"),
+        ({"resource_namespace": "a.b"}, "--leader-elect-resource-namespace: write lower-case letters"),
+        ({"bind_address": "No Such"}, "--bind-address: write an IP address, or a host name"),
     ],
 )
 def test_flags_that_do_not_hold(flags: dict[str, Any], expected: str) -> None:
@@ -102,9 +106,32 @@ def test_a_port_in_use(served: Served) -> None:
         process = start("run", "--kubeconfig", served.kubeconfig, *flags)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert err == f"Error: 127.0.0.1:{port} is in use by another process; choose another with --metrics-port," + (
-        " 0 takes a free one\n"
+    assert err == f"Error: 127.0.0.1:{port} is in use by another process; choose another with metrics.port or" + (
+        " --metrics-port, 0 takes a free one\n"
     )
+
+
+@pytest.mark.parametrize("address", ["no.such.host.invalid", "a..b", "192.0.2.1"])
+def test_an_address_that_is_not_here_names_its_field(served: Served, address: str) -> None:
+    flags = ["--bind-address", address, "--metrics-port", "0", "--log-level", "error"]
+    process = start("run", "--kubeconfig", served.kubeconfig, *flags)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err.startswith(f"Error: cannot serve metrics and health on {address}:0: ")
+    assert "metrics.bindAddress or --bind-address must name an address of this machine" in err
+
+
+@pytest.mark.parametrize("field", ["resourceName", "resourceNamespace"])
+@pytest.mark.parametrize("name", ["", "No Such/..", ".."])
+def test_a_lease_that_no_server_would_have_is_refused_before_the_start(tmp_path: Path, field: str, name: str) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        f"apiVersion: topology.scheduler/v1alpha1\nkind: SchedulerConfig\nleaderElection: {{{field}: {name!r}}}\n"
+    )
+    for arguments, code in ((["check-config", str(config)], 1), (["run", "--config", str(config)], 2)):
+        answer = run(*arguments)
+        assert answer.exit_code == code
+        assert f"leaderElection.{field}: write lower-case letters" in answer.output
 
 
 def test_a_plugin_that_is_missing_keeps_it_from_starting(served: Served, tmp_path: Path) -> None:
@@ -149,7 +176,7 @@ def test_where_to_record_must_be_usable(served: Served, tmp_path: Path) -> None:
     ("flags", "expected"),
     [
         (["--record-max-bytes", "much"], "'much' is not a quantity"),
-        (["--record-max-bytes", "5"], "--record-max-bytes: Input should be greater than or equal to 1048576"),
+        (["--record-max-bytes", "5"], "--record-max-bytes: must be at least 1048576"),
     ],
 )
 def test_sizes_that_do_not_hold(flags: list[str], expected: str) -> None:

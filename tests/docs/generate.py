@@ -23,6 +23,7 @@ from topo_scheduler.api import labels
 from topo_scheduler.api.config import TopologySchedulerConfig
 from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.models import Model
+from topo_scheduler.api.names import KINDS
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.cli.explanation_schema import json_schema
 from topo_scheduler.cli.main import main as cli
@@ -64,6 +65,10 @@ The scheduler refuses an unknown key, a duplicate key, or a value out of range. 
 and, if a known key is similar, suggests it. Durations are written as `15s`, `1m30s`, `500ms` or as a number of seconds,
 above 0 and at most 24 h. How to change the configuration of a running scheduler:
 [configure](../how-to/configure.md). Flags of [`topo-scheduler run`](cli.md) override the file.
+
+Names follow the [rules of Kubernetes](https://kubernetes.io/docs/concepts/overview/working-with-objects/names/), which
+the table names by its types. For example, a Lease has a *DNS subdomain* as its name, a namespace a *DNS label*, and a
+label or a resource a *qualified name*.
 
 Some rules span several fields:
 
@@ -143,15 +148,19 @@ def _type(schema: dict[str, Any], described: dict[str, Any]) -> str:
     kind = inner.get("type", "any")
     if kind == "array":
         least = ", at least one" if inner.get("minItems") else ""
-        return f"list of {_type(schema, inner['items'])}s{least}"
+        return f"list of {_plural(_type(schema, inner['items']))}{least}"
     low, high = inner.get("minimum"), inner.get("maximum")
     if low is not None and high is not None:
         return f"{kind}, {low:.12g} to {high:.12g}"
     if low is not None:
         return f"{kind}, at least {low:.12g}"
     if "pattern" in inner:
-        return f"{kind}, `{inner['pattern']}`"
+        return KINDS.get(inner["pattern"], f"{kind}, `{inner['pattern']}`")
     return str(kind)
+
+
+def _plural(kind: str) -> str:
+    return {"address": "addresses", "namespace or pattern": "namespaces or patterns"}.get(kind, f"{kind}s")
 
 
 def _default(value: object) -> str:

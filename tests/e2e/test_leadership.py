@@ -197,3 +197,20 @@ async def test_replicas_that_come_and_go_under_load_lose_nothing(cluster: Cluste
     for number in range(6):
         await cluster.wait_job_done(f"gang{number}", 60)
     assert replica.alive and standby.alive
+
+
+async def test_a_lease_that_the_role_does_not_list_is_logged_with_the_rule(
+    cluster: Cluster, start_replica: StartReplica, caplog: pytest.LogCaptureFixture
+) -> None:
+    election = SHORT_LEASE.model_copy(update={"resource_name": "another"})
+    replica = await start_replica(configured(election=election), wait=False)
+    replica.may_be_refused = True
+
+    def line() -> str:
+        return next((text for text in caplog.messages if "cannot contend for the lease" in text), "")
+
+    await cluster.wait_for(line, 20, "the complaint about the lease")
+    assert 'cannot get resource "leases"' in line()
+    assert "grant create on leases.coordination.k8s.io in namespace kube-system, and get and update on the" in line()
+    assert "one called another" in line()
+    assert not replica.daemon.leading.is_set()

@@ -104,3 +104,10 @@ def test_amounts_as_large_as_any_node_has_do_not_overflow() -> None:
     out = ints([0])
     fit_rows(grid([[2**53]], 1), grid([[0]], 1), ints([0]), ints([1]), np.array([True]), ints([0]), out)
     assert out.tolist() == [2**53]
+
+
+def test_a_limit_beyond_any_leaf_allocates_nothing_for_it() -> None:
+    # With an array as long as the limit, this one would not fit into any memory.
+    out = ints([0])
+    fit_leaves(ints([3, 1]), ints([0, 1]), offsets([2]), ints([0]), 2**62, 0, out)
+    assert out.tolist() == [4]

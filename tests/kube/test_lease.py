@@ -339,6 +339,21 @@ async def test_nobody_to_talk_to_is_said_once_and_waited_for(caplog: pytest.LogC
 
 
 @virtual_time
+async def test_a_lease_that_is_forbidden_is_logged_with_the_rule_that_lacks(caplog: pytest.LogCaptureFixture) -> None:
+    async with candidates() as t:
+        a = await t.add("a", run=False)
+        message = 'leases "topo" is forbidden: User "x" cannot get resource "leases" in API group'
+        a.server.faults.add(Refuse(403, message=message))
+        t.start(a)
+        await asyncio.sleep(60)
+        (line,) = [text for text in caplog.messages if "cannot contend" in text]
+        assert line.endswith(
+            " (grant create on leases.coordination.k8s.io in namespace kube-system, and get and update on the"
+            " one called topo: the Role lists it under resourceNames)"
+        )
+
+
+@virtual_time
 async def test_an_acquisition_whose_answer_is_lost_is_one_acquisition() -> None:
     async with candidates() as t:
         a = await t.add("a", run=False)

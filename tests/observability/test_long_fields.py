@@ -44,3 +44,28 @@ def test_a_decision_is_logged_with_what_it_took(capfd: pytest.CaptureFixture[str
     logs.log_decision(Decision(7, "default/p", "default/p", 3, Verdict.PLACED, 2), 0.0015)
     told = json.loads(capfd.readouterr().err)
     assert (told["decision"], told["members"], told["generation"], told["microseconds"]) == (7, 2, 3, 1500)
+
+
+@pytest.mark.usefixtures("restored")
+def test_a_line_of_text_has_the_fields_of_the_message(capfd: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info", "text")
+    extra = {"server": "https://a:1", "nodes": ["n1", "n2"], "leaves": [], "dry": True, "spec": {"a": [1, None]}}
+    logging.getLogger("test").info("starting", extra=extra)
+    line = capfd.readouterr().err
+    assert line.endswith(
+        ' INFO    starting server=https://a:1 nodes=[n1,n2] leaves=[] dry=True spec={"a": [1, null]}\n'
+    )
+    logs.log_decision(Decision(7, "default/p", "default/p", 3, Verdict.PLACED, 2), 0.0015)
+    line = capfd.readouterr().err
+    assert " decision=7 workload=default/p verdict=placed members=2 generation=3 microseconds=1500 nodes=[]" in line
+
+
+@pytest.mark.usefixtures("restored")
+def test_a_field_can_forge_neither_a_line_nor_another_field(capfd: pytest.CaptureFixture[str]) -> None:
+    logs.configure("info", "text")
+    extra = {"a": "x\n12:00:00 INFO forged", "b": "y verdict=placed", "c": ["p,q", "r\x1b[31m"], "d": "", "e\n": "z"}
+    logging.getLogger("test").info("m", extra=extra | {"long": "x" * 1_000_000, "many": ["n"] * 1000})
+    line = capfd.readouterr().err
+    assert line.count("\n") == 1 and "\x1b" not in line and len(line) < 30_000
+    assert r' a="x\n12:00:00 INFO forged" b="y verdict=placed" c=["p,q","r\u001b[31m"] d="" e\n=z long="xxx' in line
+    assert ',n,"and 744 more"]' in line

@@ -92,7 +92,7 @@ def test_a_pod_that_asks_like_one_of_another_namespace_learns_no_budget_of_that_
         d.step()
     assert "PodDisruptionBudget theirs/secret." in d.told(theirs)[0]
     (text,) = d.told(mine)
-    assert "1 pods of lower priority may not be evicted now: " in text
+    assert "1 pod of lower priority may not be evicted now: " in text
     assert ("theirs/secret" in text) is (spec == NAMED)
 
 

@@ -355,7 +355,7 @@ def test_a_budget_that_blocks_for_ever_is_told_and_the_queue_moves_on() -> None:
     d.settle()
     assert d.preempted() == []
     (text,) = d.told(high, Reason.FAILED_SCHEDULING)
-    assert text.endswith("1 pods of lower priority may not be evicted now: PodDisruptionBudget default/never.")
+    assert text.endswith("1 pod of lower priority may not be evicted now: PodDisruptionBudget default/never.")
     assert d.where(small) == {"small": "s1-l2-1"}
     d.engine.budgets_applied([budget("never", 1, {"app": "db"})])
     d.step()

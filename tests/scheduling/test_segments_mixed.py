@@ -95,7 +95,7 @@ def test_what_is_lost_of_a_mixed_segment_waits_for_room_where_the_rest_runs() ->
     again = launcher_gang(2, 3, placement="preferred")[1]
     d.run(again)
     assert not again.spec.node_name
-    assert "No room for 1 pods in s1/a, where the rest of their segment runs" in d.told(again)[-1]
+    assert "No room for 1 pod in s1/a, where the rest of their segment runs" in d.told(again)[-1]
     d.delete(*there)
     d.settle()
     assert again.spec.node_name == node

@@ -306,7 +306,7 @@ def test_scoring_can_be_off_and_a_name_that_nobody_has_is_complained_of() -> Non
         ("{gpus: 1, gpuFraction: '0.5'}", "give gpus or gpuFraction, not both"),
         ("{gpuFraction: '1.5'}", "above 0 and below 1"),
         ("{cpu: four}", "is not a quantity"),
-        ("{gpus: -1}", "greater than or equal to 0"),
+        ("{gpus: -1}", "must be at least 0"),
         ("{gpu: 1}", "did you mean gpus?"),
     ],
 )
@@ -399,7 +399,7 @@ def test_a_label_that_says_neither_is_complained_of() -> None:
 @pytest.mark.parametrize(
     ("gpus", "annotations", "told"),
     [
-        (1, {"gpu-fraction": "0.5"}, "and its limits for 1 whole ones"),
+        (1, {"gpu-fraction": "0.5"}, "and its limits for 1 whole GPU: the"),
         (0, {"gpu-fraction": "0.5", "gpu-count": "2"}, "and topology.scheduler/gpu-count for 2 GPUs per pod"),
         (0, {"gpu-fraction": "2"}, "above 0 and below 1"),
         (0, {"gpu-fraction": "0.5", "gpu-index": "1"}, "gpu-index is written by the scheduler itself"),

@@ -18,16 +18,18 @@ from pydantic import (
 )
 
 from topo_scheduler.api.annotations import Enforcement
+from topo_scheduler.api.config_errors import aliases, explained, problem
 from topo_scheduler.api.contention import Contention
 from topo_scheduler.api.links import Link
 from topo_scheduler.api.models import Metadata, Model
+from topo_scheduler.api.names import Count, DnsLabel, LabelValue, QualifiedName
 from topo_scheduler.api.process import API_VERSION, SchedulerConfig
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.scoring import ScoringWeights, SharedSpec, TopologyConstraints
 from topo_scheduler.api.sharing import DomainAccess, Fairness, GpusByAnnotation, Quota
 from topo_scheduler.api.small_pods import SmallPods
 from topo_scheduler.api.spares import SparesSpec
-from topo_scheduler.api.text import did_you_mean, few_of
+from topo_scheduler.api.text import few_of, quoted
 from topo_scheduler.api.waiting import RepairSpec, ReservationSpec
 
 CONFIG_MAP: Final = "topology-scheduler-config"
@@ -36,11 +38,11 @@ CONFIG_MAP: Final = "topology-scheduler-config"
 class RuleMatch(Model):
     """Gangs to which a rule applies; all fields must match."""
 
-    namespaces: tuple[str, ...] = ()
+    namespaces: tuple[DnsLabel, ...] = ()
     """Namespaces of the gangs; empty for all."""
-    labels: dict[str, str] = Field(default_factory=dict)
+    labels: dict[QualifiedName, LabelValue] = Field(default_factory=dict)
     """Labels that every pod of the gang must have."""
-    min_members: Annotated[int, Field(ge=1)] = 1
+    min_members: Count = 1
     """Minimum number of pods of the gang."""
 
 
@@ -50,9 +52,9 @@ class PlacementRule(Model):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=63)]
     """Name of the rule in reasons."""
     match: RuleMatch = RuleMatch.defaults()
-    nodes: Annotated[int, Field(ge=1)] = 1
+    nodes: Count = 1
     """The rule applies to gangs that need at least this number of nodes."""
-    max_leaves: Annotated[int, Field(ge=1)] | None = None
+    max_leaves: Count | None = None
     """Maximum number of leaves of the gang."""
     level: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=32)] | None = None
     """Level of which one domain must contain all leaves of the gang, e.g. ``spine``."""
@@ -118,7 +120,7 @@ class TopologySpec(Model):
     links: tuple[Link, ...] = ()
     """Capacities of links whose node labels do not give them. Links of unknown capacity are not limited."""
     small_pods: SmallPods = SmallPods.defaults()
-    max_nodes_to_score: Annotated[int, Field(ge=1)] | None = None
+    max_nodes_to_score: Count | None = None
     """Score only the first candidate placements that together have this number of nodes. By default all are scored."""
 
     @model_validator(mode="after")
@@ -232,7 +234,7 @@ def _combine(models: Mapping[str, tuple[str, Model]]) -> Configuration:
         try:
             merged[section] = type(scheduler_section).model_validate(topology_values | scheduler_values)
         except ValidationError as error:
-            lines = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
+            lines = "; ".join(problem(item) for item in error.errors())
             raise ConfigError(
                 f"{scheduler_source}: {path} of both kinds together (the other in {topology_source}) is refused:"
                 f" {lines}"
@@ -259,9 +261,13 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     """Refuses a key that occurs twice in one mapping: PyYAML would silently keep the last value."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        if duplicate := next((key for key in keys if key != "<<" and keys.count(key) > 1), None):
-            raise yaml.constructor.ConstructorError(None, None, f"key {duplicate} is given twice", node.start_mark)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if key.value in seen:
+                    problem = f"key {quoted(key.value)} is given twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen.add(key.value)
         return super().construct_mapping(node, deep)
 
 
@@ -353,50 +359,21 @@ def _read_document(source: str, document: Any) -> tuple[str, Model]:
         raise ConfigError(f"{source}: expected a mapping with apiVersion and kind, found {type(document).__name__}")
     version, kind = document.get("apiVersion"), document.get("kind")
     if version != API_VERSION:
-        raise ConfigError(f"{source}: apiVersion is {version!r}; write {API_VERSION}")
+        raise ConfigError(f"{source}: apiVersion is {quoted(version)}; write {API_VERSION}")
     model = CONFIG_KINDS.get(str(kind))
     if model is None:
-        raise ConfigError(f"{source}: kind is {kind!r}; write one of {', '.join(CONFIG_KINDS)}")
+        raise ConfigError(f"{source}: kind is {quoted(kind)}; write one of {', '.join(CONFIG_KINDS)}")
     try:
         return str(kind), model.model_validate(document)
     except ValidationError as error:
-        lines = "\n".join(_explain(model, item) for item in error.errors())
+        lines = "\n".join(f"  {explained(model, item, _home(model, item['loc']))}" for item in error.errors())
         raise ConfigError(f"{source}: {kind} is refused:\n{lines}") from error
-
-
-def _explain(model: type[Model], error: Any) -> str:
-    path = ".".join(str(part) for part in error["loc"]) or "(top)"
-    if error["type"] != "extra_forbidden":
-        return f"  {path}: {error['msg'].removeprefix('Value error, ')} (found {error['input']!r})"
-    known = _aliases(model, error["loc"][:-1])
-    if home := _home(model, error["loc"]):
-        return f"  {path}: unknown key; {home}"
-    hint = did_you_mean(str(error["loc"][-1]), known, f"known here: {', '.join(known)}")
-    return f"  {path}: unknown key; {hint}"
 
 
 def _home(model: type[Model], location: tuple[str | int, ...]) -> str:
     """Return where a known key belongs that was set in the wrong kind or place, or an empty string."""
-    if model is not SchedulerConfig or location[0] != "spec" or len(location) != 2:
+    if model is not SchedulerConfig or len(location) != 2 or location[0] != "spec":
         return ""
-    if location[1] in _aliases(TopologySchedulerConfig, ("spec",)):
+    if location[1] in aliases(TopologySchedulerConfig, ("spec",)):
         return "it belongs into a document of kind TopologySchedulerConfig"
-    return "write it beside spec, not in it" if location[1] in _aliases(SchedulerConfig, ()) else ""
-
-
-def _aliases(model: type[BaseModel], location: Iterable[Any]) -> list[str]:
-    current: type[BaseModel] | None = model
-    for part in location:
-        if current is None or isinstance(part, int):
-            continue
-        field_info = next(
-            (field_info for field_info in current.model_fields.values() if field_info.alias == part), None
-        )
-        current = _inner_model(field_info.annotation) if field_info else None
-    return [field_info.alias or "" for field_info in current.model_fields.values()] if current else []
-
-
-def _inner_model(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next(filter(None, (_inner_model(arg) for arg in getattr(annotation, "__args__", ()))), None)
+    return "write it beside spec, not in it" if location[1] in aliases(SchedulerConfig, ()) else ""

@@ -7,8 +7,8 @@ from pydantic import Field, field_validator, model_validator
 
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.models import Model
+from topo_scheduler.api.names import Domain
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
-from topo_scheduler.api.sharing import Domain
 
 NODE: Final = "node"
 """Value of ``level`` for the links of nodes."""

@@ -15,15 +15,28 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from topo_scheduler.api.durations import parse_duration, written_duration
-from topo_scheduler.api.text import did_you_mean
+from topo_scheduler.api.text import QUOTED_CHARACTERS, clipped, did_you_mean
 
 _MOST: Final = 86_400
 """A day, in seconds."""
 
 
+def parsed_duration(value: object, most: int) -> object:
+    """Return a duration in seconds, at most ``most``; a number is returned unchanged.
+
+    Raises:
+        ValueError: neither a duration nor a number.
+    """
+    if isinstance(value, str):
+        return parse_duration(value, most)
+    if isinstance(value, int | float):
+        return value
+    raise ValueError("expected a duration such as 15s or 1m30s, or a number of seconds")
+
+
 def _seconds(value: object) -> object:
     """Return a duration such as ``15s``, ``1m30s`` or ``500ms`` in seconds; other values are returned unchanged."""
-    return parse_duration(value, _MOST) if isinstance(value, str) else value
+    return parsed_duration(value, _MOST)
 
 
 Seconds = Annotated[
@@ -49,7 +62,7 @@ def _known_metadata(value: dict[str, Any]) -> dict[str, Any]:
     for key in value:
         if key not in _METADATA:
             hint = did_you_mean(key, _METADATA, f"known here: {', '.join(_METADATA[:4])}")
-            raise ValueError(f"unknown key {key}; {hint}")
+            raise ValueError(f"unknown key {clipped(key, QUOTED_CHARACTERS)}; {hint}")
     return value
 
 

@@ -17,8 +17,10 @@ from topo_scheduler.api.labels import (
     RAIL_LABELS,
 )
 from topo_scheduler.api.models import Metadata, Model, Seconds
+from topo_scheduler.api.names import DnsLabel, DnsSubdomain, FilePath, HostAddress, QualifiedName
 from topo_scheduler.api.recording import LEAST_BYTES, AuditLog, Bytes, Recording
 from topo_scheduler.api.scoring import SharedSpec
+from topo_scheduler.api.text import quoted
 
 API_VERSION: Final = "topology.scheduler/v1alpha1"
 SCHEDULER_NAME: Final = "topology-aware-scheduler"
@@ -35,9 +37,9 @@ class LeaderElection(Model):
     """How long the leader retries a renewal before it stops leading."""
     retry_period: Seconds = 2.0
     """Pause between attempts to acquire or renew the Lease."""
-    resource_name: str = "topology-scheduler"
+    resource_name: DnsSubdomain = "topology-scheduler"
     """Name of the Lease."""
-    resource_namespace: str = "kube-system"
+    resource_namespace: DnsLabel = "kube-system"
     """Namespace of the Lease."""
 
     @model_validator(mode="after")
@@ -50,7 +52,7 @@ class LeaderElection(Model):
 class ClientConnection(Model):
     """Connection to the API server, and the number of concurrent requests."""
 
-    kubeconfig: str = ""
+    kubeconfig: FilePath = ""
     """Path of a kubeconfig. If empty, the in-cluster configuration is used, else the default kubeconfig."""
     context: str = ""
     """Context of the kubeconfig. If empty, its current context is used."""
@@ -66,14 +68,14 @@ class Level(Model):
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=32)]
     """Name of the level, e.g. ``spine``."""
-    labels: Annotated[tuple[str, ...], Field(min_length=1)]
+    labels: Annotated[tuple[QualifiedName, ...], Field(min_length=1)]
     """Label keys, in order of precedence: the first key that the node carries counts."""
 
 
 class Rails(Model):
     """Labels of rail-optimised fabrics. Nodes whose NICs connect to the same leaf switches form one scalable unit."""
 
-    labels: tuple[str, ...] = RAIL_LABELS
+    labels: tuple[QualifiedName, ...] = RAIL_LABELS
     """Label keys, each with the name of the leaf switch of one rail. With an empty list no rails are read."""
     level: str = "leaf"
     """Level of the fabric at which a unit is a domain: the unit replaces the domain that other labels name."""
@@ -97,7 +99,7 @@ class FabricSettings(Model):
     def _known(self) -> "FabricSettings":
         for name in self.families:
             if name not in FAMILIES:
-                raise ValueError(f"unknown family {name!r}; known are {', '.join(FAMILIES)}")
+                raise ValueError(f"unknown family {quoted(name)}; known are {', '.join(FAMILIES)}")
         names = [level.name for level in self.levels]
         if len(set(names)) != len(names):
             raise ValueError("two levels have one name")
@@ -109,7 +111,9 @@ class FabricSettings(Model):
             raise ValueError(f"accelerators: another level is called {duplicate!r} already; a name means one level")
         # Default rails are not checked, even if they are written out, as records have them.
         if self.rails != Rails() and self.rails.level not in (names or LEVELS):
-            raise ValueError(f"rails: no level is called {self.rails.level!r}; there are {', '.join(names or LEVELS)}")
+            raise ValueError(
+                f"rails: no level is called {quoted(self.rails.level)}; there are {', '.join(names or LEVELS)}"
+            )
         return self
 
 
@@ -127,10 +131,10 @@ class ServingTLS(Model):
 
     enabled: bool = False
     """Whether to serve HTTPS. Kubelet probes then need `scheme: HTTPS`; the kubelet does not verify the certificate."""
-    cert_file: str = ""
+    cert_file: FilePath = ""
     """PEM file with the certificate and its chain, e.g. in a mounted Secret. The scheduler reloads it when it rotates.
     If empty, the scheduler generates a certificate at start, which clients can't verify."""
-    key_file: str = ""
+    key_file: FilePath = ""
     """PEM file with the private key of `certFile`."""
 
     @model_validator(mode="after")
@@ -145,7 +149,7 @@ class ServingTLS(Model):
 class MetricsSettings(Model):
     """Endpoints for metrics and health, and access to them."""
 
-    bind_address: str = "0.0.0.0"
+    bind_address: HostAddress = "0.0.0.0"
     """Address to listen on."""
     port: Annotated[int, Field(ge=0, le=65535)] = 10261
     """Port for /metrics, /healthz, /livez and /readyz; 0 picks a free port."""
@@ -195,7 +199,7 @@ class SchedulerConfig(Model):
     spec: SharedSpec = SharedSpec.defaults()
     """Fields of a TopologySchedulerConfig that may also be set here. If both kinds set a field, the values must be
     equal."""
-    scheduler_name: Annotated[str, Field(min_length=1, max_length=253)] = SCHEDULER_NAME
+    scheduler_name: QualifiedName = SCHEDULER_NAME
     """The scheduler places pods with this ``spec.schedulerName``."""
     leader_election: LeaderElection = LeaderElection.defaults()
     client_connection: ClientConnection = ClientConnection.defaults()
@@ -207,11 +211,11 @@ class SchedulerConfig(Model):
     volume_bind_timeout: Seconds = 600.0
     """How long the scheduler waits for the volumes of a placed pod to be provisioned and bound. After that, it decides
     on the pod again."""
-    gpu_resources: Annotated[tuple[str, ...], Field(min_length=1)] = GPU_RESOURCES
+    gpu_resources: Annotated[tuple[QualifiedName, ...], Field(min_length=1)] = GPU_RESOURCES
     """Extended resources that count as GPUs."""
-    gpu_model_labels: tuple[str, ...] = GPU_MODEL_LABELS
+    gpu_model_labels: tuple[QualifiedName, ...] = GPU_MODEL_LABELS
     """Node labels with the GPU model, in order of precedence: the first label that the node carries counts."""
-    bandwidth_labels: tuple[str, ...] = BANDWIDTH_LABELS
+    bandwidth_labels: tuple[QualifiedName, ...] = BANDWIDTH_LABELS
     """Node labels with the network bandwidth of the node, e.g. ``200Gb``, in order of precedence."""
     topology: FabricSettings = FabricSettings.defaults()
     logging: Logging = Logging.defaults()

@@ -5,7 +5,8 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field
 
 from topo_scheduler.api.models import Model, Seconds
-from topo_scheduler.api.quantity import QuantityError, parse_quantity
+from topo_scheduler.api.names import FilePath
+from topo_scheduler.api.quantity import MAX_VALUE, QuantityError, parse_quantity
 
 LEAST_BYTES: Final = 1 << 20
 
@@ -20,14 +21,14 @@ def _parse_bytes(value: object) -> object:
         raise ValueError(str(error)) from error
 
 
-Bytes = Annotated[int, BeforeValidator(_parse_bytes)]
+Bytes = Annotated[int, BeforeValidator(_parse_bytes), Field(le=MAX_VALUE)]
 """Bytes, written as a quantity (``2Gi``) or a number."""
 
 
 class Recording(Model):
     """Record of all decisions with their inputs, for ``topo-scheduler replay``."""
 
-    directory: str = ""
+    directory: FilePath = ""
     """Directory of the record; empty for no record. Each scheduler needs its own directory."""
     max_bytes: Annotated[Bytes, Field(ge=LEAST_BYTES)] = 1 << 30
     """Maximum size of the directory in bytes, e.g. ``2Gi``, at least 1Mi. The oldest segments are deleted to stay below
@@ -47,6 +48,6 @@ class Recording(Model):
 class AuditLog(Model):
     """Audit log of requests, decisions, binds, refusals and moves, as append-only JSON lines."""
 
-    path: str = ""
+    path: FilePath = ""
     """File to append to, ``-`` for standard output; empty for no audit log. The scheduler reopens the file after a
     rename and on SIGHUP."""

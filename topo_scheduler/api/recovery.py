@@ -4,9 +4,10 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from topo_scheduler.api.durations import parse_duration, written_duration
+from topo_scheduler.api.durations import written_duration
 from topo_scheduler.api.labels import PREFIX
-from topo_scheduler.api.models import Model, Seconds, Share
+from topo_scheduler.api.models import Model, Seconds, Share, parsed_duration
+from topo_scheduler.api.names import QualifiedName
 
 
 class RecoveryLimits(Model):
@@ -28,7 +29,7 @@ _MOST: Final = 366 * 86_400
 
 
 def _age(value: object) -> object:
-    return parse_duration(value, _MOST) if isinstance(value, str) else value
+    return parsed_duration(value, _MOST)
 
 
 class FinishedSpec(Model):
@@ -43,9 +44,9 @@ class FinishedSpec(Model):
 class LinkLabels(Model):
     """Two labels of a node that are equal while its links are healthy."""
 
-    current: str
+    current: QualifiedName
     """Key of the label with the current state of the links."""
-    expected: str
+    expected: QualifiedName
     """Key of the label with the expected state of the links."""
 
 
@@ -116,9 +117,9 @@ class RecoverySpec(Model):
     pause_above_not_ready_share: Share = 0.55
     """No Migration starts while more than this share of all nodes is not ready. In that case the scheduler is more
     likely partitioned than the nodes down."""
-    maintenance_taints: tuple[str, ...] = (f"{PREFIX}maintenance",)
+    maintenance_taints: tuple[QualifiedName, ...] = (f"{PREFIX}maintenance",)
     """Keys of taints that request to drain the node they are on, if it is cordoned."""
-    conditions: tuple[str, ...] = ()
+    conditions: tuple[QualifiedName, ...] = ()
     """Types of node conditions that report failed hardware by status True, as problem detectors set them."""
     unhealthy_gpus: bool = Field(default=False, alias="unhealthyGPUs")
     """Whether a node counts as failed if it offers fewer GPUs than it has, or than its pods hold. All its pods move, as
@@ -126,7 +127,7 @@ class RecoverySpec(Model):
     link_labels: tuple[LinkLabels, ...] = ()
     """Pairs of labels that differ on nodes with degraded links."""
     pod_failures: PodFailuresSpec = PodFailuresSpec.defaults()
-    scale_down_taints: tuple[str, ...] = ()
+    scale_down_taints: tuple[QualifiedName, ...] = ()
     """Keys of taints that announce the removal of a node (scale-down), so that its pods should move, whether it is
     cordoned or not. Example: ``DeletionCandidateOfClusterAutoscaler``."""
     defragmentation: DefragmentationSpec = DefragmentationSpec.defaults()

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.models import Model, Share
+from topo_scheduler.api.names import Count
 
 
 class ScoringWeights(Model):
@@ -55,9 +55,9 @@ class TopologyConstraints(Model):
     enforcement: Enforcement = Enforcement.REQUIRED
     """``required``: a gang is placed on the fewest leaf switches that could hold it; otherwise it stays pending.
     ``preferred``: if these have no room, it gets the next best spread."""
-    max_nodes_per_leaf: Annotated[int, Field(ge=1)] | None = None
+    max_nodes_per_leaf: Count | None = None
     """Maximum nodes of one leaf that a gang may use; no limit by default."""
-    max_gpus_per_leaf: Annotated[int, Field(ge=1)] | None = Field(default=None, alias="maxGPUsPerLeaf")
+    max_gpus_per_leaf: Count | None = Field(default=None, alias="maxGPUsPerLeaf")
     """Maximum GPUs of one leaf that a gang may use; no limit by default."""
 
 

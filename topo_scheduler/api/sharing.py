@@ -1,5 +1,6 @@
 """Configuration of how namespaces share a cluster: quotas, access to domains, and fair share."""
 
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, Final
@@ -7,16 +8,15 @@ from typing import Annotated, Any, Final
 from pydantic import Field, field_validator
 
 from topo_scheduler.api.models import Model, Seconds
+from topo_scheduler.api.names import QUALIFIED_NAME, RULES, Domain, NamespacePattern
 from topo_scheduler.api.quantity import QuantityError, parse_exact
-from topo_scheduler.api.text import did_you_mean
+from topo_scheduler.api.text import did_you_mean, quoted
 
 GPUS: Final = "gpus"
 """Name of GPUs of any vendor in a quota, including GPUs requested by annotation."""
 _PLAIN: Final = (GPUS, "cpu", "memory", "ephemeral-storage", "pods")
 
-Name = Annotated[str, Field(min_length=1, max_length=253)]
-Names = Annotated[tuple[Name, ...], Field(min_length=1)]
-Domain = Annotated[str, Field(min_length=1, max_length=1024, pattern=r"^[^/]+(/[^/]+)*$")]
+Names = Annotated[tuple[NamespacePattern, ...], Field(min_length=1)]
 
 
 class Fairness(Model):
@@ -48,9 +48,11 @@ class Quota(Model):
         for name, quantity in value.items():
             if name not in _PLAIN and "/" not in str(name) and not str(name).startswith("hugepages-"):
                 hint = did_you_mean(str(name), _PLAIN, f"write one of {', '.join(_PLAIN)}, or a full name")
-                raise ValueError(f"no resource is called {name}; {hint}")
+                raise ValueError(f"no resource is called {quoted(name)}; {hint}")
+            if re.fullmatch(QUALIFIED_NAME, str(name)) is None:
+                raise ValueError(f"{quoted(name)} is no name of a resource: write {RULES[QUALIFIED_NAME]}")
             if isinstance(quantity, bool) or not isinstance(quantity, str | int | float):
-                raise ValueError(f"{name}: {quantity!r} is not a quantity such as 500m, 2, 1.5 or 16Gi")
+                raise ValueError(f"{name}: {quoted(quantity)} is not a quantity such as 500m, 2, 1.5 or 16Gi")
             try:
                 parse_exact(quantity, 1000 if name == "cpu" else 1)
             except QuantityError as error:
@@ -61,7 +63,7 @@ class Quota(Model):
 class GpusByAnnotation(Model):
     """Access to GPUs that only annotations request, which no ResourceQuota of Kubernetes counts."""
 
-    namespaces: tuple[Name, ...] = ()
+    namespaces: tuple[NamespacePattern, ...] = ()
     """Names of namespaces, or patterns such as `team-*`, whose pods may get GPUs without GPU limits: by `gpu-count`
     alone, or by `gpu-fraction`. By default no namespace may."""
 

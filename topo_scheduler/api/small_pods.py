@@ -6,6 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from topo_scheduler.api.fractions import parse_fraction
 from topo_scheduler.api.models import Model
+from topo_scheduler.api.names import LabelValue
 from topo_scheduler.api.quantity import QuantityError, parse_exact
 
 FRAGMENTATION: Final = "fragmentation"
@@ -23,7 +24,7 @@ class TypicalPod(Model):
     """Whole GPUs of one pod."""
     gpu_fraction: str | None = None
     """Share of one GPU, e.g. `"0.5"`, instead of whole GPUs."""
-    gpu_models: tuple[str, ...] = ()
+    gpu_models: tuple[Annotated[LabelValue, Field(min_length=1)], ...] = ()
     """Acceptable GPU models; empty for any."""
     weight: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """Relative frequency of such pods."""

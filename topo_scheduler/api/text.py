@@ -32,6 +32,12 @@ def few_for(names: Sequence[str], reader: str, kind: str, limit: int = 4) -> str
     return f"{few_of(own, limit)} and {hidden}" if own else hidden
 
 
+def counted(number: int, noun: str, singular: str = "", plural: str = "") -> str:
+    """Return a number with its noun, and with the words that follow one or several of them: ``1 pod is gone``."""
+    text, words = (f"{number} {noun}", singular) if number == 1 else (f"{number} {noun}s", plural or singular)
+    return f"{text} {words}" if words else text
+
+
 def clipped(text: str, limit: int) -> str:
     """Return the first ``limit`` characters of a text, with three dots if it is longer."""
     return text if len(text) <= limit else f"{text[:limit]}..."

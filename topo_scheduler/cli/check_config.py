@@ -25,7 +25,8 @@ def command(file: Path, live: bool, kubeconfig: str | None, context: str | None)
     must be installed here too.
 
     With --live it lists the nodes. Warnings then name limits per leaf below the size of a leaf, levels for which no
-    node has a label, and nodes whose labels do not give their position.
+    node has a label, domains of quotas, domainAccess and links that no node is in or that have several meanings, and
+    nodes whose labels do not give their position.
     """
     from topo_scheduler.api.config import ConfigError
     from topo_scheduler.runtime.config_files import read_configuration
@@ -52,6 +53,7 @@ async def _about_fabric(configuration: "Configuration", kubeconfig: str | None, 
     from topo_scheduler.cli.snapshot import Listed, build_world, connected
     from topo_scheduler.kube.connection.resources import NODES
     from topo_scheduler.kube.reading.listing import list_all
+    from topo_scheduler.scheduling.rules.domains import configured_domains
     from topo_scheduler.scheduling.settings import fabric_problems
 
     async with connected(kubeconfig, context) as client:
@@ -60,7 +62,13 @@ async def _about_fabric(configuration: "Configuration", kubeconfig: str | None, 
         raise CommandFailure("the cluster has no nodes")
     world = build_world(Listed(nodes, [], bad), configuration)
     unlabelled = lacking_labels(world.fabric.unlabelled(), len(world.nodes))
-    return [*bad, *filter(None, [unlabelled]), *fabric_problems(configuration, world.layout, world.nodes)]
+    domains = world.domains.problems(configured_domains(configuration.topology.spec))
+    return [
+        *bad,
+        *filter(None, [unlabelled]),
+        *fabric_problems(configuration, world.layout, world.nodes),
+        *dict.fromkeys(message for _, message in domains),
+    ]
 
 
 def _about_plugins(configuration: "Configuration") -> list[str]:

@@ -68,7 +68,8 @@ async def explain(client: Client, configuration: "Configuration", target: NamedO
         where = f"; it is on node {pod.spec.node_name}" if pod.spec.node_name else ""
         raise CommandFailure(
             f"pod {pod.key} is not ours: its schedulerName is {pod.spec.scheduler_name or '(none)'},"
-            f" this scheduler is called {scheduler_name}{where}"
+            f" this scheduler is called {scheduler_name}{where}; if that is another instance of this scheduler, name it"
+            " by --scheduler-name"
         )
     report: Json = {
         "schema": SCHEMA,
@@ -120,9 +121,15 @@ async def _bound(client: Client, pod: Pod) -> Json:
         pods, _ = await list_all(client, PODS, pod.metadata.namespace)
         members = [other for other in pods if other.metadata.annotations.get(GANG_ID) == gang]
         members.sort(key=lambda other: (written_number(other.metadata.annotations, RANK) or 0, other.metadata.name))
-        report["gang"] = {"id": gang, "members": [_member(other) for other in members]}
+        report["gang"] = {"id": gang, "name": _gang_name(pod, gang), "members": [_member(other) for other in members]}
     report["warnings"] = _unlabelled_warnings(report)
     return report
+
+
+def _gang_name(pod: Pod, gang: str) -> str:
+    """Return the name of a gang as events have it: that of the pods' controller, where its uid identifies the gang."""
+    name = gang.rpartition("/")[2]
+    return next((owner.name for owner in pod.metadata.owner_references if owner.uid == name), name)
 
 
 def _unlabelled_warnings(report: Json) -> list[str]:

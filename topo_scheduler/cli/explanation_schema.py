@@ -32,9 +32,10 @@ class GangMember(ReportPart):
 
 
 class GangReport(ReportPart):
-    """The gang of a bound pod."""
+    """The gang of a bound pod. ``name``: as events name it."""
 
     id: str
+    name: str
     members: list[GangMember]
 
 

@@ -51,7 +51,8 @@ def _bound(pod: str, report: Json) -> Iterator[str]:
         yield f"  GPU index  {', '.join(map(str, report['gpuIndex']))}{share}"
     if gang := report.get("gang"):
         yield ""
-        yield f"Gang of {_count(len(gang['members']), 'pod')} ({gang['id']}):"
+        known_as = f" ({gang['id']})" if not gang["id"].endswith(f"/{gang['name']}") else ""
+        yield f"Gang {gang['name']} of {_count(len(gang['members']), 'pod')}{known_as}:"
         for member in gang["members"]:
             yield f"  rank {member['rank']}  {member['pod']}  {member['address'] or member['node'] or 'no node'}"
 

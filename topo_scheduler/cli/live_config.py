@@ -146,6 +146,10 @@ async def _read(
         if not (slash and namespace and name) or "/" in name:
             raise CommandFailure(f"--config-map {config_map}: write NAMESPACE/NAME", USAGE)
         try:
+            _path(namespace, name)
+        except ValueError as error:
+            raise CommandFailure(f"--config-map {config_map}: {error}", USAGE) from error
+        try:
             return await _from_map(client, namespace, name)
         except ApiError as error:
             raise CommandFailure(f"ConfigMap {config_map} can't be read: {error.message}") from error
@@ -168,11 +172,15 @@ async def _read(
     return _named(live, mounted.scheduler_name if mounted is not None else None)
 
 
+def _path(namespace: str, name: str) -> str:
+    """Return the path of a ConfigMap; raises ``ValueError`` for names that no object has."""
+    return f"/api/v1/namespaces/{segment(namespace)}/configmaps/{segment(name)}"
+
+
 async def _from_map(client: Client, namespace: str, name: str) -> LiveConfiguration:
     from topo_scheduler.api.config import ConfigError, load_configuration
 
-    path = f"/api/v1/namespaces/{segment(namespace)}/configmaps/{segment(name)}"
-    config_map = decode(_config_map, await client.request("GET", path, timeout=TIMEOUT_SECONDS))
+    config_map = decode(_config_map, await client.request("GET", _path(namespace, name), timeout=TIMEOUT_SECONDS))
     origin = f"ConfigMap {namespace}/{name}"
     files = {
         f"{origin}: {key}": text for key, text in sorted(config_map.data.items()) if key.endswith((".yaml", ".yml"))

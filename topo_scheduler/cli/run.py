@@ -4,6 +4,7 @@ import asyncio
 import errno
 import gc
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -181,16 +182,17 @@ _SECTIONS = {
 
 
 def _explain(error: Any) -> str:
+    from topo_scheduler.api.config_errors import problem, with_found
+
     section = str(error["loc"][0]) if error["loc"] else ""
     field = str(error["loc"][-1]) if error["loc"] else ""
     names = {
         field_name: flag for flag, field_name in _SECTIONS.get(section if len(error["loc"]) > 1 else "", {}).items()
     }
-    message = error["msg"].removeprefix("Value error, ")
     if field in names:
         prefix = "leader-elect-" if section == "leader_election" and field != "leader_elect" else ""
-        return f"--{prefix}{names[field].replace('_', '-')}: {message} (found {error['input']!r})"
-    return f"{section.replace('_', ' ')}: {message}" if section else message
+        return f"--{prefix}{names[field].replace('_', '-')}: {with_found(error)}"
+    return f"{section.replace('_', ' ')}: {problem(error)}" if section else problem(error)
 
 
 async def _serve(configuration: "Configuration", config_path: Path | None) -> None:
@@ -209,6 +211,12 @@ def _port_failure(error: OSError, configuration: "Configuration") -> CommandFail
     where = f"{serving.bind_address}:{serving.port}"
     if error.errno == errno.EADDRINUSE:
         return CommandFailure(
-            f"{where} is in use by another process; choose another with --metrics-port, 0 takes a free one"
+            f"{where} is in use by another process; choose another with metrics.port or --metrics-port, 0 takes a free"
+            " one"
         )
-    return CommandFailure(f"cannot serve metrics and health on {where}: {error.strerror or error}")
+    remedy = ""
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        remedy = "; metrics.bindAddress or --bind-address must name an address of this machine, such as 0.0.0.0"
+    elif error.errno == errno.EACCES:
+        remedy = "; set metrics.port or --metrics-port to 1024 or above"
+    return CommandFailure(f"cannot serve metrics and health on {where}: {error.strerror or error}{remedy}")

@@ -136,7 +136,10 @@ def fit_leaves(
         max_members: the most members in one leaf; 0 means no limit.
         out: int64[leaves], written at ``leaves``.
     """
-    best = np.zeros(max(max_nodes, np.int64(1)), np.int64)
+    largest = np.int64(0)
+    for number in range(leaves.shape[0]):
+        largest = max(largest, offsets[leaves[number] + 1] - offsets[leaves[number]])
+    best = np.zeros(min(max_nodes, largest), np.int64)
     for number in range(leaves.shape[0]):
         leaf = leaves[number]
         low, high = offsets[leaf], offsets[leaf + 1]

@@ -1,5 +1,6 @@
 """Logs on standard error: one JSON object per line, or text."""
 
+import json
 import logging
 import sys
 from itertools import islice
@@ -24,13 +25,18 @@ CONTINUED: Final = "    | "
 
 
 class _TextFormatter(logging.Formatter):
-    """Formats text logs. Untrusted strings can neither forge a line nor move the cursor of a terminal.
+    """Formats text logs: the message, then its fields as ``key=value``.
 
-    JSON does not need this, because it escapes all non-ASCII characters.
+    Untrusted strings can neither forge a line nor move the cursor of a terminal. JSON does not need this, because it
+    escapes all non-ASCII characters.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        record.message = printable(record.message)
+        record.message = printable(record.message) + "".join(
+            f" {printable(key)}={printable(_as_text(value))}"
+            for key, value in vars(record).items()
+            if key not in _OF_EVERY_RECORD
+        )
         return super().formatMessage(record)
 
     def formatException(self, ei: Any) -> str:
@@ -38,6 +44,24 @@ class _TextFormatter(logging.Formatter):
 
     def formatStack(self, stack_info: str) -> str:
         return "\n".join(CONTINUED + printable(line) for line in stack_info.splitlines())
+
+
+_OF_EVERY_RECORD: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
+"""Attributes that are no fields of a message."""
+
+
+def _as_text(value: Any) -> str:
+    """Return the value of a field on one line; a text that could be taken for more than one value is quoted."""
+    match _cut(value):
+        case str() as text:
+            plain = text.isprintable() and not any(mark in text for mark in ' "=,[]') and text
+            return text if plain else json.dumps(text, ensure_ascii=False)
+        case list() as items:
+            return f"[{','.join(map(_as_text, items))}]"
+        case dict() as items_by_key:
+            return json.dumps(items_by_key, ensure_ascii=False, default=str)
+        case other:
+            return str(other)
 
 
 class _Json(JsonFormatter):

@@ -192,7 +192,7 @@ async def serving(
     """Serve within the context. Yields the port, which is a free one if ``port`` is 0.
 
     Raises:
-        OSError: the port is in use.
+        OSError: the address does not exist here, or the port is in use.
     """
     listener = Connections(handler, context)
     sockets = await _listening(address, port)
@@ -210,9 +210,12 @@ async def serving(
 
 async def _listening(address: str, port: int) -> list[socket.socket]:
     """Return a listening socket for each address of a host name."""
-    addresses = await asyncio.get_running_loop().getaddrinfo(
-        address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
+    try:
+        addresses = await asyncio.get_running_loop().getaddrinfo(
+            address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except UnicodeError as error:  # such as `a..b`, which the encoding of host names refuses
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known") from error
     sockets: list[socket.socket] = []
     try:
         for family, kind, protocol, _, socket_address in dict.fromkeys(addresses):

@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 
 from topo_scheduler.kube.connection.client import Client, decode
-from topo_scheduler.kube.connection.errors import Conflict, KubeError, NotFound, Undecodable, passes
+from topo_scheduler.kube.connection.errors import Conflict, KubeError, NotFound, Undecodable, lacks_rights, passes
 from topo_scheduler.kube.connection.fence import CLOCK_DRIFT, FLIGHT_SECONDS, UNFENCED, Fence
 from topo_scheduler.kube.connection.resources import segment
 from topo_scheduler.kube.connection.retrying import retried
@@ -297,8 +297,16 @@ class LeaderElector:
             except KubeError as error:
                 if str(error) != complaint:
                     complaint = str(error)
-                    logger.warning("cannot contend for the lease: %s", error)
+                    logger.warning("cannot contend for the lease: %s%s", error, self._advice(error))
             await asyncio.sleep(self._pause())
+
+    def _advice(self, error: KubeError) -> str:
+        if not lacks_rights(error):
+            return ""
+        return (
+            f" (grant create on leases.coordination.k8s.io in namespace {self._names['namespace']}, and get and update"
+            f" on the one called {self._names['name']}: the Role lists it under resourceNames)"
+        )
 
     def _look_back(self, current: Lease) -> None:
         """Compute until when writes of an earlier leader may take effect, for a lease that we are about to take."""

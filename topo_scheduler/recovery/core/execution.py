@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from topo_scheduler.api.migrations import Migration, Move, Phase
+from topo_scheduler.api.text import counted
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.model.instructions import EvictPod
 from topo_scheduler.recovery.model.migration_context import MigrationContext
@@ -37,7 +38,8 @@ class Execution:
         if tracked.beside is None and len(present) == len(moves):
             tracked.beside = self._members(moves)
         if not present:
-            gone = Condition("Evicted", status=True, reason="Gone", message=f"{len(moves)} pods are gone")
+            text = counted(len(moves), "pod", "is gone", "are gone")
+            gone = Condition("Evicted", status=True, reason="Gone", message=text)
             self._context.write(tracked, now, Phase.PLACING, None, gone)
             return
         if foreign := next((move for move in present if not self._context.is_ours(move)), None):
@@ -84,7 +86,7 @@ class Execution:
             self._context.end(tracked, Phase.CANCELLED, *reason, now)
         elif len(going) < len(migration.status.moves):
             stays = len(migration.status.moves) - len(going)
-            text = f"{reason[1]}: {stays} pods stay where they are"
+            text = f"{reason[1]}: {counted(stays, 'pod', 'stays where it is', 'stay where they are')}"
             self._context.keep_only(migration, going)
             self._context.write(
                 tracked, now, None, going, Condition("Evicted", status=False, reason=reason[0], message=text)
@@ -158,7 +160,7 @@ class Execution:
                 by = PodRef(migration.metadata.namespace, move.replacement_name, move.replacement)
                 self._context.control.seat_taken(key, move.uid, by, move.from_, replacements[move.uid].node)
             placed = Condition("Placed", status=True, reason="Bound", message=f"{len(moves)} replacements are bound")
-            self._context.end(tracked, Phase.DONE, "", f"{len(moves)} pods moved", now, moves, placed)
+            self._context.end(tracked, Phase.DONE, "", counted(len(moves), "pod", "moved"), now, moves, placed)
             return
         if self._context.since(tracked, Phase.PLACING, now) > self._context.spec.reservation_timeout:
             missing = [move.pod for move in migration.status.moves if move.uid not in replacements]

@@ -17,7 +17,7 @@ from topo_scheduler.api.durations import format_duration
 from topo_scheduler.api.migrations import Cause
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.recovery import PodFailuresSpec
-from topo_scheduler.api.text import few_of
+from topo_scheduler.api.text import counted, few_of
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.detection.node_health import NodeProblem
 from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS
@@ -179,8 +179,9 @@ class PodTroubles:
         crashing = [trouble for trouble in troubles if not trouble.refused]
         within = f"within {format_duration(self._spec.window)}"
         if len({trouble.workload for trouble in refused}) >= len({trouble.workload for trouble in crashing}):
-            return NodeProblem(Cause.REFUSED, f"refused {len(refused)} pods {within}: {_named(refused)}")
-        return NodeProblem(Cause.CRASHING, f"has {len(crashing)} pods that crash there only: {_named(crashing)}")
+            return NodeProblem(Cause.REFUSED, f"refused {counted(len(refused), 'pod')} {within}: {_named(refused)}")
+        pods = counted(len(crashing), "pod", "that crashes there only", "that crash there only")
+        return NodeProblem(Cause.CRASHING, f"has {pods}: {_named(crashing)}")
 
 
 def workload_of(pod: Pod) -> str:

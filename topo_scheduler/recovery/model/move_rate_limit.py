@@ -5,6 +5,7 @@ from typing import Final
 
 from topo_scheduler.api.migrations import Cause, Migration, MigrationStatus, Move, Phase
 from topo_scheduler.api.recovery import RecoveryLimits
+from topo_scheduler.api.text import counted
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.model.seating import MovingPod
 
@@ -89,7 +90,7 @@ class Moved:
         recent = sum(count for _, count, beneficiary in other_moves.values() if beneficiary not in other_moves)
         if recent + pods <= limits.moves_per_hour:
             return ""
-        text = f"{recent} pods moved by choice within the last hour, {pods} would"
+        text = f"{counted(recent, 'pod')} moved by choice within the last hour, {pods} would"
         return f"{text}: limits.movesPerHour is {limits.moves_per_hour}"
 
     def resting(self, pods: Iterable[MovingPod], limits: RecoveryLimits, wall: float) -> str:

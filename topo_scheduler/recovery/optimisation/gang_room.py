@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, MigrationSpec, Move, OtherPod, Phase
+from topo_scheduler.api.text import counted
 from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import Condition, Tracked
@@ -111,7 +112,7 @@ class GangRoom:
         context.keep(migration, moves)
         context.limits.begin(migration, context.epoch + now)
         context.moved.begin(migration, len(leaving_pods), context.epoch + now)
-        text = f"{len(moves)} seats are held, which {pod_names(leaving_pods)} leave first"
+        text = f"{counted(len(moves), 'seat', 'is held', 'are held')}, which {pod_names(leaving_pods)} leave first"
         held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
         context.write(tracked, now, Phase.RESERVING, moves, held)
 
@@ -178,8 +179,10 @@ class GangRoom:
                 msgspec.structs.replace(move, replacement=bound[move.uid].uid, replacement_name=bound[move.uid].name)
                 for move in moves
             ]
-            placed = Condition("Placed", status=True, reason="Bound", message=f"{len(done)} pods are bound")
-            text = f"{len(done)} pods of the gang are bound"
+            placed = Condition(
+                "Placed", status=True, reason="Bound", message=counted(len(done), "pod", "is bound", "are bound")
+            )
+            text = counted(len(done), "pod", "of the gang is bound", "of the gang are bound")
             self._context.end(tracked, Phase.DONE, "", text, now, done, placed)
         elif len(seated) < len(moves) and not self._waiting(migration, workload):
             self._context.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang waits no longer", now)

@@ -6,6 +6,7 @@ from typing import Final
 
 from topo_scheduler.api.annotations import OnFailure
 from topo_scheduler.api.migrations import Cause, Migration, Phase
+from topo_scheduler.api.text import counted
 from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationContext
 from topo_scheduler.recovery.model.migration_state import Condition, Tracked, with_targets
 from topo_scheduler.recovery.model.seating import MovingPod, find_seats, moves_of, pod_names, vacant
@@ -140,7 +141,7 @@ class Planning:
             tracked.not_before = now + NEXT
             return
         targets = self._seats(tracked, moving_pods, now) if turn is None else _free_seats(turn, moving_pods)
-        text = f"{len(moving_pods)} seats are held"
+        text = counted(len(moving_pods), "seat", "is held", "are held")
         if reason := reason_useless(self._context, migration, moving_pods, targets):
             self._context.end(tracked, Phase.CANCELLED, "NoUse", reason, now)
             return
@@ -244,7 +245,7 @@ class Planning:
         self._context.out += helpers_of(
             tracked.migration, relocated, self._context.finished.fresh_name, self._context.view.reader
         )
-        text = f"{len(moving_pods)} seats are held, which {pod_names(relocated)} leave first"
+        text = f"{counted(len(moving_pods), 'seat', 'is held', 'are held')}, which {pod_names(relocated)} leave first"
         return _Looked(state, now + LOOK_AGAIN, dict(seats), text)
 
     def _circular(self, migration: Migration) -> bool:
@@ -344,9 +345,11 @@ class Planning:
         return avoided | avoided_nodes(self._context.view, migration.spec.avoid) | kept_free(self._context, migration)
 
     def _searches(self, moving_pods: Sequence[MovingPod]) -> Condition:
-        text = f"no node is free for {len(moving_pods)} pods by the rules; searching for other pods to relocate"
+        text = (
+            f"no node is free for {counted(len(moving_pods), 'pod')} by the rules; searching for other pods to relocate"
+        )
         return Condition("Reserved", status=False, reason="Searching", message=text)
 
     def _no_room(self, moving_pods: Sequence[MovingPod]) -> Condition:
-        text = f"no room for {len(moving_pods)} pods by the rules; the scheduler retries when room is freed"
+        text = f"no room for {counted(len(moving_pods), 'pod')} by the rules; the scheduler retries when room is freed"
         return Condition("Reserved", status=False, reason="NoRoom", message=text)

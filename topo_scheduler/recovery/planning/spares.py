@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, MigrationSpec, Phase
+from topo_scheduler.api.text import counted
 from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import Condition, Tracked
@@ -128,7 +129,8 @@ def reclaim_lent(
             context.out += _asked_to_leave(
                 context, migration, [pod for pod in leaving_pods if pod.member.uid not in already_asked]
             )
-            return seats, f"{len(moving_pods)} seats are held, which were lent to {pod_names(leaving_pods)}"
+            held = counted(len(moving_pods), "seat", "is held, which was", "are held, which were")
+            return seats, f"{held} lent to {pod_names(leaving_pods)}"
     return None
 
 
@@ -312,5 +314,5 @@ def why_no_seats(policy: str) -> str:
 def how_it_ended(policy: str, count: int) -> str:
     """Return the result of a Migration for whose pods no seats were held."""
     if policy == GIVE_WAY:
-        return f"{count} pods gone, the spare nodes are given back"
-    return f"{count} pods gone, the gang goes on without them"
+        return f"{counted(count, 'pod')} gone, the spare nodes are given back"
+    return f"{counted(count, 'pod')} gone, the gang goes on without them"

@@ -35,7 +35,7 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
-from topo_scheduler.api.text import quoted
+from topo_scheduler.api.text import counted, quoted
 from topo_scheduler.scheduling.binding.admission_backoff import STOPPED, HeldBack, kind_of
 from topo_scheduler.scheduling.binding.bind_recheck import closed_to, crowded_out
 from topo_scheduler.scheduling.binding.half_gangs import ROLL_BACK_AFTER_SECONDS, HalfGangs
@@ -466,7 +466,7 @@ class Outcomes:
 def mark_placed(workload: Workload) -> list[Instruction]:
     """Return the conditions to write for a workload of which the required minimum runs at once."""
     text = (
-        f"{workload.bound} pods are bound, {workload.size} at once was the minimum"
+        f"{counted(workload.bound, 'pod', 'is bound', 'are bound')}, {workload.size} at once was the minimum"
         if workload.gang
         else "its pods are bound"
     )

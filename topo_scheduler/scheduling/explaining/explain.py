@@ -5,7 +5,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
-from topo_scheduler.api.text import plural
+from topo_scheduler.api.text import counted, plural
 from topo_scheduler.scheduling.explaining.dominant import BLOCK, shortage
 from topo_scheduler.scheduling.explaining.segment_shortage import segment_shortage
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied, most_held
@@ -88,9 +88,10 @@ def sentence(planner: Planner, ask: PlacementQuery, layout: Layout, failure: Pla
     split = ask.in_segments and not in_one_piece(ask, layout) and not is_tied(ask.groups)
     layout = seen_by(ask, layout)
     segments = f" in segments of {ask.segment}" if ask.segment > 1 else " in segments" if ask.in_segments else ""
-    members_text = f"{ask.members} pods{gpus_text}{segments}"
+    members_text = f"{counted(ask.members, 'pod')}{gpus_text}{segments}"
     if ask.running:
-        return f"No room for {members_text} near the {len(ask.running)} members of this gang that run."
+        running = counted(len(ask.running), "member", "of this gang that runs", "of this gang that run")
+        return f"No room for {members_text} near the {running}."
     domains_text = f"{rule.leaves} {plural(layout.levels[-1])} in 1 {rule.domain}"
     if rule.leaves == 1:
         domains_text = f"1 {in_words(rule.domain, layout)}"

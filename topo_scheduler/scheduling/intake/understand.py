@@ -18,7 +18,7 @@ from topo_scheduler.api.objects import Job, Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.sharing import matches
-from topo_scheduler.api.text import clipped
+from topo_scheduler.api.text import clipped, counted
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.gpu_annotations import devices_of, not_permitted, reserved_only
@@ -289,8 +289,9 @@ def _share_problems(amounts: Mapping[int, int], wanted: int | None) -> list[str]
     """Return the problems of a pod that requests a share of a GPU and also ``amounts`` and ``wanted`` whole GPUs."""
     if amounts.get(GPU, 0):
         return [
-            f"annotation {GPU_FRACTION} asks for a share of a GPU, and its limits for {amounts[GPU]} whole ones: the"
-            f" kubelet would give it those; remove the limits, or {GPU_FRACTION}"
+            f"annotation {GPU_FRACTION} asks for a share of a GPU, and its limits for"
+            f" {counted(amounts[GPU], 'whole GPU')}: the kubelet would give it those; remove the limits, or"
+            f" {GPU_FRACTION}"
         ]
     if wanted not in (None, 1):
         return [

@@ -15,7 +15,7 @@ import numpy as np
 
 from topo_scheduler.api.config import PreemptionSpec
 from topo_scheduler.api.objects import DisruptionBudget, Pod
-from topo_scheduler.api.text import few_for
+from topo_scheduler.api.text import counted, few_for
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import FORGIVEN_SECONDS, Activity, explained, failure_of, pause_of
 from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
@@ -649,5 +649,5 @@ def _shielded(candidates: Candidates, reader: str) -> tuple[str, str]:
     budgets = f"PodDisruptionBudget {budgets}" if own else budgets
     count = len(candidates.shielded)
     nameless = f"{count} PodDisruptionBudgets" if count > 1 else "a PodDisruptionBudget"
-    start = f"{candidates.shielded_pods} pods of lower priority may not be evicted now"
+    start = f"{counted(candidates.shielded_pods, 'pod')} of lower priority may not be evicted now"
     return f"{start}: {budgets}.", f"{start}: {nameless}."

@@ -8,7 +8,7 @@ from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.sharing import DomainAccess, matches
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
 from topo_scheduler.scheduling.queueing.quotas import Group, Quotas
-from topo_scheduler.scheduling.rules.domains import NamedDomains
+from topo_scheduler.scheduling.rules.domains import NamedDomains, configured_domains
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.pods.classes import Cap, PodClass
 from topo_scheduler.state.pods.workloads import Member
@@ -33,8 +33,7 @@ class Sharing:
         self._quotas.configure(spec.quotas)
         self._access = spec.domain_access
         self._shut.clear()
-        self._names = [("spec.domainAccess", access.domain) for access in spec.domain_access]
-        self._names += [("spec.quotas", quota.domain) for quota in spec.quotas if quota.domain]
+        self._names = configured_domains(spec)
         self._told.clear()
         self._checked_generation = -1
 

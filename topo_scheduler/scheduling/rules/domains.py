@@ -4,10 +4,19 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from topo_scheduler.api.config import TopologySpec
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.state.nodes.node_table import Int64, NodeTable
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.topology.fabric import Fabric
+
+
+def configured_domains(spec: TopologySpec) -> list[tuple[str, str]]:
+    """Return the domains that quotas and access name, each with its field."""
+    return [
+        *(("spec.domainAccess", access.domain) for access in spec.domain_access),
+        *(("spec.quotas", quota.domain) for quota in spec.quotas if quota.domain),
+    ]
 
 
 class NamedDomains:

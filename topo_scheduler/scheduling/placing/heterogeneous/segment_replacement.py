@@ -6,6 +6,7 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.api.text import counted
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
 from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import common_score, variants
 from topo_scheduler.scheduling.placing.heterogeneous.segment_packing import SegmentPacker
@@ -87,7 +88,7 @@ class _Repair:
         fixed = self._vector(self._fixed.get(leaf, ()))
         if not packing.holds(frontier, fixed):
             path = "/".join(self._layout.paths[leaf])
-            raise _NoRoom(f"no room for {sum(fixed)} pods in {path}, where the rest of their segment runs")
+            raise _NoRoom(f"no room for {counted(sum(fixed), 'pod')} in {path}, where the rest of their segment runs")
         return tuple(
             tuple(count - taken for count, taken in zip(vector, fixed, strict=True))
             for vector in frontier

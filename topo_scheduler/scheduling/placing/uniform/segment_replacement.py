@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from topo_scheduler.api.text import counted
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
@@ -56,7 +57,8 @@ def _leaves(query: PlacementQuery, layout: Layout, rule: SizeRule, fits: Int64) 
         if leaf >= 0:
             if room[leaf] < missing[number]:
                 path = "/".join(layout.paths[leaf])
-                return {}, f"no room for {missing[number]} pods in {path}, where the rest of their segment runs"
+                pods = counted(missing[number], "pod")
+                return {}, f"no room for {pods} in {path}, where the rest of their segment runs"
             room[leaf] -= missing[number]
             leaf_of_segment[number] = leaf
     home = sorted(layout.leaves_of(query.running))
