@@ -63,8 +63,9 @@ async def test_two_waves_of_three_namespaces_whose_binds_hang_hold_up_no_other_n
     await cluster.apply(objects.pod("first", 0))
     await cluster.wait_bound("first", 1)
     for wave in WAVES:
-        for number in range(PODS_OF_NAMESPACE):
-            await asyncio.gather(*(cluster.apply(objects.pod(f"stuck-{number}", 0, namespace=name)) for name in wave))
+        for name in wave:
+            pods = (objects.pod(f"stuck-{number}", 0, namespace=name) for number in range(PODS_OF_NAMESPACE))
+            await asyncio.gather(*map(cluster.apply, pods))
         await asyncio.sleep(WAVE_SECONDS)
     for number in range(VICTIMS):
         async with asyncio.timeout(DELAY_SECONDS):

@@ -3,14 +3,14 @@
 import asyncio
 
 from tests.kube.virtual import virtual_time
-from topo_scheduler.kube.connection.fair_slots import LENDABLE
+from topo_scheduler.kube.connection.fair_slots import LENDABLE, reserved_of
 from topo_scheduler.kube.writing.fair_queue import FairQueue
 from topo_scheduler.kube.writing.low_priority_writes import CONCURRENCY, OF_NAMESPACE, Lane
 
 
 @virtual_time
 async def test_writes_that_hang_lend_their_slots_up_to_a_bound() -> None:
-    queue: FairQueue[str, str] = FairQueue(OF_NAMESPACE)
+    queue: FairQueue[str, str] = FairQueue(OF_NAMESPACE, reserved_of(CONCURRENCY))
     loop = asyncio.get_running_loop()
     done: dict[str, float] = {}
     running = most = 0
@@ -34,10 +34,19 @@ async def test_writes_that_hang_lend_their_slots_up_to_a_bound() -> None:
     lane.wake()
     await asyncio.sleep(4)
     assert done["victim"] - began < 3
+    for number in range(OF_NAMESPACE * 4):
+        queue.put(f"hanging-{number}-late", f"evil-late-{number % 4}", loop.time(), f"hanging-{number}-late")
+    lane.wake()
+    await asyncio.sleep(4)
+    queue.put("victim-late", "default", loop.time(), "victim-late")
+    lane.wake()
+    began = loop.time()
+    await asyncio.sleep(1)
+    assert done["victim-late"] - began < 0.5, "the loans are used up, but for the reserve"
     for number in range(200):
         queue.put(f"hanging-more-{number}", f"more-{number}", loop.time(), f"hanging-more-{number}")
     lane.wake()
     assert await lane.flush(300)
-    assert most == CONCURRENCY + LENDABLE and len(done) == OF_NAMESPACE * 4 + 1 + 200
+    assert most == CONCURRENCY + LENDABLE and len(done) == OF_NAMESPACE * 8 + 2 + 200
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
