@@ -185,6 +185,23 @@ def test_a_namespace_whose_evictions_fail_again_is_left_alone_unless_a_budget_is
     assert len(tried) == (3 if outcome is EvictionOutcome.REFUSED else 5)
 
 
+def test_where_no_other_would_do_a_pod_of_a_spared_namespace_is_chosen() -> None:
+    d = fabric_driver({"s1/l1": 3})
+    for number in range(1, 4):
+        run_pod(d, f"low-{number}", f"s1-l1-{number}")
+    d.apply(urgent_pod("high", 10))
+    tried: list[str] = []
+    while len(tried) < 3:
+        assert d.now < 10
+        d.step(0.5)
+        asked = [said.pod for said in d.said if isinstance(said, Preempt)]
+        d.forget()
+        for pod in asked:
+            tried.append(pod.name)
+            d.engine.eviction_finished(pod.uid, EvictionOutcome.REFUSED, "no", d.now)
+    assert sorted(tried) == ["low-1", "low-2", "low-3"]
+
+
 def test_an_eviction_that_succeeds_ends_the_pause_of_its_namespace() -> None:
     d = fabric_driver({"s1/l1": 3})
     low = [run_pod(d, f"low-{number}", f"s1-l1-{number}") for number in range(1, 4)]

@@ -26,9 +26,10 @@ from topo_scheduler.scheduling.instructions import (
     LogWarning,
 )
 from topo_scheduler.scheduling.pauses import doubled
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.preemption.claims import PreemptionClaims
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
-from topo_scheduler.scheduling.preemption.plan import plan_preemption
+from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.scheduling.preemption.victims import Candidates, candidates_below
 from topo_scheduler.scheduling.reserving.replacements import Replacements
@@ -38,6 +39,7 @@ from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
 from topo_scheduler.state.pods.disruption_budgets import Budgets
 from topo_scheduler.state.pods.workloads import Member, Workload, Workloads
+from topo_scheduler.state.topology.fabric import Layout
 from topo_scheduler.state.topology.topology_merge import crossed
 
 LOOK_AGAIN: Final = 1.0
@@ -302,12 +304,15 @@ class Preempting:
             return out, search.sentence(reader) or (unlimited.sentence(reader) if unlimited is not None else "")
         views = self._attempts.planner.views
         usable = np.logical_or.reduce([views.get(cls).eligible for cls, _ in ask.groups])
-        candidates = self._candidates(workload, usable, now, wall)
+        spared = self._claims.spared.namespaces(now)
+        candidates = self._candidates(workload, usable, spared, now, wall)
         plan = None
         try:
-            if candidates.pods or candidates.leaving:
-                with limited(budget):
-                    plan = plan_preemption(self._attempts.planner, ask, layout, candidates, now, shares())
+            with limited(budget):
+                plan = self._plan(ask, layout, candidates, now, shares)
+                if plan is None and spared:
+                    candidates = self._candidates(workload, usable, frozenset(), now, wall)
+                    plan = self._plan(ask, layout, candidates, now, shares)
             search.exceeded = 0
         except PluginError:
             raise
@@ -609,7 +614,21 @@ class Preempting:
             self._world.around.position,
         )
 
-    def _candidates(self, workload: Workload, usable: Bool, now: float, wall: float) -> Candidates:
+    def _plan(
+        self,
+        ask: PlacementQuery,
+        layout: Layout,
+        candidates: Candidates,
+        now: float,
+        shares: Callable[[], Sequence[ReservationShare]],
+    ) -> PreemptionPlan | None:
+        if not candidates.pods and not candidates.leaving:
+            return None
+        return plan_preemption(self._attempts.planner, ask, layout, candidates, now, shares())
+
+    def _candidates(
+        self, workload: Workload, usable: Bool, closed: frozenset[str], now: float, wall: float
+    ) -> Candidates:
         ledger = self._world.ledger
         spent: Counter[str] = Counter()
         going = self._claims.final(workload.priority)
@@ -631,7 +650,7 @@ class Preempting:
             set(going),
             wall,
             usable,
-            self._claims.spared.namespaces(now),
+            closed,
         )
 
 

@@ -1,8 +1,9 @@
-"""Pods that could not be evicted, and namespaces in which that happened again: no victims until a pause has passed.
+"""Pods that could not be evicted, and namespaces in which that happened again: spared until a pause has passed.
 
 A namespace may have an admission webhook that refuses or never answers evictions, and many pods. Trying one pod of it
 after the other would keep a workload of higher priority pending, although pods of other namespaces could be evicted. So
-from the second failure on the pause covers the namespace. An eviction there that succeeds ends that.
+from the second failure on the pause covers the namespace: its pods are chosen only where no others would do. An
+eviction there that succeeds ends that.
 """
 
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ class SparedVictims:
         return pause is not None and now < pause.until
 
     def namespaces(self, now: float) -> frozenset[str]:
-        """Return the namespaces of which no pod may be chosen now."""
+        """Return the namespaces whose pods are chosen only where no others would do."""
         return frozenset(name for name, pause in self._namespaces.items() if now < pause.until)
 
     def stamp(self, now: float) -> tuple[str, ...]:
