@@ -9,7 +9,7 @@ import pytest
 
 from tests.kube.virtual import virtual_time
 from topo_scheduler.api.annotations import GANG_ID
-from topo_scheduler.kube.connection.namespace_shares import HUNG_SECONDS
+from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS, HUNG_SECONDS, loop_time
 from topo_scheduler.runtime.bind_queue import HANGING, BindQueue, Work, namespace_of
 from topo_scheduler.scheduling.instructions import Bind, DryRunBind, PodRef
 
@@ -42,9 +42,10 @@ class Workers:
             work = await self._queue.take()
             uid = (work if isinstance(work, Bind) else work.bind).pod.uid
             self.taken.append(work)
+            began = loop_time()
             self._ends[uid] = asyncio.get_running_loop().create_future()
             await self._ends[uid]
-            self._queue.done(work)
+            self._queue.done(work, loop_time() - began)
 
     async def settle(self) -> Counter[str]:
         """Return how many binds of each namespace were taken."""
@@ -86,9 +87,13 @@ async def test_a_namespace_whose_binds_hang_holds_few_workers_until_none_has_hun
     await workers.settle()
     queue.hangs("hostile")
     assert not busy(queue)
+    await asyncio.sleep(HANGS_AFTER_SECONDS)
+    queue.put(bind("prompt"))
+    await workers.settle()
+    workers.end("prompt")
     workers.end("hostile")
     assert (await workers.settle())["hostile"] == 40 + HANGING
-    await asyncio.sleep(HUNG_SECONDS - 1)
+    await asyncio.sleep(HUNG_SECONDS - HANGS_AFTER_SECONDS - 1)
     queue.hangs("hostile")
     await asyncio.sleep(HUNG_SECONDS - 1)
     workers.end("hostile")
@@ -147,6 +152,11 @@ async def test_a_marked_namespace_gets_its_turn_though_others_never_leave_more_t
     queue.put(bind("marked", 0))
     await workers.settle()
     queue.hangs("marked")
+    await asyncio.sleep(HANGS_AFTER_SECONDS)
+    queue.put(bind("prompt"))
+    await workers.settle()
+    workers.end("prompt")
+    await workers.settle()
     workers.end("marked")
     for number in range(WORKERS - RESERVED):
         queue.put(bind(f"other{number}x"))
@@ -156,6 +166,26 @@ async def test_a_marked_namespace_gets_its_turn_though_others_never_leave_more_t
     await asyncio.sleep(HUNG_SECONDS)
     queue.put(bind("other"))
     assert (await workers.settle())["marked"] == 2
+    workers.cancel()
+
+
+@pytest.mark.parametrize("others", [True, False])
+@virtual_time
+async def test_the_mark_ends_with_a_prompt_bind_unless_binds_of_others_were_prompt_meanwhile(others: bool) -> None:
+    """Writes may be slow for all, while reads are answered."""
+    queue = BindQueue(WORKERS)
+    workers = Workers(queue)
+    queue.put(bind("slow", 0))
+    await workers.settle()
+    await asyncio.sleep(HANGS_AFTER_SECONDS)
+    queue.hangs("slow")
+    await asyncio.sleep(HANGS_AFTER_SECONDS)
+    queue.put(bind("other" if others else "slow", 1))
+    await workers.settle()
+    workers.end("other")
+    workers.end("slow")
+    await workers.settle()
+    assert queue._shares.is_marked("slow") is others
     workers.cancel()
 
 
@@ -173,7 +203,7 @@ async def test_whatever_happened_a_namespace_without_a_worker_has_one_unless_as_
     async def work() -> None:
         replaced = False
         while not replaced:
-            work = await queue.take()
+            work, began = await queue.take(), loop.time()
             name = namespace_of(work)
             hangs = name.startswith("evil") and chance.random() < 0.7
             without_stand_in[name] += 1
@@ -186,7 +216,7 @@ async def test_whatever_happened_a_namespace_without_a_worker_has_one_unless_as_
                     tasks.add(asyncio.create_task(work_()))
                 await asyncio.sleep(chance.choice([1, 20]))
             without_stand_in[name] -= not replaced
-            queue.done(work)
+            queue.done(work, loop.time() - began)
 
     async def work_() -> None:
         await work()
@@ -220,7 +250,7 @@ async def test_namespaces_take_turns() -> None:
     for _ in range(5):
         work = await queue.take()
         order.append(namespace_of(work))
-        queue.done(work)
+        queue.done(work, 0.0)
     assert order == ["a", "b", "c", "a", "a"]
 
 
@@ -249,7 +279,7 @@ async def test_a_worker_that_ended_is_given_nothing_and_what_is_cleared_is_never
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(queue.take(), 0.01)
     assert busy(queue)  # the first has not ended
-    queue.done(bind("a", 1))
+    queue.done(bind("a", 1), 0.0)
     assert not busy(queue)
 
 
@@ -264,7 +294,7 @@ async def order(queue: BindQueue, count: int) -> list[str]:
     for _ in range(count):
         work = await queue.take()
         names.append((work if isinstance(work, Bind) else work.bind).pod.name)
-        queue.done(work)
+        queue.done(work, 0.0)
     return names
 
 
@@ -340,7 +370,7 @@ async def test_what_stands_back_is_woken_at_once_however_the_last_bind_before_it
     assert not waits.done()
     match ends:
         case "done":
-            queue.done(member("g", 0))
+            queue.done(member("g", 0), 0.0)
         case "hangs":
             queue.hangs("a")
         case "recall":

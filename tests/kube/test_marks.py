@@ -89,7 +89,7 @@ async def test_marks_stand_back_behind_binds_for_some_seconds(binds_end: float, 
     executor.carry_out(MarkComplete(POD))
     work = await executor._binds.take()
     await asyncio.sleep(binds_end)
-    executor._binds.done(work)
+    executor._binds.done(work, binds_end)
     await asyncio.gather(*tasks)
     assert [at - began for at in statuses.written] == [written]
 

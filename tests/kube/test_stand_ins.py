@@ -56,7 +56,7 @@ class Server:
         self.running -= 1
         return BindResult(BindStatus.BOUND if request.namespace == "victim" else BindStatus.UNBOUND)
 
-    async def is_answered(self, _: BindRequest) -> bool:
+    async def hangs(self, _request: BindRequest, _seconds: float) -> bool:
         return True
 
 

@@ -1,6 +1,7 @@
 """Each metric carries its own figure: a family that showed another's, or none, is noticed here."""
 
 from dataclasses import fields
+from types import SimpleNamespace
 from typing import Any, cast
 
 from tests.observability.samples import Sample, samples
@@ -161,7 +162,7 @@ def test_what_the_engine_announces_is_counted_as_it_says() -> None:
     metrics, nothing = Metrics(Snapshot), cast("Any", None)
     executor = Executor(
         nothing,
-        nothing,
+        cast("Any", SimpleNamespace(evictor=None, statuses=None, events=None)),
         metrics,
         name="topo-scheduler",
         workers=48,

@@ -10,7 +10,7 @@ from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.recovery import FinishedSpec, RecoveryLimits, RecoverySpec
 from topo_scheduler.recovery.controller.disabled import without_recovery
 from topo_scheduler.recovery.model.instructions import TellMigration, WriteStatus
-from topo_scheduler.recovery.model.ownership import UNCLAIMED_SECONDS, belongs_here, bound_pods
+from topo_scheduler.recovery.model.ownership import UNANSWERED_SECONDS, UNCLAIMED_SECONDS, answers_at, bound_pods
 from topo_scheduler.recovery.model.seating import find_moving_pod
 from topo_scheduler.recovery.planning.relocation import MOST_READ, unread_neighbours
 from topo_scheduler.recovery.planning.voluntary_moves import pods_to_read
@@ -50,6 +50,9 @@ def test_one_for_pods_of_another_scheduler_is_left_alone(by_uid: bool) -> None:
         world.request("m", "pod-0", "pod-1")
     world.run(200, step=5)
     assert _untouched(world, "default/m") and not world.evictions
+    world.run(UNANSWERED_SECONDS - 200 + 5, step=5)
+    assert world.phases() == [Phase.FAILED], "its scheduler does not answer"
+    assert not world.evictions
     migrations = world.recovery.migrations
     assert not len(migrations) and not migrations._memory._bytes, "nothing of it is kept"
 
@@ -99,10 +102,9 @@ def test_without_recovery_no_scheduler_answers_at_once_that_there_is_no_such_pod
     pods = [MigrationPod("nobody"), MigrationPod("pod-0")]
     nobodys = Migration(metadata=meta, spec=MigrationSpec(pods=pods[:1]))
     theirs = Migration(metadata=meta, spec=MigrationSpec(pods=pods))
-    for wall, expected in ((100.0, None), (129.9, None), (130.0, True)):
-        assert belongs_here(view, nobodys, wall, first=False) is expected
-        assert belongs_here(view, nobodys, wall, first=False, bound=lambda: bound_pods(view)) is expected
-        assert belongs_here(view, theirs, wall, first=False, bound=lambda: bound_pods(view)) is False
+    for migration, at in ((nobodys, 130.0), (theirs, 430.0)):
+        assert answers_at(view, migration, first=False) == at
+        assert answers_at(view, migration, first=False, bound=lambda: bound_pods(view)) == at
     answer = without_recovery(nobodys, "here", EPOCH)
     assert answer is not None and answer[0].status.scheduler_name == "here"
 

@@ -7,7 +7,8 @@ import pytest
 from tests.helpers import make_pod, timestamp
 from tests.scheduling.driver import Driver, fabric_driver, gang
 from tests.scheduling.running_pods import run_pod, run_pod_until, urgent_pod, with_priority
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta, Pod
+from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.scheduling.instructions import EvictionOutcome, Preempt
 
 
@@ -163,11 +164,18 @@ def test_workloads_of_rising_priority_do_not_take_the_victims_of_one_another_wit
     assert d.now < 5
 
 
-@pytest.mark.parametrize("outcome", [EvictionOutcome.REFUSED, EvictionOutcome.BLOCKED])
-def test_a_namespace_whose_evictions_fail_again_is_left_alone_unless_a_budget_is_the_reason(
-    outcome: EvictionOutcome,
+@pytest.mark.parametrize(
+    ("outcome", "known_budget", "tries"),
+    [(EvictionOutcome.REFUSED, True, 3), (EvictionOutcome.BLOCKED, True, 5), (EvictionOutcome.BLOCKED, False, 3)],
+)
+def test_a_namespace_whose_evictions_fail_again_is_left_alone_unless_a_known_budget_is_the_reason(
+    outcome: EvictionOutcome, known_budget: bool, tries: int
 ) -> None:
     d = fabric_driver({"s1/l1": 5})
+    if known_budget:
+        meta = ObjectMeta(name="budget", namespace="hostile", uid="uid-budget")
+        budget = DisruptionBudget(meta, BudgetSpec(LabelSelector({})), BudgetStatus(5, 1))
+        d.engine.budgets_applied([budget])
     for number in range(1, 5):
         run_pod_until(d, f"low-{number}", f"s1-l1-{number}", namespace="hostile")
     honest = run_pod(d, "honest", "s1-l1-5", priority=1)
@@ -182,7 +190,7 @@ def test_a_namespace_whose_evictions_fail_again_is_left_alone_unless_a_budget_is
             tried.append(pod.name)
             if pod.name != honest.metadata.name:
                 d.engine.eviction_finished(pod.uid, outcome, "no", d.now)
-    assert len(tried) == (3 if outcome is EvictionOutcome.REFUSED else 5)
+    assert len(tried) == tries
 
 
 def test_where_no_other_would_do_a_pod_of_a_spared_namespace_is_chosen() -> None:
@@ -206,13 +214,16 @@ def test_an_eviction_that_succeeds_ends_the_pause_of_its_namespace() -> None:
     d = fabric_driver({"s1/l1": 3})
     low = [run_pod(d, f"low-{number}", f"s1-l1-{number}") for number in range(1, 4)]
     spared = d.engine.preempting._claims.spared
-    for pod in low[:2]:
-        entry = d.engine.world.ledger.get(pod.metadata.uid)
+    occupants = [d.engine.world.ledger.get(pod.metadata.uid) for pod in low]
+    for number, entry in enumerate(occupants):
         assert entry is not None
-        spared.failed(pod.metadata.uid, entry.occupant, d.now)
-    assert spared.namespaces(d.now) == {"default"}
+        spared.failed(low[number].metadata.uid, entry.occupant, 1.0)
+    assert spared.namespaces(1.0) == set(), "one incident, however many pods"
+    assert occupants[0] is not None
+    spared.failed(low[0].metadata.uid, occupants[0].occupant, 2.0)
+    assert spared.namespaces(2.0) == {"default"}
     spared.succeeded("default")
-    assert spared.namespaces(d.now) == set()
+    assert spared.namespaces(2.0) == set()
 
 
 def test_a_pod_that_somebody_else_bound_needs_no_victim_any_more() -> None:

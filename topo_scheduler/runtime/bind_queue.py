@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Final
 
 from topo_scheduler.api.annotations import GANG_ID
-from topo_scheduler.kube.connection.namespace_shares import NamespaceShares, loop_time
+from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS, NamespaceShares, loop_time
 from topo_scheduler.scheduling.instructions import Bind, DryRunBind
 
 Work = Bind | DryRunBind
@@ -21,6 +21,8 @@ WORKERS_PER_RESERVED: Final = 6
 """Of so many workers, one is reserved for namespaces that hold none: 8 of 48."""
 HANGING: Final = 4
 """Workers that a namespace may hold while it is marked because its binds hang."""
+PROMPT_SECONDS: Final = 1.0
+"""A bind that ends within this time was answered promptly."""
 
 
 def _bind_of(work: Work) -> Bind:
@@ -108,6 +110,9 @@ class BindQueue:
         self._shares = NamespaceShares(
             reserved=workers // WORKERS_PER_RESERVED, each=None, hanging=HANGING, clock=clock
         )
+        self._clock = clock
+        self._suspected: dict[str, float] = {}
+        """Marked namespaces, and since when: writes may be slow for all. A prompt bind of theirs ends the mark."""
         self._calm = asyncio.Event()
         self._hurried = False
 
@@ -172,15 +177,30 @@ class BindQueue:
         self._grant()
         return await worker
 
-    def done(self, work: Work) -> None:
-        """Note that a bind ended."""
-        self._shares.give_back(namespace_of(work))
+    def done(self, work: Work, seconds: float) -> None:
+        """Note that a bind ended after ``seconds``."""
+        namespace = namespace_of(work)
+        self._shares.give_back(namespace)
+        idle = namespace not in self._shares.holders and namespace not in self._waiting
+        if namespace in self._suspected and (seconds < PROMPT_SECONDS or idle):
+            del self._suspected[namespace]
+            self._shares.forgive(namespace)
+        if seconds < PROMPT_SECONDS:
+            self._note_prompt(namespace, self._clock() - seconds)
         self._grant()
         self._note_calm()
+
+    def _note_prompt(self, namespace: str, began: float) -> None:
+        """Keep the marks of other namespaces whose binds hang, although a bind that began later was answered."""
+        later = began - HANGS_AFTER_SECONDS
+        for other in [other for other, since in self._suspected.items() if other != namespace and since <= later]:
+            del self._suspected[other]
 
     def hangs(self, namespace: str) -> None:
         """Note that a bind of a namespace gets no answer while the API server answers other requests."""
         if namespace in self._shares.holders:
+            if not self._shares.is_marked(namespace):
+                self._suspected[namespace] = self._clock()
             self._shares.hangs(namespace)
             self._note_calm()
 
@@ -190,7 +210,8 @@ class BindQueue:
             self._calm.set()
 
     def _grant(self) -> None:
-        self._shares.end_marks()
+        for ended in self._shares.end_marks():
+            self._suspected.pop(ended, None)
         self._forget_cancelled()
         while self._idle and (namespace := self._next()) is not None:
             waiting = self._waiting[namespace]

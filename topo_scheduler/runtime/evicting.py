@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Any, Final
 
 from topo_scheduler.api.reasons import Reason
@@ -27,6 +28,9 @@ EVICTIONS_OF_NAMESPACE: Final = 4
 ROLLBACKS_IN_FLIGHT: Final = 16
 ROLLBACKS_OF_NAMESPACE: Final = 8
 """Maximum concurrent evictions of half-bound gangs, in all and of one namespace, whose webhooks may hang."""
+
+ASKED_AFTER_SECONDS: Final = HANGS_AFTER_SECONDS - 0.1
+"""Seconds after which an eviction counts as refused, a little less than when that is asked."""
 
 _OUTCOMES: Final = {
     EvictionStatus.EVICTED: EvictionOutcome.GOING,
@@ -52,8 +56,8 @@ class _Confirmation:
 
     why_not: str
     at: float
-    used: bool = False
-    """Whether an attempt was sent: it may have evicted the pod, so the next ones must settle that."""
+    sent_at: float = inf
+    """When the first attempt was sent: it may have evicted the pod, so the next ones must settle that."""
 
 
 @contextmanager
@@ -150,8 +154,10 @@ class Evictions:
     async def _evict(self, preempt: Preempt, confirmation: _Confirmation) -> Ended:
         pod = preempt.pod
         recheck, slot = partial(self._why_not, preempt), partial(self._slot, preempt, confirmation)
+        ask = partial(self._ask_about, pod, confirmation)
         try:
-            result = await self._evictor.evict(pod.namespace, pod.name, pod.uid, recheck=recheck, slot=slot)
+            with repeatedly(ask, self._start, f"unanswered eviction {pod.uid}"):
+                result = await self._evictor.evict(pod.namespace, pod.name, pod.uid, recheck=recheck, slot=slot)
         except _UnconfirmedError as error:
             log.warning("pod %s/%s is not preempted: %s", pod.namespace, pod.name, error)
             return EvictionOutcome.UNCONFIRMED, str(error)
@@ -173,20 +179,25 @@ class Evictions:
         """Hold a slot for one attempt. Before the first one, confirm again what was confirmed too long ago."""
         pod = preempt.pod
         async with self._for_others.slot(pod.namespace):
-            if not confirmation.used:
+            if confirmation.sent_at == inf:
                 if not confirmation.why_not and self._clock() - confirmation.at > CONFIRMED_SECONDS:
                     confirmation.why_not = await self._confirm(preempt.preemptor)
-                if confirmation.why_not and not self._why_not(preempt):
+                if confirmation.why_not:
                     raise _UnconfirmedError(confirmation.why_not)
-                confirmation.used = True
-            with repeatedly(partial(self._ask_about, pod), self._start, f"unanswered eviction {pod.uid}"):
-                yield
+                confirmation.sent_at = self._clock()
+            yield
 
-    async def _ask_about(self, pod: PodRef) -> None:
-        """If the API server answers other requests, count the eviction as refused. It may still take effect."""
+    async def _ask_about(self, pod: PodRef, confirmation: _Confirmation) -> None:
+        """Count an eviction as refused that does not succeed in time, if the API server answers other requests.
+
+        It may still take effect.
+        """
+        if self._clock() - confirmation.sent_at < ASKED_AFTER_SECONDS:
+            return  # it had to wait for a slot
         there = await self._evictor.is_there(pod.namespace, pod.name, pod.uid)
         if there and self._engine.preempting.is_unanswered(pod.uid):
-            self._report(pod, (EvictionOutcome.REFUSED, "the API server answers other requests, but not this one"))
+            text = "the API server answers other requests, but does not grant this one"
+            self._report(pod, (EvictionOutcome.REFUSED, text))
 
     def _is_wanted(self, preempt: Preempt) -> bool:
         """Return whether the engine waits for the outcome, and not for that of a later request for the same pod."""

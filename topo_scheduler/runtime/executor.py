@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS
 from topo_scheduler.kube.writing.binder import NOT_SETTLED, Binder, BindRequest, BindResult, BindStatus
 from topo_scheduler.kube.writing.conditions import ConditionWriter
 from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
@@ -49,6 +50,8 @@ from topo_scheduler.state.storage.storage_objects import VolumeWrite
 
 log = logging.getLogger(__name__)
 
+ASKED_AFTER_SECONDS: Final = HANGS_AFTER_SECONDS - 0.1
+"""Seconds after which an attempt at a bind hangs, a little less than when that is asked."""
 MOST_STAND_INS: Final = 48
 """Maximum workers in addition, one for each bind or dry run that hangs: a few tenants must not hold all workers."""
 
@@ -209,13 +212,14 @@ class Executor:
         replaced = False
         while not replaced:
             work = await self._binds.take()
+            began = self._clock()
             uid = work.pod.uid if isinstance(work, Bind) else work.bind.pod.uid
             try:
                 await (self._bind(work) if isinstance(work, Bind) else self._rehearse(work.bind))
             finally:
                 replaced = uid in self._stand_ins
                 self._stand_ins.discard(uid)
-                self._binds.done(work)
+                self._binds.done(work, self._clock() - began)
 
     def _stand_in(self, uid: str) -> None:
         """Start a worker in the place of one whose bind hangs, which ends after that bind."""
@@ -316,7 +320,7 @@ class Executor:
 
     async def _ask_about(self, request: BindRequest, *, dry_run: bool) -> None:
         """If the API server answers other requests, let others bind, and report what hangs, except dry runs."""
-        if await self._to.binder.is_answered(request):
+        if await self._to.binder.hangs(request, ASKED_AFTER_SECONDS):
             self._binds.hangs(request.namespace)
             if request.uid in self._unanswered:
                 self._stand_in(request.uid)

@@ -640,7 +640,7 @@ class Engine:
         finally:
             self._searched = budget.spent
         if not preempt and decision.room_helps:
-            preempt = self.outcomes.yield_room(workload.priority, now)
+            preempt = self.outcomes.yield_room(workload.id, workload.priority, now)
         text = f"{decision.message} {why_not}" if why_not else decision.message
         try:
             held = self.reserving.parked(workload, decision, text, now)

@@ -24,6 +24,8 @@ LENDABLE: Final = 24
 """Slots that requests which hang lend at once, of each kind: so many additional requests may be in progress."""
 SLOTS_PER_RESERVED: Final = 4
 """Of so many slots, one is reserved for namespaces that hold none."""
+MARKED_SECONDS: Final = 60.0
+"""Seconds for which a namespace stays marked after the last time that one of its requests hung."""
 HANGING: Final = 2
 """Slots that a namespace may hold while it is marked because its requests hang."""
 
@@ -108,7 +110,9 @@ class FairSlots:
 
     def __init__(self, slots: int, each: int, *, lendable: int = LENDABLE) -> None:
         self._free = slots
-        self._shares = NamespaceShares(reserved=reserved_of(slots), each=each, hanging=HANGING)
+        self._shares = NamespaceShares(
+            reserved=reserved_of(slots), each=each, hanging=HANGING, marked_seconds=MARKED_SECONDS
+        )
         self._loans = Loans(lendable, self._release, self._shares.hangs)
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
@@ -164,12 +168,12 @@ class FairSlots:
 
     def _grant_free(self) -> None:
         self._shares.end_marks()
-        while self._grant():
+        while self._free and self._grant():
             pass
 
     def _grant(self) -> bool:
         """Grant a slot to the namespace that has waited longest; return whether any namespace could have one."""
-        for namespace in list(self._waiting):
+        for namespace in self._waiting:
             if not self._shares.may_take(namespace, self._free):
                 continue
             waiting = self._waiting[namespace]

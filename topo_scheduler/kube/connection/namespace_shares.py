@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 HUNG_SECONDS: Final = 300.0
-"""Seconds for which a namespace stays marked after the last time that one of its requests hung."""
+"""Seconds for which a namespace stays marked after the last time that one of its binds hung."""
 HANGS_AFTER_SECONDS: Final = 3.0
 """Time without an answer after which a request hangs if the API server answers others."""
 
@@ -33,15 +33,23 @@ class NamespaceShares:
         reserved: idle slots that only namespaces without any may take.
         each: slots that a namespace may hold; None if only the reserve bounds them.
         hanging: slots that a marked namespace may hold.
+        marked_seconds: for how long a namespace stays marked after the last time that one of its requests hung.
         clock: seconds.
     """
 
     def __init__(
-        self, *, reserved: int, each: int | None, hanging: int, clock: Callable[[], float] = loop_time
+        self,
+        *,
+        reserved: int,
+        each: int | None,
+        hanging: int,
+        marked_seconds: float = HUNG_SECONDS,
+        clock: Callable[[], float] = loop_time,
     ) -> None:
         self._reserved = reserved
         self._each = each
         self._hanging = hanging if each is None else min(hanging, each)
+        self._marked_seconds = marked_seconds
         self._clock = clock
         self._held: Counter[str] = Counter()
         self._hung: dict[str, float] = {}
@@ -76,6 +84,10 @@ class NamespaceShares:
         self._hung.pop(namespace, None)
         self._hung[namespace] = self._clock()
 
+    def forgive(self, namespace: str) -> None:
+        """End the mark of a namespace."""
+        self._hung.pop(namespace, None)
+
     def is_marked(self, namespace: str) -> bool:
         """Return whether a namespace is marked."""
         return namespace in self._hung
@@ -84,7 +96,7 @@ class NamespaceShares:
         """Forget the marks that are over; return their namespaces."""
         ended: list[str] = []
         if self._hung:
-            over = self._clock() - HUNG_SECONDS
+            over = self._clock() - self._marked_seconds
             for namespace, last in self._hung.items():
                 if last > over:
                     break

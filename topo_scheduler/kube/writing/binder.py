@@ -91,6 +91,21 @@ class BindResult:
     latency: float = 0.0
 
 
+@dataclass(slots=True)
+class _Attempt:
+    """An attempt at a bind: when it began, whether it has not ended, and whether it did not reach the API server."""
+
+    began: float
+    on_wire: bool = True
+    unreachable: bool = False
+
+    def begin(self, now: float) -> None:
+        self.began, self.on_wire, self.unreachable = now, True, False
+
+    def end(self, error: KubeError) -> None:
+        self.on_wire, self.unreachable = False, isinstance(error, Unreachable)
+
+
 class _Metadata(Base):
     name: str
     namespace: str
@@ -135,6 +150,8 @@ class Binder:
         self._idle = asyncio.Event()
         self._idle.set()
         self._ending = asyncio.Event()
+        self._attempts: dict[str, _Attempt] = {}
+        """The last attempt at each bind that has not ended, by uid of the pod."""
 
     @property
     def in_flight(self) -> int:
@@ -164,15 +181,26 @@ class Binder:
         try:
             async with self._slots:
                 began = self._clock()
+                self._attempts[request.uid] = _Attempt(began)
                 outcome, message = await self._settle(request, dry_run, began + self.timeout, recheck)
                 return BindResult(outcome, message, self._clock() - began)
         finally:
+            self._attempts.pop(request.uid, None)
             self._pending -= not dry_run
             if not self._pending:
                 self._idle.set()
 
-    async def is_answered(self, request: BindRequest) -> bool:
-        """Return whether the API server answers and reports that the pod still has no node."""
+    async def hangs(self, request: BindRequest, seconds: float) -> bool:
+        """Return whether a bind gets no answer although the API server answers, and the pod still has no node.
+
+        Its last attempt was sent ``seconds`` ago or earlier, or failed at once. While a bind pauses because the API
+        server could not be reached, it does not hang.
+        """
+        attempt = self._attempts.get(request.uid)
+        if attempt is None or attempt.unreachable:
+            return False
+        if attempt.on_wire and self._clock() - attempt.began < seconds:
+            return False
         try:
             answer = await self._client.request("GET", PODS.path(request.namespace, request.name), timeout=self.timeout)
         except KubeError:
@@ -205,9 +233,11 @@ class Binder:
         body = _body(request)
         doubt = False  # whether a sent request may or may not have been written
         reason = ""
+        latest = self._attempts[request.uid]
         for attempt in itertools.count(1):
             if self._ending.is_set():
                 return _unsettled(doubt), f"{TERM_ENDS}{reason}"
+            latest.begin(self._clock())
             try:
                 await self._client.request(
                     "POST", path, body=body, query=query, timeout=self._share(end), recheck=recheck
@@ -219,6 +249,7 @@ class Binder:
                 return BindStatus.UNKNOWN if doubt else BindStatus.WITHDRAWN, str(failure)
             except KubeError as failure:
                 error = failure
+            latest.end(error)
             unanswered = isinstance(error, Unreachable) and error.sent
             doubt = doubt or (not dry_run and (unanswered or isinstance(error, ServerError)))
             refusal = error if isinstance(error, ApiError) and not passes(error) else None

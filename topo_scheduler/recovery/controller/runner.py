@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
+from math import inf
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -48,7 +49,7 @@ from topo_scheduler.recovery.model.instructions import (
     WriteOutcome,
     WriteStatus,
 )
-from topo_scheduler.recovery.model.ownership import NamedPods, belongs_here, bound_pods
+from topo_scheduler.recovery.model.ownership import NamedPods, answers_at, bound_pods
 from topo_scheduler.scheduling.barrier import Activity, kind_of
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
@@ -287,10 +288,10 @@ class RecoveryRunner:
             meta = migration.metadata
             key, state = (meta.namespace, meta.name), (meta.uid, meta.resource_version)
             # A pod may have been bound since this round began: no scheduler answers at once that there is none.
-            ours = belongs_here(self._view, migration, wall, first=False, bound=self._pods_of_round)
-            if ours is None:
+            at = answers_at(self._view, migration, first=False, bound=self._pods_of_round)
+            if wall < at < inf:
                 return  # the next round reads it again
-            answer = without_recovery(migration, self._view.scheduler_name, wall) if ours else None
+            answer = without_recovery(migration, self._view.scheduler_name, wall) if at <= wall else None
         if answer is None:
             self._answered[key] = state
         else:

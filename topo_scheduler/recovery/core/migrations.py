@@ -23,7 +23,7 @@ from topo_scheduler.recovery.model.instructions import Instruction, Warn, WriteO
 from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationContext
 from topo_scheduler.recovery.model.migration_memory import MigrationMemory
 from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, Condition, Eviction, Tracked
-from topo_scheduler.recovery.model.ownership import belongs_here, unclaimed_until
+from topo_scheduler.recovery.model.ownership import answers_at
 from topo_scheduler.recovery.optimisation.gang_room import GangRoom
 from topo_scheduler.recovery.planning.migration_planning import LOOK_AGAIN, NOTHING_TO_MOVE, Planning
 from topo_scheduler.recovery.planning.relocation_search import NEXT
@@ -93,7 +93,7 @@ class Migrations:
     def seen(self, migration: Migration, now: float) -> None:
         """Handle a Migration that appeared or changed."""
         key, uid = migration.key, migration.metadata.uid
-        if migration.scheduler not in ("", self._context.view.scheduler_name):
+        if migration.status.scheduler_name not in ("", self._context.view.scheduler_name):
             self._give_up(migration)
             return
         tracked, over = self._context.tracked.get(key), self._over.get(key)
@@ -373,12 +373,12 @@ class Migrations:
         if tracked.claimed:
             return True
         migration, view, wall = tracked.migration, self._context.view, self._context.epoch + now
-        ours = belongs_here(view, migration, wall, first=view.scheduler_name == SCHEDULER_NAME)
-        if ours is None:
-            tracked.not_before = now + unclaimed_until(migration) - wall
-        elif not ours:
+        at = answers_at(view, migration, first=view.scheduler_name == SCHEDULER_NAME)
+        tracked.claimed = at <= wall
+        if at == inf:
             self._give_up(migration)
-        tracked.claimed = bool(ours)
+        elif not tracked.claimed:
+            tracked.not_before = now + at - wall
         return tracked.claimed
 
     def release_all(self) -> None:

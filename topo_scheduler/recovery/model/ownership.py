@@ -3,12 +3,15 @@
 It belongs to the scheduler that wrote its status; before that, to the one that its spec names. If neither has a name,
 it belongs to the scheduler of the first named pod. What users write is a claim: a scheduler moves only its own pods.
 
-A Migration may belong to none: no pod that it names is bound, or kube-scheduler placed them. No scheduler can carry it
-out, but one of them must report that. The scheduler with the default name does so at once, the others only once the
-Migration is `UNCLAIMED_SECONDS` old: in most clusters the first has answered by then.
+Every Migration gets a status, although its scheduler may not run, or may carry out none. If no scheduler has answered
+in time, one to which it does not belong reports that. The one with the default name comes first, the others a little
+later, so that only one of them writes.
+
+A Migration may also belong to none: no pod that it names is bound, or kube-scheduler placed them.
 """
 
 from collections.abc import Callable, Container, Mapping
+from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration
@@ -17,38 +20,35 @@ from topo_scheduler.scheduling.scheduler_view import SchedulerView
 
 KUBE_SCHEDULER: Final = "default-scheduler"
 UNCLAIMED_SECONDS: Final = 30.0
-"""Age of a Migration that belongs to no scheduler from which on any scheduler answers it."""
+"""Age from which on a scheduler with another name than the default one answers a Migration that belongs to none."""
+UNANSWERED_SECONDS: Final = 300.0
+"""Age from which on other schedulers answer a Migration whose scheduler has not answered: longer than a failover."""
 
 NamedPods = Mapping[tuple[str, str], str]
 """Names of the schedulers of bound pods, by namespace and name of the pod."""
 
 
-def belongs_here(
-    view: SchedulerView,
-    migration: Migration,
-    wall: float,
-    *,
-    first: bool,
-    bound: Callable[[], NamedPods] | None = None,
-) -> bool | None:
-    """Return whether a Migration belongs to this scheduler; None if it belongs to none so far.
+def answers_at(
+    view: SchedulerView, migration: Migration, *, first: bool, bound: Callable[[], NamedPods] | None = None
+) -> float:
+    """Return from when on this scheduler answers a Migration, in seconds since the epoch.
 
     Args:
         view: provides the state.
         migration: the Migration.
-        wall: seconds since the epoch.
-        first: whether this scheduler answers Migrations that belong to none before the others do.
+        first: whether this scheduler answers before the others if the scheduler of a Migration does not.
         bound: returns all bound pods; by default they are taken from ``view``, which costs one pass over them.
+
+    Returns:
+        Minus infinity if the Migration belongs to this scheduler, infinity if another one has answered it.
     """
-    owner = migration.scheduler or _scheduler_of_pods(view, migration, bound)
-    if owner:
-        return owner == view.scheduler_name
-    return True if first or wall >= unclaimed_until(migration) else None
-
-
-def unclaimed_until(migration: Migration) -> float:
-    """Return when any scheduler may answer a Migration that belongs to none, in seconds since the epoch."""
-    return (seconds_of(migration.metadata.creation_timestamp or "") or 0.0) + UNCLAIMED_SECONDS
+    if answered := migration.status.scheduler_name:
+        return -inf if answered == view.scheduler_name else inf
+    owner = migration.spec.scheduler_name or _scheduler_of_pods(view, migration, bound)
+    if owner == view.scheduler_name or (first and not owner):
+        return -inf
+    created = seconds_of(migration.metadata.creation_timestamp or "") or 0.0
+    return created + (UNANSWERED_SECONDS if owner else 0.0) + (0.0 if first else UNCLAIMED_SECONDS)
 
 
 def bound_pods(view: SchedulerView, wanted: Container[tuple[str, str]] | None = None) -> NamedPods:

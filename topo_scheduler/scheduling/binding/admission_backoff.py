@@ -137,7 +137,7 @@ class HeldBack:
     ) -> list[Instruction] | None:
         """Return the dry runs to send before the binds of a decision; None if the binds may be written at once.
 
-        The scheduler tries one pod of each kind that is held back, or ``every`` pod.
+        The scheduler tries one pod of each kind that is held back; with ``all_members`` every pod.
         """
         tried: dict[Kind | str, str] = {bind.pod.uid: bind.pod.uid for bind in binds} if all_members else {}
         for bind in binds:
@@ -192,8 +192,8 @@ class HeldBack:
 
     # ------------------------------------------------------------ what came of it
 
-    def refused(self, kind: Kind, workload: str, why: str, now: float) -> None:
-        """Record that the API server refused a bind or a dry run of a workload."""
+    def refused(self, kind: Kind, workload: str, why: str, now: float, *, longest: float = LONGEST_HELD) -> None:
+        """Record that the API server refused a bind or a dry run of a workload. ``longest``: backoff in seconds."""
         known = self._held.get(kind)
         # Binds that were in flight together are refused together, and count as one refusal.
         count = 1 if known is None else known.count + (now >= known.until)
@@ -201,7 +201,7 @@ class HeldBack:
             self._end_trial(known)
             del self._held[kind]
         # Workloads that are held back come again by themselves, and are then held back again.
-        until = now + doubled(FIRST_HELD, count, LONGEST_HELD)
+        until = now + doubled(FIRST_HELD, count, longest)
         self._held[kind] = Held(kind, count, until, clipped(why, MOST_CHARACTERS), workload)
 
     @property

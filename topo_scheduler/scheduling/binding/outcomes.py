@@ -36,10 +36,10 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.api.text import counted, quoted
-from topo_scheduler.scheduling.binding.admission_backoff import STOPPED, HeldBack, kind_of
+from topo_scheduler.scheduling.binding.admission_backoff import LONGEST_HELD, STOPPED, HeldBack, kind_of
 from topo_scheduler.scheduling.binding.bind_recheck import closed_to, crowded_out
 from topo_scheduler.scheduling.binding.half_gangs import ROLL_BACK_AFTER_SECONDS, HalfGangs
-from topo_scheduler.scheduling.binding.unsettled import Unsettled
+from topo_scheduler.scheduling.binding.unsettled import LONGEST_PAUSE_SECONDS, Unsettled
 from topo_scheduler.scheduling.binding.volume_binding import VolumeBinding
 from topo_scheduler.scheduling.instructions import (
     Bind,
@@ -57,6 +57,7 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads, size_of
 
+FEW: Final = 64
 NOT_ANSWERED: Final = "its bind was not answered"
 GIVEN_UP: Final = "the API server did not answer, and a pod of higher priority needs the room"
 
@@ -81,6 +82,10 @@ class Outcomes:
         """Binds that may have been written, or were not written for a temporary reason."""
         self._given_up: set[str] = set()
         """Uids of pods whose binds are withdrawn because pods of higher priority need the room."""
+        self._lacking_room: dict[str, int] = {}
+        """Priorities of workloads that lacked room when they were tried last, by their ids."""
+        self._most_lacking = FEW
+        """Number of these above which those that are not pending any more are forgotten."""
         self.half = half
 
     @property
@@ -257,11 +262,15 @@ class Outcomes:
             return []
         return self._failed(workload, member, outcome, message, now)
 
-    def yield_room(self, priority: int, now: float) -> list[Instruction]:
+    def yield_room(self, id_: str, priority: int, now: float) -> list[Instruction]:
         """Withdraw the binds of lower priority that the API server does not answer, for a workload without room.
 
         A webhook may keep them unanswered for hours. Nothing runs in the room that they hold.
         """
+        self._lacking_room[id_] = priority
+        if len(self._lacking_room) > self._most_lacking:
+            self._forget_placed()
+            self._most_lacking = max(FEW, 2 * len(self._lacking_room))
         out: list[Instruction] = []
         for uid in self._unsettled.unanswered():
             membership = self._workloads.of_pod(uid)
@@ -270,12 +279,20 @@ class Outcomes:
         return out
 
     def _is_outranked(self, workload: Workload) -> bool:
-        return any(other.pending and other.priority > workload.priority for other in self._workloads)
+        """Return whether a workload of higher priority lacked room when it was tried last, and is still pending."""
+        self._forget_placed()
+        return any(priority > workload.priority for priority in self._lacking_room.values())
+
+    def _forget_placed(self) -> None:
+        lacking = self._lacking_room.items()
+        known = [(id_, priority, self._workloads.get(id_)) for id_, priority in lacking]
+        self._lacking_room = {id_: priority for id_, priority, other in known if other is not None and other.pending}
 
     def _give_up(self, workload: Workload, member: Member, now: float) -> list[Instruction]:
         """Stop writing a bind again: once no attempt can take effect any more, its room is free."""
         self._given_up.add(member.uid)
-        self._hold_back(workload, member, NOT_ANSWERED, now)  # the next attempt is a dry run
+        # The next attempt is a dry run.
+        self._hold_back(workload, member, NOT_ANSWERED, now, longest=LONGEST_PAUSE_SECONDS)
         return [self._withdraw(member.uid)]
 
     def recalled(self, uid: str, *, waited: bool) -> bool:
@@ -448,8 +465,10 @@ class Outcomes:
             self._hold_back(workload, workload.members[uid], NOT_ANSWERED, now)
             self._unsettled.hasten(uid, now)
 
-    def _hold_back(self, workload: Workload, member: Member, why: str, now: float) -> None:
-        self.held_back.refused(kind_of(member), workload.id, why, now)
+    def _hold_back(
+        self, workload: Workload, member: Member, why: str, now: float, *, longest: float = LONGEST_HELD
+    ) -> None:
+        self.held_back.refused(kind_of(member), workload.id, why, now, longest=longest)
         if self.held_back.many:
             self.held_back.keep({kind_of(pod) for present in self._workloads for pod in present.members.values()})
 

@@ -433,16 +433,18 @@ class Preempting:
         self._claims.answered(uid)
         out: list[Instruction] = []
         workload_id = ""
+        entry = self._world.ledger.get(uid)
         if outcome is EvictionOutcome.GOING:
-            entry = self._world.ledger.get(uid)
-            if uid in self._claims.going and entry is not None and entry.occupant is not None:
+            if entry is not None and entry.occupant is not None:
                 self._claims.spared.succeeded(entry.occupant.namespace)
         else:
             self._claims.going.pop(uid, None)
             if outcome is EvictionOutcome.UNCONFIRMED:
                 out, workload_id = self._unconfirmed(uid, message, now)
             elif outcome is not EvictionOutcome.WITHDRAWN:
-                namespace_too = outcome is not EvictionOutcome.BLOCKED
+                # A webhook can claim that a budget is the reason. Those of pods are known.
+                guarded = entry is not None and bool(self.budgets.guarding(entry.profile))
+                namespace_too = outcome is not EvictionOutcome.BLOCKED or not guarded
                 out, workload_id = self._refused(uid, message, now, namespace_too=namespace_too)
             # Other claims may count on this pod too: they would wait in vain until they expire.
             chosen_again = outcome in (EvictionOutcome.WITHDRAWN, EvictionOutcome.UNCONFIRMED)
