@@ -1,9 +1,10 @@
 """What must hold of a cluster, and of what a daemon believes of it."""
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Final
 
-from tests.e2e.objects import NVIDIA
+from tests.e2e.objects import NVIDIA, SCHEDULER
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.kube.connection.resources import NODES, PODS
 from topo_scheduler.kube.reading.decoding import Codec
@@ -116,10 +117,21 @@ def _left(world: World, engine: Engine) -> dict[str, object]:
         "in flight": outcomes.in_flight,
         "held back": len(outcomes.held_back),
     }
-    hanging = {name: one.get("status") or {} for name, one in world.migrations().items()}
+    schedulers = {pod["metadata"]["name"]: pod["spec"].get("schedulerName") for pod in world.pods(bound=True)}
+    hanging = {
+        name: one.get("status") or {}
+        for name, one in world.migrations().items()
+        if one.get("status") or not _of_another_scheduler(one, schedulers)
+    }
     return {what: how for what, how in held.items() if how} | {
         f"Migration {name}": status for name, status in hanging.items() if not _over(status)
     }
+
+
+def _of_another_scheduler(migration: Json, schedulers: Mapping[str, str | None]) -> bool:
+    """Whether another scheduler placed the first pod: this one answers only once that has not answered for minutes."""
+    named = [schedulers[pod["name"]] for pod in migration["spec"]["pods"] if pod["name"] in schedulers]
+    return bool(named) and named[0] != SCHEDULER
 
 
 def _over(status: Json) -> bool:
