@@ -93,17 +93,17 @@ class BindResult:
 
 @dataclass(slots=True)
 class _Attempt:
-    """An attempt at a bind: when it began, whether it has not ended, and whether it did not reach the API server."""
+    """Attempts at a bind: since when they reach the API server, and whether the last one did not."""
 
-    began: float
-    on_wire: bool = True
+    since: float
     unreachable: bool = False
 
     def begin(self, now: float) -> None:
-        self.began, self.on_wire, self.unreachable = now, True, False
+        if self.unreachable:
+            self.since, self.unreachable = now, False
 
     def end(self, error: KubeError) -> None:
-        self.on_wire, self.unreachable = False, isinstance(error, Unreachable)
+        self.unreachable = isinstance(error, Unreachable) and not error.sent
 
 
 class _Metadata(Base):
@@ -151,7 +151,7 @@ class Binder:
         self._idle.set()
         self._ending = asyncio.Event()
         self._attempts: dict[str, _Attempt] = {}
-        """The last attempt at each bind that has not ended, by uid of the pod."""
+        """Attempts at each bind that has not ended, by uid of the pod."""
 
     @property
     def in_flight(self) -> int:
@@ -193,13 +193,11 @@ class Binder:
     async def hangs(self, request: BindRequest, seconds: float) -> bool:
         """Return whether a bind gets no answer although the API server answers, and the pod still has no node.
 
-        Its last attempt was sent ``seconds`` ago or earlier, or failed at once. While a bind pauses because the API
-        server could not be reached, it does not hang.
+        Its attempts have reached the API server for ``seconds`` or longer. While a bind pauses because the last one did
+        not, it does not hang.
         """
         attempt = self._attempts.get(request.uid)
-        if attempt is None or attempt.unreachable:
-            return False
-        if attempt.on_wire and self._clock() - attempt.began < seconds:
+        if attempt is None or attempt.unreachable or self._clock() - attempt.since < seconds:
             return False
         try:
             answer = await self._client.request("GET", PODS.path(request.namespace, request.name), timeout=self.timeout)
