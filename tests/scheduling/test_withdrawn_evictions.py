@@ -164,6 +164,17 @@ def test_workloads_of_rising_priority_do_not_take_the_victims_of_one_another_wit
     assert d.now < 5
 
 
+def refuse(d: Driver, outcome: EvictionOutcome, but: str = "") -> list[str]:
+    """Let half a second pass, and refuse each eviction except that of one pod; return the names of all victims."""
+    d.step(0.5)
+    asked = [said.pod for said in d.said if isinstance(said, Preempt)]
+    d.forget()
+    for pod in asked:
+        if pod.name != but:
+            d.engine.eviction_finished(pod.uid, outcome, "no", d.now)
+    return [pod.name for pod in asked]
+
+
 @pytest.mark.parametrize(
     ("outcome", "known_budget", "tries"),
     [(EvictionOutcome.REFUSED, True, 3), (EvictionOutcome.BLOCKED, True, 5), (EvictionOutcome.BLOCKED, False, 3)],
@@ -183,13 +194,7 @@ def test_a_namespace_whose_evictions_fail_again_is_left_alone_unless_a_known_bud
     tried: list[str] = []
     while honest.metadata.name not in tried:
         assert d.now < 60
-        d.step(0.5)
-        asked = [said.pod for said in d.said if isinstance(said, Preempt)]
-        d.forget()
-        for pod in asked:
-            tried.append(pod.name)
-            if pod.name != honest.metadata.name:
-                d.engine.eviction_finished(pod.uid, outcome, "no", d.now)
+        tried += refuse(d, outcome, but=honest.metadata.name)
     assert len(tried) == tries
 
 
@@ -201,12 +206,7 @@ def test_where_no_other_would_do_a_pod_of_a_spared_namespace_is_chosen() -> None
     tried: list[str] = []
     while len(tried) < 3:
         assert d.now < 10
-        d.step(0.5)
-        asked = [said.pod for said in d.said if isinstance(said, Preempt)]
-        d.forget()
-        for pod in asked:
-            tried.append(pod.name)
-            d.engine.eviction_finished(pod.uid, EvictionOutcome.REFUSED, "no", d.now)
+        tried += refuse(d, EvictionOutcome.REFUSED)
     assert sorted(tried) == ["low-1", "low-2", "low-3"]
 
 

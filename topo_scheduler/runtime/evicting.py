@@ -30,7 +30,7 @@ ROLLBACKS_OF_NAMESPACE: Final = 8
 """Maximum concurrent evictions of half-bound gangs, in all and of one namespace, whose webhooks may hang."""
 
 ASKED_AFTER_SECONDS: Final = HANGS_AFTER_SECONDS - 0.1
-"""Seconds after which an eviction counts as refused, a little less than when that is asked."""
+"""Seconds after which an eviction or a bind hangs: a little less than when `repeatedly` asks."""
 
 _OUTCOMES: Final = {
     EvictionStatus.EVICTED: EvictionOutcome.GOING,

@@ -8,7 +8,6 @@ from typing import Any, Final, Literal
 
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS
 from topo_scheduler.kube.writing.binder import NOT_SETTLED, Binder, BindRequest, BindResult, BindStatus
 from topo_scheduler.kube.writing.conditions import ConditionWriter
 from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
@@ -20,7 +19,7 @@ from topo_scheduler.observability.logs import log_decision
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.runtime.bind_plugins import BindPlugins, Refusal
 from topo_scheduler.runtime.bind_queue import BindQueue
-from topo_scheduler.runtime.evicting import Evictions, repeatedly
+from topo_scheduler.runtime.evicting import ASKED_AFTER_SECONDS, Evictions, repeatedly
 from topo_scheduler.runtime.gang_marks import GangMarks
 from topo_scheduler.runtime.owner_confirmation import Confirm
 from topo_scheduler.scheduling.engine import Engine
@@ -50,8 +49,6 @@ from topo_scheduler.state.storage.storage_objects import VolumeWrite
 
 log = logging.getLogger(__name__)
 
-ASKED_AFTER_SECONDS: Final = HANGS_AFTER_SECONDS - 0.1
-"""Seconds after which an attempt at a bind hangs, a little less than when that is asked."""
 MOST_STAND_INS: Final = 48
 """Maximum workers in addition, one for each bind or dry run that hangs: a few tenants must not hold all workers."""
 

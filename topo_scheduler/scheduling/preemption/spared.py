@@ -7,7 +7,6 @@ eviction there that succeeds ends that.
 """
 
 from dataclasses import dataclass
-from math import inf
 from typing import Final
 
 from topo_scheduler.scheduling.pauses import doubled
@@ -24,8 +23,6 @@ class Pause:
 
     times: int = 0
     until: float = 0.0
-    last: float = -inf
-    """When a failure was counted last, in seconds."""
 
 
 class SparedVictims:
@@ -45,9 +42,8 @@ class SparedVictims:
         recent = now - LONGEST_PAUSE_SECONDS
         self._namespaces = {name: known for name, known in self._namespaces.items() if known.until > recent}
         pause = self._namespaces.setdefault(occupant.namespace, Pause())
-        if now < pause.until or pause.last == now:
+        if pause.times and now <= pause.until:
             return  # of the same incident
-        pause.last = now
         pause.times += 1
         repeated = pause.times - 1
         pause.until = now + (doubled(FIRST_PAUSE_SECONDS, repeated, LONGEST_PAUSE_SECONDS) if repeated else 0.0)
