@@ -3,9 +3,12 @@
 import asyncio
 import os
 import signal
+from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
+
+from tests.recording import kept
 
 # CI tries the same examples every time: red must mean that the change broke something. Elsewhere they are random.
 settings.register_profile("ci", derandomize=True, deadline=None, print_blob=True)
@@ -31,6 +34,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("hypothesis") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(PROPERTY_SECONDS))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Keep records of what the test does to its engines, if that is wanted."""
+    if kept.VARIABLE not in os.environ:
+        return (yield)
+    kept.begin_test(suspended=item.get_closest_marker("unrecorded") is not None)
+    try:
+        return (yield)
+    finally:
+        kept.end_test(item.nodeid)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -45,7 +45,9 @@ class Cluster:
         """``per_rack`` nodes of an accelerator domain, 0 for none; ``links``: their bandwidth is known."""
         self._jobs: dict[str, Job] = {}
         self.engine = Engine(load_configuration({"bench": LINKS}) if links else BACKLOG, self._resolve)
-        self.engine.contested.config = Contention(reserved_pods_per_node=0)  # who fills nodes here places nothing more
+        self.engine.contested.configure(
+            Contention(reserved_pods_per_node=0)
+        )  # who fills nodes here places nothing more
         self.engine.budgets_known()
         self.engine.nodes_applied([node(number, per_leaf, per_rack) for number in range(nodes)], 0.0)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from tests.helpers import EPOCH, Owner, controlled_by, make_node, make_pod, timestamp
+from tests.recording.kept import make_engine
 from topo_scheduler.api.annotations import GANG_COMPLETE
 from topo_scheduler.api.config import Configuration, load_configuration
 from topo_scheduler.api.contention import Contention
@@ -59,6 +60,13 @@ def configured(spec: str = "{}", *, permits: bool = True) -> Configuration:
     return Configuration(found.scheduler, topology)
 
 
+def without_room_for_others(config: Configuration) -> Configuration:
+    """Return a configuration that leaves no room on nodes for pods of other schedulers."""
+    update = {"other_schedulers": Contention(reserved_pods_per_node=0)}
+    topology = config.topology.model_copy(update={"spec": config.topology.spec.model_copy(update=update)})
+    return Configuration(config.scheduler, topology)
+
+
 class Driver:
     """Tells an engine what happens, in an order the test decides, and keeps what it answers."""
 
@@ -83,13 +91,12 @@ class Driver:
         self.clock: Callable[[], float] = lambda: 0.0
         """What measures decisions; where it stands still, no step ends early."""
         self.said: list[Instruction] = []
-        self.engine = self._make_engine(config or configured())
-        if not leaves_room:
-            self.engine.contested.config = Contention(reserved_pods_per_node=0)
+        config = config or configured()
+        self.engine = self._make_engine(config if leaves_room else without_room_for_others(config))
         self.engine.nodes_applied(nodes, self.now)
 
     def _make_engine(self, config: Configuration) -> Engine:
-        return Engine(config, self._resolve, epoch=EPOCH)
+        return make_engine(config, self._resolve, None, EPOCH)
 
     def _resolve(self, pod: Pod) -> Lineage | None:
         controller = pod.metadata.controller

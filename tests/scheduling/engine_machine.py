@@ -26,6 +26,7 @@ from tests.helpers import (
     owner,
     timestamp,
 )
+from tests.recording.kept import make_engine
 from tests.scheduling.driver import configured
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.groups import GroupApi
@@ -91,7 +92,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.engine, self.twin = self.new_engine(), self.new_engine()
 
     def new_engine(self) -> Engine:
-        engine = Engine(self.config, self.resolve, epoch=EPOCH)
+        engine = make_engine(self.config, self.resolve, None, EPOCH)
         engine.groups_served(GroupApi.NATIVE, Serving.LISTED, 0, 0)
         engine.groups_applied([group for group in self.groups.values() if group is not None], 0)
         engine.budgets_known()

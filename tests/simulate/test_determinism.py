@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import pytest
 from msgspec import structs
@@ -14,7 +14,6 @@ from tests.cli.conftest import ROOT
 from tests.simulate.cases import EVERY, cluster, job, share
 from tests.simulate.cases import run as simulated
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.simulation import tasks
 from topo_scheduler.simulation.cases.model import Arrival, WorkloadCase
 from topo_scheduler.simulation.policies.names import engine_of, read_policies
@@ -82,12 +81,7 @@ def test_how_arrivals_are_grouped_in_a_fill_does_not_matter_to_baselines() -> No
 def test_that_nobody_reads_reasons_changes_no_decision(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     quiet = digest(policy, 4)
 
-    def telling(*arguments: Any) -> Engine:
-        engine = engine_of(*arguments)
-        engine.attempts.explains = True
-        return engine
-
-    monkeypatch.setattr(tasks, "engine_of", telling)
+    monkeypatch.setattr(tasks, "engine_of", partial(engine_of, explains=True))
     assert digest(policy, 4) == quiet
 
 

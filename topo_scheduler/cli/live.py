@@ -23,8 +23,7 @@ class LiveWorld:
 
     def __init__(self, configuration: Configuration) -> None:
         self._world = World(configuration.scheduler)
-        self._world.links.configure(configuration.topology.spec.links)
-        self._world.claims.permitted = configuration.topology.spec.gpus_by_annotation.namespaces
+        self._world.configure(configuration.topology.spec)
         self._pods: dict[str, Pod] = {}
 
     @property

@@ -61,8 +61,7 @@ def build_world(listed: Listed, configuration: "Configuration") -> "World":
     from topo_scheduler.scheduling.world import World
 
     world = World(configuration.scheduler)
-    world.links.configure(configuration.topology.spec.links)
-    world.claims.permitted = configuration.topology.spec.gpus_by_annotation.namespaces
+    world.configure(configuration.topology.spec)
     for node in listed.nodes:
         listed.problems.extend(world.put_node(node, 0.0))
     for pod in listed.pods:

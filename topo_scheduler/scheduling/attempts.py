@@ -82,6 +82,8 @@ class Attempts:
         sharing: Sharing | None = None,
         replacements: Replacements | None = None,
         spares: Spares | None = None,
+        *,
+        explains: bool = True,
     ) -> None:
         """Set up without cached failures.
 
@@ -90,13 +92,13 @@ class Attempts:
             sharing: limits of namespaces.
             replacements: node assignments that are reserved for replacements of other members.
             spares: nodes that are kept free for recovery, and the workloads that must not use them.
+            explains: whether to explain failures in text; False where the text has no reader.
         """
         self.planner = planner
         self.sharing = sharing
         self.replacements = replacements
         self.spares = spares
-        self.explains = True
-        """Whether to explain failures in text; False where the text has no reader."""
+        self._explains = explains
         self._decisions = 0
         self.refused: tuple[AttemptKey, Known] | None = None
         """Key and failure of the last decision; None if it placed the workload."""
@@ -338,7 +340,7 @@ class Attempts:
         return tuple(rule.demand for rule in rules if rule.matches(workload.namespace, labels, total))
 
     def _explain(self, ask: PlacementQuery, failure: PlacementFailure, layout: Layout, stamp: Stamp) -> Known:
-        if not self.explains:
+        if not self._explains:
             return Known(stamp, failure.sentence, {}, (), failure.rule is not None)
         domains: tuple[tuple[tuple[str, ...], str], ...] = ()
         if failure.rule is not None and ask.gang:

@@ -79,6 +79,7 @@ class Engine:
         epoch: float = 0.0,
         *,
         make_planner: Callable[[FilterContext, History, Policy], Planner] = Planner,
+        explains: bool = True,
     ) -> None:
         """Set up an engine without any facts.
 
@@ -88,6 +89,7 @@ class Engine:
             extensions: the loaded plugins; by default only the built-in one.
             epoch: seconds to add to a time of the engine to get seconds since the epoch.
             make_planner: makes the planner; simulations pass baselines.
+            explains: whether to explain failures in text; simulations have no reader for it.
         """
         self.config = config
         self.extensions = extensions or Extensions()
@@ -102,7 +104,7 @@ class Engine:
         replacements = Replacements(self.world, nominations)
         half_gangs = HalfGangs(self.workloads, nominations)
         spares = Spares(name, self.world, self.workloads, replacements, spec.spares)
-        self.attempts = Attempts(self.planner, self.sharing, replacements, spares)
+        self.attempts = Attempts(self.planner, self.sharing, replacements, spares, explains=explains)
         self.outcomes = Outcomes(self.world, self.workloads, half_gangs, config.scheduler)
         self.preempting = Preempting(
             name,
@@ -177,7 +179,7 @@ class Engine:
         self.planner.forget_rules()
         self._rechecks.clear()
         self.preempting.configure(config.topology.spec.preemption)
-        self.contested.config = config.topology.spec.other_schedulers
+        self.contested.configure(config.topology.spec.other_schedulers)
         self.reserving.configure(config.topology.spec.reservation)
         self.moving.configure(repair_of(config))
         self.spares.configure(config.topology.spec.spares)

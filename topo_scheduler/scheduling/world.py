@@ -83,9 +83,8 @@ class World:
     def configure(self, spec: TopologySpec) -> bool:
         """Apply a configuration; return whether other namespaces than before may request GPUs by annotation."""
         self.links.configure(spec.links)
-        before, self.claims.permitted = self.claims.permitted, spec.gpus_by_annotation.namespaces
         self.names_others = spec.events.name_other_namespaces
-        return before != self.claims.permitted
+        return self.claims.permit(spec.gpus_by_annotation.namespaces)
 
     @property
     def layout(self) -> Layout:

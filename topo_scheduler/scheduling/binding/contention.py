@@ -87,7 +87,7 @@ class Contested:
     """Follows the pods of other schedulers, and reserves room for them."""
 
     def __init__(self, scheduler_name: str, world: World, config: Contention) -> None:
-        self.config = config
+        self._config = config
         self.paused = False
         """Result of the last call of `pauses`."""
         self._looked = 0.0
@@ -128,7 +128,7 @@ class Contested:
             if (
                 pod.spec.scheduler_name == self._scheduler_name
                 or pod.finished
-                or not self.config.reserved_pods_per_node
+                or not self._config.reserved_pods_per_node
             ):
                 continue
             controller = pod.metadata.controller
@@ -259,8 +259,12 @@ class Contested:
         """Return the message for a workload that would find room without the room reserved for other schedulers."""
         return (
             f"{len(self._world.kept)} node(s) keep room for pods of other schedulers that are being placed, for"
-            f" {self.config.max_wait:g} s at most."
+            f" {self._config.max_wait:g} s at most."
         )
+
+    def configure(self, config: Contention) -> None:
+        """Apply a configuration."""
+        self._config = config
 
     # ------------------------------------------------------------ patience
 
@@ -271,7 +275,7 @@ class Contested:
         """
         self._impatient.discard(id_)
         if self._world.kept:
-            self._patience.setdefault(id_, now + self.config.max_wait)
+            self._patience.setdefault(id_, now + self._config.max_wait)
 
     def take_impatient(self, now: float) -> list[str]:
         """Return the workloads to retry because they waited long enough."""
@@ -288,7 +292,7 @@ class Contested:
         expired = {
             namespace: None
             for namespace, unproven in self._unproven.items()
-            if unproven.since + self.config.max_wait <= now
+            if unproven.since + self._config.max_wait <= now
         }
         for namespace in expired:
             if len(self._doubted) > MOST_DOUBTED:
@@ -316,7 +320,7 @@ class Contested:
 
     def _wanted(self, node: _ContestedNode, now: float) -> Amounts:
         asked = node.asked if node.recent > now else self._usual
-        return tuple((column, self.config.reserved_pods_per_node * amount) for column, amount in asked)
+        return tuple((column, self._config.reserved_pods_per_node * amount) for column, amount in asked)
 
     def _keep(self, name: str, node: _ContestedNode, now: float) -> None:
         row = self._world.nodes.row_of.get(name)

@@ -20,18 +20,21 @@ _BY_ANNOTATION = (GPU, GPU_SHARE)
 
 
 class GpuClaims:
-    """Resources of bound pods.
-
-    ``permitted`` holds names or patterns of namespaces that may have GPUs by annotation only.
-    """
+    """Resources of bound pods."""
 
     def __init__(self, scheduler_name: str, nodes: NodeTable, resources: ResourceTable) -> None:
         self.permitted: Sequence[str] = ()
+        """Names or patterns of namespaces that may have GPUs by annotation only."""
         self._scheduler_name = scheduler_name
         self._nodes = nodes
         self._resources = resources
         self._short: dict[str, Pod] = {}
         """Bound pods by uid that request resources which no node offers: their use of these is not counted."""
+
+    def permit(self, namespaces: Sequence[str]) -> bool:
+        """Permit GPUs by annotation only to these namespaces; return whether others were permitted before."""
+        before, self.permitted = self.permitted, namespaces
+        return before != namespaces
 
     def forget(self, uid: str) -> None:
         """Forget a deleted pod."""

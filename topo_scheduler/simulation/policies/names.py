@@ -142,13 +142,19 @@ def configuration_of(policy: SimulatedPolicy, topology: TopologySpec | None, bas
     return Configuration(scheduler, TopologySchedulerConfig(spec=greedy))
 
 
-def engine_of(policy: SimulatedPolicy, config: Configuration, resolve: Resolve, epoch: float, seed: int) -> Engine:
-    """Return a new engine for a policy."""
+def engine_of(
+    policy: SimulatedPolicy,
+    config: Configuration,
+    resolve: Resolve,
+    epoch: float,
+    seed: int,
+    *,
+    explains: bool = False,
+) -> Engine:
+    """Return a new engine for a policy. ``explains``: whether it explains failures in text."""
     rule = _RULES.get(policy.kind)
     make_planner = Planner if rule is None else partial(BaselinePlanner, baseline=rule, seed=seed)
-    engine = Engine(config, resolve, epoch=epoch, make_planner=make_planner)
-    engine.attempts.explains = False
-    return engine
+    return Engine(config, resolve, epoch=epoch, make_planner=make_planner, explains=explains)
 
 
 def set_typical_pods(engine: Engine, typical: Popular) -> None:

@@ -20,6 +20,7 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kube.reading.storage import storage_sinks
+from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import (
     Bind,
@@ -182,9 +183,9 @@ class VirtualRunner:
 
     def _give_reasons(self, jobs: Iterable[_RunningWorkload]) -> None:
         """Set the reason why workloads can't be placed. During the run, attempts skip this analysis to save time."""
-        attempts, world = self.engine.attempts, self.engine.world
-        attempts.drop_caches()
-        attempts.explains = True
+        world, silent = self.engine.world, self.engine.attempts
+        silent.drop_caches()
+        attempts = Attempts(silent.planner, silent.sharing, silent.replacements, silent.spares)
         for job in jobs:
             entry = self.engine.workloads.of_pod(next(iter(job.waiting), ""))
             pending = entry[0].at(Stage.PENDING) if entry is not None else []
