@@ -29,8 +29,12 @@ PROPERTY_SECONDS = 900
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give properties and state machines more time than other tests."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is replayed instead, and give properties and state machines more time than other tests."""
+    replayed = [item for item in items if kept.is_replayed(item.nodeid)]
+    if replayed:
+        config.hook.pytest_deselected(items=replayed)
+        items[:] = [item for item in items if not kept.is_replayed(item.nodeid)]
     for item in items:
         if item.get_closest_marker("hypothesis") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(PROPERTY_SECONDS))
@@ -39,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Keep records of what the test does to its engines, if that is wanted."""
-    if kept.VARIABLE not in os.environ:
+    if kept.KEEP not in os.environ:
         return (yield)
     kept.begin_test(suspended=item.get_closest_marker("unrecorded") is not None)
     try:

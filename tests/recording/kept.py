@@ -1,7 +1,10 @@
 """Keeps what tests do to engines: recorded while the unit tests run, replayed without the compiler.
 
-``TOPO_KEEP_RECORDS=DIR pytest ...`` records the first engines of each test; ``python -m tests.recording.kept DIR``
-replays them. With ``NUMBA_DISABLE_JIT=1`` the kernels are plain Python, so both must decide the same, bit for bit.
+``TOPO_KEEP_RECORDS=DIR pytest ...`` records the first engines of each test. ``python -m tests.recording.kept DIR``
+replays them, and ``TOPO_REPLAY_RECORDS=DIR pytest ...`` leaves out the tests that have a record there. Both with
+``NUMBA_DISABLE_JIT=1``: the kernels are plain Python then, and must decide the same, bit for bit.
+
+A test that changes an engine otherwise than by its calls can't be replayed. It is marked ``unrecorded``.
 """
 
 import hashlib
@@ -25,11 +28,12 @@ from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.arrivals import Resolve
 
-VARIABLE: Final = "TOPO_KEEP_RECORDS"
+KEEP: Final = "TOPO_KEEP_RECORDS"
+REPLAY: Final = "TOPO_REPLAY_RECORDS"
 ENGINES_PER_TEST: Final = 40
 """A property makes hundreds of engines, of which the first ones are kept."""
 LINES_PER_ENGINE: Final = 20_000
-"""A longer history is not kept."""
+"""A test with a longer history is not kept."""
 
 
 class _Lines:
@@ -70,7 +74,7 @@ _suspended = False
 
 def make_engine(config: Configuration, resolve: Resolve, extensions: Extensions | None, epoch: float) -> Engine:
     """Return an engine, which is recorded if records are kept."""
-    if VARIABLE not in os.environ or _suspended or len(_open) >= ENGINES_PER_TEST:
+    if KEEP not in os.environ or _suspended or len(_open) >= ENGINES_PER_TEST:
         return Engine(config, resolve, extensions, epoch)
     lines = _Lines()
     recorder = Recorder(cast("SegmentWriter", lines))
@@ -89,16 +93,25 @@ def end_test(name: str) -> None:
     """Write the records of a test's engines."""
     if not _open:
         return
-    test = Path(os.environ[VARIABLE]) / hashlib.blake2b(name.encode(), digest_size=8).hexdigest()
-    kept = 0
-    for recorder, lines in _open:
+    for recorder, _ in _open:
         recorder.ends()
-        if not lines.failed and len(lines.lines) > 2:
-            lines.write(test / str(kept))
-            kept += 1
-    if kept:
-        (test / "test").write_text(name)
+    histories = [lines for _, lines in _open]
     _open.clear()
+    if any(lines.failed for lines in histories):
+        return
+    test = _directory(os.environ[KEEP], name)
+    for number, lines in enumerate(histories):
+        lines.write(test / str(number))
+    (test / "test").write_text(name)
+
+
+def is_replayed(name: str) -> bool:
+    """Return whether a test has a record that is replayed instead."""
+    return REPLAY in os.environ and (_directory(os.environ[REPLAY], name) / "test").exists()
+
+
+def _directory(records: str, test: str) -> Path:
+    return Path(records) / hashlib.blake2b(test.encode(), digest_size=8).hexdigest()
 
 
 # ------------------------------------------------------------ replay

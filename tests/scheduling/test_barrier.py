@@ -23,6 +23,8 @@ from topo_scheduler.scheduling.intake.arrivals import Arrivals
 from topo_scheduler.state.pods.selectors import as_int64
 from topo_scheduler.state.pods.workloads import Stage
 
+pytestmark = pytest.mark.unrecorded
+
 DIGITS = "9" * 5000
 
 

@@ -26,6 +26,8 @@ from topo_scheduler.scheduling.queueing.fair_queue import MISS_OPERATIONS, MISSE
 from topo_scheduler.scheduling.reserving.choosing import Choosing
 from topo_scheduler.state.operation_budget import OverBudgetError, charge
 
+pytestmark = pytest.mark.unrecorded
+
 ERRORS = [ValueError("struck"), RecursionError(), MemoryError(), OverBudgetError("operations", "it takes too many")]
 
 

@@ -85,6 +85,7 @@ def test_gangs_of_many_classes_are_placed_or_set_aside(size: int, full: bool) ->
     assert len(d.where(*after)) == 2 or d.where(*many)
 
 
+@pytest.mark.unrecorded
 @pytest.mark.parametrize("kind", ["anti-affinity", "spread", "affinity"])
 def test_thousands_of_terms_are_stopped_and_the_others_are_placed(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(limits, "ATTEMPT_OPERATIONS", 200_000)

@@ -248,6 +248,7 @@ def test_a_gang_of_too_many_classes_is_refused_with_count_cap_and_remedy() -> No
     assert len(d.where(*fewer)) == 2 * MOST_CLASSES
 
 
+@pytest.mark.unrecorded
 def test_thousands_of_classes_are_looked_at_a_few_at_a_time_and_none_is_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -281,6 +282,7 @@ def test_thousands_of_classes_are_looked_at_a_few_at_a_time_and_none_is_forgotte
     assert not d.engine.waking._late_rows
 
 
+@pytest.mark.unrecorded
 def test_classes_of_one_namespace_do_not_hold_up_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requeue, "NEW_CLASSES_PER_STEP", 0)
     monkeypatch.setattr(requeue, "POSTPONED_PER_CHECK", 4)
@@ -340,6 +342,7 @@ def test_pods_beyond_those_a_namespace_may_have_pending_come_in_when_there_is_ro
     assert not d.engine.arrivals.outside._lines
 
 
+@pytest.mark.unrecorded
 def test_pods_beyond_the_memory_for_pending_pods_stay_outside_and_namespaces_share_it() -> None:
     d = Driver([make_node("n1", gpus=8)], config=reading(max_per_namespace=1000, memory=500_000))
     d.run(filler := make_pod("filler", gpus=8))

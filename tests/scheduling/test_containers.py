@@ -25,6 +25,8 @@ from topo_scheduler.api.selectors import (
 )
 from topo_scheduler.scheduling.intake.understand import Lineage
 
+pytestmark = pytest.mark.unrecorded
+
 POPULATION: Final = 60
 
 

@@ -84,6 +84,7 @@ def test_the_order_is_that_of_a_list_sorted_anew_before_each_decision(
     assert len(d.flight) == len(expected)
 
 
+@pytest.mark.unrecorded
 @pytest.mark.parametrize("fits", [True, False], ids=["that fit", "that fit nowhere"])
 def test_ten_thousand_pods_of_one_team_do_not_hold_up_the_one_of_another(fits: bool) -> None:
     d = Driver([make_node(f"n{number}", "s1/l1", cpu="4096", memory="8Ti", pods=20_000) for number in range(4)])

@@ -114,6 +114,7 @@ def test_gated_and_terminating_pods_are_not_counted(unwanted: str) -> None:
     assert len(d.flight) == 2
 
 
+@pytest.mark.unrecorded
 def test_no_member_is_bound_before_all_are_assumed() -> None:
     d = cluster()
     d.apply(*[named(number, 6) for number in range(6)])

@@ -21,6 +21,8 @@ from topo_scheduler.api.selectors import (
 )
 from topo_scheduler.scheduling import engine as module
 
+pytestmark = pytest.mark.unrecorded
+
 PODS = 40
 VALUES = 15_000
 MOST_MIB = 60

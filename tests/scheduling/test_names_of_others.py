@@ -96,6 +96,7 @@ def test_a_pod_that_asks_like_one_of_another_namespace_learns_no_budget_of_that_
     assert ("theirs/secret" in text) is (spec == NAMED)
 
 
+@pytest.mark.unrecorded
 @pytest.mark.parametrize("spec", ["{}", NAMED])
 def test_a_pod_that_shares_a_search_which_raised_learns_no_name_from_the_exception(
     spec: str, monkeypatch: pytest.MonkeyPatch

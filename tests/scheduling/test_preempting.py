@@ -92,6 +92,7 @@ def test_nobody_is_preempted_before_the_budgets_are_known() -> None:
     assert d.preempted() == ["low"]
 
 
+@pytest.mark.unrecorded
 def test_nobody_is_preempted_before_that_can_be_planned_at_once() -> None:
     d = fabric_driver({"s1/l1": 1})
     d.engine.preempting.ready = False
@@ -394,6 +395,7 @@ def test_a_new_leader_keeps_the_claim_while_victims_are_going(terminating: bool)
     assert fresh.where(high) == {"urgent": "s1-l1-1"}
 
 
+@pytest.mark.unrecorded
 def test_a_gang_of_ours_loses_one_member_only_unless_its_mode_says_otherwise() -> None:
     for mode, lost in (("pod", 1), ("gang", 2)):
         d = fabric_driver({"s1/l1": 2})

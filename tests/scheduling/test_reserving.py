@@ -651,6 +651,7 @@ JOBS = st.lists(
 
 
 # A failing example is printed as it was found: to make one of these smaller takes minutes.
+@pytest.mark.unrecorded
 @settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(jobs=JOBS, honest=st.booleans(), gangs=st.sampled_from([1, 2]))
 def test_held_nodes_are_used_in_time_only_and_every_gang_starts_when_it_was_promised(

@@ -12,6 +12,8 @@ from topo_scheduler.scheduling.preemption.plan import plan_preemption
 from topo_scheduler.scheduling.preemption.spared import FIRST_PAUSE_SECONDS
 from topo_scheduler.scheduling.queueing.queue_keys import order_of
 
+pytestmark = pytest.mark.unrecorded
+
 
 def test_searches_in_vain_of_one_namespace_do_not_keep_another_from_searching(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "PACE", 0.1)

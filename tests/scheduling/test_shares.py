@@ -167,6 +167,7 @@ def test_one_that_would_end_in_time_only_if_it_started_at_once_evicts_nobody(las
     assert not d.where(first)
 
 
+@pytest.mark.unrecorded
 def test_a_gang_is_not_kept_whole_by_a_reservation_for_a_part_of_one_member() -> None:
     d = driver({"s1/l1": 8})
     pods = with_duration(gang(8, name="v"), "2h")

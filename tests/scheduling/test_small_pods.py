@@ -428,6 +428,7 @@ def test_shares_count_in_quotas() -> None:
     assert "Quota of namespace default: 0.8 of 1 gpus in use, 0.4 more asked." in d.told(waiting)[0]
 
 
+@pytest.mark.unrecorded
 def test_a_share_does_not_take_the_gpu_that_is_kept_for_a_nominated_pod() -> None:
     d = Driver([sharing("a", gpus=2)])
     d.run(share("first", "0.4"))
@@ -452,6 +453,7 @@ def test_nobody_is_evicted_for_a_share() -> None:
     assert d.preempted() == []
 
 
+@pytest.mark.unrecorded
 def test_the_last_look_catches_a_share_that_has_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     d = Driver([sharing("a", gpus=2), sharing("b", gpus=1)])
     d.apply(make_pod("other", gpus=2, scheduler="o", node="a"))

@@ -17,6 +17,7 @@ def half_full() -> Driver:
     return d
 
 
+@pytest.mark.unrecorded
 @pytest.mark.parametrize(("usual", "taken"), [(8, "small"), (4, "large"), (None, "large")])
 def test_a_gang_leaves_room_for_the_gangs_usually_seen(usual: int | None, taken: str) -> None:
     """Where gangs of 8 are usual, one could still run in the large leaf; else the first in order is taken."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
@@ -10,6 +11,8 @@ from hypothesis.stateful import initialize, rule
 from tests.scheduling.engine_machine import EngineMachine
 from tests.scheduling.striking import ERRORS, Striker, functions
 from topo_scheduler.scheduling.engine import Engine
+
+pytestmark = pytest.mark.unrecorded
 
 ENTRIES = (
     "step",

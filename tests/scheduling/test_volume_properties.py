@@ -1,5 +1,6 @@
 """What holds of assumed volumes whatever happens: none is promised twice, and nothing stays promised to nobody."""
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -10,6 +11,8 @@ from topo_scheduler.scheduling.binding.volume_binding import UNANSWERED
 from topo_scheduler.scheduling.instructions import BindOutcome
 from topo_scheduler.state.pods.workloads import Stage
 from topo_scheduler.state.storage.storage_objects import SELECTED_NODE, is_bound
+
+pytestmark = pytest.mark.unrecorded
 
 NODES = ("n1", "n2", "n3")
 

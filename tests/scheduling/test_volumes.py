@@ -20,6 +20,8 @@ from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.storage.csi_translation import GCE, MIGRATED
 from topo_scheduler.state.storage.storage_objects import SELECTED_NODE
 
+pytestmark = pytest.mark.unrecorded
+
 
 def bound(d: StorageDriver, name: str, **more: object) -> None:
     """A claim that is bound to a volume named after it."""
