@@ -7,7 +7,8 @@ from typing import Any, cast
 from tests.kube.virtual import virtual_time
 from tests.scheduling.driver import Driver, fabric
 from topo_scheduler.kube.connection.fair_slots import reserved_of
-from topo_scheduler.kube.writing.evictions import EvictionResult, EvictionStatus, Slot
+from topo_scheduler.kube.connection.retrying import Slot
+from topo_scheduler.kube.writing.evictions import EvictionResult, EvictionStatus
 from topo_scheduler.observability.metrics import Metrics, Snapshot
 from topo_scheduler.runtime.evicting import ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE
 from topo_scheduler.runtime.executor import Executor, Writers

@@ -437,11 +437,11 @@ async def test_an_event_that_is_lost_does_not_make_one_forgotten_that_was_posted
     monkeypatch.setattr(module, "REMEMBERED", 1)
     post, lost = EventRecorder._post, iter([True])
 
-    async def lose_the_first(self: EventRecorder, series: Any, occurrence: Any) -> None:
+    async def lose_the_first(self: EventRecorder, series: Any, occurrence: Any, slot: Any) -> None:
         if next(lost, False):
             await asyncio.sleep(1)
             raise Undecodable("an answer that says nothing")
-        await post(self, series, occurrence)
+        await post(self, series, occurrence, slot)
 
     monkeypatch.setattr(EventRecorder, "_post", lose_the_first)
     async with world() as w:

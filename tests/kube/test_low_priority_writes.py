@@ -4,6 +4,7 @@ import asyncio
 
 from tests.kube.virtual import virtual_time
 from topo_scheduler.kube.connection.fair_slots import LENDABLE, reserved_of
+from topo_scheduler.kube.connection.retrying import Slot
 from topo_scheduler.kube.writing.fair_queue import FairQueue
 from topo_scheduler.kube.writing.low_priority_writes import CONCURRENCY, OF_NAMESPACE, Lane
 
@@ -15,11 +16,12 @@ async def test_writes_that_hang_lend_their_slots_up_to_a_bound() -> None:
     done: dict[str, float] = {}
     running = most = 0
 
-    async def write(item: str) -> None:
+    async def write(item: str, slot: Slot) -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(30 if item.startswith("hanging") else 0.1)
+        async with slot():
+            await asyncio.sleep(30 if item.startswith("hanging") else 0.1)
         running -= 1
         done[item] = loop.time()
 

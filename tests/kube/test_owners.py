@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from topo_scheduler.kube.connection.errors import Unreachable
+from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS
 from topo_scheduler.kube.connection.resources import CRONJOBS, JOBS
 from topo_scheduler.kube.reading.discovery import Discovery
 from topo_scheduler.kube.reading.owner_chains import Chain, Missing
@@ -430,6 +431,50 @@ async def test_a_kind_that_comes_later_is_found_later() -> None:
         async with running(owners.run()):
             await asyncio.sleep(140)
         assert (await owners.complete(metadata_owned_by(controller_reference(ray)))).owners
+
+
+async def hanging_owner(w: World, owners: OwnerDirectory) -> asyncio.Task[Any]:
+    """Start to read the owner of a pod in the namespace ``slow``, for which there is no answer."""
+    w.server.faults.add(Delay(60.0), where=lambda info: info.namespace == "slow")
+    pod = metadata_owned_by(made_up(kind="ConfigMap"), namespace="slow")
+    task = asyncio.create_task(owners.complete(pod))
+    await asyncio.sleep(HANGS_AFTER_SECONDS + 1)
+    assert not task.done()
+    return task
+
+
+@virtual_time
+async def test_an_answer_from_the_cache_of_kinds_does_not_show_that_the_api_server_answers() -> None:
+    async with world() as w:
+        owners = directory(w)
+        nothing = made_up(apiVersion="made.up/v1", kind="Nothing")
+        assert (await owners.complete(metadata_owned_by(nothing))).broken
+        task = await hanging_owner(w, owners)
+        asked = len(w.server.requests.entries)
+        assert (await owners.complete(metadata_owned_by({**nothing, "uid": "another"}))).broken
+        chain = await owners.confirm(metadata_owned_by(nothing), age=0.0, within=5.0)
+        assert chain is not None and chain.broken
+        assert len(w.server.requests.entries) == asked, "the kind is known not to be served"
+        assert not owners._slots._shares._hung and not owners._confirmations._shares._hung
+        await owners.complete(metadata_owned_by(made_up()))
+        assert owners._slots._shares.is_marked("slow"), "the API server answered"
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@virtual_time
+async def test_a_refresh_that_fails_does_not_show_that_the_api_server_answers() -> None:
+    async with world() as w:
+        owners, ray = directory(w), create_ray_cluster(w)
+        await owners.complete(metadata_owned_by(controller_reference(ray)))
+        w.server.faults.add(Refuse(503), where=lambda info: "/rayclusters" in info.path)
+        task = await hanging_owner(w, owners)
+        ((key, fetched),) = owners._fetched.items()
+        await owners._refresh(key)
+        assert fetched.unanswered == 1
+        assert not owners._slots._shares._hung
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @virtual_time

@@ -5,7 +5,8 @@ that is not over in time lends its slot to others until it ends. Its namespace s
 keeps slots idle for namespaces that hold none, and marks namespaces whose requests hang.
 
 A request hangs if it is still not answered after `HANGS_AFTER_SECONDS`, when one of another namespace, which began
-later, is answered within `PATIENCE_SECONDS`. So while the whole API server is slow, no namespace is marked.
+later, is answered within `PATIENCE_SECONDS`. So while the whole API server is slow, no namespace is marked. Only an
+attempt counts: a write that pauses between two attempts does not hang, and one that fails proves no answer.
 """
 
 import asyncio
@@ -13,10 +14,13 @@ from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
+from math import inf
 from typing import Final
 
 from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS, NamespaceShares
+from topo_scheduler.kube.connection.retrying import Slot
 
 PATIENCE_SECONDS: Final = 1.0
 """Seconds after which a request lends its slot to others."""
@@ -38,7 +42,8 @@ def reserved_of(slots: int) -> int:
 @dataclass(slots=True, eq=False)
 class _Request:
     namespace: str
-    began: float
+    began: float = inf
+    """When the attempt in progress began, in seconds; infinity if there is none."""
 
 
 class Loans:
@@ -60,18 +65,29 @@ class Loans:
         """Requests that would lend their slots if more were lendable; the oldest first."""
 
     @contextmanager
-    def request(self, namespace: str) -> Iterator[None]:
-        """Give the slot of a request back when it ends, or earlier if it hangs."""
-        loop = asyncio.get_running_loop()
-        request = _Request(namespace, loop.time())
-        timer = loop.call_later(PATIENCE_SECONDS, self._lend, request)
+    def request(self, namespace: str) -> Iterator[Slot]:
+        """Give the slot of a request back when it ends, or earlier if it takes long.
+
+        The request makes each of its attempts in the yielded context.
+        """
+        request = _Request(namespace)
+        timer = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._lend, request)
         try:
-            yield
-            if loop.time() - request.began < PATIENCE_SECONDS:
-                self._note_hanging(request)
+            yield partial(self._attempt, request)
         finally:
             timer.cancel()
             self._end(request)
+
+    @asynccontextmanager
+    async def _attempt(self, request: _Request) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+        began = request.began = loop.time()
+        try:
+            yield
+            if loop.time() - began < PATIENCE_SECONDS:
+                self._note_hanging(request)
+        finally:
+            request.began = inf
 
     def _note_hanging(self, answered: _Request) -> None:
         """Report the requests of other namespaces that hang, as one that began after them was answered in time."""
@@ -121,11 +137,12 @@ class FairSlots:
 
     @asynccontextmanager
     async def slot(self, namespace: str) -> AsyncIterator[None]:
-        """Hold a slot for one request on behalf of a namespace."""
+        """Hold a slot for one attempt at a request on behalf of a namespace."""
         await self._take(namespace)
-        with self._loans.request(namespace):
+        with self._loans.request(namespace) as attempt:
             try:
-                yield
+                async with attempt():
+                    yield
             finally:
                 self._unhold(namespace)
 

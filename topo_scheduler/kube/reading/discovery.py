@@ -40,6 +40,22 @@ class Discovery:
         self._listed = float("-inf")
         self._groups: dict[str, tuple[float, dict[str, Resource[PartialObject]]]] = {}
 
+    def knows(self, api_version: str, kind: str) -> bool:
+        """Return whether `find` answers from its cache, without a request.
+
+        Raises:
+            ValueError: ``api_version`` is not a valid apiVersion.
+        """
+        group_version_path(api_version)
+        if api_version != CORE and api_version not in self._versions and self._outdated:
+            return False
+        served = api_version == CORE or api_version in self._versions
+        for version in (*([api_version] if served else ()), *self._other_versions(api_version)):
+            kinds = self._cached(version, kind)
+            if kinds is None or kind in kinds:
+                return kinds is not None
+        return True
+
     async def find(self, api_version: str, kind: str) -> Resource[PartialObject] | None:
         """Return the resource, or None if no version of its group serves that kind.
 
@@ -54,9 +70,7 @@ class Discovery:
         served = api_version == CORE or await self._is_served(api_version)
         if served and (resource := await self._find(api_version, kind)) is not None:
             return resource
-        group = api_version.rpartition("/")[0]
-        versions = sorted(version for version in self._versions - {api_version} if version.rpartition("/")[0] == group)
-        for other in versions:
+        for other in self._other_versions(api_version):
             if (resource := await self._find(other, kind)) is not None:
                 return resource
         return None
@@ -64,12 +78,27 @@ class Discovery:
     async def _find(self, api_version: str, kind: str) -> Resource[PartialObject] | None:
         # One lock per group and version: a group whose server hangs must not delay the others.
         async with self._locks.setdefault(api_version, asyncio.Lock()):
-            learnt, kinds = self._groups.get(api_version, (float("-inf"), {}))
-            age = self._clock() - learnt
-            if age > KEPT_SECONDS or (kind not in kinds and age > MISSING_SECONDS):
+            kinds = self._cached(api_version, kind)
+            if kinds is None:
                 kinds = await self._ask(api_version)
                 self._groups[api_version] = (self._clock(), kinds)
         return kinds.get(kind)
+
+    def _cached(self, api_version: str, kind: str) -> dict[str, Resource[PartialObject]] | None:
+        """Return the cached kinds of a group and version; None if they are too old to look up this kind."""
+        learnt, kinds = self._groups.get(api_version, (float("-inf"), {}))
+        age = self._clock() - learnt
+        return None if age > KEPT_SECONDS or (kind not in kinds and age > MISSING_SECONDS) else kinds
+
+    def _other_versions(self, api_version: str) -> list[str]:
+        """Return the other served versions of the group of a version."""
+        group = api_version.rpartition("/")[0]
+        return sorted(version for version in self._versions - {api_version} if version.rpartition("/")[0] == group)
+
+    @property
+    def _outdated(self) -> bool:
+        """Whether the list of served versions is too old to say that it lacks one."""
+        return self._clock() - self._listed >= LIST_SECONDS
 
     def forget(self, api_version: str) -> None:
         """Drop the cached kinds of a group and version, because one of them is no longer served."""
@@ -79,7 +108,7 @@ class Discovery:
 
     async def _is_served(self, api_version: str) -> bool:
         async with self._locks.setdefault("", asyncio.Lock()):
-            if api_version not in self._versions and self._clock() - self._listed >= LIST_SECONDS:
+            if api_version not in self._versions and self._outdated:
                 groups = await served_versions(self._client)
                 self._versions = frozenset(f"{group}/{version}" for group in groups for version in groups[group])
                 self._listed = self._clock()

@@ -8,12 +8,13 @@ example 503 of an aggregated API, or 404 of a load balancer without a backend.
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 
-from topo_scheduler.api.objects import OwnerReference
+from topo_scheduler.api.objects import OwnerReference, PartialObject
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import (
     Forbidden,
@@ -25,7 +26,7 @@ from topo_scheduler.kube.connection.errors import (
     passes,
 )
 from topo_scheduler.kube.connection.resources import Object, Resource
-from topo_scheduler.kube.connection.retrying import retried
+from topo_scheduler.kube.connection.retrying import Slot, retried
 from topo_scheduler.kube.reading.decoding import Codec
 from topo_scheduler.kube.reading.discovery import Discovery
 from topo_scheduler.kube.reading.halting import halted, with_spec
@@ -60,33 +61,47 @@ class OwnerReader:
         return group_kind(reference) in self._kinds
 
     async def read(
-        self, namespace: str, reference: OwnerReference, *, attempts: int = ATTEMPTS, halts: bool = False
+        self,
+        namespace: str,
+        reference: OwnerReference,
+        *,
+        attempts: int = ATTEMPTS,
+        halts: bool = False,
+        slot: Slot = nullcontext,
     ) -> ChainLink | Absent:
         """Return the owner that a reference from this namespace leads to, or why there is none.
 
-        With ``halts`` the reader also checks whether the owner is scaled to 0 or suspended.
+        With ``halts`` the reader also checks whether the owner is scaled to 0 or suspended. Each attempt at the GET
+        holds a ``slot``, and so does the discovery of a kind. An answer from the cache needs none.
 
         Raises:
             KubeError: no answer after ``attempts`` attempts.
         """
         resource: Resource[Any] | None = self._kinds.get(group_kind(reference))
         try:
-            resource = resource or await self._discovery.find(reference.api_version, reference.kind)
+            resource = resource or await self._find(reference, slot)
             if resource is None:
                 return _unserved(reference)
             if halts:
                 resource = with_spec(resource) or resource
             if resource.namespaced and not namespace:
                 return Absent(f"{described(reference)} is in a namespace, its dependent is not")
-            return await self._allowed(resource, namespace, reference, attempts)
+            return await self._allowed(resource, namespace, reference, attempts, slot)
         except NotFound as error:
-            return await self._not_found(reference, error)
+            return await self._not_found(reference, error, slot)
         except Forbidden as error:
             return self._forbidden(reference, resource, error)
         except ValueError as error:  # the reference does not name anything
             return Absent(f"{described(reference)}: {error}")
 
-    async def _not_found(self, reference: OwnerReference, error: NotFound) -> Absent:
+    async def _find(self, reference: OwnerReference, slot: Slot) -> Resource[PartialObject] | None:
+        """Return the resource of a kind, or None if it is not served."""
+        api_version, kind = reference.api_version, reference.kind
+        # The slot comes before the locks of discovery, which the owners of all namespaces share.
+        async with nullcontext() if self._discovery.knows(api_version, kind) else slot():
+            return await self._discovery.find(api_version, kind)
+
+    async def _not_found(self, reference: OwnerReference, error: NotFound, slot: Slot) -> Absent:
         """Distinguish a missing object from a kind that is no longer served: only the former's 404 names the object.
 
         Raises:
@@ -95,40 +110,48 @@ class OwnerReader:
         if not is_missing(error, reference.name):
             if not self.knows(reference):
                 self._discovery.forget(reference.api_version)
-                if await self._discovery.find(reference.api_version, reference.kind) is None:
+                if await self._find(reference, slot) is None:
                     return _unserved(reference)
             raise Unreachable(f"{error} (this answer does not name {described(reference)})") from error
         return Absent(f"{described(reference)} does not exist", gone=True)
 
     async def _allowed(
-        self, resource: Resource[Any], namespace: str, reference: OwnerReference, attempts: int
+        self, resource: Resource[Any], namespace: str, reference: OwnerReference, attempts: int, slot: Slot
     ) -> ChainLink | Absent:
         """Get the owner; retries the first refusal by RBAC of a kind for a while before accepting it."""
         return await retried(
-            lambda: self._get(resource, namespace, reference, attempts),
+            lambda: self._get(resource, namespace, reference, attempts, slot),
             seconds=RIGHTS_SECONDS,
             longest=2.0,
             passing=lambda error: lacks_rights(error) and resource.described not in self._reported,
         )
 
     async def _get(
-        self, resource: Resource[Any], namespace: str, reference: OwnerReference, attempts: int
+        self, resource: Resource[Any], namespace: str, reference: OwnerReference, attempts: int, slot: Slot
     ) -> ChainLink | Absent:
         path = resource.path(namespace, reference.name)
         codec = self._codecs.setdefault(resource, Codec(resource))
 
-        async def get() -> Object:
+        async def get() -> Object | NotFound:
             accept = resource.accept(listing=False)
-            owner: Object = codec.one(await self._client.request("GET", path, accept=accept, timeout=TIMEOUT_SECONDS))
+            try:
+                answer = await self._client.request("GET", path, accept=accept, timeout=TIMEOUT_SECONDS)
+            except NotFound as error:
+                if is_missing(error, reference.name):
+                    return error  # no failure of the attempt: the API server answered
+                raise
+            owner: Object = codec.one(answer)
             return owner
 
         try:
-            owner = await retried(get, attempts=attempts, longest=5.0, passing=_passes)
+            owner = await retried(get, attempts=attempts, longest=5.0, passing=_passes, slot=slot)
         except Undecodable as error:
             if not isinstance(error.__cause__, msgspec.ValidationError):
                 raise
             logger.error("%s in namespace %s is left out: %s", described(reference), namespace, error)
             return Absent(f"{described(reference)} does not decode: {error}")
+        if isinstance(owner, NotFound):
+            raise owner
         if owner.metadata.uid != reference.uid:
             return Absent(f"{described(reference)} was deleted, and another of this name was created", gone=True)
         return replace(owner_of(resource, owner), halted=halted(resource, owner))

@@ -24,8 +24,10 @@ borrowed from another namespace.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from typing import Any
 from weakref import WeakValueDictionary
@@ -70,7 +72,7 @@ UNANSWERED_MOST_SECONDS = 120.0
 """The same for owners for which the API server gave no answer: the interval doubles each time, up to this."""
 
 REFRESH_TIMEOUT_SECONDS = 12.0
-"""Longest time that one refresh holds its slot, in seconds."""
+"""Longest time that one request of a refresh holds its slot, in seconds."""
 
 IDLE_SECONDS = 600.0
 """The directory drops an owner that was neither resolved nor needed for this many seconds, and stops refreshing it."""
@@ -204,8 +206,8 @@ class OwnerDirectory:
             known = self._find(namespace, reference) or await self._arrival(namespace, reference)
             if known is not None:
                 return known
-            async with self._slots.slot(namespace):
-                answer = await self._reader.read(namespace, reference, halts=not self._reader.knows(reference))
+            halts, slot = not self._reader.knows(reference), partial(self._slots.slot, namespace)
+            answer = await self._reader.read(namespace, reference, halts=halts, slot=slot)
             now = self._clock()
             if reference.uid not in self._watched:
                 self._fetched[key_of(namespace, reference)] = _Fetched(namespace, reference, answer, now, now)
@@ -239,12 +241,19 @@ class OwnerDirectory:
         The watch of a watched owner reports its other changes, since it may be ahead of this answer.
         """
         key = key_of(namespace, reference)
+        requested_at = -inf
+
+        @asynccontextmanager
+        async def slot() -> AsyncIterator[None]:
+            nonlocal requested_at
+            async with self._confirmations.slot(namespace):
+                requested_at = self._clock()
+                yield
+
         async with self._locks.setdefault(key, asyncio.Lock()):
             if self._clock() - self._confirmed.get(key, -inf) <= age:
                 return ""
-            async with self._confirmations.slot(namespace):
-                requested_at = self._clock()
-                answer = await self._reader.read(namespace, reference, halts=True)
+            answer = await self._reader.read(namespace, reference, halts=True, slot=slot)
             stopped = answer.stopped if isinstance(answer, ChainLink) else ""
             self._answered(namespace, reference, answer)
             if isinstance(answer, Absent) and answer.forbidden:
@@ -317,16 +326,22 @@ class OwnerDirectory:
         if fetched is None:
             return
         namespace, reference = fetched.namespace, fetched.reference
-        async with self._slots.slot(namespace):
-            fetched.asked = self._clock()
-            try:
+
+        @asynccontextmanager
+        async def slot() -> AsyncIterator[None]:
+            async with self._slots.slot(namespace):
+                fetched.asked = self._clock()
                 async with asyncio.timeout(REFRESH_TIMEOUT_SECONDS):
-                    halts = not self._reader.knows(reference)
-                    answer = await self._reader.read(namespace, reference, attempts=1, halts=halts)
-            except (TimeoutError, KubeError) as error:
-                fetched.unanswered += 1
-                logger.debug("%s is not refreshed: %r", described(reference), error)
-                return
+                    yield
+
+        fetched.asked = self._clock()
+        halts = not self._reader.knows(reference)
+        try:
+            answer = await self._reader.read(namespace, reference, attempts=1, halts=halts, slot=slot)
+        except (TimeoutError, KubeError) as error:
+            fetched.unanswered += 1
+            logger.debug("%s is not refreshed: %r", described(reference), error)
+            return
         fetched.unanswered = 0
         if self._fetched.get(key) is fetched:
             self._answered(namespace, reference, answer)

@@ -22,7 +22,7 @@ from topo_scheduler.kube.connection.client import STRATEGIC_MERGE_PATCH, Client,
 from topo_scheduler.kube.connection.errors import Conflict, KubeError, NotFound, is_missing
 from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.resources import PODS
-from topo_scheduler.kube.connection.retrying import retried
+from topo_scheduler.kube.connection.retrying import Slot, retried
 from topo_scheduler.kube.connection.times import time as timestamp
 from topo_scheduler.kube.writing.fair_queue import FairQueue
 from topo_scheduler.kube.writing.low_priority_writes import CONCURRENCY, OF_NAMESPACE, Lane
@@ -136,9 +136,9 @@ class ConditionWriter:
         written, version = self._done.get(pod.metadata.uid, (None, ""))
         return seen or (written == hash(message) and not _after(pod.metadata.resource_version, version))
 
-    async def _write(self, mark: _PodConditions) -> None:
+    async def _write(self, mark: _PodConditions, slot: Slot) -> None:
         try:
-            version = await self._patch(mark)
+            version = await self._patch(mark, slot)
         except KubeError as error:
             self.failed += 1
             logger.warning("pod %s/%s is not marked as unschedulable: %s", mark.namespace, mark.name, error)
@@ -150,17 +150,17 @@ class ConditionWriter:
             if not mark.forgotten:
                 self._done[mark.uid] = (hash(mark.message), version)
 
-    async def _patch(self, mark: _PodConditions) -> str:
+    async def _patch(self, mark: _PodConditions, slot: Slot) -> str:
         """Return the pod's resourceVersion with the condition; empty if it is gone, or has a node after all."""
         path = PODS.path(mark.namespace, mark.name)
         for _ in range(CONFLICTS):
             try:
-                answer = await send_status(self._client, "PATCH", f"{path}/status", self._body(mark))
+                answer = await send_status(self._client, "PATCH", f"{path}/status", slot, self._body(mark))
                 return decode(_partial, answer).metadata.resource_version
             except (Conflict, NotFound) as error:
                 failure = error
             try:
-                pod = decode(_pod, await send_status(self._client, "GET", path))
+                pod = decode(_pod, await send_status(self._client, "GET", path, slot))
             except NotFound as error:
                 if is_missing(error, mark.name):
                     return ""
@@ -181,15 +181,18 @@ class ConditionWriter:
         return _encode({"metadata": metadata, "status": {"conditions": [condition]}})
 
 
-async def send_status(client: Client, method: str, path: str, body: bytes | None = None) -> bytes:
-    """Read an object or patch its status; retries for a minute while the server is busy or unreachable."""
+async def send_status(client: Client, method: str, path: str, slot: Slot, body: bytes | None = None) -> bytes:
+    """Read an object or patch its status; retries for a minute while the server is busy or unreachable.
+
+    Each attempt holds a ``slot``.
+    """
 
     async def send() -> bytes:
         return await client.request(
             method, path, body=body, content_type=STRATEGIC_MERGE_PATCH, timeout=TIMEOUT_SECONDS
         )
 
-    return await retried(send, seconds=RETRY_SECONDS)
+    return await retried(send, seconds=RETRY_SECONDS, slot=slot)
 
 
 def _turns(observed: PodCondition | None) -> bool:

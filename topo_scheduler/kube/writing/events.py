@@ -36,7 +36,7 @@ from topo_scheduler.kube.connection.errors import (
 from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.fence import UNFENCED
 from topo_scheduler.kube.connection.resources import segment
-from topo_scheduler.kube.connection.retrying import retried
+from topo_scheduler.kube.connection.retrying import Slot, retried
 from topo_scheduler.kube.connection.times import micro_time
 from topo_scheduler.kube.writing.fair_queue import FairQueue
 from topo_scheduler.kube.writing.low_priority_writes import CONCURRENCY, OF_NAMESPACE, Lane
@@ -272,13 +272,13 @@ class EventRecorder:
         if self._known.get(series.key) is series:
             del self._known[series.key]
 
-    async def _write(self, series: _Series) -> None:
+    async def _write(self, series: _Series, slot: Slot) -> None:
         self._left(series)
         occurrence = series.occurrence
         assert occurrence is not None
         try:
-            if not (series.name and await self._repeat(series, occurrence)):
-                await self._post(series, occurrence)
+            if not (series.name and await self._repeat(series, occurrence, slot)):
+                await self._post(series, occurrence, slot)
         except KubeError as error:
             self._forget(series)
             self.failed += 1
@@ -290,7 +290,7 @@ class EventRecorder:
             series.occurrence = None
             series.reported = self._clock()
 
-    async def _post(self, series: _Series, occurrence: _Occurrence) -> None:
+    async def _post(self, series: _Series, occurrence: _Occurrence, slot: Slot) -> None:
         regarding = occurrence.regarding
         namespace = regarding.namespace or "default"
         series.name = f"{regarding.name[:230].rstrip('-.')}.{next(self._numbers):x}"
@@ -315,6 +315,7 @@ class EventRecorder:
                 seconds=RETRY_SECONDS,
                 longest=10.0,
                 passing=self._passing(),
+                slot=slot,
             )
         except Conflict:
             logger.debug("event %s exists: an attempt without an answer had succeeded", series.name)
@@ -331,7 +332,7 @@ class EventRecorder:
 
         return is_temporary
 
-    async def _repeat(self, series: _Series, occurrence: _Occurrence) -> bool:
+    async def _repeat(self, series: _Series, occurrence: _Occurrence, slot: Slot) -> bool:
         """Publish the count of repetitions; False if the event has expired on the server."""
         path = f"{_path(occurrence.regarding.namespace or 'default')}/{segment(series.name)}"
         change = {"series": {"count": series.count, "lastObservedTime": micro_time(occurrence.when)}}
@@ -344,6 +345,7 @@ class EventRecorder:
                 seconds=RETRY_SECONDS,
                 longest=10.0,
                 passing=self._passing(),
+                slot=slot,
             )
         except NotFound:
             series.count = 1

@@ -7,7 +7,7 @@ so for a running pod: the evictor then reads the pod.
 
 import enum
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,13 +25,10 @@ from topo_scheduler.kube.connection.errors import (
     passes,
 )
 from topo_scheduler.kube.connection.resources import PODS
-from topo_scheduler.kube.connection.retrying import retried
+from topo_scheduler.kube.connection.retrying import Slot, retried
 
 RETRY_SECONDS = 30.0
 TIMEOUT_SECONDS = 10.0
-
-Slot = Callable[[], AbstractAsyncContextManager[None]]
-"""Holds a slot for one attempt at an eviction."""
 
 _encode = msgspec.json.Encoder().encode
 _pod = msgspec.json.Decoder(Pod)
@@ -81,8 +78,8 @@ class Evictor:
 
         Retries for half a minute if the server is busy or unreachable. A disruption budget causes no retry, since
         the caller may prefer another pod. The evictor calls ``recheck`` right before the bytes of each attempt
-        leave. It returns why the pod must stay after all, or an empty string. Each attempt holds a ``slot``, which is
-        free during the pauses between attempts; what it raises passes through, except errors of requests.
+        leave. It returns why the pod must stay after all, or an empty string. Each attempt holds a ``slot``; what that
+        raises passes through, except errors of requests.
         """
         path = PODS.path(namespace, name, "eviction")
         options: dict[str, Any] = {"preconditions": {"uid": uid}}
@@ -100,16 +97,15 @@ class Evictor:
         )
 
         async def send() -> None:
-            async with slot():
-                try:
-                    await self._client.request("POST", path, body=body, timeout=TIMEOUT_SECONDS, recheck=recheck)
-                except (Conflict, NotFound):
-                    if why := await self._why_gone(namespace, name, uid, forced=grace is not None):
-                        raise _Gone(why) from None
-                    raise
+            try:
+                await self._client.request("POST", path, body=body, timeout=TIMEOUT_SECONDS, recheck=recheck)
+            except (Conflict, NotFound):
+                if why := await self._why_gone(namespace, name, uid, forced=grace is not None):
+                    raise _Gone(why) from None
+                raise
 
         try:
-            await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes)
+            await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes, slot=slot)
         except _Gone as error:
             return EvictionResult(EvictionStatus.GONE, str(error))
         except TooManyRequests as error:

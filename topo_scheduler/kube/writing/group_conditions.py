@@ -19,6 +19,7 @@ from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import Conflict, KubeError, NotFound, is_missing
 from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.resources import Resource
+from topo_scheduler.kube.connection.retrying import Slot
 from topo_scheduler.kube.connection.times import time as timestamp
 from topo_scheduler.kube.writing.conditions import CONFLICTS, PATIENCE_SECONDS, send_status
 from topo_scheduler.kube.writing.fair_queue import FairQueue
@@ -94,25 +95,25 @@ class GroupConditionWriter:
         """
         return await self._lane.flush(timeout)
 
-    async def _write(self, item: tuple[float, GroupMark]) -> None:
+    async def _write(self, item: tuple[float, GroupMark], slot: Slot) -> None:
         _, mark = item
         try:
-            self.written += await self._patch(mark)
+            self.written += await self._patch(mark, slot)
         except KubeError as error:
             self.failed += 1
             logger.warning("PodGroup %s/%s is not marked: %s", mark.namespace, mark.name, error)
 
-    async def _patch(self, mark: GroupMark) -> bool:
+    async def _patch(self, mark: GroupMark, slot: Slot) -> bool:
         """Return whether the condition was written; False if the PodGroup is gone or already has it."""
         resource = Resource(str(GroupApi.NATIVE), mark.version, PLURAL, "PodGroup", PodGroupObject)
         path = resource.path(mark.namespace, mark.name)
         for last in (*[False] * (CONFLICTS - 1), True):
             try:
-                group = decode(_group, await send_status(self._client, "GET", path))
+                group = decode(_group, await send_status(self._client, "GET", path, slot))
                 body = self._body(mark, group)
                 if body is None:
                     return False
-                await send_status(self._client, "PATCH", f"{path}/status", body)
+                await send_status(self._client, "PATCH", f"{path}/status", slot, body)
                 return True
             except NotFound as error:
                 if is_missing(error, mark.name):

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Generic, NoReturn
 
 from topo_scheduler.kube.connection.fair_slots import LENDABLE, Loans
+from topo_scheduler.kube.connection.retrying import Slot
 from topo_scheduler.kube.writing.fair_queue import FairQueue, K, T
 
 POLL_SECONDS = 0.05
@@ -28,14 +29,14 @@ class Lane(Generic[K, T]):
         self,
         *,
         queue: FairQueue[K, T],
-        do: Callable[[T], Awaitable[None]],
+        do: Callable[[T, Slot], Awaitable[None]],
         busy: Callable[[], bool],
         concurrency: int = CONCURRENCY,
         patience: float,
         settle: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``do`` must not raise.
+        """``do`` makes each attempt in the context that it gets, and must not raise.
 
         The lane does not take items younger than ``settle`` seconds, since the owner may replace them.
         """
@@ -104,8 +105,8 @@ class Lane(Generic[K, T]):
 
     async def _one(self, key: K, item: T) -> None:
         try:
-            with self._loans.request(self._queue.namespace_of(key)):
-                await self._do(item)
+            with self._loans.request(self._queue.namespace_of(key)) as attempt:
+                await self._do(item, attempt)
         finally:
             self._queue.done(key)
             self._doing -= 1

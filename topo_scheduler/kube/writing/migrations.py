@@ -10,7 +10,9 @@ bytes, and objects are decoded one at a time. Of an object beyond the caps only 
 import enum
 import logging
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -44,7 +46,7 @@ from topo_scheduler.kube.connection.errors import (
 )
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import Resource
-from topo_scheduler.kube.connection.retrying import retried
+from topo_scheduler.kube.connection.retrying import Slot, retried
 
 logger = logging.getLogger(__name__)
 
@@ -262,8 +264,8 @@ class MigrationWriter:
 
     async def _write(self, namespace: str, method: str, path: str, body: bytes) -> WriteResult:
         try:
-            async with self._slots.slot(namespace):
-                migration = read_migration(await self._send(method, path, body))
+            slot = partial(self._slots.slot, namespace)
+            migration = read_migration(await self._send(method, path, body, slot=slot))
             return WriteResult(
                 MigrationWrite.WRITTEN, migration=migration if isinstance(migration, Migration) else None
             )
@@ -288,6 +290,7 @@ class MigrationWriter:
         query: dict[str, str] | None = None,
         accept: str = JSON,
         most_bytes: int | None = None,
+        slot: Slot = nullcontext,
     ) -> bytes:
         async def send() -> bytes:
             return await self._client.request(
@@ -300,7 +303,7 @@ class MigrationWriter:
                 most_bytes=most_bytes,
             )
 
-        return await retried(send, seconds=RETRY_SECONDS, longest=5.0)
+        return await retried(send, seconds=RETRY_SECONDS, longest=5.0, slot=slot)
 
 
 def read_migration(raw: bytes | msgspec.Raw) -> Migration | Unreadable:

@@ -5,6 +5,7 @@ Of several nominations of a pod only the newest is written. Failed writes are lo
 
 import logging
 from collections import Counter
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -143,13 +144,12 @@ class PodStatusWriter:
                 "PATCH", path, body=body, content_type=STRATEGIC_MERGE_PATCH, timeout=TIMEOUT_SECONDS
             )
 
-        async with self._slots.slot(namespace):
-            try:
-                await retried(send, seconds=seconds, longest=5.0)
-            except (NotFound, Conflict):
-                logger.debug("pod %s/%s is another one by now: no %s", namespace, name, what)
-                return False
-            except KubeError as error:
-                logger.log(level, "pod %s/%s does not get its %s: %s", namespace, name, what, error)
-                return False
+        try:
+            await retried(send, seconds=seconds, longest=5.0, slot=partial(self._slots.slot, namespace))
+        except (NotFound, Conflict):
+            logger.debug("pod %s/%s is another one by now: no %s", namespace, name, what)
+            return False
+        except KubeError as error:
+            logger.log(level, "pod %s/%s does not get its %s: %s", namespace, name, what, error)
+            return False
         return True

@@ -8,6 +8,7 @@ the value counts as written.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from topo_scheduler.kube.connection.errors import ApiError, Conflict, Forbidden,
 from topo_scheduler.kube.connection.errors import passes as _passes
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import CLAIMS, VOLUMES
-from topo_scheduler.kube.connection.retrying import retried
+from topo_scheduler.kube.connection.retrying import Slot, retried
 from topo_scheduler.state.storage.storage_objects import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -32,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 CONCURRENCY = 16
 OF_NAMESPACE = 6
-"""Pods whose volumes are written concurrently, in all and per namespace, as webhooks may not answer."""
+"""Concurrent writes, in all and for the pods of one namespace, as webhooks may not answer."""
 RETRY_SECONDS = 20.0
 """How long, in seconds, writes are retried while the server is busy or unreachable."""
 TIMEOUT_SECONDS = 10.0
@@ -61,18 +62,15 @@ class VolumeWriter:
     async def write(self, writes: Sequence[VolumeWrite]) -> VolumeWriteResult:
         """Write in order, up to the first that fails."""
         result = VolumeWriteResult()
-        if not writes:
-            return result
-        async with self._slots.slot(writes[0].claim[0]):
-            for write in writes:
-                try:
-                    result.done.append((write, await self._settle(write)))
-                except KubeError as error:
-                    result.problem = _describe(write, error)
-                    break
+        for write in writes:
+            try:
+                result.done.append((write, await self._settle(write, partial(self._slots.slot, write.claim[0]))))
+            except KubeError as error:
+                result.problem = _describe(write, error)
+                break
         return result
 
-    async def _settle(self, write: VolumeWrite) -> str:
+    async def _settle(self, write: VolumeWrite, slot: Slot) -> str:
         """Write once; return the resulting resourceVersion."""
 
         async def send() -> str:
@@ -84,7 +82,7 @@ class VolumeWriter:
                     raise
                 return outcome
 
-        return await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes)
+        return await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes, slot=slot)
 
     async def _patch(self, write: VolumeWrite) -> str:
         path, body = _request(write)

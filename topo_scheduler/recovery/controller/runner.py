@@ -7,6 +7,7 @@ schedules on, logs that, and checks again from time to time.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from math import inf
 from typing import Any, Final, NoReturn
@@ -21,7 +22,7 @@ from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import KubeError, NotFound
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import PODS
-from topo_scheduler.kube.connection.retrying import retried
+from topo_scheduler.kube.connection.retrying import Slot, retried
 from topo_scheduler.kube.connection.waiting import set_or_due
 from topo_scheduler.kube.reading.owners import OwnerDirectory
 from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
@@ -517,8 +518,7 @@ class RecoveryRunner:
         """Return a pod after reading its owners; None if it is gone."""
         while True:
             try:
-                async with self._slots.slot(pod.namespace):
-                    pod_object = await self._read(pod)
+                pod_object = await self._read(pod, partial(self._slots.slot, pod.namespace))
                 if pod_object is not None:
                     await self._owners.complete(pod_object.metadata)
                 return pod_object
@@ -529,11 +529,14 @@ class RecoveryRunner:
                     self._wake.set()
             await asyncio.sleep(READ_AGAIN)
 
-    async def _read(self, pod: PodRef) -> Pod | None:
+    async def _read(self, pod: PodRef, slot: Slot = nullcontext) -> Pod | None:
         path = PODS.path(pod.namespace, pod.name)
         try:
             answer = await retried(
-                lambda: self._client.read(path, pod.name, timeout=READ_SECONDS), seconds=READ_SECONDS, longest=2.0
+                lambda: self._client.read(path, pod.name, timeout=READ_SECONDS),
+                seconds=READ_SECONDS,
+                longest=2.0,
+                slot=slot,
             )
         except NotFound:
             return None
