@@ -7,6 +7,8 @@ from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.writing.migrations import Unreadable
 from topo_scheduler.recovery.controller.disabled import malformed
+from topo_scheduler.recovery.model.migration_context import LEARNING
+from topo_scheduler.scheduling.instructions import PodRef
 
 
 def _restarted() -> World:
@@ -47,3 +49,35 @@ def test_what_can_not_be_read_as_a_migration_gets_a_status_and_an_event() -> Non
     assert status.status.scheduler_name == "this"
     assert malformed(replace(odd, scheduler="another"), "this", 0.0) is None, "it is not ours to refuse"
     assert malformed(replace(odd, phase="Failed"), "this", 0.0) is None, "it says so already"
+
+
+def test_pods_of_a_failed_node_are_moved_although_one_of_another_namespace_can_not_be_read() -> None:
+    world = World(RecoverySpec(enabled=True), {"s1/l1": 2, "s1/l2": 2})
+    world.put("a", "s1-l1-1", 2, namespace="hostile")
+    world.put("b", "s1-l1-1", 2)
+    world.start()
+    world.unreadable = {"a"}
+    world.fail("s1-l1-1")
+    world.run(30)
+    (migration,) = world.migrations.values()
+    assert [pod.name for pod in migration.spec.pods] == ["b"]
+    world.fail("s1-l1-2")
+    world.run(30)
+    world.unreadable = set()
+    for one in world.unlearned:
+        world.carry_out(one)
+    world.run(30)
+    moved = {pod.name: migration.key for migration in world.migrations.values() for pod in migration.spec.pods}
+    assert moved.keys() == {"a", "b"} and moved["a"].startswith("hostile/")
+
+
+def test_a_migration_goes_on_without_a_pod_of_another_namespace_that_can_not_be_read() -> None:
+    """It might make room, but its owner may never be readable."""
+    world = _restarted()
+    tracked = world.recovery.migrations.context.tracked["default/asked"]
+    tracked.state, tracked.learning = LEARNING, frozenset({"a", "other"})
+    world.recovery.unread(PodRef("hostile", "other", "other"), "503", world.now)
+    assert tracked.state == LEARNING and tracked.learned == {"other"}, "its own pod is still to be read"
+    tracked.learning = frozenset({"other"})
+    world.recovery.unread(PodRef("hostile", "other", "other"), "503", world.now)
+    assert tracked.state is None and not tracked.writing

@@ -35,7 +35,7 @@ from topo_scheduler.recovery.model.instructions import (
     WriteOutcome,
     WriteStatus,
 )
-from topo_scheduler.scheduling.instructions import BindOutcome
+from topo_scheduler.scheduling.instructions import BindOutcome, PodRef
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.state.nodes.resources import GPU
 
@@ -203,16 +203,21 @@ class World:
                 )
                 self.tell_pod(pod.uid)
             case LearnPods(pods):
-                if unread := [pod for pod in pods if pod.uid in self.unreadable]:
-                    self.unlearned.append(one)
-                    for pod in unread:
-                        self.recovery.unread(pod, "503 Service Unavailable", self.now)
-                    return
-                there = [self.pods[pod.uid] for pod in pods if pod.uid in self.pods]
-                self.d.engine.pods_told(copies(there), self.now)
-                self.recovery.learned([pod.uid for pod in pods])
+                for namespace in {pod.namespace: None for pod in pods}:
+                    self._read([pod for pod in pods if pod.namespace == namespace])
             case TellMigration() | Spent() | Warn() | CountRecoveryFailure():
                 self.told.append(one)
+
+    def _read(self, pods: Sequence[PodRef]) -> None:
+        """Read pods of one namespace."""
+        if unread := [pod for pod in pods if pod.uid in self.unreadable]:
+            self.unlearned.append(LearnPods(tuple(pods)))
+            for pod in unread:
+                self.recovery.unread(pod, "503 Service Unavailable", self.now)
+            return
+        there = [self.pods[pod.uid] for pod in pods if pod.uid in self.pods]
+        self.d.engine.pods_told(copies(there), self.now)
+        self.recovery.learned([pod.uid for pod in pods])
 
     # ------------------------------------------------------------ the API server
 

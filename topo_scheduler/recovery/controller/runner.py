@@ -135,6 +135,8 @@ class RecoveryRunner:
         """Uid and version of the Migrations that need no answer, or have one, while recovery is off."""
         self._bound_pods: NamedPods | None = None
         """Bound pods as they were in this round of answers: one pass over all pods, however many Migrations ask."""
+        self._reading: set[str] = set()
+        """Uids of the pods that are being read."""
         self._evictor = Evictor(client)
         self._statuses = PodStatusWriter(client)
         self._slots = FairSlots(IN_FLIGHT, IN_FLIGHT_OF_NAMESPACE)
@@ -436,7 +438,13 @@ class RecoveryRunner:
             case EvictPod(_, pod):
                 self._start(self._evict(instruction), f"move {pod.uid}")
             case LearnPods(pods):
-                self._start(self._learn(pods), "read pods")
+                by_namespace: dict[str, list[PodRef]] = {}
+                for pod in pods:
+                    if pod.uid not in self._reading:
+                        by_namespace.setdefault(pod.namespace, []).append(pod)
+                for namespace, pods in by_namespace.items():
+                    self._reading.update(pod.uid for pod in pods)
+                    self._start(self._learn(pods), f"read pods of namespace {namespace}")
             case TellMigration(namespace, name, uid, warning, reason, message):
                 regarding = ObjectReference(f"{GROUP}/{VERSION}", KIND, namespace, name, uid)
                 self._events.record(regarding, "Warning" if warning else "Normal", reason, message, "Migrating")
@@ -504,30 +512,39 @@ class RecoveryRunner:
             self._wake.set()
 
     async def _learn(self, pods: Sequence[PodRef]) -> None:
-        known_pods = [
-            known_pod
-            for known_pod in await asyncio.gather(*map(self._read_pod_with_owners, pods))
-            if known_pod is not None
-        ]
-        self._control.pods_told(known_pods, self._clock())
-        if self._machine is not None:
-            self._machine.learned([pod.uid for pod in pods])
-            self._wake.set()
+        """Read pods of one namespace, and those that can't be read again later: other pods do not wait for them."""
+        remaining = list(pods)
+        try:
+            while remaining and self._machine is not None:
+                read_pods = await asyncio.gather(*map(self._read_pod_with_owners, remaining))
+                known_pods = [read_pod for read_pod in read_pods if isinstance(read_pod, Pod)]
+                unread = {read_pod.uid for read_pod in read_pods if isinstance(read_pod, PodRef)}
+                uids = [pod.uid for pod in remaining if pod.uid not in unread]
+                self._reading.difference_update(uids)
+                remaining = [pod for pod in remaining if pod.uid in unread]
+                if uids:
+                    self._control.pods_told(known_pods, self._clock())
+                    if self._machine is not None:
+                        self._machine.learned(uids)
+                        self._wake.set()
+                if remaining:
+                    await asyncio.sleep(READ_AGAIN)
+        finally:
+            self._reading.difference_update(pod.uid for pod in remaining)
 
-    async def _read_pod_with_owners(self, pod: PodRef) -> Pod | None:
-        """Return a pod after reading its owners; None if it is gone."""
-        while True:
-            try:
-                pod_object = await self._read(pod, partial(self._slots.slot, pod.namespace))
-                if pod_object is not None:
-                    await self._owners.complete(pod_object.metadata)
-                return pod_object
-            except KubeError as error:
-                log.warning("pod %s/%s can't be moved, as it can't be read: %s", pod.namespace, pod.name, error)
-                if self._machine is not None:
-                    self._machine.unread(pod, printable(str(error), LONGEST_REASON_CHARACTERS), self._clock())
-                    self._wake.set()
-            await asyncio.sleep(READ_AGAIN)
+    async def _read_pod_with_owners(self, pod: PodRef) -> Pod | PodRef | None:
+        """Return a pod after reading its owners; None if it is gone, and ``pod`` itself if it can't be read."""
+        try:
+            pod_object = await self._read(pod, partial(self._slots.slot, pod.namespace))
+            if pod_object is not None:
+                await self._owners.complete(pod_object.metadata)
+        except KubeError as error:
+            log.warning("pod %s/%s can't be moved, as it can't be read: %s", pod.namespace, pod.name, error)
+            if self._machine is not None:
+                self._machine.unread(pod, printable(str(error), LONGEST_REASON_CHARACTERS), self._clock())
+                self._wake.set()
+            return pod
+        return pod_object
 
     async def _read(self, pod: PodRef, slot: Slot = nullcontext) -> Pod | None:
         path = PODS.path(pod.namespace, pod.name)

@@ -1,4 +1,8 @@
-"""Turns failed nodes into Migrations: one for each workload with pods on them."""
+"""Turns failed nodes into Migrations: one for each workload with pods on them.
+
+Pods that an earlier process placed are read first. Namespaces do not wait for one another: a pod that can't be read,
+because its owner gets no answer, delays only the Migrations of its own namespace.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -47,8 +51,12 @@ class Healing:
     _failures: list[DomainFailure] = field(default_factory=list)
     _binding: list[DomainFailure] = field(default_factory=list)
     """Failures of nodes with binds in flight."""
-    _awaited: set[str] = field(default_factory=set)
-    _learned: set[str] = field(default_factory=set)
+    _open: dict[str, list[DomainFailure]] = field(default_factory=dict)
+    """Failures for which a namespace has no Migrations yet, with the nodes that have pods of it, by that namespace."""
+    _awaited: dict[str, set[str]] = field(default_factory=dict)
+    """Uids of the pods that are being read, by namespace."""
+    _learned: dict[str, set[str]] = field(default_factory=dict)
+    """Uids of the pods that were read for open failures, by namespace."""
     _wanted: dict[tuple[str, str], _MigrationToCreate] = field(default_factory=dict)
 
     def failed(self, failures: Sequence[DomainFailure]) -> None:
@@ -57,8 +65,11 @@ class Healing:
 
     def learned(self, uids: Sequence[str]) -> None:
         """Record that pods were given to the engine, or are gone."""
-        self._learned.update(self._awaited.intersection(uids))
-        self._awaited.difference_update(uids)
+        for namespace, awaited in list(self._awaited.items()):
+            self._learned.setdefault(namespace, set()).update(awaited.intersection(uids))
+            awaited.difference_update(uids)
+            if not awaited:
+                del self._awaited[namespace]
 
     def created(self, namespace: str, name: str, outcome: WriteOutcome, message: str, now: float) -> list[Instruction]:
         """Handle the result of the creation of a Migration."""
@@ -83,13 +94,13 @@ class Healing:
         out: list[Instruction] = []
         self._failures += [failure for failure in self._binding if not any(map(self._binds, failure.nodes))]
         self._binding = [failure for failure in self._binding if any(map(self._binds, failure.nodes))]
-        if self._failures and not self._awaited:
-            unknown = self._pods_to_read()
-            if unknown:
-                self._awaited = {pod.uid for pod in unknown}
+        out += self._open_failures()
+        for namespace in [namespace for namespace in self._open if namespace not in self._awaited]:
+            if unknown := self._pods_to_read(namespace):
+                self._awaited[namespace] = {pod.uid for pod in unknown}
                 out.append(LearnPods(unknown))
             else:
-                out += self._create_migrations(now)
+                out += self._create_migrations(namespace)
         for pending in [pending for pending in self._wanted.values() if pending.taken and now >= pending.until]:
             self._rename(pending)
         for pending in self._wanted.values():
@@ -123,24 +134,50 @@ class Healing:
         known_pods = map(self.view.member, self.view.pods_on(node))
         return any(known_pod is not None and known_pod[1].stage is Stage.ASSUMED for known_pod in known_pods)
 
-    def _pods_to_read(self) -> tuple[PodRef, ...]:
-        """Return the pods of failed nodes that this process must read before it can plan with them."""
-        nodes = (node for failure in self._failures for node in failure.nodes)
-        uids = (uid for node in nodes for uid in self.view.pods_on(node) if uid not in self._learned)
-        return tuple(pod for uid in uids if (pod := unread_pod(self.view, uid)) is not None)
-
-    def _create_migrations(self, now: float) -> list[Instruction]:
-        """Create Migrations for all failures."""
+    def _open_failures(self) -> list[Instruction]:
+        """Open all new failures for each namespace that has pods on their nodes."""
         failures, self._failures = self._failures, []
-        self._learned.clear()
-        by_workload: dict[tuple[str, str], list[tuple[DomainFailure, MovingPod]]] = {}
-        named = {pod.uid for pending in self._wanted.values() for pod in pending.instruction.spec.pods}
         out: list[Instruction] = []
         for failure in failures:
             out.append(Warn(f"{failure.text}; its pods are moved: {failure.cause.value}"))
             if binding := tuple(filter(self._binds, failure.nodes)):
                 self._binding.append(replace(failure, nodes=binding))
-            for uid in (uid for node in failure.nodes for uid in self.view.pods_on(node)):
+            nodes: dict[str, list[str]] = {}
+            for node in failure.nodes:
+                for namespace in dict.fromkeys(map(self._namespace_of, self.view.pods_on(node))):
+                    nodes.setdefault(namespace, []).append(node)
+            for namespace, its_nodes in nodes.items():
+                self._open.setdefault(namespace, []).append(replace(failure, nodes=tuple(its_nodes)))
+        return out
+
+    def _namespace_of(self, uid: str) -> str:
+        """Return the namespace of a pod that holds resources."""
+        entry, known_pod = self.view.entry(uid), self.view.member(uid)
+        if entry is not None and entry.occupant is not None:
+            return entry.occupant.namespace
+        return known_pod[0].namespace if known_pod is not None else ""
+
+    def _pods_of(self, failure: DomainFailure, namespace: str) -> list[str]:
+        """Return the uids of the pods of a namespace on failed nodes."""
+        uids = (uid for node in failure.nodes for uid in self.view.pods_on(node))
+        return [uid for uid in uids if self._namespace_of(uid) == namespace]
+
+    def _pods_to_read(self, namespace: str) -> tuple[PodRef, ...]:
+        """Return the pods of a namespace that this process must read before it can plan with them."""
+        learned = self._learned.get(namespace, set())
+        uids = (uid for failure in self._open[namespace] for uid in self._pods_of(failure, namespace))
+        unread = (unread_pod(self.view, uid) for uid in dict.fromkeys(uids) if uid not in learned)
+        return tuple(pod for pod in unread if pod is not None)
+
+    def _create_migrations(self, namespace: str) -> list[Instruction]:
+        """Create the Migrations of a namespace for all its open failures."""
+        failures = self._open.pop(namespace)
+        self._learned.pop(namespace, None)
+        by_workload: dict[str, list[tuple[DomainFailure, MovingPod]]] = {}
+        named = {pod.uid for pending in self._wanted.values() for pod in pending.instruction.spec.pods}
+        out: list[Instruction] = []
+        for failure in failures:
+            for uid in self._pods_of(failure, namespace):
                 try:
                     moving_pod = find_moving_pod(self.view, uid)
                     if (
@@ -154,8 +191,8 @@ class Healing:
                     out += failure_of(f"pod {uid} of a failed node", error)
                     continue
                 key = moving_pod.workload.id if moving_pod.workload.gang else moving_pod.workload.controller
-                by_workload.setdefault((moving_pod.workload.namespace, key), []).append((failure, moving_pod))
-        for (namespace, _), affected in by_workload.items():
+                by_workload.setdefault(key, []).append((failure, moving_pod))
+        for affected in by_workload.values():
             try:
                 spec, name = (
                     self._spec(affected),

@@ -226,10 +226,19 @@ class Migrations:
             tracked.state = None
 
     def unread(self, pod: PodRef, reason: str, now: float) -> None:
-        """Write to the status of the Migrations that wait for a pod why it can't be read."""
+        """Write to the status of the Migrations that wait for a pod of theirs why it can't be read.
+
+        Those that wait for a pod of another namespace, which might make room, go on without it.
+        """
         key = f"{pod.namespace}/{pod.name}"
         for tracked in self._context.tracked.values():
-            if tracked.state != LEARNING or pod.uid not in tracked.learning or tracked.writing:
+            if tracked.state != LEARNING or pod.uid not in tracked.learning:
+                continue
+            if pod.namespace != tracked.migration.metadata.namespace:
+                tracked.learned.add(pod.uid)
+                tracked.state = None if tracked.learning <= tracked.learned else LEARNING
+                continue
+            if tracked.writing:
                 continue
             shortened = few_for([key], self._context.view.reader(tracked.migration.metadata.namespace), "pod")
             named = f"pod {key} can't be read: {reason}" if shortened == key else f"{shortened} can't be read"
