@@ -219,6 +219,20 @@ async def test_a_list_that_fails_is_repeated_until_it_is_complete(
             assert reflector.lists == 1
 
 
+@pytest.mark.parametrize("verb", ["list", "watch"])
+@virtual_time
+async def test_an_answer_that_asks_for_an_hour_is_not_waited_out(verb: str) -> None:
+    """Load balancers answer so while they have no backend."""
+    async with world() as w:
+        w.server.faults.add(Refuse(503, retry_after=3600), verb=verb, times=2)
+        view: View[Pod] = View()
+        async with running(w.reflector(PODS, view).run()):
+            await asyncio.sleep(180)
+            w.create_pod("pod")
+            await asyncio.sleep(1)
+            assert view.versions == w.versions()
+
+
 @virtual_time
 async def test_a_continue_token_that_expires_starts_the_list_over_with_larger_pages() -> None:
     async with world() as w:

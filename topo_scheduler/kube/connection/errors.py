@@ -32,6 +32,8 @@ from topo_scheduler.api.text import clipped
 
 MOST_CHARACTERS: Final = LONGEST_CHARACTERS
 """Characters kept of an answer's message."""
+MOST_ASKED_SECONDS: Final = 30.0
+"""Longest pause that an answer may ask for. A load balancer's page may ask for an hour, and be gone in a second."""
 
 
 class KubeError(Exception):
@@ -177,8 +179,8 @@ def pause(attempt: int, error: BaseException | None, first: float, longest: floa
     """Return the seconds to wait after failure number ``attempt``.
 
     The delay is random within a window that doubles from ``first`` to ``longest`` (full jitter). It is added to the
-    delay that the server requested.
+    delay that the server requested, up to `MOST_ASKED_SECONDS`.
     """
-    asked = error.retry_after if isinstance(error, ApiError) else None
+    asked = min(error.retry_after or 0.0, MOST_ASKED_SECONDS) if isinstance(error, ApiError) else 0.0
     window = min(longest, first * 2 ** min(attempt - 1, 32))
-    return (asked or 0.0) + random.uniform(0.0, window)
+    return asked + random.uniform(0.0, window)
