@@ -47,10 +47,10 @@ class Machine:
 class Guard:
     """Lets every pod be evicted."""
 
-    async def why_not_evict(self, key: str) -> str:
+    async def why_not_evict(self, key: str, uid: str) -> str:
         return ""
 
-    def why_over(self, key: str) -> str:
+    def why_over(self, key: str, uid: str) -> str:
         return ""
 
 
@@ -78,7 +78,7 @@ def moving(w: World) -> tuple[RecoveryRunner, Machine]:
 
 def eviction(w: World, name: str, namespace: str = "default", *, force: bool = False) -> EvictPod:
     uid = w.create_pod(name, namespace, finalizers=["example.com/wait"]).metadata.uid
-    return EvictPod(KEY, PodRef(namespace, name, uid), force)
+    return EvictPod(KEY, PodRef(namespace, name, uid), force, "migration")
 
 
 @virtual_time

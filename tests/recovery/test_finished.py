@@ -16,8 +16,8 @@ from topo_scheduler.recovery.model.retention import AT_ONCE, LEAST, PACE, Finish
 HOUR = 3600.0
 
 
-def migration(name: str, at: float, phase: Phase | None = Phase.DONE) -> Migration:
-    meta = ObjectMeta(name=name, namespace="default", uid=f"uid-{name}", resource_version="7")
+def migration(name: str, at: float, phase: Phase | None = Phase.DONE, namespace: str = "default") -> Migration:
+    meta = ObjectMeta(name=name, namespace=namespace, uid=f"uid-{name}", resource_version="7")
     status = MigrationStatus(phase="" if phase is None else phase.value)
     if phase is not None:
         status.times = {phase.value: timestamp(at)}
@@ -90,6 +90,24 @@ def test_what_is_refused_is_told_once_and_tried_again_ever_more_seldom() -> None
     assert told.count(True) == 1
     assert pauses == sorted(pauses) and pauses[0] >= 60.0 and pauses[-1] == HOUR
     assert len(finished) == 3
+
+
+def test_a_namespace_that_refuses_deletions_keeps_only_its_own() -> None:
+    finished, spec, now = Finished(), keeping(time=HOUR), 0.0
+    for number in range(2 * AT_ONCE):
+        finished.note(migration(f"m{number}", number, namespace="hostile"), number)
+    finished.note(migration("mine", 100), 100)
+    told = 0
+    for _ in range(4):
+        for one in finished.due(spec, now, 10 * HOUR):
+            outcome = WriteOutcome.FORBIDDEN if one.namespace == "hostile" else WriteOutcome.WRITTEN
+            told += finished.deleted(f"{one.namespace}/{one.name}", outcome, now)
+        at = finished.next_due(spec, now, 10 * HOUR)
+        assert at is not None
+        if now == 0.0:
+            assert at == PACE, "the others go on"
+        now = at
+    assert len(finished) == 2 * AT_ONCE and told == 1
 
 
 def test_one_that_was_changed_or_is_gone_is_left_to_the_watch() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -27,6 +27,7 @@ from topo_scheduler.api.objects import ObjectMeta, Pod
 from topo_scheduler.kube.connection.errors import Unreachable
 from topo_scheduler.kube.connection.resources import JOBS
 from topo_scheduler.kube.reading.owners import NEEDED_SECONDS, TICK_SECONDS, OwnerDirectory
+from topo_scheduler.recovery.controller.eviction_guard import EvictionGuard
 from topo_scheduler.recovery.controller.moved_owners import AGAIN_SECONDS, ANSWER_SECONDS, MovedOwners
 from topo_scheduler.recovery.model.migration_state import changed_status
 from topo_scheduler.scheduling.instructions import PodRef
@@ -38,6 +39,20 @@ KEY = "default/please"
 
 
 # ---------------------------------------------------------------- the machine
+
+
+def test_an_eviction_for_a_deleted_migration_is_not_carried_out_for_another_one_of_its_name() -> None:
+    held = World(RECOVERY_ENABLED, THREE_LEAVES)
+    run_gang(held, "g")
+    held.request("please", "g-0")
+    guard = EvictionGuard(cast("MovedOwners", None), lambda: held.recovery)
+    uid = held.migrations[KEY].metadata.uid
+    assert guard.why_over(KEY, uid) == ""
+    held.cancel(KEY)
+    assert guard.why_over(KEY, uid)
+    held.request("please", "g-1")
+    assert guard.why_over(KEY, uid) == f"Migration {KEY} is over"
+    assert guard.why_over(KEY, held.migrations[KEY].metadata.uid) == guard.why_over(KEY) == ""
 
 
 @pytest.mark.parametrize("phase", [Phase.PLANNED, Phase.RESERVING, Phase.EVICTING, Phase.PLACING])

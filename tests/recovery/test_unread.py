@@ -7,6 +7,7 @@ from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.writing.migrations import Unreadable
 from topo_scheduler.recovery.controller.disabled import malformed
+from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, WriteOutcome
 from topo_scheduler.recovery.model.migration_context import LEARNING
 from topo_scheduler.scheduling.instructions import PodRef
 
@@ -81,3 +82,25 @@ def test_a_migration_goes_on_without_a_pod_of_another_namespace_that_can_not_be_
     tracked.learning = frozenset({"other"})
     world.recovery.unread(PodRef("hostile", "other", "other"), "503", world.now)
     assert tracked.state is None and not tracked.writing
+
+
+def test_a_migration_that_can_not_be_created_is_given_up_once_its_pods_are_gone() -> None:
+    """Its namespace may have been deleted, in which nothing can be created any more."""
+    world = World(RecoverySpec(enabled=True), {"s1/l1": 2})
+    pod = world.put("a", "s1-l1-1", 2)
+    world.controllers_stand = True
+    asked: list[CreateMigration] = []
+
+    def refuse(one: Instruction) -> None:
+        if isinstance(one, CreateMigration):
+            asked.append(one)
+            world.recovery.created(one.namespace, one.name, WriteOutcome.FORBIDDEN, "it is terminating", None, world.now)
+
+    world.carry_out = refuse  # type: ignore[method-assign]
+    world.fail("s1-l1-1")
+    world.run(60)
+    assert len(asked) > 2
+    world.finish_pod(pod.metadata.uid)
+    seen = len(asked)
+    world.run(3600)
+    assert len(asked) == seen and not world.recovery.healing._wanted

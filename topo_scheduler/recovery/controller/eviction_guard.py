@@ -28,27 +28,32 @@ class EvictionGuard:
             assert machine is not None
             machine.owners_read(key, owners)
 
-    async def why_not_evict(self, key: str) -> str:
-        """Return why no pod is evicted for a Migration: an owner of the pods, or of those that need the room, is gone.
+    async def why_not_evict(self, key: str, uid: str) -> str:
+        """Return why no pod is evicted for the Migration of a uid: an owner of the pods, or of those that need the room, is gone.
 
         If the API server does not confirm an owner, pods are moved off failed nodes anyway.
         """
         tracked = self._tracked(key)
         if tracked is None:
-            return self.why_over(key)
+            return self.why_over(key, uid)
         beneficiary = tracked.migration.spec.makes_room_for
         answered = [await self._moved_owners.confirm(migration) for migration in (key, beneficiary) if migration]
         self.end_ownerless()
-        if reason := self.why_over(key) or (self.why_over(beneficiary) if beneficiary else ""):
+        if reason := self.why_over(key, uid) or (self.why_over(beneficiary) if beneficiary else ""):
             return reason
         if all(answered) or tracked.migration.cause.of_node:
             return ""
         return "the API server does not answer whether the owners of what is moved exist"
 
-    def why_over(self, key: str) -> str:
-        """Return why no pod is evicted for a Migration any more, or an empty string."""
+    def why_over(self, key: str, uid: str = "") -> str:
+        """Return why no pod is evicted for a Migration any more, or an empty string.
+
+        ``uid`` is that of the Migration: another one of its name may move other pods, and hold no seats yet.
+        """
         tracked = self._tracked(key)
-        return f"Migration {key} is over" if tracked is None else tracked.owner_gone
+        if tracked is None or (uid and tracked.migration.metadata.uid != uid):
+            return f"Migration {key} is over"
+        return tracked.owner_gone
 
     def _tracked(self, key: str) -> Tracked | None:
         machine = self._machine()

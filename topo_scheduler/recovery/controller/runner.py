@@ -484,7 +484,7 @@ class RecoveryRunner:
 
     async def _evict(self, evict: EvictPod) -> None:
         pod = evict.pod
-        if reason := await self._guard.why_not_evict(evict.migration):
+        if reason := await self._guard.why_not_evict(evict.migration, evict.uid):
             self._evicted(evict, goes=False, reason="OwnerNotConfirmed", message=reason)
             return
         result = await self._evictor.evict(
@@ -492,7 +492,7 @@ class RecoveryRunner:
             pod.name,
             pod.uid,
             grace=0 if evict.force else None,
-            recheck=partial(self._guard.why_over, evict.migration),
+            recheck=partial(self._guard.why_over, evict.migration, evict.uid),
             slot=partial(self._slots.slot, pod.namespace),
         )
         self._metrics.recovery_evictions.labels(result.outcome.value).inc()

@@ -62,7 +62,7 @@ class Execution:
             if not eviction.in_flight and due and (force or not going):
                 eviction.in_flight, eviction.forced = True, force
                 pod = PodRef(migration.metadata.namespace, move.pod, move.uid)
-                self._context.out.append(EvictPod(migration.key, pod, force))
+                self._context.out.append(EvictPod(migration.key, pod, force, migration.metadata.uid))
         if blockers:
             # Blockers that need action, of the kubelet or a person, come before those that only take time.
             blockers.sort(key=lambda blocker: blocker[0] == "Terminating")

@@ -103,6 +103,9 @@ class Healing:
                 out += self._create_migrations(namespace)
         for pending in [pending for pending in self._wanted.values() if pending.taken and now >= pending.until]:
             self._rename(pending)
+        for key in [key for key, pending in self._wanted.items() if pending.times and now >= pending.until]:
+            if not any(self.view.entry(pod.uid) for pod in self._wanted[key].instruction.spec.pods):
+                del self._wanted[key]  # its pods are gone; its namespace may be, too
         for pending in self._wanted.values():
             if not pending.in_flight and now >= pending.until:
                 pending.in_flight = True

@@ -44,11 +44,12 @@ class DeleteMigration:
 
 @dataclass(frozen=True, slots=True)
 class EvictPod:
-    """Evict a pod for a Migration; ``force`` deletes it at once."""
+    """Evict a pod for the Migration with this key and uid; ``force`` deletes it at once."""
 
     migration: str
     pod: PodRef
     force: bool
+    uid: str
 
 
 @dataclass(frozen=True, slots=True)

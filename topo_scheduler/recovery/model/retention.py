@@ -2,11 +2,14 @@
 
 The oldest go first, a few at a time, and each only at the version at which it finished. None goes within an hour of its
 end, or within ``limits.cooldown``: limits on the rate of Migrations and moves are computed from them.
+
+A webhook may refuse the deletions in a namespace, or not answer them. Then only that namespace pauses.
 """
 
 from collections.abc import Container
 from dataclasses import dataclass
 from itertools import islice, takewhile
+from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration
@@ -20,7 +23,7 @@ AT_ONCE: Final = 10
 """Deletions in flight, and within `PACE` seconds, at most."""
 PACE: Final = 1.0
 RETRY: Final = 60.0
-"""Seconds without deletions after a failed one, doubled each time."""
+"""Seconds without deletions in a namespace after a failed one, doubled each time."""
 RETRY_MOST: Final = 3600.0
 
 
@@ -35,6 +38,14 @@ class _Over:
     at: float
 
 
+@dataclass(slots=True)
+class _Pause:
+    """Failed deletions of a namespace in a row, and until when it pauses, in seconds."""
+
+    failures: int = 0
+    until: float = -inf
+
+
 class Finished:
     """All finished Migrations, by namespace and name."""
 
@@ -43,7 +54,8 @@ class Finished:
         self._ordered: list[_Over] | None = None
         self._flying: set[str] = set()
         self._not_before = 0.0
-        self._failures = 0
+        self._pauses: dict[str, _Pause] = {}
+        """Namespaces whose last deletion failed."""
 
     def __len__(self) -> int:
         return len(self._over)
@@ -79,7 +91,8 @@ class Finished:
         if now < self._not_before or self._flying:
             return []
         expired = takewhile(lambda item: wall >= self._until(*item, spec), enumerate(self._oldest_first()))
-        chosen = [migration for _, migration in islice(expired, AT_ONCE)]
+        ready = (migration for _, migration in expired if now >= self._paused_until(migration))
+        chosen = list(islice(ready, AT_ONCE))
         self._flying = {f"{finished.namespace}/{finished.name}" for finished in chosen}
         return [
             DeleteMigration(finished.namespace, finished.name, finished.uid, finished.version) for finished in chosen
@@ -87,24 +100,37 @@ class Finished:
 
     def deleted(self, key: str, outcome: WriteOutcome, now: float) -> bool:
         """Handle the result of a deletion; return whether to log it: only the first failure in a row."""
+        namespace = key.partition("/")[0]
         self._flying.discard(key)
         self._not_before = max(self._not_before, now + PACE)
         if outcome in (WriteOutcome.WRITTEN, WriteOutcome.STALE):
-            self._failures = 0
+            self._pauses.pop(namespace, None)
             self.forget(key)  # if the object still exists or has changed, the watch reports it
             return False
-        self._failures += 1
-        pause = min(RETRY_MOST, RETRY * 2 ** min(self._failures - 1, 9))
-        self._not_before = max(self._not_before, now + pause)
-        return self._failures == 1
+        self._pauses = {name: pause for name, pause in self._pauses.items() if now < pause.until + RETRY_MOST}
+        first = not self._pauses
+        pause = self._pauses.setdefault(namespace, _Pause())
+        pause.failures += 1
+        pause.until = max(pause.until, now + min(RETRY_MOST, RETRY * 2 ** min(pause.failures - 1, 9)))
+        return first
 
     def next_due(self, spec: RecoverySpec, now: float, wall: float) -> float | None:
         """Return when `due` must be called next, in seconds as ``now``."""
         if self._flying or not self._over:
             return None
-        return max(self._not_before, now + self._until(0, self._oldest_first()[0], spec) - wall)
+        earliest = inf
+        for position, migration in enumerate(self._oldest_first()):
+            paused_until = self._paused_until(migration)
+            earliest = min(earliest, max(paused_until, now + self._until(position, migration, spec) - wall))
+            if paused_until <= now:
+                break  # no later one is due before
+        return max(self._not_before, earliest)
 
     # ------------------------------------------------------------ helpers
+
+    def _paused_until(self, migration: _Over) -> float:
+        pause = self._pauses.get(migration.namespace)
+        return pause.until if pause is not None else -inf
 
     def _oldest_first(self) -> list[_Over]:
         if self._ordered is None:
