@@ -16,8 +16,10 @@ from tests.kube.owner_objects import (
 from tests.kube.virtual import now, virtual_time
 from tests.kube.world import World, world
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.runtime.evicting import EVICTIONS_OF_NAMESPACE
-from topo_scheduler.runtime.owner_confirmation import ANSWER_SECONDS, MOST_PODS
+from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS
+from topo_scheduler.runtime.evicting import EVICTIONS_OF_NAMESPACE, _Confirmation
+from topo_scheduler.runtime.owner_confirmation import ANSWER_SECONDS, CONFIRMED_SECONDS, MOST_PODS
+from topo_scheduler.scheduling.instructions import PodRef, Preempt
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 
@@ -50,6 +52,32 @@ async def test_an_eviction_that_is_queued_is_withdrawn_when_its_gang_is_deleted(
             e.driver.disown(job["metadata"]["uid"])
             await e.settled()
             assert e.evictions == EVICTIONS_OF_NAMESPACE and e.running == size - EVICTIONS_OF_NAMESPACE
+
+
+@virtual_time
+async def test_owners_of_a_preemptor_that_do_not_answer_do_not_mark_the_namespace_of_its_victim() -> None:
+    async with world() as w, eviction_scene(w, create_ray_cluster(w)) as e:
+        evictions = e.executor._evictions
+        shares = evictions._for_others._shares
+
+        async def confirm(_: PodRef) -> str:
+            await asyncio.sleep(ANSWER_SECONDS)
+            return ""
+
+        evictions._confirm = confirm
+        preempt = Preempt(PodRef("victim", "v", "v"), "n1", "to make room", PodRef("hostile", "p", "p"))
+
+        async def evict(confirmed_at: float) -> None:
+            async with evictions._slot(preempt, _Confirmation("", confirmed_at)):
+                await asyncio.sleep(0.1)
+
+        task = asyncio.create_task(evict(now() - 2 * CONFIRMED_SECONDS))
+        await asyncio.sleep(HANGS_AFTER_SECONDS + 0.5)
+        async with evictions._for_others.slot("other"):
+            await asyncio.sleep(0.1)
+        assert shares._held == {"victim": 1} and not shares.is_marked("victim")
+        await task
+        assert not shares._held
 
 
 @virtual_time

@@ -94,7 +94,9 @@ def test_a_migration_that_can_not_be_created_is_given_up_once_its_pods_are_gone(
     def refuse(one: Instruction) -> None:
         if isinstance(one, CreateMigration):
             asked.append(one)
-            world.recovery.created(one.namespace, one.name, WriteOutcome.FORBIDDEN, "it is terminating", None, world.now)
+            world.recovery.created(
+                one.namespace, one.name, WriteOutcome.FORBIDDEN, "it is terminating", None, world.now
+            )
 
     world.carry_out = refuse  # type: ignore[method-assign]
     world.fail("s1-l1-1")

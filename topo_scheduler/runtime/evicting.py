@@ -176,16 +176,20 @@ class Evictions:
 
     @asynccontextmanager
     async def _slot(self, preempt: Preempt, confirmation: _Confirmation) -> AsyncIterator[None]:
-        """Hold a slot for one attempt. Before the first one, confirm again what was confirmed too long ago."""
+        """Hold a slot for one attempt. Before the first one, confirm again what was confirmed too long ago.
+
+        Owners of the preemptor that do not answer say nothing about the namespace of the victim.
+        """
         pod = preempt.pod
-        async with self._for_others.slot(pod.namespace):
+        async with self._for_others.held(pod.namespace) as attempt:
             if confirmation.sent_at == inf:
                 if not confirmation.why_not and self._clock() - confirmation.at > CONFIRMED_SECONDS:
                     confirmation.why_not = await self._confirm(preempt.preemptor)
                 if confirmation.why_not:
                     raise _UnconfirmedError(confirmation.why_not)
                 confirmation.sent_at = self._clock()
-            yield
+            async with attempt():
+                yield
 
     async def _ask_about(self, pod: PodRef, confirmation: _Confirmation) -> None:
         """Count an eviction as refused that does not succeed in time, if the API server answers other requests.

@@ -138,11 +138,16 @@ class FairSlots:
     @asynccontextmanager
     async def slot(self, namespace: str) -> AsyncIterator[None]:
         """Hold a slot for one attempt at a request on behalf of a namespace."""
+        async with self.held(namespace) as attempt, attempt():
+            yield
+
+    @asynccontextmanager
+    async def held(self, namespace: str) -> AsyncIterator[Slot]:
+        """Hold a slot on behalf of a namespace. Only what is done in the yielded context counts as its request."""
         await self._take(namespace)
         with self._loans.request(namespace) as attempt:
             try:
-                async with attempt():
-                    yield
+                yield attempt
             finally:
                 self._unhold(namespace)
 
