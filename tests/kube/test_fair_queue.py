@@ -5,8 +5,7 @@ from collections import Counter
 
 import pytest
 
-from topo_scheduler.kube.connection.fair_slots import HANGING
-from topo_scheduler.kube.connection.namespace_shares import HUNG_SECONDS
+from topo_scheduler.kube.connection.fair_slots import HANGING, MARKED_SECONDS
 from topo_scheduler.kube.writing.fair_queue import STALE_ENTRIES, FairQueue
 
 
@@ -96,7 +95,7 @@ def test_it_agrees_with_a_simple_one_and_keeps_nothing_of_what_is_gone() -> None
     marked: dict[str, float] = {}
     for number in range(12_000):
         now += 0.1
-        marked = {name: since for name, since in marked.items() if now - since < HUNG_SECONDS}
+        marked = {name: since for name, since in marked.items() if now - since < MARKED_SECONDS}
         key = f"{chance.choice('abcdef')}{chance.randrange(40)}"
         match chance.randrange(4):
             case 0 | 1:

@@ -78,10 +78,10 @@ def test_a_migration_goes_on_without_a_pod_of_another_namespace_that_can_not_be_
     tracked = world.recovery.migrations.context.tracked["default/asked"]
     tracked.state, tracked.learning = LEARNING, frozenset({"a", "other"})
     world.recovery.unread(PodRef("hostile", "other", "other"), "503", world.now)
-    assert tracked.state == LEARNING and tracked.learned == {"other"}, "its own pod is still to be read"
+    assert tracked.learned == {"other"} and tracked.state == LEARNING, "its own pod is still to be read"
     tracked.learning = frozenset({"other"})
     world.recovery.unread(PodRef("hostile", "other", "other"), "503", world.now)
-    assert tracked.state is None and not tracked.writing
+    assert [tracked.state, tracked.writing] == [None, False]
 
 
 def test_a_migration_that_can_not_be_created_is_given_up_once_its_pods_are_gone() -> None:

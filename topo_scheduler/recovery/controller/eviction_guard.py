@@ -29,9 +29,9 @@ class EvictionGuard:
             machine.owners_read(key, owners)
 
     async def why_not_evict(self, key: str, uid: str) -> str:
-        """Return why no pod is evicted for the Migration of a uid: an owner of the pods, or of those that need the room, is gone.
+        """Return why no pod is evicted for a Migration: an owner of the pods, or of those that need the room, is gone.
 
-        If the API server does not confirm an owner, pods are moved off failed nodes anyway.
+        ``uid`` is that of the Migration. If the API server confirms no owner, pods are moved off failed nodes anyway.
         """
         tracked = self._tracked(key)
         if tracked is None:

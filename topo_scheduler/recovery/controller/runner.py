@@ -442,9 +442,9 @@ class RecoveryRunner:
                 for pod in pods:
                     if pod.uid not in self._reading:
                         by_namespace.setdefault(pod.namespace, []).append(pod)
-                for namespace, pods in by_namespace.items():
-                    self._reading.update(pod.uid for pod in pods)
-                    self._start(self._learn(pods), f"read pods of namespace {namespace}")
+                for namespace, unread in by_namespace.items():
+                    self._reading.update(pod.uid for pod in unread)
+                    self._start(self._learn(unread), f"read pods of namespace {namespace}")
             case TellMigration(namespace, name, uid, warning, reason, message):
                 regarding = ObjectReference(f"{GROUP}/{VERSION}", KIND, namespace, name, uid)
                 self._events.record(regarding, "Warning" if warning else "Normal", reason, message, "Migrating")
