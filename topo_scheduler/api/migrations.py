@@ -4,13 +4,16 @@ The spec has the pods and the reason, and may be written by users or the schedul
 progress. A scheduler that starts after a crash needs nothing else to continue.
 """
 
+from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec import field
 
 from topo_scheduler.api.base import Base, Value
 from topo_scheduler.api.objects import ObjectMeta
+
+P = TypeVar("P")
 
 GROUP: Final = "topology.scheduler"
 VERSION: Final = "v1alpha1"
@@ -243,9 +246,12 @@ class Migration(Base):
         """Whether it ends if a node of its pods fails: it is voluntary, and has evicted no pod yet."""
         return self.cause.by_choice and self.phase not in (Phase.EVICTING, Phase.PLACING)
 
-    def names(self, name: str, uid: str) -> bool:
-        """Whether the spec names a pod."""
-        return any(pod.uid == uid if pod.uid else pod.name == name for pod in self.spec.pods)
+    def named(self, pods: Iterable[P], name_and_uid: Callable[[P], tuple[str, str]]) -> list[P]:
+        """Return those pods that the spec names; ``name_and_uid`` returns name and uid of a pod."""
+        uids = {pod.uid for pod in self.spec.pods if pod.uid}
+        names = {pod.name for pod in self.spec.pods if not pod.uid}
+        keys = ((pod, *name_and_uid(pod)) for pod in pods)
+        return [pod for pod, name, uid in keys if uid in uids or name in names]
 
     @property
     def cause(self) -> Cause:

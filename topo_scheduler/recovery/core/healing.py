@@ -4,7 +4,7 @@ Pods that an earlier process placed are read first. Namespaces do not wait for o
 because its owner gets no answer, delays only the Migrations of its own namespace.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -40,13 +40,13 @@ class _MigrationToCreate:
 class Healing:
     """Failures without Migrations.
 
-    ``moves_pod`` returns whether a Migration moves a pod, by uid. ``fresh_name`` returns a name that no finished
+    ``moved_pods`` returns the uids of pods that a Migration moves. ``fresh_name`` returns a name that no finished
     Migration has, by namespace and the proposed name.
     """
 
     view: SchedulerView
     epoch: float
-    moves_pod: Callable[[str], bool]
+    moved_pods: Callable[[], set[str]]
     fresh_name: Callable[[str, str], str]
     _failures: list[DomainFailure] = field(default_factory=list)
     _binding: list[DomainFailure] = field(default_factory=list)
@@ -95,14 +95,17 @@ class Healing:
         self._failures += [failure for failure in self._binding if not any(map(self._binds, failure.nodes))]
         self._binding = [failure for failure in self._binding if any(map(self._binds, failure.nodes))]
         out += self._open_failures()
-        for namespace in [namespace for namespace in self._open if namespace not in self._awaited]:
+        ready = [namespace for namespace in self._open if namespace not in self._awaited]
+        taken = [pending for pending in self._wanted.values() if pending.taken and now >= pending.until]
+        moved = self.moved_pods() if ready or taken else set()
+        for namespace in ready:
             if unknown := self._pods_to_read(namespace):
                 self._awaited[namespace] = {pod.uid for pod in unknown}
                 out.append(LearnPods(unknown))
             else:
-                out += self._create_migrations(namespace)
-        for pending in [pending for pending in self._wanted.values() if pending.taken and now >= pending.until]:
-            self._rename(pending)
+                out += self._create_migrations(namespace, moved)
+        for pending in taken:
+            self._rename(pending, moved)
         for key in [key for key, pending in self._wanted.items() if pending.times and now >= pending.until]:
             if not any(self.view.entry(pod.uid) for pod in self._wanted[key].instruction.spec.pods):
                 del self._wanted[key]  # its pods are gone; its namespace may be, too
@@ -122,12 +125,12 @@ class Healing:
 
     # ------------------------------------------------------------ helpers
 
-    def _rename(self, pending: _MigrationToCreate) -> None:
+    def _rename(self, pending: _MigrationToCreate, moved: Container[str]) -> None:
         """Rename a Migration if another object has its name; drop it if a Migration moves its pods."""
         create = pending.instruction
         del self._wanted[create.namespace, create.name]
         remaining = [pod for pod in create.spec.pods if self.view.entry(pod.uid) is not None]
-        if remaining and not any(self.moves_pod(pod.uid) for pod in remaining):
+        if remaining and not any(pod.uid in moved for pod in remaining):
             name = self.fresh_name(create.namespace, f"{create.name}-{pending.times + 1}")
             pending.instruction, pending.taken = replace(create, name=name), False
             self._wanted[create.namespace, name] = pending
@@ -172,7 +175,7 @@ class Healing:
         unread = (unread_pod(self.view, uid) for uid in dict.fromkeys(uids) if uid not in learned)
         return tuple(pod for pod in unread if pod is not None)
 
-    def _create_migrations(self, namespace: str) -> list[Instruction]:
+    def _create_migrations(self, namespace: str, moved: Container[str]) -> list[Instruction]:
         """Create the Migrations of a namespace for all its open failures."""
         failures = self._open.pop(namespace)
         self._learned.pop(namespace, None)
@@ -183,12 +186,7 @@ class Healing:
             for uid in self._pods_of(failure, namespace):
                 try:
                     moving_pod = find_moving_pod(self.view, uid)
-                    if (
-                        moving_pod is None
-                        or uid in named
-                        or self.moves_pod(uid)
-                        or not _moves(moving_pod, failure.cause)
-                    ):
+                    if moving_pod is None or uid in named or uid in moved or not _moves(moving_pod, failure.cause):
                         continue
                 except Exception as error:
                     out += failure_of(f"pod {uid} of a failed node", error)

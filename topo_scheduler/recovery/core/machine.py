@@ -49,7 +49,7 @@ class Recovery:
         self.lost_gpus = LostGPUs(view.nodes)
         self.detection = Detection(spec, self._domains_of)
         self.migrations = Migrations(view, control, self.detection, spec, epoch, clock)
-        self.healing = Healing(view, epoch, self.migrations.moves_pod, self.migrations.fresh_name)
+        self.healing = Healing(view, epoch, self.migrations.moved_pods, self.migrations.fresh_name)
         context = self.migrations.context
         self._makers: Sequence[Repeated] = (
             Defragmenting(context, clock),

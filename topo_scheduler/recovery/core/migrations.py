@@ -112,7 +112,8 @@ class Migrations:
         if over is not None and over[0] == uid and _older(version, over[1]):
             return
         self._context.changed()
-        self._context.limits.note(migration, self._context.epoch + now)
+        warranted = self._context.warranted(migration)
+        self._context.limits.note(migration, self._context.epoch + now, warranted=warranted)
         self._context.moved.note(migration, self._context.spec.limits, self._context.epoch + now)
         self._context.finished.note(migration, self._context.epoch + now)
         phase = migration.phase
@@ -273,14 +274,12 @@ class Migrations:
             tracked.owner_gone, tracked.not_before = reason, -inf
             self._context.release(key)
 
-    def moves_pod(self, uid: str) -> bool:
-        """Return whether an unfinished Migration moves a pod, and would not end if the node of the pod failed."""
-        return any(
-            uid
-            in {move.uid for move in tracked.migration.status.moves} | {pod.uid for pod in tracked.migration.spec.pods}
-            for tracked in self._context.tracked.values()
-            if not tracked.migration.yields
-        )
+    def moved_pods(self) -> set[str]:
+        """Return the uids of pods with an unfinished Migration that would not end if their nodes failed."""
+        migrations = [tracked.migration for tracked in self._context.tracked.values()]
+        staying = [migration for migration in migrations if not migration.yields]
+        moves = {move.uid for migration in staying for move in migration.status.moves}
+        return moves | {pod.uid for migration in staying for pod in migration.spec.pods}
 
     # ------------------------------------------------------------ steps
 

@@ -1,4 +1,8 @@
-"""Limits of Migrations in progress: at once, in a namespace, and begun within an hour."""
+"""Limits of Migrations in progress: at once, in a namespace, and begun within an hour.
+
+Tenants create Migrations too, and their disruption budgets may keep them from ever ending. So `RecoveryMigrationLimits`
+counts those that leave failed or cordoned nodes by themselves: only they delay one another.
+"""
 
 from collections import Counter
 from math import inf
@@ -72,3 +76,44 @@ class MigrationLimits:
         if recent >= limits.per_hour:
             return f"{recent} began within the last hour: limits.perHour is {limits.per_hour}"
         return ""
+
+
+class RecoveryMigrationLimits:
+    """The limits of all Migrations, and those of Migrations that leave failed or cordoned nodes."""
+
+    def __init__(self) -> None:
+        self._all = MigrationLimits()
+        self._warranted = MigrationLimits()
+
+    def note(self, migration: Migration, wall: float, *, warranted: bool) -> None:
+        """Record the progress of a Migration.
+
+        Args:
+            migration: the Migration.
+            wall: time in seconds since the epoch.
+            warranted: whether it leaves failed or cordoned nodes only.
+        """
+        self._all.note(migration, wall)
+        if not warranted:
+            self._warranted.forget(migration.key)
+            return
+        self._warranted.note(migration, wall)
+        if not migration.shrinks and not any(move.to for move in migration.status.moves):
+            self._warranted.forget(migration.key)  # its seats have expired
+
+    def begin(self, migration: Migration, wall: float, *, warranted: bool) -> None:
+        """Record that a Migration begins now. Arguments are as for `note`."""
+        self._all.begin(migration, wall)
+        if warranted:
+            self._warranted.begin(migration, wall)
+
+    def forget(self, key: str) -> None:
+        """Remove a Migration that was deleted, or is over."""
+        self._all.forget(key)
+        self._warranted.forget(key)
+
+    def lacking(self, migration: Migration, limits: RecoveryLimits, wall: float, *, warranted: bool) -> str:
+        """Return why a Migration can't begin now, or an empty string. Arguments are as for `note`."""
+        if warranted:
+            return self._warranted.lacking(migration, limits, wall)
+        return self._all.lacking(migration, limits, wall)

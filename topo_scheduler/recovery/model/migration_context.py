@@ -8,7 +8,7 @@ from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.detection.failure_detection import Detection
 from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, LearnPods, TellMigration
-from topo_scheduler.recovery.model.limits import MigrationLimits
+from topo_scheduler.recovery.model.limits import RecoveryMigrationLimits
 from topo_scheduler.recovery.model.migration_state import Condition, Tracked, changed_status, durations, write
 from topo_scheduler.recovery.model.move_rate_limit import Moved
 from topo_scheduler.recovery.model.retention import Finished
@@ -41,7 +41,7 @@ class MigrationContext:
         self.detection = detection
         self.spec = spec
         self.epoch = epoch
-        self.limits = MigrationLimits()
+        self.limits = RecoveryMigrationLimits()
         self.moved = Moved()
         self.finished = Finished()
         self.tracked: dict[str, Tracked] = {}
@@ -95,11 +95,17 @@ class MigrationContext:
         moves no pod but its own, and uses no spare node.
         """
         moves = migration.status.moves
-        nodes = {move.from_ for move in moves if migration.names(move.pod, move.uid)} or {move.from_ for move in moves}
+        named = migration.named(moves, lambda move: (move.pod, move.uid))
+        nodes = {move.from_ for move in named or moves}
         if not nodes:
             entries = (self.view.entry(pod.uid) for pod in migration.spec.pods)
             nodes = {entry.node for entry in entries if entry is not None}
         return bool(nodes) and all(self._given_up(node) for node in nodes)
+
+    def begin(self, migration: Migration, pods: int, now: float) -> None:
+        """Record that a Migration that moves ``pods`` pods begins now."""
+        self.limits.begin(migration, self.epoch + now, warranted=self.warranted(migration))
+        self.moved.begin(migration, pods, self.epoch + now)
 
     def _given_up(self, node: str) -> bool:
         nodes = self.view.nodes
@@ -158,7 +164,8 @@ class MigrationContext:
         """Return the condition that keeps a Migration from beginning now, or None. ``moving_pods`` are its pods."""
         cause, spec, wall = migration.cause, self.spec, self.epoch + now
         by_choice = cause.by_choice and not migration.spec.makes_room_for
-        reason, text = "Limited", self.limits.lacking(migration, spec.limits, wall)
+        text = self.limits.lacking(migration, spec.limits, wall, warranted=self.warranted(migration))
+        reason = "Limited"
         if spec.dry_run:
             reason, text = "DryRun", "recovery.dryRun is set: it is planned and reported only"
         elif self.detection.held and (cause.dead or cause.by_choice):

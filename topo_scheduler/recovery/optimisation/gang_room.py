@@ -110,8 +110,7 @@ class GangRoom:
             return
         moves = self._moves(workload, members, seats)
         context.keep(migration, moves)
-        context.limits.begin(migration, context.epoch + now)
-        context.moved.begin(migration, len(leaving_pods), context.epoch + now)
+        context.begin(migration, len(leaving_pods), now)
         text = f"{counted(len(moves), 'seat', 'is held', 'are held')}, which {pod_names(leaving_pods)} leave first"
         held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
         context.write(tracked, now, Phase.RESERVING, moves, held)

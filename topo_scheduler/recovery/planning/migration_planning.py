@@ -174,8 +174,7 @@ class Planning:
         moves = with_targets(moves_of(self._context.view, moving_pods), targets)
         self._context.keep(migration, moves)
         held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
-        self._context.limits.begin(migration, self._context.epoch + now)
-        self._context.moved.begin(migration, len(moves), self._context.epoch + now)
+        self._context.begin(migration, len(moves), now)
         self._context.write(tracked, now, Phase.RESERVING, moves, held)
 
     def _make_room(
@@ -340,7 +339,7 @@ class Planning:
 
     def _avoided(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> set[str]:
         """Return the nodes that are no target."""
-        named = (pod for pod in moving_pods if migration.names(pod.member.name, pod.member.uid))
+        named = migration.named(moving_pods, lambda pod: (pod.member.name, pod.member.uid))
         avoided = self._context.detection.avoided(now) | {pod.entry.node for pod in named}
         return avoided | avoided_nodes(self._context.view, migration.spec.avoid) | kept_free(self._context, migration)
 
