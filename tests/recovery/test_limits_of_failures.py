@@ -77,7 +77,7 @@ def test_large_migrations_cost_a_step_no_more_than_their_pods() -> None:
     context.tracked = {migration.key: Tracked(migration) for migration in migrations}
     began = time.process_time()
     assert not context.warranted(migrations[0])
-    assert time.process_time() - began < 0.5, "1.6 s when each pod was compared with each"
+    assert time.process_time() - began < 0.1, "0.3 s when each pod was compared with each"
     for number in range(400):
         world.put(f"p{number}", "s1-l1-1", 0)
     world.fail("s1-l1-1")
