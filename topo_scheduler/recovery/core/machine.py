@@ -17,7 +17,7 @@ from topo_scheduler.recovery.detection.failure_detection import Detection, Path
 from topo_scheduler.recovery.detection.lost_gpus import LostGPUs
 from topo_scheduler.recovery.detection.node_health import NodeHealth
 from topo_scheduler.recovery.detection.pod_failures import PodTroubles
-from topo_scheduler.recovery.model.barrier import Guarded, Repeated, failure_of
+from topo_scheduler.recovery.model.barrier import Guarded, failure_of
 from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, Warn, WriteOutcome
 from topo_scheduler.recovery.optimisation.consolidation import Blocks
 from topo_scheduler.recovery.optimisation.defragmentation import Defragmenting
@@ -51,12 +51,8 @@ class Recovery:
         self.migrations = Migrations(view, control, self.detection, spec, epoch, clock)
         self.healing = Healing(view, epoch, self.migrations.moves_pod, self.migrations.fresh_name)
         context = self.migrations.context
-        self._makers: Sequence[Repeated] = (
-            Defragmenting(context, clock),
-            Blocks(context, clock),
-            Improving(context, clock),
-        )
-        self._guards = [Guarded(f"{type(maker).__name__} of recovery") for maker in self._makers]
+        searches = (Defragmenting(context, clock), Blocks(context, clock), Improving(context, clock))
+        self._searches = [(search, Guarded(f"{type(search).__name__} of recovery")) for search in searches]
         self._healed = Guarded("healing of failed nodes")
         self._out: list[Instruction] = []
         self._held = ""
@@ -168,8 +164,8 @@ class Recovery:
             self._out.append(Warn(self._held or "most nodes are ready again: failures are healed as before"))
         created = self._healed.run(lambda: self.healing.step(now), now)
         self.migrations.context.coming = self.healing.coming()
-        for maker, guarded in zip(self._makers, self._guards, strict=True):
-            created += guarded.run(partial(maker.step, now), now)
+        for search, guarded in self._searches:
+            created += guarded.run(partial(search.step, now), now)
         out, self._out = [*self._out, *created, *self.migrations.step(now)], []
         return [self._named(instruction) for instruction in out]
 
@@ -179,12 +175,11 @@ class Recovery:
         That may be in the past: a step may take longer than the work that it leaves to the next one can wait.
         """
         now = self._stepped
-        makers = zip(self._makers, self._guards, strict=True)
         times = (
             self.detection.next_due(),
             self.troubles.next_due(),
             self._healed.not_before(self.healing.next_due()),
-            *(guarded.not_before(maker.next_due(now)) for maker, guarded in makers),
+            *(guarded.not_before(search.next_due(now)) for search, guarded in self._searches),
             self.migrations.next_due(now),
             self.migrations.interference.next_due(),
         )

@@ -1,7 +1,7 @@
 """The failure barrier around each Migration, failed node and search of recovery: a failure of one stops no other."""
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from topo_scheduler.recovery.model.instructions import CountRecoveryFailure, Instruction, Warn
 from topo_scheduler.scheduling.barrier import Backoff, described, kind_of
@@ -14,18 +14,6 @@ STEP_OPERATIONS: Final = 4_000_000
 def failure_of(subject: str, error: Exception) -> list[Instruction]:
     """Return instructions that log and count a failure; ``subject`` names the object."""
     return [Warn(f"{subject}: {described(error)}; recovery goes on without it"), CountRecoveryFailure(kind_of(error))]
-
-
-class Repeated(Protocol):
-    """Work that checks from time to time whether there is something to do."""
-
-    def step(self, now: float) -> list[Instruction]:
-        """Return the instructions that are due now."""
-        ...
-
-    def next_due(self, now: float) -> float | None:
-        """Return when `step` must be called next, in seconds."""
-        ...
 
 
 class Guarded:

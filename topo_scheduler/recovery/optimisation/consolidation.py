@@ -7,7 +7,6 @@ use already. The search may miss a better choice of nodes in a leaf.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
 from typing import Final
 
 import numpy as np
@@ -18,7 +17,7 @@ from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.naming import name_for
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
-from topo_scheduler.recovery.optimisation.sliced_search import Look, Looking
+from topo_scheduler.recovery.optimisation.sliced_search import Look, VoluntarySearch
 from topo_scheduler.recovery.planning.migration_validation import may_move, restarts
 from topo_scheduler.recovery.planning.voluntary_moves import free_nodes, group_by_workload, have_seats, largest_block
 from topo_scheduler.state.nodes.node_table import Int64
@@ -41,35 +40,21 @@ class _Clearing:
     block: int
 
 
-class Blocks:
+class Blocks(VoluntarySearch):
     """Nodes that could be freed."""
 
+    pause = LOOK
+
     def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
-        """``clock`` returns seconds and measures how long a step takes: see `sliced_search`."""
-        self.context = context
-        self._looking = Looking(context.view.planning.sliced_search(), clock)
-        self._not_before = self._now = -inf
+        super().__init__(context, clock)
         self._state: object = None
 
-    def step(self, now: float) -> list[Instruction]:
-        """Return the Migrations to create."""
-        self._now = now
-        if not self._on:
-            self._looking.drop()
-            return []
-        if not self._looking.going and now >= self._not_before:
-            self._not_before = now + LOOK
-            state = self.context.view.nodes.capacity_changes.position
-            if state != self._state and self._quiet:
-                self._state = state
-                self._looking.begin(self._look())
-        return self._looking.step(now)
-
-    def next_due(self, now: float) -> float | None:
-        """Return when `step` must be called next, in seconds."""
-        if not self._on:
-            return None
-        return self._looking.next_due() if self._looking.going else max(now, self._not_before)
+    def _may_begin(self) -> bool:
+        state = self.context.view.nodes.capacity_changes.position
+        if state == self._state or not self._quiet:
+            return False
+        self._state = state
+        return True
 
     def _look(self) -> Look:
         """Check all leaves, and try some; yields after each slice of the work, and then the Migrations to create."""
@@ -90,7 +75,7 @@ class Blocks:
             ]
         ]:
             if made := self._try_leaf(leaf):
-                self._not_before = self._now + AGAIN
+                self._next_search = self._now + AGAIN
                 yield made
                 return
             yield None

@@ -10,12 +10,12 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec
-from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, LearnPods
+from topo_scheduler.recovery.model.instructions import CreateMigration, LearnPods
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.naming import name_for
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
-from topo_scheduler.recovery.optimisation.sliced_search import Look, Looking
+from topo_scheduler.recovery.optimisation.sliced_search import Look, VoluntarySearch
 from topo_scheduler.recovery.planning.migration_validation import may_move
 from topo_scheduler.recovery.planning.relocation import cost_of
 from topo_scheduler.recovery.planning.voluntary_moves import LOOKED_AT, find_pods_to_read, leaves_of, seats_of_whole
@@ -30,14 +30,13 @@ MOST_TRIED: Final = 4
 """Gangs that are tried in one search, at most; the next search tries the others."""
 
 
-class Improving:
+class Improving(VoluntarySearch):
     """Gangs that could use fewer leaves."""
 
+    pause = LOOK
+
     def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
-        """``clock`` returns seconds and measures how long a step takes: see `sliced_search`."""
-        self.context = context
-        self._looking = Looking(context.view.planning.sliced_search(), clock)
-        self._at = self._now = -inf
+        super().__init__(context, clock)
         self._state: object = None
         self._more = True
         """Whether gangs remain to be checked."""
@@ -48,26 +47,15 @@ class Improving:
         self._read: set[str] = set()
         """Uids of pods that need not be read again, or that are being read."""
 
-    def step(self, now: float) -> list[Instruction]:
-        """Return the Migrations to create, and the pods to read before the cost of moving them is known."""
-        self._now = now
-        if not self.context.spec.improvement.enabled:
-            self._looking.drop()
-            return []
-        if not self._looking.going and now >= self._at + LOOK:
-            self._at = now
-            if (state := self.context.view.improvements) != self._state:
-                self._state, self._more = state, True
-                self._tried.clear()
-            if self._more:
-                self._looking.begin(self._look())
-        return self._looking.step(now)
+    @property
+    def _on(self) -> bool:
+        return self.context.spec.improvement.enabled
 
-    def next_due(self, now: float) -> float | None:
-        """Return when `step` must be called next, in seconds."""
-        if not self.context.spec.improvement.enabled:
-            return None
-        return self._looking.next_due() if self._looking.going else max(now, self._at + LOOK)
+    def _may_begin(self) -> bool:
+        if (state := self.context.view.improvements) != self._state:
+            self._state, self._more = state, True
+            self._tried.clear()
+        return self._more
 
     def _look(self) -> Look:
         """Check all gangs, and try some; yields after each slice of the work, and the instructions."""
