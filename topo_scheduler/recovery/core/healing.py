@@ -10,7 +10,7 @@ from topo_scheduler.recovery.model.barrier import failure_of
 from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, LearnPods, Warn, WriteOutcome
 from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.naming import name_for
-from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, unread_pod
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, unread_pods
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.state.pods.workloads import Stage
@@ -127,7 +127,7 @@ class Healing:
         """Return the pods of failed nodes that this process must read before it can plan with them."""
         nodes = (node for failure in self._failures for node in failure.nodes)
         uids = (uid for node in nodes for uid in self.view.pods_on(node) if uid not in self._learned)
-        return tuple(pod for uid in uids if (pod := unread_pod(self.view, uid)) is not None)
+        return tuple(unread_pods(self.view, uids))
 
     def _create_migrations(self, now: float) -> list[Instruction]:
         """Create Migrations for all failures."""

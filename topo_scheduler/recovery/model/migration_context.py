@@ -12,7 +12,7 @@ from topo_scheduler.recovery.model.limits import MigrationLimits
 from topo_scheduler.recovery.model.migration_state import Condition, Tracked, changed_status, durations, write
 from topo_scheduler.recovery.model.move_rate_limit import Moved
 from topo_scheduler.recovery.model.retention import Finished
-from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, seat_of
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, seat_of
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
@@ -85,8 +85,7 @@ class MigrationContext:
 
     def moving_pods(self, migration: Migration) -> list[MovingPod]:
         """Return the pods of a Migration that still exist and are known to this process."""
-        pods = (find_moving_pod(self.view, move.uid) for move in migration.status.moves)
-        return [pod for pod in pods if pod is not None]
+        return find_moving_pods(self.view, (move.uid for move in migration.status.moves))
 
     def warranted(self, migration: Migration) -> bool:
         """Return whether each node that the pods of a Migration leave has failed, is gone, or is cordoned.

@@ -12,7 +12,7 @@ from topo_scheduler.recovery.model.instructions import CreateMigration, LearnPod
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.naming import name_of
-from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods
 from topo_scheduler.recovery.optimisation.sliced_search import Look, VoluntarySearch
 from topo_scheduler.recovery.planning.migration_validation import may_move
 from topo_scheduler.recovery.planning.voluntary_moves import find_pods_to_read, gang_seats
@@ -62,12 +62,12 @@ class Defragmenting(VoluntarySearch):
         context = self.context
         pending = workload.at(Stage.PENDING)
         members = pending[: least_of(workload)]
-        pods = [find_moving_pod(context.view, move.pod.occupant.uid) for move in plan.moves]
-        leaving_pods = [pod for pod in pods if pod is not None and may_move(pod)]
+        pods = find_moving_pods(context.view, (move.pod.occupant.uid for move in plan.moves))
+        leaving_pods = [pod for pod in pods if may_move(pod)]
         if (
             not members
             or lacking(workload, pending)
-            or len(leaving_pods) < len(pods)
+            or len(leaving_pods) < len(plan.moves)
             or self._under_way(members, leaving_pods)
         ):
             return None

@@ -18,10 +18,11 @@ from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import Condition, Tracked
 from topo_scheduler.recovery.model.naming import makes_room_for, name_for
-from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, move_of, pod_names, vacant
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, move_of, pod_names, vacant
 from topo_scheduler.recovery.planning.migration_validation import may_move, rest_of_gang, restarts
-from topo_scheduler.recovery.planning.voluntary_moves import gang_seats, group_by_workload, pods_to_read
+from topo_scheduler.recovery.planning.voluntary_moves import find_pods_to_read, gang_seats, group_by_workload
 from topo_scheduler.scheduling.queueing.queue_keys import lacking
+from topo_scheduler.scheduling.time_slicing import whole
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 
 PATIENCE: Final = 30.0
@@ -134,8 +135,7 @@ class GangRoom:
         """Create the Migrations of the other pods, once; return why waiting for them is useless, or an empty string."""
         migration = tracked.migration
         progress = self._others.setdefault(migration.metadata.uid, _Others())
-        candidates = [find_moving_pod(self._context.view, other.uid) for other in migration.status.others]
-        remaining = [pod for pod in candidates if pod is not None]
+        remaining = find_moving_pods(self._context.view, (other.uid for other in migration.status.others))
         moving = self._context.moved_for(migration.key)
         progress.seen |= {pod.member.uid for pod in remaining if pod.member.uid in moving}
         missing = [pod for pod in remaining if pod.member.uid not in moving]
@@ -258,10 +258,10 @@ class GangRoom:
         """Return the other pods that still exist; None while they are being read."""
         view = self._context.view
         uids = [other.uid for other in named if view.entry(other.uid) is not None]
-        if unread_pods := pods_to_read(view, uids, set(tracked.learned)):
+        if unread_pods := whole(find_pods_to_read(view, uids, set(tracked.learned))):
             self._context.learn(tracked, unread_pods)
             return None
-        return [pod for uid in uids if (pod := find_moving_pod(view, uid)) is not None]
+        return find_moving_pods(view, uids)
 
     def _wrong(self, tracked: Tracked, workload: Workload, leaving_pods: Sequence[MovingPod]) -> tuple[str, str] | None:
         """Return reason and text of why the other pods can't be moved for a gang; None if they can."""

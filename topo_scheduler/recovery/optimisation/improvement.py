@@ -14,7 +14,7 @@ from topo_scheduler.recovery.model.instructions import CreateMigration, LearnPod
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.naming import name_for
-from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods
 from topo_scheduler.recovery.optimisation.sliced_search import Look, VoluntarySearch
 from topo_scheduler.recovery.planning.migration_validation import may_move
 from topo_scheduler.recovery.planning.relocation import cost_of
@@ -100,9 +100,8 @@ class Improving(VoluntarySearch):
     def _create_migration(self, workload: Workload, now: float) -> CreateMigration | None:
         """Return the Migration that moves a gang to fewer leaves; None if there is none, or its gain is too small."""
         context, view, wall = self.context, self.context.view, self.context.epoch + now
-        pods = [find_moving_pod(view, uid) for uid in sorted(workload.members)]
-        members = [pod for pod in pods if pod is not None and may_move(pod)]
-        if len(members) < len(pods) or not self._worth_it(members, now):
+        members = list(filter(may_move, find_moving_pods(view, sorted(workload.members))))
+        if len(members) < len(workload.members) or not self._worth_it(members, now):
             return None
         taken = {
             uid for tracked in context.tracked.values() for uid in (move.uid for move in tracked.migration.status.moves)

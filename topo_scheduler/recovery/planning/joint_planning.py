@@ -307,9 +307,4 @@ def _or_free(steps: MaybeParts, free: dict[str, SeatGrant]) -> Steps:
 
 def _found(steps: Steps) -> Iterator[dict[str, SeatGrant] | None]:
     """Yield None after each slice of the work, and then the result."""
-    while True:
-        try:
-            yield next(steps)
-        except StopIteration as ended:
-            yield ended.value
-            return
+    yield (yield from steps)

@@ -21,11 +21,12 @@ from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.naming import makes_room_for, name_for
 from topo_scheduler.recovery.model.seating import (
     MovingPod,
-    find_moving_pod,
+    by_workload,
+    find_moving_pods,
     groups_and_query,
     place_members,
     trial_without,
-    unread_pod,
+    unread_pods,
 )
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
@@ -77,23 +78,6 @@ def cost_of(pod: MovingPod, wall: float) -> float:
 def restart_cost(survivors: Sequence[MovingPod]) -> float:
     """Return the cost of moving survivors of a broken gang, in GPU-seconds; what they ran is lost in any case."""
     return sum(max(1, pod.entry.amount(GPU)) * RESTART for pod in survivors)
-
-
-def find_room(
-    view: SchedulerView,
-    moving_pods: Sequence[MovingPod],
-    avoided: Collection[str],
-    taken: Collection[str],
-    migration: str,
-    now: float,
-    wall: float,
-) -> Relocation | None:
-    """Return the cheapest moves that make room for members of a gang, in one step; None if the search finds none.
-
-    The arguments are those of `look_for_room`.
-    """
-    rooms = look_for_room(view, moving_pods, avoided, taken, migration, now, wall)
-    return next((room for room in rooms if room is not None), None)
 
 
 def look_for_room(
@@ -193,8 +177,7 @@ def unread_neighbours(view: SchedulerView, moving_pods: Sequence[MovingPod]) -> 
         if path not in leaves:
             continue
         for row in layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist():
-            on_node = view.pods_on(view.nodes.names[row])
-            pods += [pod for uid in on_node if (pod := unread_pod(view, uid)) is not None]
+            pods += unread_pods(view, view.pods_on(view.nodes.names[row]))
     return pods[:MOST_READ]
 
 
@@ -278,8 +261,7 @@ def units_of(candidates: Candidates) -> list[tuple[int, ...]]:
 
 def moving_pods_of(view: SchedulerView, candidates: Candidates, chosen: Sequence[int]) -> tuple[MovingPod, ...]:
     """Return candidates as moving pods."""
-    pods = (find_moving_pod(view, candidates.pods[number].occupant.uid) for number in chosen)
-    return tuple(pod for pod in pods if pod is not None)
+    return tuple(find_moving_pods(view, (candidates.pods[number].occupant.uid for number in chosen)))
 
 
 def key_of(pods: Sequence[MovingPod], wall: float) -> Key:
@@ -302,11 +284,8 @@ def helpers_of(
         fresh_name: returns an unused name for a Migration, by its namespace and the proposed name.
         reader: returns the reader of texts in a namespace; see `few_for`.
     """
-    by_workload: dict[str, list[MovingPod]] = {}
-    for pod in relocated:
-        by_workload.setdefault(pod.workload.id, []).append(pod)
     out = []
-    for pods in by_workload.values():
+    for pods in by_workload(relocated).values():
         namespace = pods[0].workload.namespace
         spec = MigrationSpec(
             cause=makes_room_for(migration.key, reader(namespace)),
