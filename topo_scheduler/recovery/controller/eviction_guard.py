@@ -16,17 +16,9 @@ class EvictionGuard:
 
     def end_ownerless(self) -> None:
         """End the Migrations for which an owner of their pods was deleted."""
-        machine = self._machine()
-        for key, reason in self._moved_owners.gone() if machine is not None else ():
-            assert machine is not None
-            machine.owner_gone(key, reason)
-
-    def record_owners(self) -> None:
-        """Record the topmost owners that were read since the last call."""
-        machine = self._machine()
-        for key, owners in self._moved_owners.take_read() if machine is not None else ():
-            assert machine is not None
-            machine.owners_read(key, owners)
+        if (machine := self._machine()) is not None:
+            for key, reason in self._moved_owners.gone():
+                machine.migrations.owner_gone(key, reason)
 
     async def why_not_evict(self, key: str) -> str:
         """Return why no pod is evicted for a Migration: an owner of the pods, or of those that need the room, is gone.

@@ -26,7 +26,7 @@ from topo_scheduler.kube.connection.waiting import set_or_due
 from topo_scheduler.kube.reading.owners import OwnerDirectory
 from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.writing.evictions import EvictionStatus, Evictor
-from topo_scheduler.kube.writing.migrations import MigrationWrite, MigrationWriter, Unreadable
+from topo_scheduler.kube.writing.migrations import MigrationWriter, Unreadable
 from topo_scheduler.kube.writing.pod_status import PodStatusWriter
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.recovery.controller.disabled import Answer, malformed, without_recovery
@@ -43,10 +43,10 @@ from topo_scheduler.recovery.model.instructions import (
     EvictPod,
     Instruction,
     LearnPods,
+    MigrationRequest,
     Spent,
     TellMigration,
     Warn,
-    WriteOutcome,
     WriteStatus,
 )
 from topo_scheduler.recovery.model.ownership import NamedPods, answers_at, bound_pods
@@ -72,13 +72,6 @@ LONGEST_REASON_CHARACTERS: Final = 512
 IN_FLIGHT: Final = 16
 IN_FLIGHT_OF_NAMESPACE: Final = 6
 """Evictions and pod reads in flight, in all and per namespace, as webhooks may hang."""
-_OUTCOMES: Final = {
-    MigrationWrite.WRITTEN: WriteOutcome.WRITTEN,
-    MigrationWrite.STALE: WriteOutcome.STALE,
-    MigrationWrite.GONE: WriteOutcome.GONE,
-    MigrationWrite.FORBIDDEN: WriteOutcome.FORBIDDEN,
-    MigrationWrite.FAILED: WriteOutcome.FAILED,
-}
 _pod = msgspec.json.Decoder(Pod)
 
 
@@ -305,7 +298,7 @@ class RecoveryRunner:
     def _unreadable(self, unreadable: Unreadable) -> None:
         """Write to an invalid Migration what is wrong with it; the machine forgets an earlier version of it."""
         if self._machine is not None:
-            self._machine.migration_gone(unreadable.namespace, unreadable.name, "")
+            self._machine.migrations.gone(unreadable.namespace, unreadable.name, "")
         answer = malformed(unreadable, self._view.scheduler_name, self._epoch + self._clock())
         if unreadable.name and answer is not None:
             self._answer(answer)
@@ -367,11 +360,7 @@ class RecoveryRunner:
             self._changed()
 
     async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._reconfigured.wait()
-        except TimeoutError:
-            pass
+        await set_or_due(self._reconfigured, self._clock() + seconds, self._clock)
 
     def _warn_once(self, text: str) -> None:
         if text != self._last_warning:
@@ -385,15 +374,15 @@ class RecoveryRunner:
             try:
                 match message:
                     case NodeSeen(health):
-                        machine.node_seen(health, now)
+                        machine.detection.seen(health, now)
                     case NodeGone(name, uid):
-                        machine.node_gone(name, uid, now)
+                        machine.detection.gone(name, uid, now)
                     case MigrationChanged(namespace, name, uid, version):
                         if not machine.migrations.knows(f"{namespace}/{name}", uid, version):
                             self._reader.changed(namespace, name, uid, version)
                     case MigrationGone(namespace, name, uid):
                         self._reader.gone(namespace, name)
-                        machine.migration_gone(namespace, name, uid)
+                        machine.migrations.gone(namespace, name, uid)
             except Exception as error:
                 log.exception("recovery skips an event that raised: %s", type(message).__name__)
                 self._carry_out(CountRecoveryFailure(kind_of(error)))
@@ -414,7 +403,8 @@ class RecoveryRunner:
         if self._machine is None:
             return
         self._guard.end_ownerless()
-        self._guard.record_owners()
+        for key, owners in self._moved_owners.take_read():
+            self._machine.owners_read(key, owners)
         out = self._machine.step(self._clock())
         self._moved_owners.follow(self._machine.under_way())
         for instruction in out:
@@ -426,12 +416,8 @@ class RecoveryRunner:
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
-            case CreateMigration():
-                self._start(self._create(instruction), f"create migration {instruction.name}")
-            case WriteStatus():
-                self._start(self._write(instruction), f"migration {instruction.name}")
-            case DeleteMigration():
-                self._start(self._delete(instruction), f"delete migration {instruction.name}")
+            case CreateMigration() | WriteStatus() | DeleteMigration():
+                self._start(self._write(instruction), f"write migration {instruction.name}")
             case EvictPod(_, pod):
                 self._start(self._evict(instruction), f"move {pod.uid}")
             case LearnPods(pods):
@@ -450,27 +436,16 @@ class RecoveryRunner:
             case CountRecoveryFailure(kind):
                 self._metrics.set_aside.labels(Activity.RECOVERY.value, kind).inc()
 
-    async def _create(self, create: CreateMigration) -> None:
-        result = await self._writer.create(create.namespace, create.name, create.spec)
+    async def _write(self, request: MigrationRequest) -> None:
+        match request:
+            case CreateMigration(namespace, name, spec):
+                result = await self._writer.create(namespace, name, spec)
+            case WriteStatus(namespace, name, uid, version, status):
+                result = await self._writer.replace_status(namespace, name, uid, version, status)
+            case DeleteMigration(namespace, name, uid, version):
+                result = await self._writer.delete(namespace, name, uid, version)
         if self._machine is not None:
-            outcome = _OUTCOMES[result.outcome]
-            self._machine.created(
-                create.namespace, create.name, outcome, result.message, result.migration, self._clock()
-            )
-            self._wake.set()
-
-    async def _write(self, write: WriteStatus) -> None:
-        result = await self._writer.replace_status(write.namespace, write.name, write.uid, write.version, write.status)
-        if self._machine is not None:
-            outcome = _OUTCOMES[result.outcome]
-            self._machine.written(write.namespace, write.name, outcome, result.message, result.migration, self._clock())
-            self._wake.set()
-
-    async def _delete(self, delete: DeleteMigration) -> None:
-        result = await self._writer.delete(delete.namespace, delete.name, delete.uid, delete.version)
-        if self._machine is not None:
-            outcome = _OUTCOMES[result.outcome]
-            self._machine.deleted(delete.namespace, delete.name, outcome, result.message, self._clock())
+            self._machine.wrote(request, result.outcome, result.message, result.migration, self._clock())
             self._wake.set()
 
     async def _evict(self, evict: EvictPod) -> None:
@@ -497,7 +472,7 @@ class RecoveryRunner:
 
     def _evicted(self, evict: EvictPod, *, goes: bool, reason: str, message: str) -> None:
         if self._machine is not None:
-            self._machine.evicted(
+            self._machine.migrations.evicted(
                 evict.migration, evict.pod.uid, goes=goes, reason=reason, message=message, now=self._clock()
             )
             self._wake.set()
@@ -525,7 +500,9 @@ class RecoveryRunner:
             except KubeError as error:
                 log.warning("pod %s/%s can't be moved, as it can't be read: %s", pod.namespace, pod.name, error)
                 if self._machine is not None:
-                    self._machine.unread(pod, printable(str(error), LONGEST_REASON_CHARACTERS), self._clock())
+                    self._machine.migrations.unread(
+                        pod, printable(str(error), LONGEST_REASON_CHARACTERS), self._clock()
+                    )
                     self._wake.set()
             await asyncio.sleep(READ_AGAIN)
 

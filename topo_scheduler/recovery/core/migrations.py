@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Final
 
-from topo_scheduler.api.migrations import Cause, Migration, Phase
+from topo_scheduler.api.migrations import Cause, Migration, MigrationWrite, Phase
 from topo_scheduler.api.process import SCHEDULER_NAME
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.recovery import RecoverySpec
@@ -19,7 +19,7 @@ from topo_scheduler.recovery.core.execution import Execution
 from topo_scheduler.recovery.detection.failure_detection import Detection
 from topo_scheduler.recovery.detection.interference import Interference
 from topo_scheduler.recovery.model.barrier import STEP_OPERATIONS, failure_of
-from topo_scheduler.recovery.model.instructions import Instruction, Warn, WriteOutcome
+from topo_scheduler.recovery.model.instructions import Instruction, Warn
 from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationContext
 from topo_scheduler.recovery.model.migration_memory import MigrationMemory
 from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, Condition, Eviction, Tracked
@@ -188,29 +188,29 @@ class Migrations:
             text = f"was {how} while node {nodes[0]}{more} is failed: recovery will move what is left there"
             self._context.out.append(Warn(f"Migration {migration.key} {text}"))
 
-    def written(self, key: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float) -> None:
+    def written(self, key: str, outcome: MigrationWrite, message: str, migration: Migration | None, now: float) -> None:
         """Handle the result of a write, with the object as it is now."""
         tracked = self._context.tracked.get(key)
-        if tracked is not None and tracked.writing and outcome is WriteOutcome.GONE:
+        if tracked is not None and tracked.writing and outcome is MigrationWrite.GONE:
             # The answer to the create request arrived after the watch had reported the deletion.
             meta = tracked.migration.metadata
             self.gone(meta.namespace, meta.name, meta.uid)
             return
         if tracked is not None:
             tracked.writing = False
-            if outcome is WriteOutcome.WRITTEN:
+            if outcome is MigrationWrite.WRITTEN:
                 tracked.failures = 0
             else:
                 tracked.failures += 1
-                longest = NO_RIGHTS if outcome is WriteOutcome.FORBIDDEN else 60.0
+                longest = NO_RIGHTS if outcome is MigrationWrite.FORBIDDEN else 60.0
                 tracked.not_before = now + min(longest, 2.0 ** min(tracked.failures, 9))
-            if outcome is WriteOutcome.FORBIDDEN and tracked.failures == BELIEVED:
+            if outcome is MigrationWrite.FORBIDDEN and tracked.failures == BELIEVED:
                 self._context.out.append(Warn(f"Migration {key} is not carried on: {message}"))
                 self._context.emit_event(tracked, warning=True, reason="StatusNotWritten", message=message)
         if migration is not None:
             self.seen(migration, now)
 
-    def deleted(self, key: str, outcome: WriteOutcome, message: str, now: float) -> None:
+    def deleted(self, key: str, outcome: MigrationWrite, message: str, now: float) -> None:
         """Handle the result of the deletion of a finished Migration."""
         if self._context.finished.deleted(key, outcome, now):
             self._context.out.append(Warn(f"finished Migrations are not deleted: {message}"))
@@ -226,7 +226,7 @@ class Migrations:
             tracked.state = None
 
     def unread(self, pod: PodRef, reason: str, now: float) -> None:
-        """Write to the status of the Migrations that wait for a pod why it can't be read."""
+        """Write to the status of the Migrations that wait for a pod why it can't be read; the runner retries."""
         key = f"{pod.namespace}/{pod.name}"
         for tracked in self._context.tracked.values():
             if tracked.state != LEARNING or pod.uid not in tracked.learning or tracked.writing:
@@ -380,11 +380,6 @@ class Migrations:
         elif not tracked.claimed:
             tracked.not_before = now + at - wall
         return tracked.claimed
-
-    def release_all(self) -> None:
-        """Release all seats."""
-        for key in self._context.tracked:
-            self._context.release(key)
 
 
 def _order(migration: Migration) -> tuple[int, int, str, str]:

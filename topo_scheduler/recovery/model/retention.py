@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Final
 
-from topo_scheduler.api.migrations import Migration
+from topo_scheduler.api.migrations import Migration, MigrationWrite
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.timestamps import seconds_of
-from topo_scheduler.recovery.model.instructions import DeleteMigration, WriteOutcome
+from topo_scheduler.recovery.model.instructions import DeleteMigration
 
 LEAST: Final = 3600.0
 """Seconds for which each is kept, however many there are."""
@@ -85,11 +85,11 @@ class Finished:
             DeleteMigration(finished.namespace, finished.name, finished.uid, finished.version) for finished in chosen
         ]
 
-    def deleted(self, key: str, outcome: WriteOutcome, now: float) -> bool:
+    def deleted(self, key: str, outcome: MigrationWrite, now: float) -> bool:
         """Handle the result of a deletion; return whether to log it: only the first failure in a row."""
         self._flying.discard(key)
         self._not_before = max(self._not_before, now + PACE)
-        if outcome in (WriteOutcome.WRITTEN, WriteOutcome.STALE):
+        if outcome in (MigrationWrite.WRITTEN, MigrationWrite.STALE):
             self._failures = 0
             self.forget(key)  # if the object still exists or has changed, the watch reports it
             return False
