@@ -51,10 +51,6 @@ class _MovedOwner:
         references = (below.controller for below in self.tops.values() if below is not None)
         return {reference.uid: reference for reference in references if reference is not None}
 
-    def follows(self, uid: str) -> bool:
-        """Return whether an owner is a known topmost owner."""
-        return uid in self.owners()
-
 
 class MovedOwners:
     """The topmost owners of the pods of all unfinished Migrations.
@@ -89,7 +85,7 @@ class MovedOwners:
         for key, migration in by_key.items():
             moved_owner = self._followed.setdefault(key, _MovedOwner(migration.metadata.uid))
             for owner in migration.status.owners:
-                if owner.uid not in moved_owner.tops and moved_owner.room() and not moved_owner.follows(owner.uid):
+                if owner.uid not in moved_owner.tops and moved_owner.room() and owner.uid not in moved_owner.owners():
                     self._follow(key, owner.uid, partial(self._recorded, migration.metadata, owner))
             for controller, pod in _one_of_each(migration):
                 if controller not in moved_owner.tops and moved_owner.room():

@@ -2,14 +2,12 @@
 
 from collections.abc import Collection, Sequence
 
-import msgspec
-
 from topo_scheduler.api.migrations import Migration, Move, Phase
 from topo_scheduler.api.text import counted
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.model.instructions import EvictPod
 from topo_scheduler.recovery.model.migration_context import MigrationContext
-from topo_scheduler.recovery.model.migration_state import Condition, Eviction, Tracked, with_targets
+from topo_scheduler.recovery.model.migration_state import Condition, Eviction, Tracked, with_replacements, with_targets
 from topo_scheduler.recovery.model.seating import seat_of
 from topo_scheduler.recovery.planning.spares import how_it_ended, why_no_seats
 from topo_scheduler.recovery.planning.voluntary_checks import reason_useless_now
@@ -150,12 +148,7 @@ class Execution:
             return
         replacements = self._replacements(tracked)
         if len(replacements) == len(migration.status.moves):
-            moves = [
-                msgspec.structs.replace(
-                    move, replacement=replacements[move.uid].uid, replacement_name=replacements[move.uid].name
-                )
-                for move in migration.status.moves
-            ]
+            moves = with_replacements(migration.status.moves, replacements)
             for move in moves:
                 by = PodRef(migration.metadata.namespace, move.replacement_name, move.replacement)
                 self._context.control.seat_taken(key, move.uid, by, move.from_, replacements[move.uid].node)

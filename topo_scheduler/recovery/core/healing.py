@@ -12,6 +12,7 @@ from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.naming import name_for
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, unread_pods
 from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.state.pods.workloads import Stage
 
@@ -74,7 +75,7 @@ class Healing:
             pending.until, pending.taken = now + RETRY, True
             return []
         forbidden = outcome is MigrationWrite.FORBIDDEN
-        pending.until = now + min(RETRY_MOST, RETRY * 2 ** min(pending.times - 1, 8))
+        pending.until = now + doubled(RETRY, pending.times, RETRY_MOST)
         report = pending.times == (BELIEVED if forbidden else 1)
         return [Warn(f"Migration {create.key} is not created: {message}")] if report else []
 

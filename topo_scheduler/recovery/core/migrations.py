@@ -29,6 +29,7 @@ from topo_scheduler.recovery.planning.migration_planning import LOOK_AGAIN, NOTH
 from topo_scheduler.recovery.planning.relocation_search import NEXT
 from topo_scheduler.scheduling.barrier import FAULT, described, kind_of
 from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 
@@ -203,7 +204,7 @@ class Migrations:
             else:
                 tracked.failures += 1
                 longest = NO_RIGHTS if outcome is MigrationWrite.FORBIDDEN else 60.0
-                tracked.not_before = now + min(longest, 2.0 ** min(tracked.failures, 9))
+                tracked.not_before = now + doubled(2.0, tracked.failures, longest)
             if outcome is MigrationWrite.FORBIDDEN and tracked.failures == BELIEVED:
                 self._context.out.append(Warn(f"Migration {key} is not carried on: {message}"))
                 self._context.emit_event(tracked, warning=True, reason="StatusNotWritten", message=message)
@@ -252,8 +253,8 @@ class Migrations:
         eviction.times += 1
         forbidden = reason == "Forbidden"
         shortest, longest = (2.0, NO_RIGHTS) if forbidden else (RETRY, RETRY_MOST)
-        pause = min(longest, shortest * 2 ** min(eviction.times - 1, 9))
-        eviction.until, eviction.reason, eviction.message = now + pause, reason, message
+        eviction.until = now + doubled(shortest, eviction.times, longest)
+        eviction.reason, eviction.message = reason, message
         if eviction.times == (BELIEVED if forbidden else 1):
             self._context.emit_event(tracked, warning=True, reason=reason, message=message)
 

@@ -6,7 +6,7 @@ nodes. A node that failed is in quarantine for a while after it returns, and lon
 in quarantine, no pod is planned onto it.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -300,12 +300,11 @@ class Detection:
                 gone = failed.reported + len(failed.fresh & self._gone.keys())
                 state = "not ready" if not gone else "gone" if gone == count else "gone or not ready"
                 text = f"{'/'.join(path)} failed: {count} of its {size} nodes are {state}"
-                since = min(self._since(node) for node in failed.fresh)
+                since = min(
+                    self._gone[node].at if node in self._gone else self._failing[node].since for node in failed.fresh
+                )
                 return DomainFailure(Cause.DOMAIN, text, tuple(sorted(failed.fresh)), since)
         return None
-
-    def _since(self, name: str) -> float:
-        return self._gone[name].at if name in self._gone else self._failing[name].since
 
     def _domains(self, name: str) -> tuple[Path, ...]:
         node = self._gone.get(name) or self._nodes[name]
@@ -327,11 +326,9 @@ class Detection:
         return failed
 
     def _sizes(self) -> Mapping[Path, int]:
-        sizes: dict[Path, int] = {}
+        sizes: Counter[Path] = Counter()
         for name, node in self._nodes.items():
-            for path in (self.domains_of(name) if node.problem is None else ()) or node.domains:
-                sizes[path] = sizes.get(path, 0) + 1
+            sizes.update((self.domains_of(name) if node.problem is None else ()) or node.domains)
         for deleted in self._gone.values():
-            for path in deleted.domains:
-                sizes[path] = sizes.get(path, 0) + 1
+            sizes.update(deleted.domains)
         return sizes

@@ -10,6 +10,7 @@ from typing import Final
 
 from topo_scheduler.api.migrations import Migration
 from topo_scheduler.recovery.detection.failure_detection import Detection, DomainFailure
+from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
 
 FIRST_PAUSE_SECONDS: Final = 10.0
@@ -53,7 +54,7 @@ class Interference:
             if not lost.waits:
                 continue
             if lost.until is None:
-                lost.until = now + min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(lost.times - 1, 9))
+                lost.until = now + doubled(FIRST_PAUSE_SECONDS, lost.times, LONGEST_PAUSE_SECONDS)
             elif lost.until <= now and not self._detection.held:
                 lost.waits, lost.until = False, None
                 nodes[node] = None

@@ -103,7 +103,9 @@ class PodTroubles:
             if not self._decided(uid):
                 return
             refused = pod.finished
-            at = min(now, self._begun(pod) - self._epoch) if refused else now
+            # A kubelet may have refused the pod long ago.
+            begun = seconds_of(pod.status.start_time or pod.metadata.creation_timestamp or "") or inf
+            at = min(now, begun - self._epoch) if refused else now
             if at + self._spec.window > now:
                 self._troubles[uid] = _Trouble(pod.spec.node_name, workload_of(pod), refused, pod.key, reason, at)
                 if len(self._troubles) > MOST_TROUBLES:
@@ -119,10 +121,6 @@ class PodTroubles:
                 self._stale |= bool(self._troubles)
         else:
             self._not_well(uid)
-
-    def _begun(self, pod: Pod) -> float:
-        """Return when a kubelet refused a pod, in seconds since the epoch; it may be long ago."""
-        return seconds_of(pod.status.start_time or pod.metadata.creation_timestamp or "") or inf
 
     def _not_well(self, uid: str) -> None:
         healthy = self._well.pop(uid, None)

@@ -5,7 +5,6 @@ end, or within ``limits.cooldown``: limits on the rate of Migrations and moves a
 """
 
 from collections.abc import Container
-from dataclasses import dataclass
 from itertools import islice, takewhile
 from typing import Final
 
@@ -13,6 +12,7 @@ from topo_scheduler.api.migrations import Migration, MigrationWrite
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.model.instructions import DeleteMigration
+from topo_scheduler.scheduling.pauses import doubled
 
 LEAST: Final = 3600.0
 """Seconds for which each is kept, however many there are."""
@@ -24,15 +24,8 @@ RETRY: Final = 60.0
 RETRY_MOST: Final = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Over:
-    """A finished Migration. ``at`` is its end, in seconds since the epoch."""
-
-    namespace: str
-    name: str
-    uid: str
-    version: str
-    at: float
+_Over = tuple[float, DeleteMigration]
+"""The end of a finished Migration, in seconds since the epoch, and its deletion."""
 
 
 class Finished:
@@ -55,8 +48,8 @@ class Finished:
             self.forget(migration.key)
             return
         end = seconds_of(migration.status.times.get(phase, "")) or seconds_of(meta.creation_timestamp or "")
-        finished = _Over(meta.namespace, meta.name, meta.uid, meta.resource_version, wall if end is None else end)
-        self._over[migration.key] = finished
+        deletion = DeleteMigration(meta.namespace, meta.name, meta.uid, meta.resource_version)
+        self._over[migration.key] = (wall if end is None else end, deletion)
         self._ordered = None
 
     def forget(self, key: str) -> None:
@@ -79,11 +72,9 @@ class Finished:
         if now < self._not_before or self._flying:
             return []
         expired = takewhile(lambda item: wall >= self._until(*item, spec), enumerate(self._oldest_first()))
-        chosen = [migration for _, migration in islice(expired, AT_ONCE)]
-        self._flying = {f"{finished.namespace}/{finished.name}" for finished in chosen}
-        return [
-            DeleteMigration(finished.namespace, finished.name, finished.uid, finished.version) for finished in chosen
-        ]
+        deletions = [deletion for _, (_, deletion) in islice(expired, AT_ONCE)]
+        self._flying = {deletion.key for deletion in deletions}
+        return deletions
 
     def deleted(self, key: str, outcome: MigrationWrite, now: float) -> bool:
         """Handle the result of a deletion; return whether to log it: only the first failure in a row."""
@@ -94,8 +85,7 @@ class Finished:
             self.forget(key)  # if the object still exists or has changed, the watch reports it
             return False
         self._failures += 1
-        pause = min(RETRY_MOST, RETRY * 2 ** min(self._failures - 1, 9))
-        self._not_before = max(self._not_before, now + pause)
+        self._not_before = max(self._not_before, now + doubled(RETRY, self._failures, RETRY_MOST))
         return self._failures == 1
 
     def next_due(self, spec: RecoverySpec, now: float, wall: float) -> float | None:
@@ -108,13 +98,11 @@ class Finished:
 
     def _oldest_first(self) -> list[_Over]:
         if self._ordered is None:
-            self._ordered = sorted(
-                self._over.values(), key=lambda finished: (finished.at, finished.namespace, finished.name)
-            )
+            self._ordered = sorted(self._over.values(), key=lambda over: (over[0], over[1].namespace, over[1].name))
         return self._ordered
 
     def _until(self, position: int, finished: _Over, spec: RecoverySpec) -> float:
         """Return the end of the retention of the Migration at a position in the order, in seconds since the epoch."""
         too_many = position < len(self._over) - spec.keep_finished.max_count
         shortest = max(LEAST, spec.limits.cooldown)
-        return finished.at + (shortest if too_many else max(shortest, spec.keep_finished.time))
+        return finished[0] + (shortest if too_many else max(shortest, spec.keep_finished.time))

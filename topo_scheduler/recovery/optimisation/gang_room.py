@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-import msgspec
-
 from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, MigrationSpec, Move, OtherPod, Phase
 from topo_scheduler.api.text import counted
 from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.migration_context import MigrationContext
-from topo_scheduler.recovery.model.migration_state import Condition, Tracked
+from topo_scheduler.recovery.model.migration_state import Condition, Tracked, with_replacements
 from topo_scheduler.recovery.model.naming import makes_room_for, name_for
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, move_of, pod_names, vacant
 from topo_scheduler.recovery.planning.migration_validation import may_move, rest_of_gang, restarts
@@ -85,12 +83,10 @@ class GangRoom:
         leaving_pods = self._check_leaving(tracked, workload, members, named, now)
         if leaving_pods is None:
             return
-        seats = self._seats(tracked, workload, members, leaving_pods, now)
-        if not seats:
-            self._no_room(tracked, now)
+        moves = self._moves(tracked, workload, members, leaving_pods, now)
+        if not moves:
             return
         reserved = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
-        moves = self._moves(workload, members, seats)
         self._context.write(tracked, now, Phase.PLANNED, moves, reserved, message=migration.spec.cause, others=named)
 
     def _begin(self, tracked: Tracked, workload: Workload, now: float) -> None:
@@ -105,11 +101,9 @@ class GangRoom:
         if held_back := context.holds_back(migration, leaving_pods, now):
             context.write(tracked, now, None, None, held_back)
             return
-        seats = self._seats(tracked, workload, members, leaving_pods, now)
-        if not seats:
-            self._no_room(tracked, now)
+        moves = self._moves(tracked, workload, members, leaving_pods, now)
+        if not moves:
             return
-        moves = self._moves(workload, members, seats)
         context.keep(migration, moves)
         context.limits.begin(migration, context.epoch + now)
         context.moved.begin(migration, len(leaving_pods), context.epoch + now)
@@ -175,10 +169,7 @@ class GangRoom:
         seated = self._seated(workload, moves)
         bound = {uid: member for uid, member in seated.items() if member.stage is Stage.BOUND}
         if len(bound) == len(moves):
-            done = [
-                msgspec.structs.replace(move, replacement=bound[move.uid].uid, replacement_name=bound[move.uid].name)
-                for move in moves
-            ]
+            done = with_replacements(moves, bound)
             placed = Condition(
                 "Placed", status=True, reason="Bound", message=counted(len(done), "pod", "is bound", "are bound")
             )
@@ -280,23 +271,19 @@ class GangRoom:
                 return "AlreadyMoved", f"pod {name} is moved by Migration {taken[pod.member.uid]} already"
         return None
 
-    def _seats(
+    def _moves(
         self,
         tracked: Tracked,
         workload: Workload,
         members: Sequence[Member],
         leaving_pods: Sequence[MovingPod],
         now: float,
-    ) -> dict[str, str]:
-        avoided = self._context.detection.avoided(now)
-        return dict(
-            gang_seats(self._context.view, workload, members, leaving_pods, avoided, tracked.migration.key, now)
-        )
-
-    def _moves(self, workload: Workload, members: Sequence[Member], seats: dict[str, str]) -> list[Move]:
-        view = self._context.view
+    ) -> list[Move]:
+        """Return the moves of the members to their seats; without room, end the Migration and return none."""
+        view, avoided = self._context.view, self._context.detection.avoided(now)
+        seats = gang_seats(view, workload, members, leaving_pods, avoided, tracked.migration.key, now)
+        if not seats:
+            text = "moving these pods would not make room for the gang, as things are now"
+            self._context.end(tracked, Phase.CANCELLED, "NoRoom", text, now)
+            return []
         return [move_of(view, workload, member, member.cls.amounts, to=seats[member.uid]) for member in members]
-
-    def _no_room(self, tracked: Tracked, now: float) -> None:
-        text = "moving these pods would not make room for the gang, as things are now"
-        self._context.end(tracked, Phase.CANCELLED, "NoRoom", text, now)

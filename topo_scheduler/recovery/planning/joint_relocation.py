@@ -23,7 +23,6 @@ from topo_scheduler.recovery.planning.joint_assignment import EXACT, Parts, Seat
 from topo_scheduler.recovery.planning.relocation import EXACT as EXACT_MOVES
 from topo_scheduler.recovery.planning.relocation import (
     Key,
-    Relocation,
     cost_of,
     every_set,
     key_of,
@@ -354,7 +353,7 @@ def one_by_one(
                 shares[claim.key] = SeatGrant(seats, cost=restart_cost(claim.other_members), whole=True)
                 continue
         if room is not None:
-            shares[claim.key] = SeatGrant(room.seats, room.relocated, room.targets, room.cost)
+            shares[claim.key] = room
     return shares
 
 
@@ -364,7 +363,7 @@ def _room(
     beside: Sequence[tuple[RelocationRequest, SeatGrant]],
     eligible: Others,
     end: float,
-) -> Generator[None, None, Relocation | None]:
+) -> Generator[None, None, SeatGrant | None]:
     moving = {pod.member.uid for _, share in beside for pod in share.relocated}
     own = _own([other for other, _ in beside])
     arriving, leaving = arrivals_and_departures(copies.view, beside)

@@ -22,7 +22,7 @@ from topo_scheduler.recovery.planning.migration_validation import (
 )
 from topo_scheduler.recovery.planning.relocation import helpers_of, restart_cost, unread_neighbours
 from topo_scheduler.recovery.planning.relocation_search import NEXT, Searching
-from topo_scheduler.recovery.planning.seat_claims import RelocationRequest
+from topo_scheduler.recovery.planning.seat_claims import RelocationRequest, SeatGrant
 from topo_scheduler.recovery.planning.spares import (
     may_give_way,
     may_use_spares,
@@ -205,7 +205,7 @@ class Planning:
                 return self._restart(tracked, whole, targets, state, now)
         if room is None:
             return _Looked(searched.state, searched.again)
-        return self._make_room_by(tracked, moving_pods, room.seats, room.relocated, state, now)
+        return self._make_room_by(tracked, moving_pods, room, state, now)
 
     def _planned_room(
         self, tracked: Tracked, moving_pods: Sequence[MovingPod], state: object, turn: PlanningTurn | None, now: float
@@ -220,7 +220,7 @@ class Planning:
             )
         if not share.seats:
             return _Looked(state, turn.again)
-        return self._make_room_by(tracked, moving_pods, share.seats, share.relocated, state, now)
+        return self._make_room_by(tracked, moving_pods, share, state, now)
 
     def _restart(
         self, tracked: Tracked, whole: Sequence[MovingPod], targets: Mapping[str, str], state: object, now: float
@@ -233,20 +233,16 @@ class Planning:
         return _Looked(state, now + LOOK_AGAIN, whole=True)
 
     def _make_room_by(
-        self,
-        tracked: Tracked,
-        moving_pods: Sequence[MovingPod],
-        seats: Mapping[str, str],
-        relocated: Sequence[MovingPod],
-        state: object,
-        now: float,
+        self, tracked: Tracked, moving_pods: Sequence[MovingPod], room: SeatGrant, state: object, now: float
     ) -> _Looked:
         """Create Migrations for the pods that must leave the seats."""
         self._context.out += helpers_of(
-            tracked.migration, relocated, self._context.finished.fresh_name, self._context.view.reader
+            tracked.migration, room.relocated, self._context.finished.fresh_name, self._context.view.reader
         )
-        text = f"{counted(len(moving_pods), 'seat', 'is held', 'are held')}, which {pod_names(relocated)} leave first"
-        return _Looked(state, now + LOOK_AGAIN, dict(seats), text)
+        text = (
+            f"{counted(len(moving_pods), 'seat', 'is held', 'are held')}, which {pod_names(room.relocated)} leave first"
+        )
+        return _Looked(state, now + LOOK_AGAIN, dict(room.seats), text)
 
     def _circular(self, migration: Migration) -> bool:
         """Return whether a Migration would make room for one that makes room itself."""

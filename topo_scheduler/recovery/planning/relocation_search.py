@@ -12,7 +12,8 @@ from topo_scheduler.api.migrations import Phase
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import Tracked
 from topo_scheduler.recovery.model.seating import MovingPod
-from topo_scheduler.recovery.planning.relocation import Relocation, check_again, look_for_room
+from topo_scheduler.recovery.planning.relocation import check_again, look_for_room
+from topo_scheduler.recovery.planning.seat_claims import SeatGrant
 from topo_scheduler.scheduling.time_slicing import Parts
 
 SLICE: Final = 0.005
@@ -30,7 +31,7 @@ LEAST_PAUSE: Final = 1.0
 @dataclass(slots=True)
 class _SlicedSearch:
     key: str
-    parts: Parts[Relocation]
+    parts: Parts[SeatGrant]
     state: object
     continued_at: float
     spent: float = 0.0
@@ -41,7 +42,7 @@ class _SlicedSearch:
 class Searched:
     """The result of a search: the room, or the ``state`` that was searched and when to search again, in seconds."""
 
-    room: Relocation | None
+    room: SeatGrant | None
     state: object
     again: float
 
@@ -102,7 +103,7 @@ class Searching:
                 return False
             search = None
         if search is None or search.parts.stale:
-            parts: Parts[Relocation] = context.view.planning.sliced_search()
+            parts: Parts[SeatGrant] = context.view.planning.sliced_search()
             taken = set(context.moved_elsewhere(tracked))
             parts.begin(look_for_room(context.view, moving_pods, avoided, taken, key, now, context.epoch + now))
             self._search = _SlicedSearch(key, parts, state, now)
