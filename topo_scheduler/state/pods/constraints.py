@@ -151,7 +151,7 @@ def constraints_of(pod: Pod) -> Constraints | None:
         anti_affinity=anti_affinity,
         spread=tuple(_spread(pod, "DoNotSchedule")),
         claims=tuple(claims_of(pod)),
-        disks=disks_of(pod),
+        disks=_disks(spec.volumes),
         features=frozenset(_features(pod)),
         apart=frozenset(term.topology_key for term in self_repelling),
         apart_by_namespace=frozenset(
@@ -261,12 +261,8 @@ def claims_of(pod: Pod, volumes: Iterable[Volume] | None = None) -> Iterator[Pod
             yield PodVolumeClaim(f"{pod.metadata.name}-{volume.name}", pod.metadata.uid)
 
 
-def disks_of(pod: Pod) -> tuple[Disk, ...]:
-    """Return the inline volumes of a pod for which Kubernetes allows no second writer."""
-    return _disks(pod.spec.volumes)
-
-
 def _disks(volumes: Iterable[Volume]) -> tuple[Disk, ...]:
+    """Return the inline volumes for which Kubernetes allows no second writer."""
     return tuple(disk for volume in volumes if (disk := _disk(volume)) is not None)
 
 
