@@ -71,7 +71,7 @@ class Recovery:
 
     def configure(self, spec: RecoverySpec, now: float) -> None:
         """Apply a changed configuration."""
-        self.migrations.configure(spec)
+        self.migrations.context.spec = spec
         self.troubles.configure(spec.pod_failures)
         if not spec.unhealthy_gpus:
             self.lost_gpus.forget()
@@ -82,7 +82,7 @@ class Recovery:
 
         Nodes that the engine does not know are gone, too.
         """
-        for key in self.migrations.keys() - set(existing):
+        for key in self.migrations.context.tracked.keys() - set(existing):
             namespace, _, name = key.partition("/")
             self.migrations.gone(namespace, name, "")
         for name in self.detection.names() - self._view.nodes.row_of.keys():

@@ -74,20 +74,16 @@ class Migrations:
     def __len__(self) -> int:
         return len(self._context.tracked)
 
-    def keys(self) -> set[str]:
-        """Return namespace and name of the Migrations that are not over."""
-        return set(self._context.tracked)
-
     def knows(self, key: str, uid: str, version: str) -> bool:
         """Return whether a Migration is known at a version, or a later one."""
-        tracked = self._context.tracked.get(key)
-        meta = tracked.migration.metadata if tracked is not None else None
-        latest = (meta.uid, meta.resource_version) if meta is not None else self._over.get(key)
+        latest = self._latest(key)
         return latest is not None and latest[0] == uid and (latest[1] == version or _older(version, latest[1]))
 
-    def configure(self, spec: RecoverySpec) -> None:
-        """Apply a changed configuration."""
-        self._context.spec = spec
+    def _latest(self, key: str) -> tuple[str, str] | None:
+        """Return uid and version of the latest known state of a Migration."""
+        if (tracked := self._context.tracked.get(key)) is not None:
+            return tracked.migration.metadata.uid, tracked.migration.metadata.resource_version
+        return self._over.get(key)
 
     # ------------------------------------------------------------ input
 
@@ -99,8 +95,7 @@ class Migrations:
             return
         tracked, over = self._context.tracked.get(key), self._over.get(key)
         version = migration.metadata.resource_version
-        meta = tracked.migration.metadata if tracked is not None else None
-        latest = (meta.uid, meta.resource_version) if meta is not None else over
+        latest = self._latest(key)
         if latest is not None and latest[0] != uid and _older(version, latest[1]):
             # The answer to the create request arrives after the watch has reported the replacement.
             self._left_behind(migration, "deleted")

@@ -1,6 +1,7 @@
 """Shared context of planning and execution of Migrations: the state, the seats, and status writes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration, Move, OtherPod, Phase
@@ -24,34 +25,27 @@ LEARNING: Final = "learning"
 """State of a Migration for which pods are being read."""
 
 
+@dataclass(slots=True)
 class MigrationContext:
     """All Migrations that are not over, by namespace and name, and what is needed to process them."""
 
-    def __init__(
-        self,
-        view: SchedulerView,
-        control: SchedulerControl,
-        detection: Detection,
-        spec: RecoverySpec,
-        epoch: float,
-    ) -> None:
-        """``epoch`` is the offset of the times that are passed to seconds since the epoch."""
-        self.view = view
-        self.control = control
-        self.detection = detection
-        self.spec = spec
-        self.epoch = epoch
-        self.limits = MigrationLimits()
-        self.moved = Moved()
-        self.finished = Finished()
-        self.tracked: dict[str, Tracked] = {}
-        self.intended: dict[str, tuple[OtherPod, ...]] = {}
-        """Other pods that must move, too, by key of Migrations that are being created for a voluntary move."""
-        self._movers: dict[bool, dict[str, str]] = {}
-        self.coming: Sequence[CreateMigration] = ()
-        """Migrations of failures whose creation is in flight."""
-        self.out: list[Instruction] = []
-        """Instructions for the runner."""
+    view: SchedulerView
+    control: SchedulerControl
+    detection: Detection
+    spec: RecoverySpec
+    epoch: float
+    """Offset of the times that are passed to seconds since the epoch."""
+    limits: MigrationLimits = field(default_factory=MigrationLimits)
+    moved: Moved = field(default_factory=Moved)
+    finished: Finished = field(default_factory=Finished)
+    tracked: dict[str, Tracked] = field(default_factory=dict)
+    intended: dict[str, tuple[OtherPod, ...]] = field(default_factory=dict)
+    """Other pods that must move, too, by key of Migrations that are being created for a voluntary move."""
+    coming: Sequence[CreateMigration] = ()
+    """Migrations of failures whose creation is in flight."""
+    out: list[Instruction] = field(default_factory=list)
+    """Instructions for the runner."""
+    _movers: dict[bool, dict[str, str]] = field(default_factory=dict)
 
     # ------------------------------------------------------------ seats
 
