@@ -153,19 +153,13 @@ def find_seats(
     neighbours = any(looks_around(pod.member.cls) for pod in moving_pods) or view.planning.pods_repel
     trial = trial_without(view, moving_pods, avoided, migration, now, neighbours=neighbours)
     prepare(trial)
-    for group in _together(moving_pods):
+    whole_gang = moving_pods[0].workload.gang
+    for group in [moving_pods] if whole_gang else [[pod] for pod in moving_pods]:
         rows = place_group(view, trial, group)
         if rows is None:
             return {}
         seats |= {pod.member.uid: view.nodes.names[row] for pod, row in zip(group, rows, strict=True)}
     return seats
-
-
-def _together(moving_pods: Sequence[MovingPod]) -> list[list[MovingPod]]:
-    """Return groups of pods to place together: all members of a gang, and each other pod alone."""
-    if moving_pods and moving_pods[0].workload.gang:
-        return [list(moving_pods)]
-    return [[pod] for pod in moving_pods]
 
 
 def trial_without(

@@ -7,6 +7,7 @@ use already. The search may miss a better choice of nodes in a leaf.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Final
 
 import numpy as np
@@ -63,18 +64,13 @@ class Blocks(VoluntarySearch):
         largest = largest_block(view, free)
         clearings: list[_Clearing] = []
         for leaf in self._leaves(largest):
-            if (clearing := self._clearing(leaf, free, largest)) is not None and not self._too_soon(
-                clearing.moving_pods
-            ):
-                clearings.append(clearing)
+            cleared = self._clearing(leaf, free, largest)
+            if cleared is not None and not self._too_soon(cleared.moving_pods):
+                clearings.append(cleared)
             yield None
-        for leaf in [
-            clearing.leaf
-            for clearing in sorted(clearings, key=lambda clearing: (len(clearing.moving_pods), clearing.leaf))[
-                :MOST_TRIED
-            ]
-        ]:
-            if made := self._try_leaf(leaf):
+        fewest_pods = nsmallest(MOST_TRIED, clearings, key=lambda clearing: (len(clearing.moving_pods), clearing.leaf))
+        for clearing in fewest_pods:
+            if made := self._try_leaf(clearing.leaf):
                 self._next_search = self._now + AGAIN
                 yield made
                 return
@@ -89,11 +85,9 @@ class Blocks(VoluntarySearch):
         if clearing is None or self._too_soon(clearing.moving_pods):
             return []
         avoided = self.context.detection.avoided(self._now) | {names[row] for row in np.flatnonzero(free).tolist()}
-        return (
-            self._create_migrations(clearing, largest)
-            if have_seats(view, clearing.moving_pods, avoided, self._now)
-            else []
-        )
+        if not have_seats(view, clearing.moving_pods, avoided, self._now):
+            return []
+        return self._create_migrations(clearing, largest)
 
     @property
     def _quiet(self) -> bool:

@@ -20,7 +20,7 @@ from topo_scheduler.recovery.model.migration_state import Tracked
 from topo_scheduler.recovery.model.seating import MovingPod
 from topo_scheduler.recovery.planning.joint_assignment import EXACT, free_seats
 from topo_scheduler.recovery.planning.joint_assignment import Parts as Steps
-from topo_scheduler.recovery.planning.joint_relocation import MaybeParts, Others, room_for_all
+from topo_scheduler.recovery.planning.joint_relocation import Others, room_for_all
 from topo_scheduler.recovery.planning.migration_validation import Refused, Unlearned, policy_of, read_pods
 from topo_scheduler.recovery.planning.relocation import unread_neighbours
 from topo_scheduler.recovery.planning.relocation_search import LEAST_PAUSE, PAUSE, SLICE
@@ -244,7 +244,7 @@ class Together:
         taken = frozenset(move.uid for migration in elsewhere for move in migration.status.moves)
         eligible, copies = Others(taken, context.epoch + now), Copies(context.view, now)
         assert search.free is not None
-        search.parts.begin(_found(_or_free(room_for_all(copies, claims, search.free, eligible), search.free)))
+        search.parts.begin(_found(room_for_all(copies, claims, search.free, eligible)))
 
     # ------------------------------------------------------------ Migrations that wait
 
@@ -298,11 +298,6 @@ class Together:
 def _as_tracked(create: CreateMigration) -> Tracked:
     meta = ObjectMeta(name=create.name, namespace=create.namespace)
     return Tracked(Migration(metadata=meta, spec=create.spec))
-
-
-def _or_free(steps: MaybeParts, free: dict[str, SeatGrant]) -> Steps:
-    shares = yield from steps
-    return free if shares is None else shares
 
 
 def _found(steps: Steps) -> Iterator[dict[str, SeatGrant] | None]:

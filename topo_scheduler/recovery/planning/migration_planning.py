@@ -236,9 +236,7 @@ class Planning:
         self, tracked: Tracked, moving_pods: Sequence[MovingPod], room: SeatGrant, state: object, now: float
     ) -> _Looked:
         """Create Migrations for the pods that must leave the seats."""
-        self._context.out += helpers_of(
-            tracked.migration, room.relocated, self._context.finished.fresh_name, self._context.view.reader
-        )
+        self._context.out += helpers_of(self._context, tracked.migration, room.relocated)
         text = (
             f"{counted(len(moving_pods), 'seat', 'is held', 'are held')}, which {pod_names(room.relocated)} leave first"
         )

@@ -18,6 +18,7 @@ from typing import Final
 
 from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec
 from topo_scheduler.recovery.model.instructions import CreateMigration
+from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.naming import makes_room_for, name_for
 from topo_scheduler.recovery.model.seating import (
     MovingPod,
@@ -256,26 +257,21 @@ def key_of(pods: Sequence[MovingPod], wall: float) -> Key:
 
 
 def helpers_of(
-    migration: Migration,
-    relocated: Sequence[MovingPod],
-    fresh_name: Callable[[str, str], str],
-    reader: Callable[[str], str],
+    context: MigrationContext, migration: Migration, leaving: Sequence[MovingPod], *, lent: bool = False
 ) -> list[CreateMigration]:
-    """Return the Migrations of the pods that make room: one for each gang, and one for each single pod.
+    """Return the Migrations of the pods that make room for another: one for each gang, and one for each single pod.
 
-    Args:
-        migration: the Migration that needs the room.
-        relocated: the pods to relocate.
-        fresh_name: returns an unused name for a Migration, by its namespace and the proposed name.
-        reader: returns the reader of texts in a namespace; see `few_for`.
+    ``lent`` is whether the pods give back spare nodes.
     """
     out = []
-    for pods in by_workload(relocated).values():
+    for pods in by_workload(leaving).values():
         namespace = pods[0].workload.namespace
+        room = makes_room_for(migration.key, context.view.reader(namespace))
         spec = MigrationSpec(
-            cause=makes_room_for(migration.key, reader(namespace)),
+            cause=f"gives a spare node back for Migration {migration.key}" if lent else room,
             makes_room_for=migration.key,
+            give_way=lent,
             pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in pods],
         )
-        out.append(CreateMigration(namespace, fresh_name(namespace, name_for(pods)), spec))
+        out.append(CreateMigration(namespace, context.finished.fresh_name(namespace, name_for(pods)), spec))
     return out

@@ -11,15 +11,12 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, MigrationSpec, Phase
+from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.api.text import counted
-from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import Condition, Tracked
-from topo_scheduler.recovery.model.naming import name_for
 from topo_scheduler.recovery.model.seating import (
     MovingPod,
-    by_workload,
     find_moving_pod,
     find_moving_pods,
     find_seats,
@@ -28,6 +25,7 @@ from topo_scheduler.recovery.model.seating import (
     pod_names,
 )
 from topo_scheduler.recovery.planning.migration_validation import Refused, check_comes_back
+from topo_scheduler.recovery.planning.relocation import helpers_of
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates
@@ -110,8 +108,12 @@ def reclaim_lent(
         prepare = trial_preparation(context, migration, now, [candidates.pods[number] for number in numbers])
         return find_seats(view, moving_pods, avoided, migration.key, now, prepare)
 
+    def better(seats: Mapping[str, str]) -> bool:
+        fewer_outside = seats_outside(view, seats, homes) < seats_outside(view, seats_without, homes)
+        return bool(seats) and (not seats_without or fewer_outside)
+
     seats = seats_without_pods(usable)
-    if not seats or (seats_without and seats_outside(view, seats, homes) >= seats_outside(view, seats_without, homes)):
+    if not better(seats):
         return None
     rows = {view.nodes.row_of[node] for node in seats.values()}
     chosen = candidates.closed(number for number in usable if candidates.pods[number].row in rows)
@@ -122,13 +124,10 @@ def reclaim_lent(
         if numbers is None:
             continue
         seats = seats_without_pods(numbers)
-        if seats and (
-            not seats_without or seats_outside(view, seats, homes) < seats_outside(view, seats_without, homes)
-        ):
+        if better(seats):
             leaving_pods = find_moving_pods(view, (candidates.pods[number].occupant.uid for number in numbers))
-            context.out += _asked_to_leave(
-                context, migration, [pod for pod in leaving_pods if pod.member.uid not in already_asked]
-            )
+            asked = [pod for pod in leaving_pods if pod.member.uid not in already_asked]
+            context.out += helpers_of(context, migration, asked, lent=True)
             held = counted(len(moving_pods), "seat", "is held, which was", "are held, which were")
             return dict(seats), f"{held} lent to {pod_names(leaving_pods)}"
     return None
@@ -205,23 +204,6 @@ def _asked_already(context: MigrationContext, migration: Migration) -> set[str]:
         if evicting.spec.makes_room_for == migration.key
         for pod in evicting.spec.pods
     }
-
-
-def _asked_to_leave(
-    context: MigrationContext, migration: Migration, leaving_pods: Sequence[MovingPod]
-) -> list[CreateMigration]:
-    out = []
-    for pods in by_workload(leaving_pods).values():
-        spec = MigrationSpec(
-            cause=f"gives a spare node back for Migration {migration.key}",
-            makes_room_for=migration.key,
-            give_way=True,
-            pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in pods],
-        )
-        namespace = pods[0].workload.namespace
-        name = context.finished.fresh_name(namespace, name_for(pods))
-        out.append(CreateMigration(namespace, name, spec))
-    return out
 
 
 # ---------------------------------------------------------------- pods that give spare nodes back

@@ -111,13 +111,7 @@ def wishes_of(pod: Pod) -> Wishes | None:
     Raises:
         SelectorError: names the field and what is wrong with its selector.
     """
-    namespace, spec = pod.metadata.namespace, pod.spec
-    if (
-        spec.affinity is None
-        and not spec.topology_spread_constraints
-        and not any(container.image for container in spec.containers)
-    ):
-        return None
+    namespace = pod.metadata.namespace
     wishes = Wishes(
         namespace,
         tuple(_preferred(pod)),
