@@ -190,7 +190,7 @@ class World:
                 outcome = MigrationWrite.WRITTEN if deleted else MigrationWrite.STALE
                 self.recovery.wrote(one, outcome, "", None, self.now)
                 if deleted:
-                    self.recovery.migrations.gone(namespace, name, uid)
+                    self.recovery.migrations.gone(one.key, uid)
             case EvictPod(migration, pod, force):
                 refused = self.kill.around(lambda: self._evict(pod.uid, force=force))
                 self.recovery.migrations.evicted(
@@ -405,7 +405,7 @@ class World:
     def cancel(self, key: str) -> None:
         """Somebody deletes a Migration."""
         gone = self.migrations.pop(key)
-        self.recovery.migrations.gone(gone.metadata.namespace, gone.metadata.name, gone.metadata.uid)
+        self.recovery.migrations.gone(gone.key, gone.metadata.uid)
 
     def edit(self, key: str, change: Callable[[Migration], None]) -> None:
         """Someone changes a Migration, and the watch tells of it."""

@@ -1,23 +1,24 @@
 """Checks, right before an eviction, whether the pod may still be moved: not if its workload was deleted meanwhile."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from topo_scheduler.recovery.controller.moved_owners import MovedOwners
 from topo_scheduler.recovery.core.machine import Recovery
 from topo_scheduler.recovery.model.migration_state import Tracked
 
 
+@dataclass(frozen=True, slots=True)
 class EvictionGuard:
     """Ends Migrations whose pods have lost their topmost owner. ``machine`` returns the current `Recovery`, or None."""
 
-    def __init__(self, moved_owners: MovedOwners, machine: Callable[[], Recovery | None]) -> None:
-        self._moved_owners = moved_owners
-        self._machine = machine
+    moved_owners: MovedOwners
+    machine: Callable[[], Recovery | None]
 
     def end_ownerless(self) -> None:
         """End the Migrations for which an owner of their pods was deleted."""
-        if (machine := self._machine()) is not None:
-            for key, reason in self._moved_owners.gone():
+        if (machine := self.machine()) is not None:
+            for key, reason in self.moved_owners.gone():
                 machine.migrations.owner_gone(key, reason)
 
     async def why_not_evict(self, key: str) -> str:
@@ -29,7 +30,7 @@ class EvictionGuard:
         if tracked is None:
             return self.why_over(key)
         beneficiary = tracked.migration.spec.makes_room_for
-        answered = [await self._moved_owners.confirm(migration) for migration in (key, beneficiary) if migration]
+        answered = [await self.moved_owners.confirm(migration) for migration in (key, beneficiary) if migration]
         self.end_ownerless()
         if reason := self.why_over(key) or (self.why_over(beneficiary) if beneficiary else ""):
             return reason
@@ -43,5 +44,5 @@ class EvictionGuard:
         return f"Migration {key} is over" if tracked is None else tracked.owner_gone
 
     def _tracked(self, key: str) -> Tracked | None:
-        machine = self._machine()
+        machine = self.machine()
         return machine.migrations.context.tracked.get(key) if machine is not None else None

@@ -39,13 +39,6 @@ SILENCE_SECONDS: Final = 70.0
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSeen:
-    """A node appeared or changed."""
-
-    health: NodeHealth
-
-
-@dataclass(frozen=True, slots=True)
 class NodeGone:
     """A node was deleted."""
 
@@ -72,7 +65,8 @@ class MigrationGone:
     uid: str
 
 
-Message = NodeSeen | NodeGone | MigrationChanged | MigrationGone
+Message = NodeHealth | NodeGone | MigrationChanged | MigrationGone
+"""What kopf reports; the health of a node that appeared or changed."""
 
 
 class _Pauses:
@@ -203,7 +197,7 @@ class Watcher:
             self._post(NodeGone(health.name, health.uid))
         elif self._last_posted.get(health.name) != health:
             self._last_posted[health.name] = health
-            self._post(NodeSeen(health))
+            self._post(health)
 
     async def _migration(self, event: Mapping[str, Any], **_: Any) -> None:
         meta = event["object"].get("metadata") or {}

@@ -32,10 +32,11 @@ from topo_scheduler.kube.writing.pod_status import PodStatusWriter
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.recovery.controller.disabled import Answer, malformed, without_recovery
 from topo_scheduler.recovery.controller.eviction_guard import EvictionGuard
-from topo_scheduler.recovery.controller.handlers import MigrationChanged, MigrationGone, NodeGone, NodeSeen, Watcher
+from topo_scheduler.recovery.controller.handlers import MigrationChanged, MigrationGone, NodeGone, Watcher
 from topo_scheduler.recovery.controller.migration_reader import MigrationReader
 from topo_scheduler.recovery.controller.moved_owners import MovedOwners
 from topo_scheduler.recovery.core.machine import Recovery
+from topo_scheduler.recovery.detection.node_health import NodeHealth
 from topo_scheduler.recovery.detection.pod_failures import PodTroubles
 from topo_scheduler.recovery.model.instructions import (
     CountRecoveryFailure,
@@ -287,7 +288,7 @@ class RecoveryRunner:
     def _unreadable(self, unreadable: Unreadable) -> None:
         """Write to an invalid Migration what is wrong with it; the machine forgets an earlier version of it."""
         if self._machine is not None:
-            self._machine.migrations.gone(unreadable.namespace, unreadable.name, "")
+            self._machine.migrations.gone(f"{unreadable.namespace}/{unreadable.name}")
         answer = malformed(unreadable, self.view.scheduler_name, self.epoch + self.clock())
         if unreadable.name and answer is not None:
             self._answer(answer)
@@ -362,8 +363,8 @@ class RecoveryRunner:
         for message in self._watcher.take():
             try:
                 match message:
-                    case NodeSeen(health):
-                        machine.detection.seen(health, now)
+                    case NodeHealth():
+                        machine.detection.seen(message, now)
                     case NodeGone(name, uid):
                         machine.detection.gone(name, uid, now)
                     case MigrationChanged(namespace, name, uid, version):
@@ -371,7 +372,7 @@ class RecoveryRunner:
                             self._reader.changed(namespace, name, uid, version)
                     case MigrationGone(namespace, name, uid):
                         self._reader.gone(namespace, name)
-                        machine.migrations.gone(namespace, name, uid)
+                        machine.migrations.gone(f"{namespace}/{name}", uid)
             except Exception as error:
                 log.exception("recovery skips an event that raised: %s", type(message).__name__)
                 self._carry_out(CountRecoveryFailure(kind_of(error)))

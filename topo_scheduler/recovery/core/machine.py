@@ -83,8 +83,7 @@ class Recovery:
         Nodes that the engine does not know are gone, too.
         """
         for key in self.migrations.context.tracked.keys() - set(existing):
-            namespace, _, name = key.partition("/")
-            self.migrations.gone(namespace, name, "")
+            self.migrations.gone(key)
         for name in self.detection.names() - self._view.nodes.row_of.keys():
             self.detection.gone(name, "", now)
 

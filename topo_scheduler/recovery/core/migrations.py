@@ -42,6 +42,7 @@ WAITS: Final = 10.0
 """Seconds after which a Migration that has not evicted all pods is checked again, as its time may have come."""
 STEP_SECONDS: Final = 0.01
 """Seconds after which a step tries no further Migration without seats: users may create thousands."""
+GIVEN_UP: Final = "given to another scheduler"
 BELIEVED: Final = 4
 """Refusals by RBAC in a row before they are reported: an API server that has just started refuses all requests."""
 
@@ -91,7 +92,7 @@ class Migrations:
         """Handle a Migration that appeared or changed."""
         key, uid = migration.key, migration.metadata.uid
         if migration.status.scheduler_name not in ("", self._context.view.scheduler_name):
-            self._give_up(migration)
+            self.gone(key, how=GIVEN_UP)
             return
         tracked, over = self._context.tracked.get(key), self._over.get(key)
         version = migration.metadata.resource_version
@@ -101,7 +102,7 @@ class Migrations:
             self._left_behind(migration, "deleted")
             return
         if tracked is not None and tracked.migration.metadata.uid != uid:
-            self.gone(migration.metadata.namespace, migration.metadata.name, "")
+            self.gone(key)
             tracked = None
         if tracked is not None and _older(version, tracked.migration.metadata.resource_version):
             return
@@ -128,7 +129,7 @@ class Migrations:
             self._over[key] = (uid, version)
             return
         if reason := self._memory.lacking(migration):
-            self.gone(migration.metadata.namespace, migration.metadata.name, "")
+            self.gone(key)
             self._context.refuse(migration, now, "TooManyMigrations", reason)
             return
         self._memory.hold(migration)
@@ -144,13 +145,8 @@ class Migrations:
             self._left_behind(tracked.migration, "edited")
         tracked.record_phases(now)
 
-    def _give_up(self, migration: Migration) -> None:
-        """Forget a Migration, as it belongs to another scheduler."""
-        self.gone(migration.metadata.namespace, migration.metadata.name, "", "given to another scheduler")
-
-    def gone(self, namespace: str, name: str, uid: str, how: str = "deleted") -> None:
+    def gone(self, key: str, uid: str = "", how: str = "deleted") -> None:
         """Handle the deletion of a Migration: release its seats and stop its work. ``how`` is for the log."""
-        key = f"{namespace}/{name}"
         tracked = self._context.tracked.get(key)
         if tracked is not None and uid and tracked.migration.metadata.uid != uid:
             return
@@ -189,8 +185,7 @@ class Migrations:
         tracked = self._context.tracked.get(key)
         if tracked is not None and tracked.writing and outcome is MigrationWrite.GONE:
             # The answer to the create request arrived after the watch had reported the deletion.
-            meta = tracked.migration.metadata
-            self.gone(meta.namespace, meta.name, meta.uid)
+            self.gone(key)
             return
         if tracked is not None:
             tracked.writing = False
@@ -372,7 +367,7 @@ class Migrations:
         at = answers_at(view, migration, first=view.scheduler_name == SCHEDULER_NAME)
         tracked.claimed = at <= wall
         if at == inf:
-            self._give_up(migration)
+            self.gone(migration.key, how=GIVEN_UP)
         elif not tracked.claimed:
             tracked.not_before = now + at - wall
         return tracked.claimed

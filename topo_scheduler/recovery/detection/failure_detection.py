@@ -142,7 +142,7 @@ class Detection:
 
     def due(self, now: float) -> list[DomainFailure]:
         """Return the failures that have lasted long enough by ``now``, each failure once."""
-        ripe = [name for name, node in self._failing.items() if self._ripe(node, now)]
+        ripe = [name for name, node in self._failing.items() if node.fresh and node.since + self.spec.debounce <= now]
         gone = self._deleted(now)
         if not ripe and not gone:
             self.held = "" if not self._failing else self.held
@@ -185,13 +185,11 @@ class Detection:
 
     def is_healthy(self, name: str) -> bool:
         """Return whether a node exists and has no problem."""
-        node = self._nodes.get(name)
-        return node is not None and node.problem is None
+        return self.problem(name) is None
 
     def has_problem(self, name: str) -> bool:
         """Return whether a node exists and has a problem."""
-        node = self._nodes.get(name)
-        return node is not None and node.problem is not None
+        return name in self._failing
 
     def failed_for_debounce(self, name: str, now: float) -> bool:
         """Return whether a problem has lasted for the debounce, was reported with its domain, or the node is gone."""
@@ -245,9 +243,6 @@ class Detection:
             # Otherwise the failure goes on: not ready and unreachable are the same failure. Of the causes that do not
             # kill a node, one may come and go while another lasts.
             self._failing[name] = node
-
-    def _ripe(self, node: _WatchedNode, now: float) -> bool:
-        return node.fresh and node.since + self.spec.debounce <= now
 
     def _deleted(self, now: float) -> list[str]:
         """Return unreported deleted nodes once one of them is due; forget those reported before the debounce."""

@@ -25,11 +25,6 @@ class Unlearned(Exception):
         super().__init__()
         self.pods = pods
 
-    @property
-    def uids(self) -> list[str]:
-        """Uids of the pods."""
-        return [pod.uid for pod in self.pods]
-
 
 def read_pods(
     view: SchedulerView, migration: Migration, learned: Collection[str], taken: Mapping[str, str]

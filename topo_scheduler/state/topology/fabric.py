@@ -235,23 +235,19 @@ class Fabric:
     def put(self, row: int, name: str, labels: Mapping[str, str]) -> bool:
         """Put a node at the position of its labels; return whether anything changed."""
         place = self.reader.read(labels)
-        previous = self._place.get(row)
-        if previous == (name, place):
-            self._contradictions.put(row, self.reader.conflicting_labels(labels))
-            changed = self.accelerators.put(row, labels)
-            if changed:
-                self._touch()
-            return changed
-        if previous is not None:
+        moves = self._place.get(row) != (name, place)
+        if moves:
             self.remove(row)
         self._contradictions.put(row, self.reader.conflicting_labels(labels))
-        self.accelerators.put(row, labels)
-        self._place[row] = (name, place)
-        self._count(place, 1)
-        if not self._rebuild:
-            self._insert(row, name, self._path(place))
-        self._touch()
-        return True
+        changed = self.accelerators.put(row, labels)
+        if moves:
+            self._place[row] = (name, place)
+            self._count(place, 1)
+            if not self._rebuild:
+                self._insert(row, name, self._path(place))
+        if moves or changed:
+            self._touch()
+        return moves or changed
 
     def remove(self, row: int) -> None:
         """Remove a node from the fabric."""
