@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
+from functools import cache, partial
 from math import inf
 from typing import Any, Final, NoReturn
 
@@ -115,7 +115,7 @@ class RecoveryRunner:
         self._reader = MigrationReader(self._writer, self.start, self._read_migration)
         self._answered: dict[tuple[str, str], tuple[str, str]] = {}
         """Uid and version of the Migrations that need no answer, or have one, while recovery is off."""
-        self._bound_pods: NamedPods | None = None
+        self._pods_of_round: Callable[[], NamedPods] = cache(partial(bound_pods, self.view))
         """Bound pods as they were in this round of answers: one pass over all pods, however many Migrations ask."""
         self._evictor = Evictor(self.client)
         self._statuses = PodStatusWriter(self.client)
@@ -253,7 +253,7 @@ class RecoveryRunner:
 
         Only their identities are listed, and a few at a time are read: the runner keeps nothing that tenants write.
         """
-        self._bound_pods = None
+        self._pods_of_round = cache(partial(bound_pods, self.view))
         listed: dict[tuple[str, str], tuple[str, str]] = {}
         async for meta in self._writer.identities():
             key, state = (meta.namespace, meta.name), (meta.uid, meta.resource_version)
@@ -279,11 +279,6 @@ class RecoveryRunner:
             self._answered[key] = state
         else:
             self._answer(answer)
-
-    def _pods_of_round(self) -> NamedPods:
-        if self._bound_pods is None:
-            self._bound_pods = bound_pods(self.view)
-        return self._bound_pods
 
     def _unreadable(self, unreadable: Unreadable) -> None:
         """Write to an invalid Migration what is wrong with it; the machine forgets an earlier version of it."""
@@ -468,12 +463,8 @@ class RecoveryRunner:
             self._wake.set()
 
     async def _learn(self, pods: Sequence[PodRef]) -> None:
-        known_pods = [
-            known_pod
-            for known_pod in await asyncio.gather(*map(self._read_pod_with_owners, pods))
-            if known_pod is not None
-        ]
-        self.control.pods_told(known_pods, self.clock())
+        read_pods = await asyncio.gather(*map(self._read_pod_with_owners, pods))
+        self.control.pods_told([pod for pod in read_pods if pod is not None], self.clock())
         if self._machine is not None:
             self._machine.learned([pod.uid for pod in pods])
             self._wake.set()

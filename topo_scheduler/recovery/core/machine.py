@@ -74,7 +74,7 @@ class Recovery:
         self.migrations.context.spec = spec
         self.troubles.configure(spec.pod_failures)
         if not spec.unhealthy_gpus:
-            self.lost_gpus.forget()
+            self.lost_gpus = LostGPUs(self._view.nodes)
         self.detection.configure(spec, now)
 
     def relisted(self, existing: Collection[str], now: float) -> None:

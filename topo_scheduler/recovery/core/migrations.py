@@ -311,13 +311,9 @@ class Migrations:
             ]
             if tracked.migration.phase is not Phase.PLACING:
                 times.append(now + WAITS)
-            phase = _clock_of(tracked.migration)
-            over = (
-                self._context.over_at(tracked, phase, self._context.spec.reservation_timeout)
-                if phase is not None
-                else None
-            )
-            if over is not None:
+            phase = Phase.PLACING if tracked.migration.phase is Phase.PLACING else Phase.RESERVING
+            over = context.over_at(tracked, phase, context.spec.reservation_timeout)
+            if _runs(tracked.migration) and over is not None:
                 times.append(max(now + LOOK_AGAIN, over))
         return min(times, default=None)
 
@@ -384,12 +380,6 @@ def _order(migration: Migration) -> tuple[int, int, str, str]:
 def _runs(migration: Migration) -> bool:
     """Return whether a Migration holds seats."""
     return migration.phase is not None and migration.phase.running
-
-
-def _clock_of(migration: Migration) -> Phase | None:
-    """Return the phase from whose start the expiry of seats is counted; None if no seats are held."""
-    phase = migration.phase
-    return Phase.PLACING if phase is Phase.PLACING else Phase.RESERVING if phase is not None and phase.running else None
 
 
 def _older(version: str, other: str) -> bool:

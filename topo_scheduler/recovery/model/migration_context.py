@@ -15,7 +15,6 @@ from topo_scheduler.recovery.model.move_rate_limit import Moved
 from topo_scheduler.recovery.model.retention import Finished
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, seat_of
 from topo_scheduler.scheduling.instructions import PodRef
-from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 from topo_scheduler.state.pods.workloads import Stage
 
@@ -49,22 +48,13 @@ class MigrationContext:
 
     # ------------------------------------------------------------ seats
 
-    def keep(self, migration: Migration, moves: Sequence[Move]) -> None:
-        """Hold the seats of moves that no pod has taken yet."""
-        seats = self._seats(migration, moves)
-        if any(not self.view.held.has_seat(seat.id) for seat in seats):
-            self.control.seats_kept(migration.key, seats)
-
-    def keep_only(self, migration: Migration, moves: Sequence[Move]) -> None:
-        """Release the seats of a Migration, except those of these moves."""
-        if seats := self._seats(migration, moves):
-            self.control.seats_kept(migration.key, seats)
-
-    def _seats(self, migration: Migration, moves: Sequence[Move]) -> list[ReservedSeat]:
-        """Return the seats of moves that no pod has taken yet."""
+    def keep(self, migration: Migration, moves: Sequence[Move], *, only: bool = False) -> None:
+        """Hold the seats of moves that no pod has taken yet; ``only`` releases all other seats of the Migration."""
         taken = self.view.held.seats_taken
         seats = [seat_of(migration.key, migration.metadata.namespace, move) for move in moves if move.to]
-        return [seat for seat in seats if not self._sits(taken.get(seat.id, ""))]
+        seats = [seat for seat in seats if not self._sits(taken.get(seat.id, ""))]
+        if any(only or not self.view.held.has_seat(seat.id) for seat in seats):
+            self.control.seats_kept(migration.key, seats)
 
     def _sits(self, uid: str) -> bool:
         known_pod = self.view.member(uid)

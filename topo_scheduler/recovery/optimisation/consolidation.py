@@ -24,8 +24,6 @@ from topo_scheduler.recovery.planning.voluntary_moves import free_nodes, group_b
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import GPU
 
-LOOK: Final = 60.0
-"""Seconds between two searches, at least."""
 AGAIN: Final = 600.0
 """Seconds until the next search after Migrations were created."""
 MOST_TRIED: Final = 4
@@ -44,7 +42,7 @@ class _Clearing:
 class Blocks(VoluntarySearch):
     """Nodes that could be freed."""
 
-    pause = LOOK
+    pause = 60.0
 
     def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
         super().__init__(context, clock)

@@ -20,8 +20,6 @@ from topo_scheduler.scheduling.moving.plan import MovePlan
 from topo_scheduler.scheduling.queueing.queue_keys import lacking, least_of, order_of
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 
-LOOK: Final = 5.0
-"""Seconds between two searches while gangs are pending."""
 AGAIN: Final = 300.0
 """Seconds after which another Migration may be created for the same gang."""
 
@@ -29,7 +27,7 @@ AGAIN: Final = 300.0
 class Defragmenting(VoluntarySearch):
     """Gangs for which moves may make room."""
 
-    pause = LOOK
+    pause = 5.0
 
     def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
         super().__init__(context, clock)

@@ -22,8 +22,6 @@ from topo_scheduler.recovery.planning.voluntary_moves import LOOKED_AT, find_pod
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.workloads import Stage, Workload
 
-LOOK: Final = 30.0
-"""Seconds between two searches, at least."""
 AGAIN: Final = 600.0
 """Seconds after which a gang with a Migration is checked again."""
 MOST_TRIED: Final = 4
@@ -33,7 +31,7 @@ MOST_TRIED: Final = 4
 class Improving(VoluntarySearch):
     """Gangs that could use fewer leaves."""
 
-    pause = LOOK
+    pause = 30.0
 
     def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
         super().__init__(context, clock)

@@ -97,7 +97,7 @@ class Planning:
         targets = self._seats(tracked, moving_pods, now) if policy != OnFailure.SHRINK else {}
         reserved = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
         if not targets and policy != OnFailure.SHRINK:
-            reserved = self._searches(moving_pods) if self._may_relocate(migration, now) else self._no_room(moving_pods)
+            reserved = _no_seats(moving_pods, searching=self._may_relocate(migration, now))
         moves, cause = with_targets(moves, targets), migration.spec.cause
         others = self._context.intended.get(migration.key)
         self._context.write(tracked, now, Phase.PLANNED, moves, reserved, message=cause, policy=policy, others=others)
@@ -167,9 +167,7 @@ class Planning:
         if not targets:
             if tracked.state != LEARNING:
                 tracked.state, tracked.not_before = result.state, result.again
-            self._context.write(
-                tracked, now, None, with_targets(migration.status.moves, {}), self._no_room(moving_pods)
-            )
+            self._context.write(tracked, now, None, with_targets(migration.status.moves, {}), _no_seats(moving_pods))
             return
         moves = with_targets(moves_of(self._context.view, moving_pods), targets)
         self._context.keep(migration, moves)
@@ -277,33 +275,30 @@ class Planning:
 
     def _end_if_unneeded(self, tracked: Tracked, now: float) -> bool:
         """End a Migration that has evicted no pod and is not needed."""
-        migration = tracked.migration
+        unneeded = self._reason_unneeded(tracked, now)
+        if unneeded is not None:
+            self._context.end(tracked, Phase.CANCELLED, *unneeded, now)
+        return unneeded is not None
+
+    def _reason_unneeded(self, tracked: Tracked, now: float) -> tuple[str, str] | None:
+        """Return reason and text of why a Migration that has evicted no pod is not needed; None if it is."""
+        migration, detection = tracked.migration, self._context.detection
         if not any(self._context.still_present(move) for move in migration.status.moves):
-            self._context.end(tracked, Phase.CANCELLED, NOTHING_TO_MOVE, "the pods are gone already", now)
-            return True
+            return NOTHING_TO_MOVE, "the pods are gone already"
         if migration.spec.makes_room_for and migration.spec.makes_room_for not in self._context.tracked:
-            text = f"{migration.spec.makes_room_for}, for which it makes room, is over"
-            self._context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
-            return True
+            return "NotNeeded", f"{migration.spec.makes_room_for}, for which it makes room, is over"
         nodes = {move.from_ for move in migration.status.moves}
-        if migration.cause.by_choice and (
-            failed_node := next(filter(self._context.detection.has_problem, sorted(nodes)), "")
-        ):
-            self._context.end(
-                tracked, Phase.CANCELLED, "NotNeeded", f"node {failed_node} has failed: that comes first", now
-            )
-            return True
+        failed = next(filter(detection.has_problem, sorted(nodes)), "")
+        if migration.cause.by_choice and failed:
+            return "NotNeeded", f"node {failed} has failed: that comes first"
         if migration.cause is Cause.REQUESTED and not self._context.warranted(migration):
-            dead = next((node for node in sorted(nodes) if self._context.detection.dead_for_debounce(node, now)), "")
+            dead = next((node for node in sorted(nodes) if detection.dead_for_debounce(node, now)), "")
             if dead:  # otherwise its pods would wait for room for pods on healthy nodes
-                text = f"node {dead} has failed: its pods are moved first; ask again for the others"
                 tracked.superseded = True
-                self._context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
-                return True
-        if migration.cause.of_node and all(self._context.detection.is_healthy(node) for node in nodes):
-            self._context.end(tracked, Phase.CANCELLED, "Healed", "the nodes are well again", now)
-            return True
-        return False
+                return "NotNeeded", f"node {dead} has failed: its pods are moved first; ask again for the others"
+        if migration.cause.of_node and all(map(detection.is_healthy, nodes)):
+            return "Healed", "the nodes are well again"
+        return None
 
     def _may_relocate(self, migration: Migration, now: float) -> bool:
         """Return whether other pods may be relocated for the pods of a Migration."""
@@ -338,12 +333,10 @@ class Planning:
         avoided = self._context.detection.avoided(now) | {pod.entry.node for pod in named}
         return avoided | avoided_nodes(self._context.view, migration.spec.avoid) | kept_free(self._context, migration)
 
-    def _searches(self, moving_pods: Sequence[MovingPod]) -> Condition:
-        text = (
-            f"no node is free for {counted(len(moving_pods), 'pod')} by the rules; searching for other pods to relocate"
-        )
-        return Condition("Reserved", status=False, reason="Searching", message=text)
 
-    def _no_room(self, moving_pods: Sequence[MovingPod]) -> Condition:
-        text = f"no room for {counted(len(moving_pods), 'pod')} by the rules; the scheduler retries when room is freed"
-        return Condition("Reserved", status=False, reason="NoRoom", message=text)
+def _no_seats(moving_pods: Sequence[MovingPod], *, searching: bool = False) -> Condition:
+    count = counted(len(moving_pods), "pod")
+    reason, text = "NoRoom", f"no room for {count} by the rules; the scheduler retries when room is freed"
+    if searching:
+        reason, text = "Searching", f"no node is free for {count} by the rules; searching for other pods to relocate"
+    return Condition("Reserved", status=False, reason=reason, message=text)
