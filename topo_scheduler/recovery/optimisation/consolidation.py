@@ -5,7 +5,7 @@ the fewest pods first. It tries the smallest sets on a copy of the state. Each p
 use already. The search may miss a better choice of nodes in a leaf.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Final
@@ -14,7 +14,6 @@ import numpy as np
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, OtherPod
 from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction
-from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.naming import name_for
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
@@ -39,14 +38,12 @@ class _Clearing:
     block: int
 
 
+@dataclass
 class Blocks(VoluntarySearch):
     """Nodes that could be freed."""
 
     pause = 60.0
-
-    def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
-        super().__init__(context, clock)
-        self._state: object = None
+    _state: object = None
 
     def _may_begin(self) -> bool:
         state = self.context.view.nodes.capacity_changes.position

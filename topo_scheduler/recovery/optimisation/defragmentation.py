@@ -4,12 +4,11 @@ The engine finds the moves (`scheduling.moving`). Here they are checked again, a
 lately. `gang_room` executes these Migrations.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, OtherPod
 from topo_scheduler.recovery.model.instructions import CreateMigration, LearnPods
-from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.naming import name_of
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods
@@ -24,17 +23,15 @@ AGAIN: Final = 300.0
 """Seconds after which another Migration may be created for the same gang."""
 
 
+@dataclass
 class Defragmenting(VoluntarySearch):
     """Gangs for which moves may make room."""
 
     pause = 5.0
-
-    def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
-        super().__init__(context, clock)
-        self._not_before: dict[str, float] = {}
-        """When another Migration may be created, by gang."""
-        self._read: set[str] = set()
-        """Uids of pods that need not be read again, or that are being read."""
+    _not_before: dict[str, float] = field(default_factory=dict)
+    """When another Migration may be created, by gang."""
+    _read: set[str] = field(default_factory=set)
+    """Uids of pods that need not be read again, or that are being read."""
 
     def _look(self) -> Look:
         """Check all pods, then all pending gangs; yields after each slice of the work, and the instructions."""

@@ -5,13 +5,12 @@ GPUs times its expected remaining seconds. The cost is that of moving *all* its 
 of them move, as the others stand still meanwhile. A gang without a known end stays.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec
 from topo_scheduler.recovery.model.instructions import CreateMigration, LearnPods
-from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.naming import name_for
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods
@@ -28,22 +27,20 @@ MOST_TRIED: Final = 4
 """Gangs that are tried in one search, at most; the next search tries the others."""
 
 
+@dataclass
 class Improving(VoluntarySearch):
     """Gangs that could use fewer leaves."""
 
     pause = 30.0
-
-    def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
-        super().__init__(context, clock)
-        self._state: object = None
-        self._more = True
-        """Whether gangs remain to be checked."""
-        self._not_before: dict[str, float] = {}
-        """When a gang may be tried again, by gang."""
-        self._tried: set[str] = set()
-        """Gangs that were tried since resources were last freed."""
-        self._read: set[str] = set()
-        """Uids of pods that need not be read again, or that are being read."""
+    _state: object = None
+    _more: bool = True
+    """Whether gangs remain to be checked."""
+    _not_before: dict[str, float] = field(default_factory=dict)
+    """When a gang may be tried again, by gang."""
+    _tried: set[str] = field(default_factory=set)
+    """Gangs that were tried since resources were last freed."""
+    _read: set[str] = field(default_factory=set)
+    """Uids of pods that need not be read again, or that are being read."""
 
     @property
     def _on(self) -> bool:

@@ -6,6 +6,7 @@ checks candidates of earlier slices again.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, Final
 
@@ -22,6 +23,7 @@ Look = Iterator[Sequence[Instruction] | None]
 """Yields after each slice of the work: instructions, or None."""
 
 
+@dataclass
 class VoluntarySearch(ABC):
     """A search that begins again from time to time; one kind of voluntary moves is a subclass.
 
@@ -31,12 +33,15 @@ class VoluntarySearch(ABC):
     pause: ClassVar[float]
     """Seconds between the starts of two searches, at least."""
 
-    def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
-        """``clock`` measures how long a step has searched, in seconds; if it stands still, one step does all."""
-        self.context = context
-        self._clock = clock
-        self._parts: Parts[Sequence[Instruction]] = context.view.planning.sliced_search()
-        self._now = self._stepped = self._next_search = -inf
+    context: MigrationContext
+    clock: Callable[[], float]
+    """Measures how long a step has searched, in seconds; if it stands still, one step does all."""
+    _now: float = -inf
+    _stepped: float = -inf
+    _next_search: float = -inf
+
+    def __post_init__(self) -> None:
+        self._parts: Parts[Sequence[Instruction]] = self.context.view.planning.sliced_search()
 
     def step(self, now: float) -> list[Instruction]:
         """Search for a while, if a search is due; return the Migrations to create, and the pods to read first."""
@@ -51,8 +56,8 @@ class VoluntarySearch(ABC):
         if self._stepped == now or not self._parts.going:
             return []
         self._stepped = now
-        began = self._clock()
-        results = self._parts.work(lambda: self._clock() - began < SLICE)
+        began = self.clock()
+        results = self._parts.work(lambda: self.clock() - began < SLICE)
         return [instruction for instructions in results for instruction in instructions]
 
     def next_due(self, now: float) -> float | None:
