@@ -17,7 +17,8 @@ from tests.ship.manifests import BASE
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoveryLimits, RecoverySpec
 from topo_scheduler.kube.connection.client import Client
-from topo_scheduler.recovery.controller.handlers import NodeSeen, Watcher
+from topo_scheduler.recovery.controller.handlers import Watcher
+from topo_scheduler.recovery.detection.node_health import NodeHealth
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
 
 from .objects import Json
@@ -138,7 +139,7 @@ async def _until(watcher: Watcher, count: int) -> int:
     heard = 0
     async with asyncio.timeout(300):
         while heard < count:
-            heard += sum(isinstance(one, NodeSeen) for one in watcher.take())
+            heard += sum(isinstance(one, NodeHealth) for one in watcher.take())
             await asyncio.sleep(0.005)
     return heard
 

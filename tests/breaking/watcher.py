@@ -39,7 +39,7 @@ class LoopWatcher(Watcher):
         return f"the watcher has ended: {self._task.exception()!r}"
 
     async def _watch_all(self) -> None:
-        connection = await self._connect()
+        connection = await self.connect()
         assert isinstance(connection, WireConnection) and connection.wire is not None
         client = Client(connection.wire.transport(), user_agent="kopf")
         async with asyncio.TaskGroup() as group:

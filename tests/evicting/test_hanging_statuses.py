@@ -38,6 +38,7 @@ class Machine:
 
     def __init__(self) -> None:
         self.ended: list[tuple[float, str]] = []
+        self.migrations = self
 
     def evicted(self, migration: str, uid: str, *, goes: bool, **_: object) -> None:
         assert goes

@@ -25,12 +25,12 @@ from topo_scheduler.api.migrations import (
     MOST_UID_CHARACTERS,
     Migration,
     MigrationStatus,
+    MigrationWrite,
 )
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.writing import migrations as module
 from topo_scheduler.kube.writing.migrations import (
     BEYOND_CAPS,
-    MigrationWrite,
     MigrationWriter,
     Unreadable,
     read_migration,

@@ -1,7 +1,7 @@
 """How much more than the least it costs when others make room, where there are too many for all sets to be tried.
 
 ``python -m tests.recovery.gap [--cases 200] [--least 11] [--most 16]``: random clusters with so many pods that might
-move, `find_room` against the integer program below, solved by HiGHS.
+move, `look_for_room` against the integer program below, solved by HiGHS.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from tests.helpers import EPOCH, controlled_by, make_pod
 from tests.recovery.world import World
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.model.seating import find_moving_pod
-from topo_scheduler.recovery.planning.relocation import RESTART, find_room
+from topo_scheduler.recovery.planning.relocation import RESTART, look_for_room
 
 GPUS = 8
 
@@ -59,7 +59,8 @@ def case(seed: int, least: int, most: int) -> Case | None:
     if sum(n.startswith(home + "-") and n not in failed and left == GPUS for n, left in free.items()) >= len(lost):
         return None
     gone = [one for one in (find_moving_pod(world.view, uid) for uid in lost) if one is not None]
-    room = find_room(world.view, gone, failed, (), "default/m", world.now, EPOCH + world.now)
+    rooms = look_for_room(world.view, gone, failed, (), "default/m", world.now, EPOCH + world.now)
+    room = next((room for room in rooms if room is not None), None)
     best = cheapest(costs, free, failed, [name for name in free if name.startswith(home + "-")], len(lost))
     return Case(seed, len(costs), None if room is None else room.cost, best)
 

@@ -28,8 +28,7 @@ def plan_jointly(world: World, claims: Sequence[RelocationRequest]) -> Shares:
     free = whole(free_seats(copies, claims))
     if all(share.seats for share in free.values()):
         return free
-    found = whole(room_for_all(copies, claims, free, Others(frozenset(), EPOCH + world.now)))
-    return free if found is None else found
+    return whole(room_for_all(copies, claims, free, Others(frozenset(), EPOCH + world.now)))
 
 
 @dataclass(frozen=True)

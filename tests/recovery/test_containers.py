@@ -49,7 +49,7 @@ def test_pods_that_crash_without_end_are_remembered_up_to_a_cap(monkeypatch: pyt
     world.gang("a", 1)
     world.run()
     troubles = world.recovery.troubles
-    troubles._decided = lambda uid: True
+    troubles.decided = lambda uid: True
     (pod,) = world.pods.values()
     waiting = ContainerState(waiting=Waiting(module.CRASHES))
     for number in range(200):

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.recovery.world import World
-from topo_scheduler.api.migrations import Migration, MigrationStatus, Phase
+from topo_scheduler.api.migrations import Migration, MigrationStatus, MigrationWrite, Phase
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.recovery import FinishedSpec, RecoveryLimits, RecoverySpec
-from topo_scheduler.recovery.model.instructions import DeleteMigration, WriteOutcome
+from topo_scheduler.recovery.model.instructions import DeleteMigration
 from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.retention import AT_ONCE, LEAST, PACE, Finished
 
@@ -46,7 +46,7 @@ def test_one_that_is_over_is_deleted_after_its_time_at_its_version() -> None:
     (one,) = finished.due(spec, 1.0, 2 * HOUR)
     assert (one.namespace, one.name, one.uid, one.version) == ("default", "m0000", "uid-m0000", "7")
     assert finished.due(spec, 1.0, 9 * HOUR) == [], "it is on its way"
-    finished.deleted("default/m0000", WriteOutcome.WRITTEN, 1.0)
+    finished.deleted("default/m0000", MigrationWrite.WRITTEN, 1.0)
     assert len(finished) == 0 and finished.next_due(spec, 1.0, 9 * HOUR) is None
 
 
@@ -68,7 +68,7 @@ def test_a_backlog_goes_a_few_at_a_time() -> None:
         out = finished.due(spec, now, 10 * HOUR)
         assert len(out) <= AT_ONCE
         for one in out:
-            finished.deleted(f"{one.namespace}/{one.name}", WriteOutcome.WRITTEN, now)
+            finished.deleted(f"{one.namespace}/{one.name}", MigrationWrite.WRITTEN, now)
         gone += len(out)
         at = finished.next_due(spec, now, 10 * HOUR)
         assert at is None or at >= now + PACE
@@ -82,7 +82,7 @@ def test_what_is_refused_is_told_once_and_tried_again_ever_more_seldom() -> None
     told: list[bool] = []
     for _ in range(8):
         out = finished.due(spec, now, 10 * HOUR)
-        told += [finished.deleted(f"{one.namespace}/{one.name}", WriteOutcome.FORBIDDEN, now) for one in out]
+        told += [finished.deleted(f"{one.namespace}/{one.name}", MigrationWrite.FORBIDDEN, now) for one in out]
         at = finished.next_due(spec, now, 10 * HOUR)
         assert at is not None
         pauses.append(at - now)
@@ -100,7 +100,7 @@ def test_a_namespace_that_refuses_deletions_keeps_only_its_own() -> None:
     told = 0
     for _ in range(4):
         for one in finished.due(spec, now, 10 * HOUR):
-            outcome = WriteOutcome.FORBIDDEN if one.namespace == "hostile" else WriteOutcome.WRITTEN
+            outcome = MigrationWrite.FORBIDDEN if one.namespace == "hostile" else MigrationWrite.WRITTEN
             told += finished.deleted(f"{one.namespace}/{one.name}", outcome, now)
         at = finished.next_due(spec, now, 10 * HOUR)
         assert at is not None
@@ -113,7 +113,7 @@ def test_a_namespace_that_refuses_deletions_keeps_only_its_own() -> None:
 def test_one_that_was_changed_or_is_gone_is_left_to_the_watch() -> None:
     finished, spec = filled(1), keeping(time=HOUR)
     finished.due(spec, 0.0, 10 * HOUR)
-    assert not finished.deleted("default/m0000", WriteOutcome.STALE, 0.0)
+    assert not finished.deleted("default/m0000", MigrationWrite.STALE, 0.0)
     assert finished.due(spec, 100.0, 10 * HOUR) == []
     finished.note(migration("m0000", 0.0, None), 10 * HOUR)
     assert finished.due(spec, 100.0, 10 * HOUR) == [], "somebody wrote its status: it is under way again"
@@ -137,7 +137,7 @@ def test_only_what_is_over_and_an_hour_old_is_deleted(events: list[tuple[int, Ph
         for one in finished.due(spec, now, now):
             known, since = phases[one.name]
             assert known is not None and known.over and now - since >= LEAST
-            finished.deleted(f"{one.namespace}/{one.name}", WriteOutcome.WRITTEN, now)
+            finished.deleted(f"{one.namespace}/{one.name}", MigrationWrite.WRITTEN, now)
     left = sum(phase is not None and phase.over for phase, _ in phases.values())
     assert len(finished) <= left
 

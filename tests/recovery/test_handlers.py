@@ -21,10 +21,10 @@ from topo_scheduler.recovery.controller.handlers import (
     MigrationChanged,
     MigrationGone,
     NodeGone,
-    NodeSeen,
     Watcher,
 )
 from topo_scheduler.recovery.controller.kopf_session import open_session
+from topo_scheduler.recovery.detection.node_health import NodeHealth
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Truncate
 
 NODE = {
@@ -71,14 +71,14 @@ async def test_it_hears_of_nodes_and_migrations_and_leaves_no_traces(api: Api, c
         await _hear(watcher, heard, lambda: heard)
         assert woken.is_set()
         (first,) = heard
-        assert isinstance(first, NodeSeen) and (first.health.name, first.health.ready) == ("n1", "True")
+        assert isinstance(first, NodeHealth) and (first.name, first.ready) == ("n1", "True")
         await api.patch("nodes", "n1", {"metadata": {"labels": {"of": "no-matter"}}})
         await api.create("migrations", MIGRATION)
         await _hear(watcher, heard, lambda: any(isinstance(one, MigrationChanged) for one in heard))
-        assert sum(isinstance(one, NodeSeen) for one in heard) == 1, "what does not matter here is not told"
+        assert sum(isinstance(one, NodeHealth) for one in heard) == 1, "what does not matter here is not told"
         broken = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
         await api.patch("nodes", "n1", broken, subresource="status")
-        await _hear(watcher, heard, lambda: sum(isinstance(one, NodeSeen) for one in heard) == 2)
+        await _hear(watcher, heard, lambda: sum(isinstance(one, NodeHealth) for one in heard) == 2)
         for plural, name in (("nodes", "n1"), ("migrations", "m1")):
             metadata = (await api.get(plural, name))["metadata"]
             assert not metadata.get("finalizers") and not metadata.get("annotations")

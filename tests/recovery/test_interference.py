@@ -126,7 +126,7 @@ def test_one_that_is_deleted_before_its_creator_knows_it_leaves_no_gang_on_a_dea
         created = create(namespace, name, spec)
         if created is not None and not missed:
             missed.append(created.key)
-            world.recovery.migration_gone(namespace, name, created.metadata.uid)
+            world.recovery.migrations.gone(created.key, created.metadata.uid)
             del world.migrations[created.key]
             if again:
                 other = create(namespace, name, MigrationSpec(pods=[MigrationPod("nobody", "nobody")]))

@@ -75,7 +75,7 @@ MAKERS: dict[Callable[[Clock], World], type[Maker]] = {
 
 
 def _maker(world: World, build: Callable[[Clock], World]) -> Maker:
-    (found,) = (one for one in world.recovery._makers if isinstance(one, MAKERS[build]))
+    (found,) = (one for one, _ in world.recovery._searches if isinstance(one, MAKERS[build]))
     return found
 
 
@@ -97,9 +97,9 @@ def _begun(build: Callable[[Clock], World]) -> tuple[World, Maker]:
     maker = _maker(world, build)
     for _ in range(4000):
         world.run(0.03, step=0.03)
-        if maker._looking.going:
+        if maker._parts.going:
             break
-    assert maker._looking.going and not world.migrations
+    assert maker._parts.going and not world.migrations
     assert maker.next_due(world.now) == pytest.approx(world.now + 0.02), "it goes on soon"
     return world, maker
 
@@ -115,7 +115,7 @@ def test_where_the_room_is_taken_meanwhile_nobody_moves(build: Callable[[Clock],
         world.put(f"late-{number}", node, free[node], said=STAYS)
     for _ in range(20):
         world.run(0.03, step=0.03)
-    assert not maker._looking.going
+    assert not maker._parts.going
     assert not world.migrations and not world.evictions
     world.check()
 
@@ -125,6 +125,6 @@ def test_a_look_ends_when_it_is_turned_off(build: Callable[[Clock], World]) -> N
     world, maker = _begun(build)
     world.recovery.configure(RecoverySpec(enabled=True), world.now)
     world.run(1)
-    assert not maker._looking.going and maker.next_due(world.now) is None
+    assert not maker._parts.going and maker.next_due(world.now) is None
     world.run(120)
     assert not world.migrations and not world.evictions

@@ -34,7 +34,7 @@ def test_a_migration_beyond_what_its_namespace_may_have_fails_and_is_not_kept(mo
     assert "the Migrations of namespace default that are not over would take 3" in condition.message
     assert "of 20,000 at most; delete some of them" in condition.message
     assert any(isinstance(one, TellMigration) and one.message == condition.message for one in world.told)
-    assert world.recovery.migrations.keys() == {"default/small", "default/other"}
+    assert world.recovery.migrations.context.tracked.keys() == {"default/small", "default/other"}
 
 
 def test_one_that_is_over_makes_room_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,7 +59,7 @@ def test_one_that_grows_by_an_edit_fails_too(monkeypatch: pytest.MonkeyPatch) ->
     world.run(2)
     world.edit("default/first", lambda one: setattr(one.spec, "cause", "x" * 30_000))
     world.run(2)
-    assert failed(world) == {"default/first"} and not world.recovery.migrations.keys()
+    assert failed(world) == {"default/first"} and not world.recovery.migrations.context.tracked.keys()
 
 
 def test_namespaces_with_little_are_not_refused_for_those_with_much(monkeypatch: pytest.MonkeyPatch) -> None:

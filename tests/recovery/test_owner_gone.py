@@ -71,7 +71,7 @@ def test_a_migration_whose_owner_is_gone_ends_and_evicts_nothing_more(phase: Pha
     replacements = held.d.engine.preempting.replacements
     held_before, evictions = replacements.knows(KEY), list(held.evictions)
     assert held_before == (phase is not Phase.PLANNED)
-    held.recovery.owner_gone(KEY, WHY)
+    held.recovery.migrations.owner_gone(KEY, WHY)
     assert not replacements.knows(KEY), "at once, whatever is being written"
     held.run(5)
     assert held.phases() == [Phase.CANCELLED] and held.condition("Placed")[1] == "OwnerDeleted"
@@ -112,7 +112,7 @@ def test_the_topmost_owners_stand_in_the_status_from_the_next_write_on_and_are_n
     held.start()  # another daemon
     held.run(2)
     held.recovery.owners_read(KEY, [MigrationOwner("batch/v1", "Job", "h", "uid-h")])
-    held.recovery.owner_gone(KEY, WHY)
+    held.recovery.migrations.owner_gone(KEY, WHY)
     held.run(5)
     (migration,) = held.migrations.values()
     assert held.phases() == [Phase.CANCELLED] and [one.uid for one in migration.status.owners] == ["uid-g", "uid-h"]

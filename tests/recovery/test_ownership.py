@@ -13,7 +13,8 @@ from topo_scheduler.recovery.model.instructions import TellMigration, WriteStatu
 from topo_scheduler.recovery.model.ownership import UNANSWERED_SECONDS, UNCLAIMED_SECONDS, answers_at, bound_pods
 from topo_scheduler.recovery.model.seating import find_moving_pod
 from topo_scheduler.recovery.planning.relocation import MOST_READ, unread_neighbours
-from topo_scheduler.recovery.planning.voluntary_moves import pods_to_read
+from topo_scheduler.recovery.planning.voluntary_moves import find_pods_to_read
+from topo_scheduler.scheduling.time_slicing import whole
 
 OTHER = "other"
 NODE = "s2-l1-1"
@@ -258,4 +259,4 @@ def test_pods_of_other_schedulers_take_no_place_among_those_that_a_new_leader_re
     unread = unread_neighbours(world.view, [pod for pod in members if pod is not None])
     assert {pod.name for pod in unread} == {"g-0", "g-1", "zz-single"}
     uids = sorted(uid for uid, _ in world.view.entries())
-    assert {pod.name for pod in pods_to_read(world.view, uids, set())} == {"g-0", "g-1", "zz-single"}
+    assert {pod.name for pod in whole(find_pods_to_read(world.view, uids, set()))} == {"g-0", "g-1", "zz-single"}

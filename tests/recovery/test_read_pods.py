@@ -15,7 +15,7 @@ from topo_scheduler.simulation.apiserver import Refuse
 async def test_a_pod_is_read_again_while_a_load_balancer_answers_404() -> None:
     async with world() as w:
         uid = w.create_pod("pod").metadata.uid
-        runner = cast(Any, SimpleNamespace(_client=w.client))
+        runner = cast(Any, SimpleNamespace(client=w.client))
         rule = w.server.faults.add(Refuse(404))
         reading = asyncio.create_task(RecoveryRunner._read(runner, PodRef("default", "pod", uid)))
         await asyncio.sleep(2)

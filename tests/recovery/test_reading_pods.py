@@ -27,6 +27,8 @@ class Machine:
         self.read: list[str] = []
         self.unread_pods: list[str] = []
         self.told: list[str] = []
+        self.migrations = self
+        """The part of the machine that is told which pods could not be read."""
 
     def learned(self, uids: Sequence[str]) -> None:
         self.read += uids
@@ -55,7 +57,7 @@ def reading(w: World, tasks: list[asyncio.Task[Any]]) -> tuple[RecoveryRunner, M
         changed=lambda: None,
     )
     replaced = cast("Any", runner)
-    replaced._machine = replaced._control = machine
+    replaced._machine = replaced.control = machine
     return runner, machine
 
 

@@ -13,7 +13,7 @@ from tests.recovery.world import Kill, World, copies_of
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.model.seating import find_moving_pod, find_seats
-from topo_scheduler.recovery.planning.relocation import RESTART, find_room
+from topo_scheduler.recovery.planning.relocation import RESTART, look_for_room
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 
@@ -197,7 +197,8 @@ def test_it_costs_no_more_than_the_best_of_all_there_are(
     if any(node != lost and node.rpartition("-")[0] == home and left >= 8 for node, left in free.items()):
         assert find_seats(world.view, [one], {lost}, "default/m", world.now), "nobody need move"
         return
-    found = find_room(world.view, [one], {lost}, (), "default/m", world.now, EPOCH + world.now)
+    rooms = look_for_room(world.view, [one], {lost}, (), "default/m", world.now, EPOCH + world.now)
+    found = next((room for room in rooms if room is not None), None)
     best = _best(there, free, lost, home)
     if best is None:
         assert found is None

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.recovery.world import World, copy_of
-from topo_scheduler.api.migrations import Migration, Phase
+from topo_scheduler.api.migrations import Migration, MigrationWrite, Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.model.instructions import (
     CreateMigration,
@@ -14,7 +14,6 @@ from topo_scheduler.recovery.model.instructions import (
     Instruction,
     TellMigration,
     Warn,
-    WriteOutcome,
     WriteStatus,
 )
 
@@ -48,7 +47,7 @@ class Lossy(World):
             super().carry_out(one)
             return
         written = self._patch(one)
-        self.recovery.written(one.namespace, one.name, WriteOutcome.FAILED, "no answer", None, self.now)
+        self.recovery.wrote(one, MigrationWrite.FAILED, "no answer", None, self.now)
         if written is not None and self.watch_works:
             self.recovery.migration_seen(written, self.now)
 
@@ -102,7 +101,7 @@ class Refusing(World):
             super().carry_out(one)
             return
         self.attempts.append(self.now)
-        self.recovery.created(one.namespace, one.name, WriteOutcome.FAILED, "no answer", None, self.now)
+        self.recovery.wrote(one, MigrationWrite.FAILED, "no answer", None, self.now)
 
 
 def test_a_migration_that_is_refused_is_tried_at_growing_intervals() -> None:
@@ -143,7 +142,7 @@ class Forbidding(World):
     def carry_out(self, one: Instruction) -> None:
         if isinstance(one, EvictPod):
             Forbidding.tries += 1
-            self.recovery.evicted(
+            self.recovery.migrations.evicted(
                 one.migration,
                 one.pod.uid,
                 goes=False,
@@ -173,7 +172,7 @@ class Unwritable(World):
     def carry_out(self, one: Instruction) -> None:
         if isinstance(one, WriteStatus):
             Unwritable.asked_status += 1
-            self.recovery.written(one.namespace, one.name, WriteOutcome.FORBIDDEN, "forbidden", None, self.now)
+            self.recovery.wrote(one, MigrationWrite.FORBIDDEN, "forbidden", None, self.now)
         else:
             super().carry_out(one)
 

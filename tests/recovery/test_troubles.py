@@ -206,7 +206,7 @@ def test_pods_are_moved_off_such_a_node_after_the_debounce(heals: bool) -> None:
     world.run()
     bad = world.nodes_of("g")["g-1"]
     pods = [refused(pod(f"p{n}", bad, f"job{n}", created=world.now)) for n in range(3)]
-    world.recovery.troubles._decided = lambda uid: True  # this engine knows none of them
+    world.recovery.troubles.decided = lambda uid: True  # this engine knows none of them
     world.recovery.troubles.applied(pods, world.now)
     world.run(9)
     assert not world.migrations, "it is not believed at once"

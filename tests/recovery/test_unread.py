@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from tests.recovery.world import World
-from topo_scheduler.api.migrations import Phase
+from topo_scheduler.api.migrations import MigrationWrite, Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.writing.migrations import Unreadable
 from topo_scheduler.recovery.controller.disabled import malformed
-from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, WriteOutcome
+from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction
 from topo_scheduler.recovery.model.migration_context import LEARNING
 from topo_scheduler.scheduling.instructions import PodRef
 
@@ -77,10 +77,10 @@ def test_a_migration_goes_on_without_a_pod_of_another_namespace_that_can_not_be_
     world = _restarted()
     tracked = world.recovery.migrations.context.tracked["default/asked"]
     tracked.state, tracked.learning = LEARNING, frozenset({"a", "other"})
-    world.recovery.unread(PodRef("hostile", "other", "other"), "503", world.now)
+    world.recovery.migrations.unread(PodRef("hostile", "other", "other"), "503", world.now)
     assert tracked.learned == {"other"} and tracked.state == LEARNING, "its own pod is still to be read"
     tracked.learning = frozenset({"other"})
-    world.recovery.unread(PodRef("hostile", "other", "other"), "503", world.now)
+    world.recovery.migrations.unread(PodRef("hostile", "other", "other"), "503", world.now)
     assert [tracked.state, tracked.writing] == [None, False]
 
 
@@ -94,9 +94,7 @@ def test_a_migration_that_can_not_be_created_is_given_up_once_its_pods_are_gone(
     def refuse(one: Instruction) -> None:
         if isinstance(one, CreateMigration):
             asked.append(one)
-            world.recovery.created(
-                one.namespace, one.name, WriteOutcome.FORBIDDEN, "it is terminating", None, world.now
-            )
+            world.recovery.wrote(one, MigrationWrite.FORBIDDEN, "it is terminating", None, world.now)
 
     world.carry_out = refuse  # type: ignore[method-assign]
     world.fail("s1-l1-1")

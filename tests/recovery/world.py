@@ -16,6 +16,7 @@ from topo_scheduler.api.migrations import (
     Migration,
     MigrationSpec,
     MigrationStatus,
+    MigrationWrite,
     Phase,
 )
 from topo_scheduler.api.objects import Node, NodeCondition, ObjectMeta, Pod
@@ -32,7 +33,6 @@ from topo_scheduler.recovery.model.instructions import (
     Spent,
     TellMigration,
     Warn,
-    WriteOutcome,
     WriteStatus,
 )
 from topo_scheduler.scheduling.instructions import BindOutcome, PodRef
@@ -177,23 +177,23 @@ class World:
         match one:
             case CreateMigration(namespace, name, spec):
                 created = self.kill.around(lambda: self._create(namespace, name, spec))
-                outcome = WriteOutcome.WRITTEN if created is not None else WriteOutcome.STALE
-                self.recovery.created(namespace, name, outcome, "", created, self.now)
+                outcome = MigrationWrite.WRITTEN if created is not None else MigrationWrite.STALE
+                self.recovery.wrote(one, outcome, "", created, self.now)
             case WriteStatus():
                 written = self.kill.around(lambda: self._patch(one))
-                kept = f"{one.namespace}/{one.name}" in self.migrations
-                missed = WriteOutcome.STALE if kept else WriteOutcome.GONE
-                outcome = WriteOutcome.WRITTEN if written is not None else missed
-                self.recovery.written(one.namespace, one.name, outcome, "", written, self.now)
+                kept = one.key in self.migrations
+                missed = MigrationWrite.STALE if kept else MigrationWrite.GONE
+                outcome = MigrationWrite.WRITTEN if written is not None else missed
+                self.recovery.wrote(one, outcome, "", written, self.now)
             case DeleteMigration(namespace, name, uid, version):
                 deleted = self.kill.around(lambda: self._delete(f"{namespace}/{name}", uid, version))
-                outcome = WriteOutcome.WRITTEN if deleted else WriteOutcome.STALE
-                self.recovery.deleted(namespace, name, outcome, "", self.now)
+                outcome = MigrationWrite.WRITTEN if deleted else MigrationWrite.STALE
+                self.recovery.wrote(one, outcome, "", None, self.now)
                 if deleted:
-                    self.recovery.migration_gone(namespace, name, uid)
+                    self.recovery.migrations.gone(one.key, uid)
             case EvictPod(migration, pod, force):
                 refused = self.kill.around(lambda: self._evict(pod.uid, force=force))
-                self.recovery.evicted(
+                self.recovery.migrations.evicted(
                     migration,
                     pod.uid,
                     goes=not refused,
@@ -213,7 +213,7 @@ class World:
         if unread := [pod for pod in pods if pod.uid in self.unreadable]:
             self.unlearned.append(LearnPods(tuple(pods)))
             for pod in unread:
-                self.recovery.unread(pod, "503 Service Unavailable", self.now)
+                self.recovery.migrations.unread(pod, "503 Service Unavailable", self.now)
             return
         there = [self.pods[pod.uid] for pod in pods if pod.uid in self.pods]
         self.d.engine.pods_told(copies(there), self.now)
@@ -381,7 +381,7 @@ class World:
         node = self.node_objects[name]
         ready = node.status.conditions[0].status
         more = self.extra.get(name, {})
-        self.recovery.node_seen(NodeHealth(name, node.metadata.uid, ready=ready, **more), self.now)
+        self.recovery.detection.seen(NodeHealth(name, node.metadata.uid, ready=ready, **more), self.now)
 
     def fail(self, *names: str, ready: str = "Unknown") -> None:
         """Nodes fall silent."""
@@ -410,7 +410,7 @@ class World:
     def cancel(self, key: str) -> None:
         """Somebody deletes a Migration."""
         gone = self.migrations.pop(key)
-        self.recovery.migration_gone(gone.metadata.namespace, gone.metadata.name, gone.metadata.uid)
+        self.recovery.migrations.gone(gone.key, gone.metadata.uid)
 
     def edit(self, key: str, change: Callable[[Migration], None]) -> None:
         """Someone changes a Migration, and the watch tells of it."""

@@ -57,6 +57,18 @@ class Phase(StrEnum):
         return self in (Phase.RESERVING, Phase.EVICTING, Phase.PLACING)
 
 
+class MigrationWrite(StrEnum):
+    """The result of a write of a Migration."""
+
+    WRITTEN = "written"
+    STALE = "stale"
+    """The object was changed or deleted, or already exists: the next event of the watch decides."""
+    GONE = "gone"
+    """The object does not exist, which the watch may have reported before this process knew of the object."""
+    FORBIDDEN = "forbidden"
+    FAILED = "failed"
+
+
 class Cause(StrEnum):
     """``spec.reason``: why pods move."""
 

@@ -269,12 +269,12 @@ async def _write(
     Raises:
         CommandFailure: the definition of Migrations is not installed, or one could not be created.
     """
-    from topo_scheduler.api.migrations import DEFINITION, Migration, MigrationPod, MigrationSpec
+    from topo_scheduler.api.migrations import DEFINITION, Migration, MigrationPod, MigrationSpec, MigrationWrite
     from topo_scheduler.kube.connection.client import MERGE_PATCH
     from topo_scheduler.kube.connection.errors import NotFound
     from topo_scheduler.kube.connection.fence import UNFENCED
     from topo_scheduler.kube.connection.resources import NODES
-    from topo_scheduler.kube.writing.migrations import MigrationWrite, MigrationWriter
+    from topo_scheduler.kube.writing.migrations import MigrationWriter
 
     client = client.fenced(UNFENCED)
     writer = MigrationWriter(client)

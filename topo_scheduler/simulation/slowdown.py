@@ -124,7 +124,7 @@ def network_of(
     default = next((link.mbits for link in configured_links if link.level == NODE), None)
     table.assume_bandwidth(assumed.network if default is None else default)
     wiring = wire(fabric.layout(table.rows))
-    known = capacities(wiring, table, configured_links).mbits
+    known, _ = capacities(wiring, table, configured_links)
     carried = [float(mbits) if mbits != UNKNOWN else inf for mbits in known.tolist()]
     for row in rows:
         carried[row] = min(carried[row], float(MAX_BANDWIDTH_MBITS))  # an invalid bandwidth label would mean no limit

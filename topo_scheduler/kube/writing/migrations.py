@@ -7,7 +7,6 @@ Tenants write Migrations, as large as etcd accepts where the definition has no c
 bytes, and objects are decoded one at a time. Of an object beyond the caps only the identity is returned.
 """
 
-import enum
 import logging
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
@@ -32,6 +31,7 @@ from topo_scheduler.api.migrations import (
     Migration,
     MigrationSpec,
     MigrationStatus,
+    MigrationWrite,
     Phase,
 )
 from topo_scheduler.api.objects import ListMeta, ObjectMeta, PartialObject
@@ -117,18 +117,6 @@ _head = msgspec.json.Decoder(_Head)
 _identity = msgspec.json.Decoder(_Identity)
 _BROKEN: Final = (msgspec.DecodeError, RecursionError)
 """Errors that decoders raise; RecursionError for input nested too deeply."""
-
-
-class MigrationWrite(enum.Enum):
-    """How a write ended."""
-
-    WRITTEN = "written"
-    STALE = "stale"
-    """The object was changed or deleted, or already exists."""
-    GONE = "gone"
-    """The object does not exist any more."""
-    FORBIDDEN = "forbidden"
-    FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,7 @@ def without_recovery(migration: Migration, scheduler: str, wall: float) -> Answe
     status = changed_status(migration, wall, scheduler=scheduler, message=message, conditions=[condition])
     if status is None:
         return None
-    write_status = write(migration, status)
-    return write_status, TellMigration(
-        write_status.namespace, write_status.name, write_status.uid, True, REASON, MESSAGE
-    )
+    return _answer(write(migration, status), REASON, MESSAGE)
 
 
 def malformed(unreadable: Unreadable, scheduler: str, wall: float) -> Answer | None:
@@ -53,6 +50,8 @@ def malformed(unreadable: Unreadable, scheduler: str, wall: float) -> Answer | N
     )
     assert status is not None
     write_status = WriteStatus(unreadable.namespace, unreadable.name, unreadable.uid, unreadable.version, status)
-    return write_status, TellMigration(
-        unreadable.namespace, unreadable.name, unreadable.uid, True, "MigrationFailed", text
-    )
+    return _answer(write_status, "MigrationFailed", text)
+
+
+def _answer(status: WriteStatus, reason: str, message: str) -> Answer:
+    return status, TellMigration(status.namespace, status.name, status.uid, True, reason, message)

@@ -1,32 +1,25 @@
 """Checks, right before an eviction, whether the pod may still be moved: not if its workload was deleted meanwhile."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from topo_scheduler.recovery.controller.moved_owners import MovedOwners
 from topo_scheduler.recovery.core.machine import Recovery
 from topo_scheduler.recovery.model.migration_state import Tracked
 
 
+@dataclass(frozen=True, slots=True)
 class EvictionGuard:
     """Ends Migrations whose pods have lost their topmost owner. ``machine`` returns the current `Recovery`, or None."""
 
-    def __init__(self, moved_owners: MovedOwners, machine: Callable[[], Recovery | None]) -> None:
-        self._moved_owners = moved_owners
-        self._machine = machine
+    moved_owners: MovedOwners
+    machine: Callable[[], Recovery | None]
 
     def end_ownerless(self) -> None:
         """End the Migrations for which an owner of their pods was deleted."""
-        machine = self._machine()
-        for key, reason in self._moved_owners.gone() if machine is not None else ():
-            assert machine is not None
-            machine.owner_gone(key, reason)
-
-    def record_owners(self) -> None:
-        """Record the topmost owners that were read since the last call."""
-        machine = self._machine()
-        for key, owners in self._moved_owners.take_read() if machine is not None else ():
-            assert machine is not None
-            machine.owners_read(key, owners)
+        if (machine := self.machine()) is not None:
+            for key, reason in self.moved_owners.gone():
+                machine.migrations.owner_gone(key, reason)
 
     async def why_not_evict(self, key: str, uid: str) -> str:
         """Return why no pod is evicted for a Migration: an owner of the pods, or of those that need the room, is gone.
@@ -37,7 +30,7 @@ class EvictionGuard:
         if tracked is None:
             return self.why_over(key, uid)
         beneficiary = tracked.migration.spec.makes_room_for
-        answered = [await self._moved_owners.confirm(migration) for migration in (key, beneficiary) if migration]
+        answered = [await self.moved_owners.confirm(migration) for migration in (key, beneficiary) if migration]
         self.end_ownerless()
         if reason := self.why_over(key, uid) or (self.why_over(beneficiary) if beneficiary else ""):
             return reason
@@ -56,5 +49,5 @@ class EvictionGuard:
         return tracked.owner_gone
 
     def _tracked(self, key: str) -> Tracked | None:
-        machine = self._machine()
+        machine = self.machine()
         return machine.migrations.context.tracked.get(key) if machine is not None else None

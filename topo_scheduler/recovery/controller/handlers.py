@@ -39,13 +39,6 @@ SILENCE_SECONDS: Final = 70.0
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSeen:
-    """A node appeared or changed."""
-
-    health: NodeHealth
-
-
-@dataclass(frozen=True, slots=True)
 class NodeGone:
     """A node was deleted."""
 
@@ -72,7 +65,8 @@ class MigrationGone:
     uid: str
 
 
-Message = NodeSeen | NodeGone | MigrationChanged | MigrationGone
+Message = NodeHealth | NodeGone | MigrationChanged | MigrationGone
+"""What kopf reports; the health of a node that appeared or changed."""
 
 
 class _Pauses:
@@ -82,6 +76,7 @@ class _Pauses:
         return itertools.chain((0.2, 0.5, 1.0, 2.0), itertools.repeat(5.0))
 
 
+@dataclass(eq=False)
 class Watcher:
     """The thread. It can be started and stopped once.
 
@@ -92,17 +87,12 @@ class Watcher:
         wake: called in the loop of the caller when there are messages.
     """
 
-    def __init__(
-        self,
-        spec: RecoverySpec,
-        gpu_resources: tuple[str, ...],
-        connect: Callable[[], Awaitable[Connection]],
-        wake: Callable[[], None],
-    ) -> None:
-        self._spec = spec
-        self._gpu_resources = gpu_resources
-        self._connect = connect
-        self._wake = wake
+    spec: RecoverySpec
+    gpu_resources: tuple[str, ...]
+    connect: Callable[[], Awaitable[Connection]]
+    wake: Callable[[], None]
+
+    def __post_init__(self) -> None:
         self._messages: deque[Message] = deque()
         self._last_posted: dict[str, NodeHealth] = {}
         self._stop = threading.Event()
@@ -151,7 +141,7 @@ class Watcher:
             self._failure = f"{type(error).__name__}: {error}"
             log.exception("the thread that watches nodes and Migrations has failed")
         finally:
-            self._call(self._wake)
+            self._call(self.wake)
 
     async def _serve(self) -> None:
         import kopf  # not above: only a leader with recovery pays its time and memory
@@ -192,7 +182,7 @@ class Watcher:
         assert self._loop is not None
 
         async def connect() -> Connection:
-            return await self._connect()
+            return await self.connect()
 
         connecting: Future[Connection] = asyncio.run_coroutine_threadsafe(connect(), self._loop)
         connection = await asyncio.wrap_future(connecting)
@@ -201,13 +191,13 @@ class Watcher:
         return self._session[1]  # the same object again after a refusal: kopf does not accept it twice
 
     async def _node(self, event: Mapping[str, Any], **_: Any) -> None:
-        health = read_health(event["object"], self._spec, self._gpu_resources)
+        health = read_health(event["object"], self.spec, self.gpu_resources)
         if event.get("type") == "DELETED":
             self._last_posted.pop(health.name, None)
             self._post(NodeGone(health.name, health.uid))
         elif self._last_posted.get(health.name) != health:
             self._last_posted[health.name] = health
-            self._post(NodeSeen(health))
+            self._post(health)
 
     async def _migration(self, event: Mapping[str, Any], **_: Any) -> None:
         meta = event["object"].get("metadata") or {}
@@ -220,7 +210,7 @@ class Watcher:
     def _post(self, message: Message) -> None:
         self.heard = time.monotonic()
         self._messages.append(message)
-        self._call(self._wake)
+        self._call(self.wake)
 
     def _call(self, callback: Callable[[], None]) -> None:
         assert self._loop is not None

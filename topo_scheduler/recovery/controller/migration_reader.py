@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from topo_scheduler.api.migrations import Migration
@@ -17,6 +18,7 @@ AGAIN_SECONDS: Final = 5.0
 """Seconds after which a failed read is retried."""
 
 
+@dataclass(slots=True)
 class MigrationReader:
     """Migrations to read, by namespace and name; each once, however often it changed meanwhile.
 
@@ -26,19 +28,13 @@ class MigrationReader:
         handle: called with each Migration that was read, unless it was deleted meanwhile.
     """
 
-    def __init__(
-        self,
-        writer: MigrationWriter,
-        start: Callable[[Coroutine[Any, Any, None], str], None],
-        handle: Callable[[Migration | Unreadable], None],
-    ) -> None:
-        self._writer = writer
-        self._start = start
-        self._handle = handle
-        self._slots = asyncio.Semaphore(AT_ONCE)
-        self._changed: dict[tuple[str, str], tuple[str, str]] = {}
-        """Uid and version of the latest change."""
-        self._reading: set[tuple[str, str]] = set()
+    writer: MigrationWriter
+    start: Callable[[Coroutine[Any, Any, None], str], None]
+    handle: Callable[[Migration | Unreadable], None]
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _changed: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    """Uid and version of the latest change."""
+    _reading: set[tuple[str, str]] = field(default_factory=set)
 
     def __len__(self) -> int:
         return len(self._changed)
@@ -49,7 +45,7 @@ class MigrationReader:
         self._changed[key] = uid, version
         if key not in self._reading:
             self._reading.add(key)
-            self._start(self._read(key), f"read migration {name}")
+            self.start(self._read(key), f"read migration {name}")
 
     def gone(self, namespace: str, name: str) -> None:
         """Cancel the read of a Migration that was deleted."""
@@ -64,11 +60,11 @@ class MigrationReader:
             while (latest := self._changed.get(key)) is not None:
                 try:
                     async with self._slots:
-                        migration = await self._writer.read(*key)
+                        migration = await self.writer.read(*key)
                         # Handled while the slot is held, so that at most `AT_ONCE` exist at a time.
                         if self._changed.get(key) == latest:
                             del self._changed[key]
-                            self._handle(migration)
+                            self.handle(migration)
                         del migration
                 except NotFound:
                     if self._changed.get(key) == latest:

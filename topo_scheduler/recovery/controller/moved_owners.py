@@ -51,11 +51,8 @@ class _MovedOwner:
         references = (below.controller for below in self.tops.values() if below is not None)
         return {reference.uid: reference for reference in references if reference is not None}
 
-    def follows(self, uid: str) -> bool:
-        """Return whether an owner is a known topmost owner."""
-        return uid in self.owners()
 
-
+@dataclass(slots=True)
 class MovedOwners:
     """The topmost owners of the pods of all unfinished Migrations.
 
@@ -66,15 +63,14 @@ class MovedOwners:
         changed: called after an owner was read.
     """
 
-    def __init__(self, owners: OwnerDirectory, read: Read, start: Start, changed: Callable[[], None]) -> None:
-        self._owners = owners
-        self._read = read
-        self._start = start
-        self._changed = changed
-        self._followed: dict[str, _MovedOwner] = {}
-        self._uids: frozenset[str] = frozenset()
-        self._read_since: dict[str, None] = {}
-        """Migrations of which an owner was read since the last `take_read`."""
+    owners: OwnerDirectory
+    read: Read
+    start: Start
+    changed: Callable[[], None]
+    _followed: dict[str, _MovedOwner] = field(default_factory=dict)
+    _uids: frozenset[str] = frozenset()
+    _read_since: dict[str, None] = field(default_factory=dict)
+    """Migrations of which an owner was read since the last `take_read`."""
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -89,7 +85,7 @@ class MovedOwners:
         for key, migration in by_key.items():
             moved_owner = self._followed.setdefault(key, _MovedOwner(migration.metadata.uid))
             for owner in migration.status.owners:
-                if owner.uid not in moved_owner.tops and moved_owner.room() and not moved_owner.follows(owner.uid):
+                if owner.uid not in moved_owner.tops and moved_owner.room() and owner.uid not in moved_owner.owners():
                     self._follow(key, owner.uid, partial(self._recorded, migration.metadata, owner))
             for controller, pod in _one_of_each(migration):
                 if controller not in moved_owner.tops and moved_owner.room():
@@ -105,7 +101,7 @@ class MovedOwners:
         """Yield the Migrations with a deleted owner, or one in deletion, and the reason."""
         for key, moved_owner in self._followed.items():
             for below in moved_owner.tops.values():
-                chain = self._owners.resolve(below) if below is not None else None
+                chain = self.owners.resolve(below) if below is not None else None
                 if isinstance(chain, Chain) and chain.deleted:
                     yield key, chain.deleted
                     break
@@ -132,14 +128,14 @@ class MovedOwners:
         if moved_owner.unread:
             return False
         tops = [below for below in moved_owner.tops.values() if below is not None]
-        asking = [self._owners.confirm(below, age=CONFIRMED_SECONDS, within=ANSWER_SECONDS) for below in tops]
+        asking = [self.owners.confirm(below, age=CONFIRMED_SECONDS, within=ANSWER_SECONDS) for below in tops]
         return None not in await asyncio.gather(*asking)
 
     def _follow(self, key: str, name: str, find: Find) -> None:
         moved_owner, read = self._followed[key], asyncio.Event()
         moved_owner.tops[name] = None
         moved_owner.reading.add(read)
-        self._start(self._find(key, moved_owner, name, find, read), f"owner of {name} in Migration {key}")
+        self.start(self._find(key, moved_owner, name, find, read), f"owner of {name} in Migration {key}")
 
     async def _find(self, key: str, moved_owner: _MovedOwner, name: str, find: Find, read: asyncio.Event) -> None:
         """Read the object below a topmost owner, and follow it."""
@@ -150,30 +146,30 @@ class MovedOwners:
                 moved_owner.tops[name] = below
                 self._read_since[key] = None
                 self._note()
-                self._changed()
+                self.changed()
         except KubeError as error:
             log.warning("an owner of the pods of Migration %s is not known yet: %s", key, error)
             moved_owner.unread.add(name)
             read.set()
             await asyncio.sleep(AGAIN_SECONDS)
             moved_owner.tops.pop(name, None)  # read again with the next step
-            self._changed()
+            self.changed()
         finally:
             read.set()
             moved_owner.reading.discard(read)
 
     async def _of_pod(self, pod: PodRef) -> ObjectMeta | None:
         """Read a pod and its owners; return the object right below the topmost owner."""
-        pod_object = await self._read(pod)
+        pod_object = await self.read(pod)
         if pod_object is None or pod_object.metadata.controller is None:
             return None
-        return _below_topmost(pod_object.metadata, await self._owners.complete(pod_object.metadata))
+        return _below_topmost(pod_object.metadata, await self.owners.complete(pod_object.metadata))
 
     async def _recorded(self, migration: ObjectMeta, owner: MigrationOwner) -> ObjectMeta:
         """Read an owner that an earlier leader recorded."""
         reference = OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid, controller=True)
         below = ObjectMeta(name=migration.name, namespace=migration.namespace, owner_references=[reference])
-        await self._owners.complete(below)
+        await self.owners.complete(below)
         return below
 
     def _note(self) -> None:

@@ -8,7 +8,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import nullcontext
-from functools import partial
+from dataclasses import KW_ONLY, dataclass
+from functools import cache, partial
 from math import inf
 from typing import Any, Final, NoReturn
 
@@ -27,15 +28,16 @@ from topo_scheduler.kube.connection.waiting import set_or_due
 from topo_scheduler.kube.reading.owners import OwnerDirectory
 from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.writing.evictions import EvictionStatus, Evictor
-from topo_scheduler.kube.writing.migrations import MigrationWrite, MigrationWriter, Unreadable
+from topo_scheduler.kube.writing.migrations import MigrationWriter, Unreadable
 from topo_scheduler.kube.writing.pod_status import PodStatusWriter
 from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.recovery.controller.disabled import Answer, malformed, without_recovery
 from topo_scheduler.recovery.controller.eviction_guard import EvictionGuard
-from topo_scheduler.recovery.controller.handlers import MigrationChanged, MigrationGone, NodeGone, NodeSeen, Watcher
+from topo_scheduler.recovery.controller.handlers import MigrationChanged, MigrationGone, NodeGone, Watcher
 from topo_scheduler.recovery.controller.migration_reader import MigrationReader
 from topo_scheduler.recovery.controller.moved_owners import MovedOwners
 from topo_scheduler.recovery.core.machine import Recovery
+from topo_scheduler.recovery.detection.node_health import NodeHealth
 from topo_scheduler.recovery.detection.pod_failures import PodTroubles
 from topo_scheduler.recovery.model.instructions import (
     CountRecoveryFailure,
@@ -44,10 +46,10 @@ from topo_scheduler.recovery.model.instructions import (
     EvictPod,
     Instruction,
     LearnPods,
+    MigrationRequest,
     Spent,
     TellMigration,
     Warn,
-    WriteOutcome,
     WriteStatus,
 )
 from topo_scheduler.recovery.model.ownership import NamedPods, answers_at, bound_pods
@@ -73,16 +75,10 @@ LONGEST_REASON_CHARACTERS: Final = 512
 IN_FLIGHT: Final = 16
 IN_FLIGHT_OF_NAMESPACE: Final = 6
 """Evictions and pod reads in flight, in all and per namespace, as webhooks may hang."""
-_OUTCOMES: Final = {
-    MigrationWrite.WRITTEN: WriteOutcome.WRITTEN,
-    MigrationWrite.STALE: WriteOutcome.STALE,
-    MigrationWrite.GONE: WriteOutcome.GONE,
-    MigrationWrite.FORBIDDEN: WriteOutcome.FORBIDDEN,
-    MigrationWrite.FAILED: WriteOutcome.FAILED,
-}
 _pod = msgspec.json.Decoder(Pod)
 
 
+@dataclass(eq=False)
 class RecoveryRunner:
     """Recovery in one term of leadership.
 
@@ -101,48 +97,35 @@ class RecoveryRunner:
         changed: called after the state of the engine changed.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        view: SchedulerView,
-        control: SchedulerControl,
-        spec: RecoverySpec,
-        *,
-        gpu_resources: Sequence[str],
-        events: EventRecorder,
-        metrics: Metrics,
-        owners: OwnerDirectory,
-        clock: Callable[[], float],
-        epoch: float,
-        start: Callable[[Coroutine[Any, Any, None], str], None],
-        changed: Callable[[], None],
-    ) -> None:
-        self._client = client
-        self._view = view
-        self._control = control
-        self._spec = spec
-        self._gpu_resources = tuple(gpu_resources)
-        self._events = events
-        self._metrics = metrics
-        self._owners = owners
-        self._clock = clock
-        self._epoch = epoch
-        self._start = start
-        self._changed = changed
-        self._writer = MigrationWriter(client)
-        self._reader = MigrationReader(self._writer, start, self._read_migration)
+    client: Client
+    view: SchedulerView
+    control: SchedulerControl
+    spec: RecoverySpec
+    _: KW_ONLY
+    gpu_resources: Sequence[str]
+    events: EventRecorder
+    metrics: Metrics
+    owners: OwnerDirectory
+    clock: Callable[[], float]
+    epoch: float
+    start: Callable[[Coroutine[Any, Any, None], str], None]
+    changed: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._writer = MigrationWriter(self.client)
+        self._reader = MigrationReader(self._writer, self.start, self._read_migration)
         self._answered: dict[tuple[str, str], tuple[str, str]] = {}
         """Uid and version of the Migrations that need no answer, or have one, while recovery is off."""
-        self._bound_pods: NamedPods | None = None
+        self._pods_of_round: Callable[[], NamedPods] = cache(partial(bound_pods, self.view))
         """Bound pods as they were in this round of answers: one pass over all pods, however many Migrations ask."""
         self._reading: set[str] = set()
         """Uids of the pods that are being read."""
-        self._evictor = Evictor(client)
-        self._statuses = PodStatusWriter(client)
+        self._evictor = Evictor(self.client)
+        self._statuses = PodStatusWriter(self.client)
         self._slots = FairSlots(IN_FLIGHT, IN_FLIGHT_OF_NAMESPACE)
-        self._troubles = PodTroubles(view.scheduler_name, spec.pod_failures, epoch, view.decided)
+        self._troubles = PodTroubles(self.view.scheduler_name, self.spec.pod_failures, self.epoch, self.view.decided)
         self._wake = asyncio.Event()
-        self._moved_owners = MovedOwners(owners, self._read, start, self._wake.set)
+        self._moved_owners = MovedOwners(self.owners, self._read, self.start, self._wake.set)
         self._guard = EvictionGuard(self._moved_owners, lambda: self._machine)
         self._reconfigured = asyncio.Event()
         self._watcher: Watcher | None = None
@@ -155,7 +138,7 @@ class RecoveryRunner:
 
     async def prepare(self) -> None:
         """Read all Migrations before the first decision, so that no workload takes the seats that they hold."""
-        if not self._spec.enabled:
+        if not self.spec.enabled:
             return
         try:
             async with asyncio.timeout(LIST_SECONDS):
@@ -167,7 +150,7 @@ class RecoveryRunner:
         """Watch and heal whenever recovery is enabled, until cancelled."""
         while True:
             self._reconfigured.clear()
-            if not self._spec.enabled:
+            if not self.spec.enabled:
                 await self._answer_without_recovery()
             elif self._machine is None and not await self._begin():
                 await self._pause(LOOK_AGAIN)
@@ -178,9 +161,9 @@ class RecoveryRunner:
 
     def pods_applied(self, pods: Sequence[Pod]) -> None:
         """Handle pods that appeared or changed."""
-        for pod in pods if self._spec.enabled else ():
+        for pod in pods if self.spec.enabled else ():
             try:
-                self._troubles.applied((pod,), self._clock())
+                self._troubles.applied((pod,), self.clock())
             except Exception:  # the engine decides whether the pod is valid
                 log.exception("pod %s can't be watched for failures", pod.key)
 
@@ -204,8 +187,8 @@ class RecoveryRunner:
 
     def configure(self, spec: RecoverySpec) -> None:
         """Apply a changed configuration."""
-        if spec != self._spec:
-            self._spec = spec
+        if spec != self.spec:
+            self.spec = spec
             self._reconfigured.set()
             self._wake.set()
 
@@ -222,8 +205,8 @@ class RecoveryRunner:
 
     async def _begin(self) -> bool:
         """Read all Migrations; return whether their definition is installed."""
-        self._troubles.configure(self._spec.pod_failures)
-        machine = Recovery(self._view, self._control, self._spec, self._epoch, self._troubles, self._clock)
+        self._troubles.configure(self.spec.pod_failures)
+        machine = Recovery(self.view, self.control, self.spec, self.epoch, self._troubles, self.clock)
         try:
             await self._read_all(machine)
         except NotFound:
@@ -237,10 +220,10 @@ class RecoveryRunner:
         self._last_warning = ""
         self._machine = machine
         # The kernels of the search for relocations are compiled now, so that a failure does not wait for them.
-        self._control.search_wanted()
-        self._changed()
+        self.control.search_wanted()
+        self.changed()
         self._step()
-        log.info("recovery is on", extra={"migrations": len(machine.migrations), "dryRun": self._spec.dry_run})
+        log.info("recovery is on", extra={"migrations": len(machine.migrations), "dryRun": self.spec.dry_run})
         return True
 
     async def _read_all(self, machine: Recovery) -> set[str]:
@@ -251,7 +234,7 @@ class RecoveryRunner:
                 self._unreadable(migration)
             else:
                 keys.add(migration.key)
-                machine.migration_seen(migration, self._clock())
+                machine.migration_seen(migration, self.clock())
         return keys
 
     async def _answer_without_recovery(self) -> None:
@@ -273,7 +256,7 @@ class RecoveryRunner:
 
         Only their identities are listed, and a few at a time are read: the runner keeps nothing that tenants write.
         """
-        self._bound_pods = None
+        self._pods_of_round = cache(partial(bound_pods, self.view))
         listed: dict[tuple[str, str], tuple[str, str]] = {}
         async for meta in self._writer.identities():
             key, state = (meta.namespace, meta.name), (meta.uid, meta.resource_version)
@@ -283,33 +266,28 @@ class RecoveryRunner:
         self._answered = {key: state for key, state in self._answered.items() if listed.get(key) == state}
 
     def _answer_one(self, migration: Migration | Unreadable) -> None:
-        wall = self._epoch + self._clock()
+        wall = self.epoch + self.clock()
         if isinstance(migration, Unreadable):
             key, state = (migration.namespace, migration.name), (migration.uid, migration.version)
-            answer = malformed(migration, self._view.scheduler_name, wall)
+            answer = malformed(migration, self.view.scheduler_name, wall)
         else:
             meta = migration.metadata
             key, state = (meta.namespace, meta.name), (meta.uid, meta.resource_version)
             # A pod may have been bound since this round began: no scheduler answers at once that there is none.
-            at = answers_at(self._view, migration, first=False, bound=self._pods_of_round)
+            at = answers_at(self.view, migration, first=False, bound=self._pods_of_round)
             if wall < at < inf:
                 return  # the next round reads it again
-            answer = without_recovery(migration, self._view.scheduler_name, wall) if at <= wall else None
+            answer = without_recovery(migration, self.view.scheduler_name, wall) if at <= wall else None
         if answer is None:
             self._answered[key] = state
         else:
             self._answer(answer)
 
-    def _pods_of_round(self) -> NamedPods:
-        if self._bound_pods is None:
-            self._bound_pods = bound_pods(self._view)
-        return self._bound_pods
-
     def _unreadable(self, unreadable: Unreadable) -> None:
         """Write to an invalid Migration what is wrong with it; the machine forgets an earlier version of it."""
         if self._machine is not None:
-            self._machine.migration_gone(unreadable.namespace, unreadable.name, "")
-        answer = malformed(unreadable, self._view.scheduler_name, self._epoch + self._clock())
+            self._machine.migrations.gone(f"{unreadable.namespace}/{unreadable.name}")
+        answer = malformed(unreadable, self.view.scheduler_name, self.epoch + self.clock())
         if unreadable.name and answer is not None:
             self._answer(answer)
 
@@ -320,15 +298,15 @@ class RecoveryRunner:
     async def _serve(self) -> None:
         """Watch until the configuration changes."""
         assert self._machine is not None
-        self._machine.configure(self._spec, self._clock())
-        self._watcher = Watcher(self._spec, self._gpu_resources, self._client.connection, self._wake.set)
+        self._machine.configure(self.spec, self.clock())
+        self._watcher = Watcher(self.spec, tuple(self.gpu_resources), self.client.connection, self._wake.set)
         self._watcher.start()
         try:
             while not self._reconfigured.is_set() and not self._watcher.wrong():
                 self._wake.clear()
                 self._handle_messages()
                 self._step()
-                await set_or_due(self._wake, self._machine.next_due(), self._clock)
+                await set_or_due(self._wake, self._machine.next_due(), self.clock)
         finally:
             watcher, self._watcher = self._watcher, None
             wrong = watcher.wrong()
@@ -336,10 +314,10 @@ class RecoveryRunner:
             self._reader.clear()
         if wrong:
             await self._restart(wrong)
-        elif not self._spec.enabled:
+        elif not self.spec.enabled:
             self._machine.release_all()
             self._machine = None
-            self._changed()
+            self.changed()
             log.info("recovery is off")
 
     async def _restart(self, wrong: str) -> None:
@@ -348,7 +326,7 @@ class RecoveryRunner:
         kopf ends for good when its watch is refused. A server that has just started and has not read its roles refuses
         it, as does a server after the definition of Migrations was deleted.
         """
-        now = self._clock()
+        now = self.clock()
         self._deaths = [*(at for at in self._deaths if now - at < DEATHS_WITHIN), now]
         if len(self._deaths) > MOST_DEATHS:
             self._dead = wrong
@@ -366,15 +344,11 @@ class RecoveryRunner:
             log.warning("Migrations can't be listed: %s", error)
             return
         if machine is not None:
-            machine.relisted(keys, self._clock())
-            self._changed()
+            machine.relisted(keys, self.clock())
+            self.changed()
 
     async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._reconfigured.wait()
-        except TimeoutError:
-            pass
+        await set_or_due(self._reconfigured, self.clock() + seconds, self.clock)
 
     def _warn_once(self, text: str) -> None:
         if text != self._last_warning:
@@ -382,21 +356,21 @@ class RecoveryRunner:
             log.warning(text)
 
     def _handle_messages(self) -> None:
-        machine, now = self._machine, self._clock()
+        machine, now = self._machine, self.clock()
         assert machine is not None and self._watcher is not None
         for message in self._watcher.take():
             try:
                 match message:
-                    case NodeSeen(health):
-                        machine.node_seen(health, now)
+                    case NodeHealth():
+                        machine.detection.seen(message, now)
                     case NodeGone(name, uid):
-                        machine.node_gone(name, uid, now)
+                        machine.detection.gone(name, uid, now)
                     case MigrationChanged(namespace, name, uid, version):
                         if not machine.migrations.knows(f"{namespace}/{name}", uid, version):
                             self._reader.changed(namespace, name, uid, version)
                     case MigrationGone(namespace, name, uid):
                         self._reader.gone(namespace, name)
-                        machine.migration_gone(namespace, name, uid)
+                        machine.migrations.gone(f"{namespace}/{name}", uid)
             except Exception as error:
                 log.exception("recovery skips an event that raised: %s", type(message).__name__)
                 self._carry_out(CountRecoveryFailure(kind_of(error)))
@@ -404,39 +378,36 @@ class RecoveryRunner:
     def _read_migration(self, migration: Migration | Unreadable) -> None:
         """Handle a Migration that was read after a change."""
         if self._machine is None:
-            if not self._spec.enabled:
+            if not self.spec.enabled:
                 self._answer_one(migration)
             return
         if isinstance(migration, Unreadable):
             self._unreadable(migration)
         else:
-            self._machine.migration_seen(migration, self._clock())
+            self._machine.migration_seen(migration, self.clock())
         self._wake.set()
 
     def _step(self) -> None:
         if self._machine is None:
             return
         self._guard.end_ownerless()
-        self._guard.record_owners()
-        out = self._machine.step(self._clock())
+        for key, owners in self._moved_owners.take_read():
+            self._machine.owners_read(key, owners)
+        out = self._machine.step(self.clock())
         self._moved_owners.follow(self._machine.under_way())
         for instruction in out:
             self._carry_out(instruction)
         if out:
-            self._changed()  # seats may have been held or released
+            self.changed()  # seats may have been held or released
 
     # ------------------------------------------------------------ instructions
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
-            case CreateMigration():
-                self._start(self._create(instruction), f"create migration {instruction.name}")
-            case WriteStatus():
-                self._start(self._write(instruction), f"migration {instruction.name}")
-            case DeleteMigration():
-                self._start(self._delete(instruction), f"delete migration {instruction.name}")
+            case CreateMigration() | WriteStatus() | DeleteMigration():
+                self.start(self._write(instruction), f"write migration {instruction.name}")
             case EvictPod(_, pod):
-                self._start(self._evict(instruction), f"move {pod.uid}")
+                self.start(self._evict(instruction), f"move {pod.uid}")
             case LearnPods(pods):
                 by_namespace: dict[str, list[PodRef]] = {}
                 for pod in pods:
@@ -444,42 +415,31 @@ class RecoveryRunner:
                         by_namespace.setdefault(pod.namespace, []).append(pod)
                 for namespace, unread in by_namespace.items():
                     self._reading.update(pod.uid for pod in unread)
-                    self._start(self._learn(unread), f"read pods of namespace {namespace}")
+                    self.start(self._learn(unread), f"read pods of namespace {namespace}")
             case TellMigration(namespace, name, uid, warning, reason, message):
                 regarding = ObjectReference(f"{GROUP}/{VERSION}", KIND, namespace, name, uid)
-                self._events.record(regarding, "Warning" if warning else "Normal", reason, message, "Migrating")
+                self.events.record(regarding, "Warning" if warning else "Normal", reason, message, "Migrating")
                 log.info("Migration %s/%s: %s: %s", namespace, name, reason, message)
             case Spent(phase, seconds, cause, outcome):
                 if phase == "total":
-                    self._metrics.recovery.labels(cause, outcome).observe(seconds)
+                    self.metrics.recovery.labels(cause, outcome).observe(seconds)
                 else:
-                    self._metrics.recovery_phase.labels(phase).observe(seconds)
+                    self.metrics.recovery_phase.labels(phase).observe(seconds)
             case Warn(message):
                 log.warning(message)
             case CountRecoveryFailure(kind):
-                self._metrics.set_aside.labels(Activity.RECOVERY.value, kind).inc()
+                self.metrics.set_aside.labels(Activity.RECOVERY.value, kind).inc()
 
-    async def _create(self, create: CreateMigration) -> None:
-        result = await self._writer.create(create.namespace, create.name, create.spec)
+    async def _write(self, request: MigrationRequest) -> None:
+        match request:
+            case CreateMigration(namespace, name, spec):
+                result = await self._writer.create(namespace, name, spec)
+            case WriteStatus(namespace, name, uid, version, status):
+                result = await self._writer.replace_status(namespace, name, uid, version, status)
+            case DeleteMigration(namespace, name, uid, version):
+                result = await self._writer.delete(namespace, name, uid, version)
         if self._machine is not None:
-            outcome = _OUTCOMES[result.outcome]
-            self._machine.created(
-                create.namespace, create.name, outcome, result.message, result.migration, self._clock()
-            )
-            self._wake.set()
-
-    async def _write(self, write: WriteStatus) -> None:
-        result = await self._writer.replace_status(write.namespace, write.name, write.uid, write.version, write.status)
-        if self._machine is not None:
-            outcome = _OUTCOMES[result.outcome]
-            self._machine.written(write.namespace, write.name, outcome, result.message, result.migration, self._clock())
-            self._wake.set()
-
-    async def _delete(self, delete: DeleteMigration) -> None:
-        result = await self._writer.delete(delete.namespace, delete.name, delete.uid, delete.version)
-        if self._machine is not None:
-            outcome = _OUTCOMES[result.outcome]
-            self._machine.deleted(delete.namespace, delete.name, outcome, result.message, self._clock())
+            self._machine.wrote(request, result.outcome, result.message, result.migration, self.clock())
             self._wake.set()
 
     async def _evict(self, evict: EvictPod) -> None:
@@ -495,7 +455,7 @@ class RecoveryRunner:
             recheck=partial(self._guard.why_over, evict.migration, evict.uid),
             slot=partial(self._slots.slot, pod.namespace),
         )
-        self._metrics.recovery_evictions.labels(result.outcome.value).inc()
+        self.metrics.recovery_evictions.labels(result.outcome.value).inc()
         goes = result.outcome in (EvictionStatus.EVICTED, EvictionStatus.GONE)
         level = logging.INFO if goes else logging.WARNING
         log.log(level, "moving %s/%s: %s %s", pod.namespace, pod.name, result.outcome.value, result.message)
@@ -506,8 +466,8 @@ class RecoveryRunner:
 
     def _evicted(self, evict: EvictPod, *, goes: bool, reason: str, message: str) -> None:
         if self._machine is not None:
-            self._machine.evicted(
-                evict.migration, evict.pod.uid, goes=goes, reason=reason, message=message, now=self._clock()
+            self._machine.migrations.evicted(
+                evict.migration, evict.pod.uid, goes=goes, reason=reason, message=message, now=self.clock()
             )
             self._wake.set()
 
@@ -523,7 +483,7 @@ class RecoveryRunner:
                 self._reading.difference_update(uids)
                 remaining = [pod for pod in remaining if pod.uid in unread]
                 if uids:
-                    self._control.pods_told(known_pods, self._clock())
+                    self.control.pods_told(known_pods, self.clock())
                     if self._machine is not None:
                         self._machine.learned(uids)
                         self._wake.set()
@@ -537,11 +497,11 @@ class RecoveryRunner:
         try:
             pod_object = await self._read(pod, partial(self._slots.slot, pod.namespace))
             if pod_object is not None:
-                await self._owners.complete(pod_object.metadata)
+                await self.owners.complete(pod_object.metadata)
         except KubeError as error:
             log.warning("pod %s/%s can't be moved, as it can't be read: %s", pod.namespace, pod.name, error)
             if self._machine is not None:
-                self._machine.unread(pod, printable(str(error), LONGEST_REASON_CHARACTERS), self._clock())
+                self._machine.migrations.unread(pod, printable(str(error), LONGEST_REASON_CHARACTERS), self.clock())
                 self._wake.set()
             return pod
         return pod_object
@@ -550,7 +510,7 @@ class RecoveryRunner:
         path = PODS.path(pod.namespace, pod.name)
         try:
             answer = await retried(
-                lambda: self._client.read(path, pod.name, timeout=READ_SECONDS),
+                lambda: self.client.read(path, pod.name, timeout=READ_SECONDS),
                 seconds=READ_SECONDS,
                 longest=2.0,
                 slot=slot,

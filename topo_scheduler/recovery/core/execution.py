@@ -1,15 +1,14 @@
 """Executes Migrations with held seats: evicts pods, and waits until replacements run in the seats."""
 
 from collections.abc import Collection, Sequence
-
-import msgspec
+from dataclasses import dataclass
 
 from topo_scheduler.api.migrations import Migration, Move, Phase
 from topo_scheduler.api.text import counted
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.model.instructions import EvictPod
 from topo_scheduler.recovery.model.migration_context import MigrationContext
-from topo_scheduler.recovery.model.migration_state import Condition, Eviction, Tracked, with_targets
+from topo_scheduler.recovery.model.migration_state import Condition, Eviction, Tracked, with_replacements, with_targets
 from topo_scheduler.recovery.model.seating import seat_of
 from topo_scheduler.recovery.planning.spares import how_it_ended, why_no_seats
 from topo_scheduler.recovery.planning.voluntary_checks import reason_useless_now
@@ -17,11 +16,11 @@ from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.state.pods.workloads import Member, Stage
 
 
+@dataclass(frozen=True, slots=True)
 class Execution:
     """The phases Evicting and Placing."""
 
-    def __init__(self, context: MigrationContext) -> None:
-        self._context = context
+    context: MigrationContext
 
     # ------------------------------------------------------------ evicting
 
@@ -33,23 +32,23 @@ class Execution:
         moves = self._unexpired(tracked, now)
         if moves is None:
             return
-        self._context.keep(migration, moves)
-        present = [move for move in moves if self._context.still_present(move)]
+        self.context.keep(migration, moves)
+        present = [move for move in moves if self.context.still_present(move)]
         if tracked.beside is None and len(present) == len(moves):
             tracked.beside = self._members(moves)
         if not present:
             text = counted(len(moves), "pod", "is gone", "are gone")
             gone = Condition("Evicted", status=True, reason="Gone", message=text)
-            self._context.write(tracked, now, Phase.PLACING, None, gone)
+            self.context.write(tracked, now, Phase.PLACING, None, gone)
             return
-        if foreign := next((move for move in present if not self._context.is_ours(move)), None):
+        if foreign := next((move for move in present if not self.context.is_ours(move)), None):
             # Whatever the object says: anyone who may write a status can name any pod there.
             text = f"pod {foreign.pod} is not one that this scheduler placed"
-            self._context.end(tracked, Phase.FAILED, "NotOurs", text, now)
+            self.context.end(tracked, Phase.FAILED, "NotOurs", text, now)
             return
         blockers: list[tuple[str, str]] = []
         for move in present:
-            entry = self._context.view.entry(move.uid)
+            entry = self.context.view.entry(move.uid)
             occupant = entry.occupant if entry is not None else None
             going, force = occupant is not None and occupant.terminating, self._may_force(move, now)
             eviction = tracked.evictions.setdefault(move.uid, Eviction())
@@ -62,16 +61,16 @@ class Execution:
             if not eviction.in_flight and due and (force or not going):
                 eviction.in_flight, eviction.forced = True, force
                 pod = PodRef(migration.metadata.namespace, move.pod, move.uid)
-                self._context.out.append(EvictPod(migration.key, pod, force, migration.metadata.uid))
+                self.context.out.append(EvictPod(migration.key, pod, force, migration.metadata.uid))
         if blockers:
             # Blockers that need action, of the kubelet or a person, come before those that only take time.
             blockers.sort(key=lambda blocker: blocker[0] == "Terminating")
-            self._context.write(tracked, now, None, None, Condition("Evicted", False, *blockers[0]))
+            self.context.write(tracked, now, None, None, Condition("Evicted", False, *blockers[0]))
 
     def _cut_short(self, tracked: Tracked, now: float) -> bool:
         """End a voluntary move that is useless or lost a seat; pods that are not being evicted stay."""
-        migration, view = tracked.migration, self._context.view
-        reason = reason_useless_now(self._context, tracked, now)
+        migration, view = tracked.migration, self.context.view
+        reason = reason_useless_now(self.context, tracked, now)
         if not reason:
             return False
         going: list[Move] = []
@@ -83,12 +82,12 @@ class Execution:
             if entry is None or accepted or (entry.occupant is not None and entry.occupant.terminating):
                 going.append(move)
         if not going:
-            self._context.end(tracked, Phase.CANCELLED, *reason, now)
+            self.context.end(tracked, Phase.CANCELLED, *reason, now)
         elif len(going) < len(migration.status.moves):
             stays = len(migration.status.moves) - len(going)
             text = f"{reason[1]}: {counted(stays, 'pod', 'stays where it is', 'stay where they are')}"
-            self._context.keep_only(migration, going)
-            self._context.write(
+            self.context.keep(migration, going, only=True)
+            self.context.write(
                 tracked, now, None, going, Condition("Evicted", status=False, reason=reason[0], message=text)
             )
         else:
@@ -97,7 +96,7 @@ class Execution:
 
     def _awaits(self, move: Move, *, force: bool) -> tuple[str, str]:
         dead = self._dead(move.from_)
-        if not dead or force or self._context.spec.force_delete:
+        if not dead or force or self.context.spec.force_delete:
             return "Terminating", f"pod {move.pod} is terminating"
         return (
             "KubeletDead",
@@ -107,17 +106,17 @@ class Execution:
         )
 
     def _may_force(self, move: Move, now: float) -> bool:
-        health = self._context.detection.health(move.from_)
+        health = self.context.detection.health(move.from_)
         out_of_service = health is not None and health.out_of_service
         # The kubelet of a flapping node may still run the pod. So the node must be dead for a while, or marked as such.
-        forced = self._context.spec.force_delete and self._context.detection.failed_for_debounce(move.from_, now)
+        forced = self.context.spec.force_delete and self.context.detection.failed_for_debounce(move.from_, now)
         return self._dead(move.from_) and (out_of_service or forced)
 
     def _dead(self, node: str) -> bool:
-        if self._context.detection.health(node) is None:
+        if self.context.detection.health(node) is None:
             # The node is not known yet, unless the watch of the engine does not know it either.
-            return node not in self._context.view.nodes.row_of
-        problem = self._context.detection.problem(node)
+            return node not in self.context.view.nodes.row_of
+        problem = self.context.detection.problem(node)
         return problem is not None and problem.cause.dead
 
     def _unexpired(self, tracked: Tracked, now: float) -> list[Move] | None:
@@ -125,16 +124,16 @@ class Execution:
         migration, moves = tracked.migration, tracked.migration.status.moves
         if migration.shrinks:
             return moves
-        row_of = self._context.view.nodes.row_of
+        row_of = self.context.view.nodes.row_of
         kept = with_targets(moves, {move.uid: move.to for move in moves if move.to in row_of})
         reason = "SeatLost"
-        if self._context.since(tracked, Phase.RESERVING, now) > self._context.spec.reservation_timeout:
+        if self.context.since(tracked, Phase.RESERVING, now) > self.context.spec.reservation_timeout:
             kept, reason = with_targets(moves, {}), "Expired"
         if kept == moves:
             return moves
-        self._context.release(migration.key)
+        self.context.release(migration.key)
         text = "seats are held no longer; replacements are placed as any other pod is"
-        self._context.write(tracked, now, None, kept, Condition("Reserved", status=False, reason=reason, message=text))
+        self.context.write(tracked, now, None, kept, Condition("Reserved", status=False, reason=reason, message=text))
         return None
 
     # ------------------------------------------------------------ placing
@@ -146,40 +145,33 @@ class Execution:
             policy, count = migration.status.policy, len(migration.status.moves)
             reason = "Lent" if migration.gives_way else "Shrinks"
             placed = Condition("Placed", status=True, reason=reason, message=why_no_seats(policy))
-            self._context.end(tracked, Phase.DONE, "", how_it_ended(policy, count), now, None, placed)
+            self.context.end(tracked, Phase.DONE, "", how_it_ended(policy, count), now, None, placed)
             return
         replacements = self._replacements(tracked)
         if len(replacements) == len(migration.status.moves):
-            moves = [
-                msgspec.structs.replace(
-                    move, replacement=replacements[move.uid].uid, replacement_name=replacements[move.uid].name
-                )
-                for move in migration.status.moves
-            ]
+            moves = with_replacements(migration.status.moves, replacements)
             for move in moves:
                 by = PodRef(migration.metadata.namespace, move.replacement_name, move.replacement)
-                self._context.control.seat_taken(key, move.uid, by, move.from_, replacements[move.uid].node)
+                self.context.control.seat_taken(key, move.uid, by, move.from_, replacements[move.uid].node)
             placed = Condition("Placed", status=True, reason="Bound", message=f"{len(moves)} replacements are bound")
-            self._context.end(tracked, Phase.DONE, "", counted(len(moves), "pod", "moved"), now, moves, placed)
+            self.context.end(tracked, Phase.DONE, "", counted(len(moves), "pod", "moved"), now, moves, placed)
             return
-        if self._context.since(tracked, Phase.PLACING, now) > self._context.spec.reservation_timeout:
+        if self.context.since(tracked, Phase.PLACING, now) > self.context.spec.reservation_timeout:
             missing = [move.pod for move in migration.status.moves if move.uid not in replacements]
             text = f"no pod took the place of {', '.join(missing[:3])} in time; its controller made none that was bound"
-            self._context.end(tracked, Phase.FAILED, "NoReplacement", text, now)
+            self.context.end(tracked, Phase.FAILED, "NoReplacement", text, now)
             return
-        self._context.keep(migration, [move for move in migration.status.moves if move.uid not in replacements])
+        self.context.keep(migration, [move for move in migration.status.moves if move.uid not in replacements])
         if strangers := [
             pod for pod in self._unread_candidates(migration, replacements) if pod.uid not in tracked.learned
         ]:
-            self._context.learn(tracked, strangers)
+            self.context.learn(tracked, strangers)
 
     def _unread_candidates(self, migration: Migration, replaced: Collection[str]) -> list[PodRef]:
         """Return pods that may be replacements, but are hardly known as an earlier process placed them."""
-        view = self._context.view
-        namespace, unfilled = (
-            migration.metadata.namespace,
-            [move for move in migration.status.moves if move.uid not in replaced],
-        )
+        view = self.context.view
+        namespace = migration.metadata.namespace
+        unfilled = [move for move in migration.status.moves if move.uid not in replaced]
         nodes = {move.to for move in unfilled if not move.gang and move.to}
         entries = [(uid, view.entry(uid)) for node in sorted(nodes) for uid in view.pods_on(node)]
         occupants = [entry.occupant for uid, entry in entries if entry is not None and view.member(uid) is None]
@@ -195,14 +187,14 @@ class Execution:
 
     def _members(self, moves: Sequence[Move]) -> frozenset[str]:
         """Return the uids of all members of the gangs of moves."""
-        gangs = (self._context.view.workload(move.workload) for move in moves if move.gang)
+        gangs = (self.context.view.workload(move.workload) for move in moves if move.gang)
         return frozenset(uid for gang in gangs if gang is not None for uid in gang.members)
 
     def _replacements(self, tracked: Tracked) -> dict[str, Member]:
         """Return the bound member that replaced each pod, by the uid of the pod."""
         migration = tracked.migration
         old = {move.uid for move in migration.status.moves}
-        taken = self._context.view.held.seats_taken
+        taken = self.context.view.held.seats_taken
         replacements: dict[str, Member] = {}
         used: set[str] = set(old)
         # Both are times of the API server; the clock of the process that wrote the start of the phase may be wrong.
@@ -225,7 +217,7 @@ class Execution:
 
     def _candidates(self, migration: Migration, move: Move, taken: str) -> list[Member]:
         """Return the members that may have replaced a pod, the likeliest first."""
-        view = self._context.view
+        view = self.context.view
         likely = [known_pod[1] for known_pod in [view.member(taken)] if known_pod is not None]
         if move.gang:
             gang = view.workload(move.workload)

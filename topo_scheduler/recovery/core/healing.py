@@ -8,14 +8,15 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec
+from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, MigrationWrite
 from topo_scheduler.recovery.detection.failure_detection import DomainFailure
 from topo_scheduler.recovery.model.barrier import failure_of
-from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, LearnPods, Warn, WriteOutcome
+from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, LearnPods, Warn
 from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.naming import name_for
-from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, unread_pod
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, unread_pods
 from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.state.pods.workloads import Stage
 
@@ -57,7 +58,7 @@ class Healing:
     """Uids of the pods that are being read, by namespace."""
     _learned: dict[str, set[str]] = field(default_factory=dict)
     """Uids of the pods that were read for open failures, by namespace."""
-    _wanted: dict[tuple[str, str], _MigrationToCreate] = field(default_factory=dict)
+    _wanted: dict[str, _MigrationToCreate] = field(default_factory=dict)
 
     def failed(self, failures: Sequence[DomainFailure]) -> None:
         """Add failures of nodes."""
@@ -71,23 +72,23 @@ class Healing:
             if not awaited:
                 del self._awaited[namespace]
 
-    def created(self, namespace: str, name: str, outcome: WriteOutcome, message: str, now: float) -> list[Instruction]:
+    def created(self, create: CreateMigration, outcome: MigrationWrite, message: str, now: float) -> list[Instruction]:
         """Handle the result of the creation of a Migration."""
-        pending = self._wanted.get((namespace, name))
+        pending = self._wanted.get(create.key)
         if pending is None:
             return []
         pending.in_flight = False
-        if outcome is WriteOutcome.WRITTEN:
-            del self._wanted[namespace, name]
+        if outcome is MigrationWrite.WRITTEN:
+            del self._wanted[create.key]
             return []
         pending.times += 1
-        if outcome is WriteOutcome.STALE:  # an attempt without an answer created it, or another client did
+        if outcome is MigrationWrite.STALE:  # an attempt without an answer created it, or another client did
             pending.until, pending.taken = now + RETRY, True
             return []
-        forbidden = outcome is WriteOutcome.FORBIDDEN
-        pending.until = now + min(RETRY_MOST, RETRY * 2 ** min(pending.times - 1, 8))
+        forbidden = outcome is MigrationWrite.FORBIDDEN
+        pending.until = now + doubled(RETRY, pending.times, RETRY_MOST)
         report = pending.times == (BELIEVED if forbidden else 1)
-        return [Warn(f"Migration {namespace}/{name} is not created: {message}")] if report else []
+        return [Warn(f"Migration {create.key} is not created: {message}")] if report else []
 
     def step(self, now: float) -> list[Instruction]:
         """Return the Migrations to create, and the pods that must be read first."""
@@ -128,12 +129,12 @@ class Healing:
     def _rename(self, pending: _MigrationToCreate, moved: Container[str]) -> None:
         """Rename a Migration if another object has its name; drop it if a Migration moves its pods."""
         create = pending.instruction
-        del self._wanted[create.namespace, create.name]
+        del self._wanted[create.key]
         remaining = [pod for pod in create.spec.pods if self.view.entry(pod.uid) is not None]
         if remaining and not any(pod.uid in moved for pod in remaining):
             name = self.fresh_name(create.namespace, f"{create.name}-{pending.times + 1}")
             pending.instruction, pending.taken = replace(create, name=name), False
-            self._wanted[create.namespace, name] = pending
+            self._wanted[pending.instruction.key] = pending
 
     def _binds(self, node: str) -> bool:
         """Return whether the bind of a pod to a node is in flight."""
@@ -172,8 +173,7 @@ class Healing:
         """Return the pods of a namespace that this process must read before it can plan with them."""
         learned = self._learned.get(namespace, set())
         uids = (uid for failure in self._open[namespace] for uid in self._pods_of(failure, namespace))
-        unread = (unread_pod(self.view, uid) for uid in dict.fromkeys(uids) if uid not in learned)
-        return tuple(pod for pod in unread if pod is not None)
+        return tuple(unread_pods(self.view, (uid for uid in dict.fromkeys(uids) if uid not in learned)))
 
     def _create_migrations(self, namespace: str, moved: Container[str]) -> list[Instruction]:
         """Create the Migrations of a namespace for all its open failures."""
@@ -195,14 +195,12 @@ class Healing:
                 by_workload.setdefault(key, []).append((failure, moving_pod))
         for affected in by_workload.values():
             try:
-                spec, name = (
-                    self._spec(affected),
-                    self.fresh_name(namespace, name_for([moving_pod for _, moving_pod in affected])),
-                )
+                name = self.fresh_name(namespace, name_for([moving_pod for _, moving_pod in affected]))
+                create = CreateMigration(namespace, name, self._spec(affected))
             except Exception as error:
                 out += failure_of(f"{affected[0][1].workload.controller} in {namespace} on a failed node", error)
                 continue
-            self._wanted.setdefault((namespace, name), _MigrationToCreate(CreateMigration(namespace, name, spec)))
+            self._wanted.setdefault(create.key, _MigrationToCreate(create))
         return out
 
     def _spec(self, affected: Sequence[tuple[DomainFailure, MovingPod]]) -> MigrationSpec:

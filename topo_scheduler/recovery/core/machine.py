@@ -9,25 +9,33 @@ from functools import partial
 
 import msgspec
 
-from topo_scheduler.api.migrations import Migration, MigrationOwner
+from topo_scheduler.api.migrations import Migration, MigrationOwner, MigrationWrite
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.core.healing import Healing
 from topo_scheduler.recovery.core.migrations import Migrations
 from topo_scheduler.recovery.detection.failure_detection import Detection, Path
 from topo_scheduler.recovery.detection.lost_gpus import LostGPUs
-from topo_scheduler.recovery.detection.node_health import NodeHealth
 from topo_scheduler.recovery.detection.pod_failures import PodTroubles
-from topo_scheduler.recovery.model.barrier import Guarded, Repeated, failure_of
-from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, Warn, WriteOutcome
+from topo_scheduler.recovery.model.barrier import Guarded, failure_of
+from topo_scheduler.recovery.model.instructions import (
+    CreateMigration,
+    DeleteMigration,
+    Instruction,
+    MigrationRequest,
+    Warn,
+    WriteStatus,
+)
 from topo_scheduler.recovery.optimisation.consolidation import Blocks
 from topo_scheduler.recovery.optimisation.defragmentation import Defragmenting
 from topo_scheduler.recovery.optimisation.improvement import Improving
-from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 
 
 class Recovery:
-    """Detection of failures, and their Migrations from the failure to the end."""
+    """Detection of failures, and their Migrations from the failure to the end.
+
+    Changes of nodes go to ``detection``, and what concerns one Migration only to ``migrations``.
+    """
 
     def __init__(
         self,
@@ -51,12 +59,8 @@ class Recovery:
         self.migrations = Migrations(view, control, self.detection, spec, epoch, clock)
         self.healing = Healing(view, epoch, self.migrations.moved_pods, self.migrations.fresh_name)
         context = self.migrations.context
-        self._makers: Sequence[Repeated] = (
-            Defragmenting(context, clock),
-            Blocks(context, clock),
-            Improving(context, clock),
-        )
-        self._guards = [Guarded(f"{type(maker).__name__} of recovery") for maker in self._makers]
+        searches = (Defragmenting(context, clock), Blocks(context, clock), Improving(context, clock))
+        self._searches = [(search, Guarded(f"{type(search).__name__} of recovery")) for search in searches]
         self._healed = Guarded("healing of failed nodes")
         self._out: list[Instruction] = []
         self._held = ""
@@ -67,28 +71,19 @@ class Recovery:
 
     def configure(self, spec: RecoverySpec, now: float) -> None:
         """Apply a changed configuration."""
-        self.migrations.configure(spec)
+        self.migrations.context.spec = spec
         self.troubles.configure(spec.pod_failures)
         if not spec.unhealthy_gpus:
-            self.lost_gpus.forget()
+            self.lost_gpus = LostGPUs(self._view.nodes)
         self.detection.configure(spec, now)
-
-    def node_seen(self, health: NodeHealth, now: float) -> None:
-        """Handle a node that appeared or changed."""
-        self.detection.seen(health, now)
-
-    def node_gone(self, name: str, uid: str, now: float) -> None:
-        """Handle the deletion of a node."""
-        self.detection.gone(name, uid, now)
 
     def relisted(self, existing: Collection[str], now: float) -> None:
         """Handle a complete list of Migrations, by namespace and name; all other known ones are gone.
 
         Nodes that the engine does not know are gone, too.
         """
-        for key in self.migrations.keys() - set(existing):
-            namespace, _, name = key.partition("/")
-            self.migrations.gone(namespace, name, "")
+        for key in self.migrations.context.tracked.keys() - set(existing):
+            self.migrations.gone(key)
         for name in self.detection.names() - self._view.nodes.row_of.keys():
             self.detection.gone(name, "", now)
 
@@ -99,46 +94,26 @@ class Recovery:
         except Exception as error:
             self._out += failure_of(f"Migration {migration.key}", error)
 
-    def migration_gone(self, namespace: str, name: str, uid: str) -> None:
-        """Handle the deletion of a Migration."""
-        self.migrations.gone(namespace, name, uid)
-
-    def created(
-        self, namespace: str, name: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float
+    def wrote(
+        self, request: MigrationRequest, outcome: MigrationWrite, message: str, migration: Migration | None, now: float
     ) -> None:
-        """Handle the result of a `CreateMigration`; ``migration`` is the object if it was created."""
-        self._out += self.healing.created(namespace, name, outcome, message, now)
-        if migration is not None:
-            self.migration_seen(migration, now)
-        elif self.migrations.context.intended.pop(f"{namespace}/{name}", None) is not None:
-            self._out.append(Warn(f"Migration {namespace}/{name} is not created: {message or outcome.value}"))
-
-    def written(
-        self, namespace: str, name: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float
-    ) -> None:
-        """Handle the result of a `WriteStatus`; ``migration`` is the object now, if the server returned it."""
-        self.migrations.written(f"{namespace}/{name}", outcome, message, migration, now)
-
-    def deleted(self, namespace: str, name: str, outcome: WriteOutcome, message: str, now: float) -> None:
-        """Handle the result of a `DeleteMigration`."""
-        self.migrations.deleted(f"{namespace}/{name}", outcome, message, now)
+        """Handle the result of a write; ``migration`` is the object now, if the server returned it."""
+        match request:
+            case CreateMigration():
+                self._out += self.healing.created(request, outcome, message, now)
+                if migration is not None:
+                    self.migration_seen(migration, now)
+                elif self.migrations.context.intended.pop(request.key, None) is not None:
+                    self._out.append(Warn(f"Migration {request.key} is not created: {message or outcome.value}"))
+            case WriteStatus():
+                self.migrations.written(request.key, outcome, message, migration, now)
+            case DeleteMigration():
+                self.migrations.deleted(request.key, outcome, message, now)
 
     def learned(self, uids: Sequence[str]) -> None:
         """Handle the end of a `LearnPods`: the engine knows these pods, or they are gone."""
         self.migrations.learned(uids)
         self.healing.learned(uids)
-
-    def unread(self, pod: PodRef, reason: str, now: float) -> None:
-        """Handle a pod of a `LearnPods` that can't be read at the moment; the runner retries."""
-        self.migrations.unread(pod, reason, now)
-
-    def evicted(self, migration: str, uid: str, *, goes: bool, reason: str, message: str, now: float) -> None:
-        """Handle the result of an `EvictPod`. ``reason`` is why it failed, for machines."""
-        self.migrations.evicted(migration, uid, goes=goes, reason=reason, message=message, now=now)
-
-    def owner_gone(self, migration: str, reason: str) -> None:
-        """Handle a deletion, also in progress, of the topmost owner of a Migration's pods."""
-        self.migrations.owner_gone(migration, reason)
 
     def owners_read(self, migration: str, owners: Sequence[MigrationOwner]) -> None:
         """Handle newly read topmost owners of a Migration's pods: the status keeps them for a later leader."""
@@ -151,7 +126,8 @@ class Recovery:
 
     def release_all(self) -> None:
         """Release all seats, as recovery is turned off. The objects stay as they are."""
-        self.migrations.release_all()
+        for key in self.migrations.context.tracked:
+            self.migrations.context.release(key)
         self._avoid_spares(frozenset())
 
     # ------------------------------------------------------------ steps
@@ -168,8 +144,8 @@ class Recovery:
             self._out.append(Warn(self._held or "most nodes are ready again: failures are healed as before"))
         created = self._healed.run(lambda: self.healing.step(now), now)
         self.migrations.context.coming = self.healing.coming()
-        for maker, guarded in zip(self._makers, self._guards, strict=True):
-            created += guarded.run(partial(maker.step, now), now)
+        for search, guarded in self._searches:
+            created += guarded.run(partial(search.step, now), now)
         out, self._out = [*self._out, *created, *self.migrations.step(now)], []
         return [self._named(instruction) for instruction in out]
 
@@ -179,12 +155,11 @@ class Recovery:
         That may be in the past: a step may take longer than the work that it leaves to the next one can wait.
         """
         now = self._stepped
-        makers = zip(self._makers, self._guards, strict=True)
         times = (
             self.detection.next_due(),
             self.troubles.next_due(),
             self._healed.not_before(self.healing.next_due()),
-            *(guarded.not_before(maker.next_due(now)) for maker, guarded in makers),
+            *(guarded.not_before(search.next_due(now)) for search, guarded in self._searches),
             self.migrations.next_due(now),
             self.migrations.interference.next_due(),
         )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Final
 
-from topo_scheduler.api.migrations import Cause, Migration, Phase
+from topo_scheduler.api.migrations import Cause, Migration, MigrationWrite, Phase
 from topo_scheduler.api.process import SCHEDULER_NAME
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.recovery import RecoverySpec
@@ -19,7 +19,7 @@ from topo_scheduler.recovery.core.execution import Execution
 from topo_scheduler.recovery.detection.failure_detection import Detection
 from topo_scheduler.recovery.detection.interference import Interference
 from topo_scheduler.recovery.model.barrier import STEP_OPERATIONS, failure_of
-from topo_scheduler.recovery.model.instructions import Instruction, Warn, WriteOutcome
+from topo_scheduler.recovery.model.instructions import Instruction, Warn
 from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationContext
 from topo_scheduler.recovery.model.migration_memory import MigrationMemory
 from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, Condition, Eviction, Tracked
@@ -29,6 +29,7 @@ from topo_scheduler.recovery.planning.migration_planning import LOOK_AGAIN, NOTH
 from topo_scheduler.recovery.planning.relocation_search import NEXT
 from topo_scheduler.scheduling.barrier import FAULT, described, kind_of
 from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 
@@ -41,6 +42,7 @@ WAITS: Final = 10.0
 """Seconds after which a Migration that has not evicted all pods is checked again, as its time may have come."""
 STEP_SECONDS: Final = 0.01
 """Seconds after which a step tries no further Migration without seats: users may create thousands."""
+GIVEN_UP: Final = "given to another scheduler"
 BELIEVED: Final = 4
 """Refusals by RBAC in a row before they are reported: an API server that has just started refuses all requests."""
 
@@ -58,10 +60,10 @@ class Migrations:
         clock: Callable[[], float],
     ) -> None:
         """``clock`` returns seconds and measures how long a step takes: see `relocation_search`."""
-        self.context = self._context = MigrationContext(view, control, detection, spec, epoch)
-        self._planning = Planning(self._context, clock)
-        self._execution = Execution(self._context)
-        self._gang_room = GangRoom(self._context)
+        self.context = MigrationContext(view, control, detection, spec, epoch)
+        self._planning = Planning(self.context, clock)
+        self._execution = Execution(self.context)
+        self._gang_room = GangRoom(self.context)
         self.interference = Interference(view, detection)
         self._memory = MigrationMemory()
         self._clock = clock
@@ -71,51 +73,46 @@ class Migrations:
         """Uid and version of Migrations that are over, so that no older view brings them back."""
 
     def __len__(self) -> int:
-        return len(self._context.tracked)
-
-    def keys(self) -> set[str]:
-        """Return namespace and name of the Migrations that are not over."""
-        return set(self._context.tracked)
+        return len(self.context.tracked)
 
     def knows(self, key: str, uid: str, version: str) -> bool:
         """Return whether a Migration is known at a version, or a later one."""
-        tracked = self._context.tracked.get(key)
-        meta = tracked.migration.metadata if tracked is not None else None
-        latest = (meta.uid, meta.resource_version) if meta is not None else self._over.get(key)
+        latest = self._latest(key)
         return latest is not None and latest[0] == uid and (latest[1] == version or _older(version, latest[1]))
 
-    def configure(self, spec: RecoverySpec) -> None:
-        """Apply a changed configuration."""
-        self._context.spec = spec
+    def _latest(self, key: str) -> tuple[str, str] | None:
+        """Return uid and version of the latest known state of a Migration."""
+        if (tracked := self.context.tracked.get(key)) is not None:
+            return tracked.migration.metadata.uid, tracked.migration.metadata.resource_version
+        return self._over.get(key)
 
     # ------------------------------------------------------------ input
 
     def seen(self, migration: Migration, now: float) -> None:
         """Handle a Migration that appeared or changed."""
         key, uid = migration.key, migration.metadata.uid
-        if migration.status.scheduler_name not in ("", self._context.view.scheduler_name):
-            self._give_up(migration)
+        if migration.status.scheduler_name not in ("", self.context.view.scheduler_name):
+            self.gone(key, how=GIVEN_UP)
             return
-        tracked, over = self._context.tracked.get(key), self._over.get(key)
+        tracked, over = self.context.tracked.get(key), self._over.get(key)
         version = migration.metadata.resource_version
-        meta = tracked.migration.metadata if tracked is not None else None
-        latest = (meta.uid, meta.resource_version) if meta is not None else over
+        latest = self._latest(key)
         if latest is not None and latest[0] != uid and _older(version, latest[1]):
             # The answer to the create request arrives after the watch has reported the replacement.
             self._left_behind(migration, "deleted")
             return
         if tracked is not None and tracked.migration.metadata.uid != uid:
-            self.gone(migration.metadata.namespace, migration.metadata.name, "")
+            self.gone(key)
             tracked = None
         if tracked is not None and _older(version, tracked.migration.metadata.resource_version):
             return
         if over is not None and over[0] == uid and _older(version, over[1]):
             return
-        self._context.changed()
-        warranted = self._context.warranted(migration)
-        self._context.limits.note(migration, self._context.epoch + now, warranted=warranted)
-        self._context.moved.note(migration, self._context.spec.limits, self._context.epoch + now)
-        self._context.finished.note(migration, self._context.epoch + now)
+        self.context.changed()
+        warranted = self.context.warranted(migration)
+        self.context.limits.note(migration, self.context.epoch + now, warranted=warranted)
+        self.context.moved.note(migration, self.context.spec.limits, self.context.epoch + now)
+        self.context.finished.note(migration, self.context.epoch + now)
         phase = migration.phase
         if phase is not None and phase.over:
             if tracked is not None:
@@ -125,20 +122,20 @@ class Migrations:
                     self._left_behind(tracked.migration, "misled by a status that someone else wrote")
                 elif tracked.superseded:
                     self.interference.lost(tracked.migration)
-                del self._context.tracked[key]
+                del self.context.tracked[key]
                 self._gang_room.forget(uid)
             self._memory.release(key)
-            self._context.release(key)
-            self._context.intended.pop(key, None)
+            self.context.release(key)
+            self.context.intended.pop(key, None)
             self._over[key] = (uid, version)
             return
         if reason := self._memory.lacking(migration):
-            self.gone(migration.metadata.namespace, migration.metadata.name, "")
-            self._context.refuse(migration, now, "TooManyMigrations", reason)
+            self.gone(key)
+            self.context.refuse(migration, now, "TooManyMigrations", reason)
             return
         self._memory.hold(migration)
         if tracked is None:
-            self._context.tracked[key] = tracked = Tracked(migration)
+            self.context.tracked[key] = tracked = Tracked(migration)
         elif version != tracked.migration.metadata.resource_version:
             # The Migration changed, whatever the answers to earlier writes were.
             tracked.failures, tracked.not_before = 0, -inf
@@ -149,24 +146,19 @@ class Migrations:
             self._left_behind(tracked.migration, "edited")
         tracked.record_phases(now)
 
-    def _give_up(self, migration: Migration) -> None:
-        """Forget a Migration, as it belongs to another scheduler."""
-        self.gone(migration.metadata.namespace, migration.metadata.name, "", "given to another scheduler")
-
-    def gone(self, namespace: str, name: str, uid: str, how: str = "deleted") -> None:
+    def gone(self, key: str, uid: str = "", how: str = "deleted") -> None:
         """Handle the deletion of a Migration: release its seats and stop its work. ``how`` is for the log."""
-        key = f"{namespace}/{name}"
-        tracked = self._context.tracked.get(key)
+        tracked = self.context.tracked.get(key)
         if tracked is not None and uid and tracked.migration.metadata.uid != uid:
             return
-        self._context.tracked.pop(key, None)
+        self.context.tracked.pop(key, None)
         self._memory.release(key)
-        self._context.changed()
-        self._context.finished.forget(key)
+        self.context.changed()
+        self.context.finished.forget(key)
         self._over.pop(key, None)
-        self._context.intended.pop(key, None)
-        self._context.limits.forget(key)
-        self._context.release(key)
+        self.context.intended.pop(key, None)
+        self.context.limits.forget(key)
+        self.context.release(key)
         if tracked is not None:
             self._left_behind(tracked.migration, how)
             self._gang_room.forget(tracked.migration.metadata.uid)
@@ -178,7 +170,7 @@ class Migrations:
             condition.reason == NOTHING_TO_MOVE for condition in migration.status.conditions
         )
         return (done or bool(moved)) and any(
-            self._context.view.entry(pod.uid) is not None and (done or pod.uid not in moved)
+            self.context.view.entry(pod.uid) is not None and (done or pod.uid not in moved)
             for pod in migration.spec.pods
         )
 
@@ -187,42 +179,41 @@ class Migrations:
         if nodes := self.interference.lost(migration):
             more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
             text = f"was {how} while node {nodes[0]}{more} is failed: recovery will move what is left there"
-            self._context.out.append(Warn(f"Migration {migration.key} {text}"))
+            self.context.out.append(Warn(f"Migration {migration.key} {text}"))
 
-    def written(self, key: str, outcome: WriteOutcome, message: str, migration: Migration | None, now: float) -> None:
+    def written(self, key: str, outcome: MigrationWrite, message: str, migration: Migration | None, now: float) -> None:
         """Handle the result of a write, with the object as it is now."""
-        tracked = self._context.tracked.get(key)
-        if tracked is not None and tracked.writing and outcome is WriteOutcome.GONE:
+        tracked = self.context.tracked.get(key)
+        if tracked is not None and tracked.writing and outcome is MigrationWrite.GONE:
             # The answer to the create request arrived after the watch had reported the deletion.
-            meta = tracked.migration.metadata
-            self.gone(meta.namespace, meta.name, meta.uid)
+            self.gone(key)
             return
         if tracked is not None:
             tracked.writing = False
-            if outcome is WriteOutcome.WRITTEN:
+            if outcome is MigrationWrite.WRITTEN:
                 tracked.failures = 0
             else:
                 tracked.failures += 1
-                longest = NO_RIGHTS if outcome is WriteOutcome.FORBIDDEN else 60.0
-                tracked.not_before = now + min(longest, 2.0 ** min(tracked.failures, 9))
-            if outcome is WriteOutcome.FORBIDDEN and tracked.failures == BELIEVED:
-                self._context.out.append(Warn(f"Migration {key} is not carried on: {message}"))
-                self._context.emit_event(tracked, warning=True, reason="StatusNotWritten", message=message)
+                longest = NO_RIGHTS if outcome is MigrationWrite.FORBIDDEN else 60.0
+                tracked.not_before = now + doubled(2.0, tracked.failures, longest)
+            if outcome is MigrationWrite.FORBIDDEN and tracked.failures == BELIEVED:
+                self.context.out.append(Warn(f"Migration {key} is not carried on: {message}"))
+                self.context.emit_event(tracked, warning=True, reason="StatusNotWritten", message=message)
         if migration is not None:
             self.seen(migration, now)
 
-    def deleted(self, key: str, outcome: WriteOutcome, message: str, now: float) -> None:
+    def deleted(self, key: str, outcome: MigrationWrite, message: str, now: float) -> None:
         """Handle the result of the deletion of a finished Migration."""
-        if self._context.finished.deleted(key, outcome, now):
-            self._context.out.append(Warn(f"finished Migrations are not deleted: {message}"))
+        if self.context.finished.deleted(key, outcome, now):
+            self.context.out.append(Warn(f"finished Migrations are not deleted: {message}"))
 
     def fresh_name(self, namespace: str, name: str) -> str:
         """Return a name that no Migration has."""
-        return self._context.finished.fresh_name(namespace, name, self._context.tracked)
+        return self.context.finished.fresh_name(namespace, name, self.context.tracked)
 
     def learned(self, uids: Sequence[str]) -> None:
         """Record that pods were given to the engine, or are gone."""
-        for tracked in self._context.tracked.values():
+        for tracked in self.context.tracked.values():
             tracked.learned.update(uids)
             tracked.state = None
 
@@ -232,7 +223,7 @@ class Migrations:
         Those that wait for a pod of another namespace, which might make room, go on without it.
         """
         key = f"{pod.namespace}/{pod.name}"
-        for tracked in self._context.tracked.values():
+        for tracked in self.context.tracked.values():
             if tracked.state != LEARNING or pod.uid not in tracked.learning:
                 continue
             if pod.namespace != tracked.migration.metadata.namespace:
@@ -241,16 +232,16 @@ class Migrations:
                 continue
             if tracked.writing:
                 continue
-            shortened = few_for([key], self._context.view.reader(tracked.migration.metadata.namespace), "pod")
+            shortened = few_for([key], self.context.view.reader(tracked.migration.metadata.namespace), "pod")
             named = f"pod {key} can't be read: {reason}" if shortened == key else f"{shortened} can't be read"
             text = f"{named}; the scheduler retries every few seconds and moves no pod until then"
             phase = tracked.migration.phase
             condition = Condition(NEXT_CONDITION[phase], status=False, reason="PodNotRead", message=text)
-            self._context.write(tracked, now, None, None, condition, message=text if phase is None else None)
+            self.context.write(tracked, now, None, None, condition, message=text if phase is None else None)
 
     def evicted(self, key: str, uid: str, *, goes: bool, reason: str, message: str, now: float) -> None:
         """Handle the result of an eviction. ``reason`` is why it failed, for machines."""
-        tracked = self._context.tracked.get(key)
+        tracked = self.context.tracked.get(key)
         if tracked is None:
             return
         eviction = tracked.evictions.setdefault(uid, Eviction())
@@ -262,21 +253,21 @@ class Migrations:
         eviction.times += 1
         forbidden = reason == "Forbidden"
         shortest, longest = (2.0, NO_RIGHTS) if forbidden else (RETRY, RETRY_MOST)
-        pause = min(longest, shortest * 2 ** min(eviction.times - 1, 9))
-        eviction.until, eviction.reason, eviction.message = now + pause, reason, message
+        eviction.until = now + doubled(shortest, eviction.times, longest)
+        eviction.reason, eviction.message = reason, message
         if eviction.times == (BELIEVED if forbidden else 1):
-            self._context.emit_event(tracked, warning=True, reason=reason, message=message)
+            self.context.emit_event(tracked, warning=True, reason=reason, message=message)
 
     def owner_gone(self, key: str, reason: str) -> None:
         """Release the seats of a Migration whose pods have lost their owner; it ends in the next step."""
-        tracked = self._context.tracked.get(key)
+        tracked = self.context.tracked.get(key)
         if tracked is not None and not tracked.owner_gone:
             tracked.owner_gone, tracked.not_before = reason, -inf
-            self._context.release(key)
+            self.context.release(key)
 
     def moved_pods(self) -> set[str]:
         """Return the uids of pods with an unfinished Migration that would not end if their nodes failed."""
-        migrations = [tracked.migration for tracked in self._context.tracked.values()]
+        migrations = [tracked.migration for tracked in self.context.tracked.values()]
         staying = [migration for migration in migrations if not migration.yields]
         moves = {move.uid for migration in staying for move in migration.status.moves}
         return moves | {pod.uid for migration in staying for pod in migration.spec.pods}
@@ -288,7 +279,7 @@ class Migrations:
 
         Migrations with seats are processed in each step, the others in turn as time allows.
         """
-        context, began = self._context, self._clock()
+        context, began = self.context, self._clock()
         running = [tracked for tracked in context.tracked.values() if _runs(tracked.migration)]
         for tracked in sorted(running, key=lambda tracked: _order(tracked.migration)):
             if not tracked.writing and now >= tracked.not_before:
@@ -309,18 +300,18 @@ class Migrations:
                 if self._clock() - began > STEP_SECONDS:
                     break
         context.out += context.finished.due(context.spec, now, context.epoch + now)
-        out, self._context.out = self._context.out, []
+        out, self.context.out = self.context.out, []
         return out
 
     def next_due(self, now: float) -> float | None:
         """Return when `step` must be called next if nothing happens before."""
         times: list[float] = []
-        context = self._context
+        context = self.context
         if self._left:
             times.append(now + NEXT)
         if (at := context.finished.next_due(context.spec, now, context.epoch + now)) is not None:
             times.append(at)
-        for tracked in self._context.tracked.values():
+        for tracked in self.context.tracked.values():
             times += [
                 at
                 for at in (tracked.not_before, *(eviction.until for eviction in tracked.evictions.values()))
@@ -328,13 +319,9 @@ class Migrations:
             ]
             if tracked.migration.phase is not Phase.PLACING:
                 times.append(now + WAITS)
-            phase = _clock_of(tracked.migration)
-            over = (
-                self._context.over_at(tracked, phase, self._context.spec.reservation_timeout)
-                if phase is not None
-                else None
-            )
-            if over is not None:
+            phase = Phase.PLACING if tracked.migration.phase is Phase.PLACING else Phase.RESERVING
+            over = context.over_at(tracked, phase, context.spec.reservation_timeout)
+            if _runs(tracked.migration) and over is not None:
                 times.append(max(now + LOOK_AGAIN, over))
         return min(times, default=None)
 
@@ -346,11 +333,11 @@ class Migrations:
         except Exception as error:
             tracked.backoff.fail(now)
             tracked.not_before = max(tracked.not_before, tracked.backoff.until)
-            self._context.out += failure_of(f"Migration {tracked.migration.key}", error)
+            self.context.out += failure_of(f"Migration {tracked.migration.key}", error)
             pause = tracked.backoff.until - now
             text = f"Set aside: {described(error)}. It is carried on in {pause:g} s."
             reason = Reason.SCHEDULER_ERROR if kind_of(error) == FAULT else Reason.OVER_BUDGET
-            self._context.emit_event(tracked, warning=True, reason=reason.value, message=text)
+            self.context.emit_event(tracked, warning=True, reason=reason.value, message=text)
         else:
             tracked.backoff.times = 0
 
@@ -359,7 +346,7 @@ class Migrations:
             return
         if tracked.owner_gone:
             text = f"{tracked.owner_gone}; nothing is moved for it, and its seats are free again"
-            self._context.end(tracked, Phase.CANCELLED, "OwnerDeleted", text, now)
+            self.context.end(tracked, Phase.CANCELLED, "OwnerDeleted", text, now)
             return
         if tracked.migration.cause is Cause.PENDING_GANG:
             self._gang_room.advance(tracked, now)
@@ -380,19 +367,14 @@ class Migrations:
         """Return whether a Migration belongs to this scheduler; give it up if it belongs to another one."""
         if tracked.claimed:
             return True
-        migration, view, wall = tracked.migration, self._context.view, self._context.epoch + now
+        migration, view, wall = tracked.migration, self.context.view, self.context.epoch + now
         at = answers_at(view, migration, first=view.scheduler_name == SCHEDULER_NAME)
         tracked.claimed = at <= wall
         if at == inf:
-            self._give_up(migration)
+            self.gone(migration.key, how=GIVEN_UP)
         elif not tracked.claimed:
             tracked.not_before = now + at - wall
         return tracked.claimed
-
-    def release_all(self) -> None:
-        """Release all seats."""
-        for key in self._context.tracked:
-            self._context.release(key)
 
 
 def _order(migration: Migration) -> tuple[int, int, str, str]:
@@ -406,12 +388,6 @@ def _order(migration: Migration) -> tuple[int, int, str, str]:
 def _runs(migration: Migration) -> bool:
     """Return whether a Migration holds seats."""
     return migration.phase is not None and migration.phase.running
-
-
-def _clock_of(migration: Migration) -> Phase | None:
-    """Return the phase from whose start the expiry of seats is counted; None if no seats are held."""
-    phase = migration.phase
-    return Phase.PLACING if phase is Phase.PLACING else Phase.RESERVING if phase is not None and phase.running else None
 
 
 def _older(version: str, other: str) -> bool:

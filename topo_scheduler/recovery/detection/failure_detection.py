@@ -6,7 +6,7 @@ nodes. A node that failed is in quarantine for a while after it returns, and lon
 in quarantine, no pod is planned onto it.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -142,7 +142,7 @@ class Detection:
 
     def due(self, now: float) -> list[DomainFailure]:
         """Return the failures that have lasted long enough by ``now``, each failure once."""
-        ripe = [name for name, node in self._failing.items() if self._ripe(node, now)]
+        ripe = [name for name, node in self._failing.items() if node.fresh and node.since + self.spec.debounce <= now]
         gone = self._deleted(now)
         if not ripe and not gone:
             self.held = "" if not self._failing else self.held
@@ -185,13 +185,11 @@ class Detection:
 
     def is_healthy(self, name: str) -> bool:
         """Return whether a node exists and has no problem."""
-        node = self._nodes.get(name)
-        return node is not None and node.problem is None
+        return self.problem(name) is None
 
     def has_problem(self, name: str) -> bool:
         """Return whether a node exists and has a problem."""
-        node = self._nodes.get(name)
-        return node is not None and node.problem is not None
+        return name in self._failing
 
     def failed_for_debounce(self, name: str, now: float) -> bool:
         """Return whether a problem has lasted for the debounce, was reported with its domain, or the node is gone."""
@@ -246,9 +244,6 @@ class Detection:
             # kill a node, one may come and go while another lasts.
             self._failing[name] = node
 
-    def _ripe(self, node: _WatchedNode, now: float) -> bool:
-        return node.fresh and node.since + self.spec.debounce <= now
-
     def _deleted(self, now: float) -> list[str]:
         """Return unreported deleted nodes once one of them is due; forget those reported before the debounce."""
         for name in [
@@ -300,12 +295,11 @@ class Detection:
                 gone = failed.reported + len(failed.fresh & self._gone.keys())
                 state = "not ready" if not gone else "gone" if gone == count else "gone or not ready"
                 text = f"{'/'.join(path)} failed: {count} of its {size} nodes are {state}"
-                since = min(self._since(node) for node in failed.fresh)
+                since = min(
+                    self._gone[node].at if node in self._gone else self._failing[node].since for node in failed.fresh
+                )
                 return DomainFailure(Cause.DOMAIN, text, tuple(sorted(failed.fresh)), since)
         return None
-
-    def _since(self, name: str) -> float:
-        return self._gone[name].at if name in self._gone else self._failing[name].since
 
     def _domains(self, name: str) -> tuple[Path, ...]:
         node = self._gone.get(name) or self._nodes[name]
@@ -327,11 +321,9 @@ class Detection:
         return failed
 
     def _sizes(self) -> Mapping[Path, int]:
-        sizes: dict[Path, int] = {}
+        sizes: Counter[Path] = Counter()
         for name, node in self._nodes.items():
-            for path in (self.domains_of(name) if node.problem is None else ()) or node.domains:
-                sizes[path] = sizes.get(path, 0) + 1
+            sizes.update((self.domains_of(name) if node.problem is None else ()) or node.domains)
         for deleted in self._gone.values():
-            for path in deleted.domains:
-                sizes[path] = sizes.get(path, 0) + 1
+            sizes.update(deleted.domains)
         return sizes

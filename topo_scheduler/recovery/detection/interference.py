@@ -5,11 +5,12 @@ in a namespace can do this repeatedly. Each time costs the namespace a longer pa
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration
 from topo_scheduler.recovery.detection.failure_detection import Detection, DomainFailure
+from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
 
 FIRST_PAUSE_SECONDS: Final = 10.0
@@ -25,13 +26,13 @@ class _Lost:
     until: float | None = None
 
 
+@dataclass(slots=True)
 class Interference:
     """Nodes to handle again, by namespace of the Migration and name; forgotten once they are healthy or empty."""
 
-    def __init__(self, view: SchedulerView, detection: Detection) -> None:
-        self._view = view
-        self._detection = detection
-        self._lost: dict[tuple[str, str], _Lost] = {}
+    view: SchedulerView
+    detection: Detection
+    _lost: dict[tuple[str, str], _Lost] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._lost)
@@ -53,22 +54,22 @@ class Interference:
             if not lost.waits:
                 continue
             if lost.until is None:
-                lost.until = now + min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(lost.times - 1, 9))
-            elif lost.until <= now and not self._detection.held:
+                lost.until = now + doubled(FIRST_PAUSE_SECONDS, lost.times, LONGEST_PAUSE_SECONDS)
+            elif lost.until <= now and not self.detection.held:
                 lost.waits, lost.until = False, None
                 nodes[node] = None
-        failures = (self._detection.reported(node, now) for node in nodes)
+        failures = (self.detection.reported(node, now) for node in nodes)
         return [failure for failure in failures if failure is not None]
 
     def next_due(self) -> float | None:
         """Return when `due` must be called next, in seconds."""
-        if self._detection.held:
+        if self.detection.held:
             return None
         return min((lost.until for lost in self._lost.values() if lost.until is not None), default=None)
 
     def _nodes_of(self, migration: Migration) -> Iterable[str]:
-        entries = (self._view.entry(pod.uid) for pod in migration.spec.pods if pod.uid)
+        entries = (self.view.entry(pod.uid) for pod in migration.spec.pods if pod.uid)
         return {move.from_ for move in migration.status.moves} | {entry.node for entry in entries if entry is not None}
 
     def _needed(self, node: str) -> bool:
-        return not self._detection.is_healthy(node) and bool(self._view.pods_on(node))
+        return not self.detection.is_healthy(node) and bool(self.view.pods_on(node))

@@ -39,7 +39,3 @@ class LostGPUs:
                 text = f"offers {nodes.allocatable[node_row, GPU]} GPUs, but its pods held {held}"
                 problems[name] = NodeProblem(Cause.GPUS, text)
         return problems
-
-    def forget(self) -> None:
-        """Forget all nodes, as the check is turned off."""
-        self._held.clear()

@@ -8,7 +8,7 @@ or if it refused many pods.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
@@ -46,6 +46,7 @@ class _Trouble:
         return self.pod.partition("/")[0]
 
 
+@dataclass(slots=True)
 class PodTroubles:
     """Pods of this scheduler, as evidence about nodes.
 
@@ -56,35 +57,28 @@ class PodTroubles:
     evidence of the namespace about its own workload.
     """
 
-    def __init__(
-        self,
-        scheduler_name: str,
-        spec: PodFailuresSpec,
-        epoch: float,
-        decided: Callable[[str], bool] = lambda uid: True,
-    ) -> None:
-        self._decided = decided
-        self._scheduler_name = scheduler_name
-        self._epoch = epoch
-        self._spec = spec
-        self._troubles: dict[str, _Trouble] = {}
-        self._well: dict[str, tuple[str, str]] = {}
-        """Workload and node of pods that run without any restart, by uid."""
-        self._well_on: dict[str, Counter[str]] = {}
-        self._found: dict[str, NodeProblem] = {}
-        self._stale = False
+    scheduler_name: str
+    spec: PodFailuresSpec
+    epoch: float
+    decided: Callable[[str], bool] = lambda uid: True
+    _troubles: dict[str, _Trouble] = field(default_factory=dict)
+    _well: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Workload and node of pods that run without any restart, by uid."""
+    _well_on: dict[str, Counter[str]] = field(default_factory=dict)
+    _found: dict[str, NodeProblem] = field(default_factory=dict)
+    _stale: bool = False
 
     def configure(self, spec: PodFailuresSpec) -> None:
         """Apply a changed configuration."""
-        self._stale |= spec != self._spec
-        self._spec = spec
+        self._stale |= spec != self.spec
+        self.spec = spec
 
     # ------------------------------------------------------------ input
 
     def applied(self, pods: Iterable[Pod], now: float) -> None:
         """Handle pods that appeared or changed."""
         for pod in pods:
-            if pod.spec.node_name and pod.spec.scheduler_name == self._scheduler_name:
+            if pod.spec.node_name and pod.spec.scheduler_name == self.scheduler_name:
                 self._seen(pod, now)
 
     def deleted(self, uids: Iterable[str]) -> None:
@@ -94,17 +88,19 @@ class PodTroubles:
 
     def _seen(self, pod: Pod, now: float) -> None:
         uid = pod.metadata.uid
-        reason = _refused(pod) or _crashes(pod, self._spec.restarts)
+        reason = _refused(pod) or _crashes(pod, self.spec.restarts)
         if reason:
             self._not_well(uid)
             trouble = self._troubles.get(uid)
             if trouble is not None and trouble.refused:
                 return  # a refusal counts once, however often it is reported
-            if not self._decided(uid):
+            if not self.decided(uid):
                 return
             refused = pod.finished
-            at = min(now, self._begun(pod) - self._epoch) if refused else now
-            if at + self._spec.window > now:
+            # A kubelet may have refused the pod long ago.
+            begun = seconds_of(pod.status.start_time or pod.metadata.creation_timestamp or "") or inf
+            at = min(now, begun - self.epoch) if refused else now
+            if at + self.spec.window > now:
                 self._troubles[uid] = _Trouble(pod.spec.node_name, workload_of(pod), refused, pod.key, reason, at)
                 if len(self._troubles) > MOST_TROUBLES:
                     del self._troubles[next(iter(self._troubles))]
@@ -119,10 +115,6 @@ class PodTroubles:
                 self._stale |= bool(self._troubles)
         else:
             self._not_well(uid)
-
-    def _begun(self, pod: Pod) -> float:
-        """Return when a kubelet refused a pod, in seconds since the epoch; it may be long ago."""
-        return seconds_of(pod.status.start_time or pod.metadata.creation_timestamp or "") or inf
 
     def _not_well(self, uid: str) -> None:
         healthy = self._well.pop(uid, None)
@@ -140,19 +132,19 @@ class PodTroubles:
 
     def problems(self, now: float) -> dict[str, NodeProblem]:
         """Return the problems of nodes that their pods indicate, by name of the node."""
-        expired = [uid for uid, trouble in self._troubles.items() if trouble.at + self._spec.window <= now]
+        expired = [uid for uid, trouble in self._troubles.items() if trouble.at + self.spec.window <= now]
         for uid in expired:
             del self._troubles[uid]
         if self._stale or expired:
             self._stale = False
-            self._found = dict(self._judged()) if self._spec.enabled else {}
+            self._found = dict(self._judged()) if self.spec.enabled else {}
         return self._found
 
     def next_due(self) -> float | None:
         """Return when the result of `problems` may change without new input."""
-        if not self._spec.enabled:
+        if not self.spec.enabled:
             return None
-        return min((trouble.at + self._spec.window for trouble in self._troubles.values()), default=None)
+        return min((trouble.at + self.spec.window for trouble in self._troubles.values()), default=None)
 
     def _judged(self) -> Iterator[tuple[str, NodeProblem]]:
         nodes_of: dict[str, set[str]] = {}
@@ -164,11 +156,11 @@ class PodTroubles:
                 by_node.setdefault(trouble.node, []).append(trouble)
         for node, troubles in sorted(by_node.items()):
             refused = [trouble for trouble in troubles if trouble.refused]
-            if len({trouble.namespace for trouble in troubles}) < self._spec.namespaces:
+            if len({trouble.namespace for trouble in troubles}) < self.spec.namespaces:
                 continue
             if (
-                len({trouble.workload for trouble in troubles}) >= self._spec.workloads
-                or len(refused) >= self._spec.refusals
+                len({trouble.workload for trouble in troubles}) >= self.spec.workloads
+                or len(refused) >= self.spec.refusals
             ):
                 yield node, self._problem(troubles, refused)
 
@@ -177,7 +169,7 @@ class PodTroubles:
 
     def _problem(self, troubles: Collection[_Trouble], refused: Collection[_Trouble]) -> NodeProblem:
         crashing = [trouble for trouble in troubles if not trouble.refused]
-        within = f"within {format_duration(self._spec.window)}"
+        within = f"within {format_duration(self.spec.window)}"
         if len({trouble.workload for trouble in refused}) >= len({trouble.workload for trouble in crashing}):
             return NodeProblem(Cause.REFUSED, f"refused {counted(len(refused), 'pod')} {within}: {_named(refused)}")
         pods = counted(len(crashing), "pod", "that crashes there only", "that crash there only")

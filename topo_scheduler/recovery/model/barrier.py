@@ -1,7 +1,8 @@
 """The failure barrier around each Migration, failed node and search of recovery: a failure of one stops no other."""
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from typing import Final
 
 from topo_scheduler.recovery.model.instructions import CountRecoveryFailure, Instruction, Warn
 from topo_scheduler.scheduling.barrier import Backoff, described, kind_of
@@ -16,25 +17,13 @@ def failure_of(subject: str, error: Exception) -> list[Instruction]:
     return [Warn(f"{subject}: {described(error)}; recovery goes on without it"), CountRecoveryFailure(kind_of(error))]
 
 
-class Repeated(Protocol):
-    """Work that checks from time to time whether there is something to do."""
-
-    def step(self, now: float) -> list[Instruction]:
-        """Return the instructions that are due now."""
-        ...
-
-    def next_due(self, now: float) -> float | None:
-        """Return when `step` must be called next, in seconds."""
-        ...
-
-
+@dataclass(slots=True)
 class Guarded:
     """Repeated work that pauses each time it raises, and longer each time."""
 
-    def __init__(self, name: str) -> None:
-        """``name`` is the name of the work in the log."""
-        self._name = name
-        self._backoff = Backoff()
+    name: str
+    """Name of the work in the log."""
+    _backoff: Backoff = field(default_factory=Backoff)
 
     def not_before(self, due: float | None) -> float | None:
         """Return when work that is due at a time may run: later while it pauses."""
@@ -49,6 +38,6 @@ class Guarded:
                 instructions = work()
         except Exception as error:
             self._backoff.fail(now)
-            return failure_of(self._name, error)
+            return failure_of(self.name, error)
         self._backoff.times = 0
         return instructions

@@ -1,19 +1,17 @@
 """Instructions of recovery: the runner executes them and returns the results."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from topo_scheduler.api.migrations import MigrationSpec, MigrationStatus
 from topo_scheduler.scheduling.instructions import PodRef
 
 
 @dataclass(frozen=True, slots=True)
-class CreateMigration:
-    """Create a Migration. An existing one with that name is as good."""
+class _OfMigration:
+    """An instruction about one Migration."""
 
     namespace: str
     name: str
-    spec: MigrationSpec
 
     @property
     def key(self) -> str:
@@ -22,22 +20,25 @@ class CreateMigration:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteStatus:
+class CreateMigration(_OfMigration):
+    """Create a Migration. An existing one with that name is as good."""
+
+    spec: MigrationSpec
+
+
+@dataclass(frozen=True, slots=True)
+class WriteStatus(_OfMigration):
     """Replace the status of a Migration, if it is still at this version."""
 
-    namespace: str
-    name: str
     uid: str
     version: str
     status: MigrationStatus
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteMigration:
+class DeleteMigration(_OfMigration):
     """Delete a Migration, if it is still at this version."""
 
-    namespace: str
-    name: str
     uid: str
     version: str
 
@@ -60,11 +61,9 @@ class LearnPods:
 
 
 @dataclass(frozen=True, slots=True)
-class TellMigration:
+class TellMigration(_OfMigration):
     """Emit an event on a Migration."""
 
-    namespace: str
-    name: str
     uid: str
     warning: bool
     reason: str
@@ -95,26 +94,5 @@ class CountRecoveryFailure:
     kind: str
 
 
-Instruction = (
-    CreateMigration
-    | WriteStatus
-    | DeleteMigration
-    | EvictPod
-    | LearnPods
-    | TellMigration
-    | Spent
-    | Warn
-    | CountRecoveryFailure
-)
-
-
-class WriteOutcome(StrEnum):
-    """The result of a write of a Migration."""
-
-    WRITTEN = "written"
-    STALE = "stale"
-    """The object changed meanwhile, or is gone: the next event of the watch decides."""
-    GONE = "gone"
-    """The object is gone, and the watch may have reported that before this process knew of the object."""
-    FORBIDDEN = "forbidden"
-    FAILED = "failed"
+MigrationRequest = CreateMigration | WriteStatus | DeleteMigration
+Instruction = MigrationRequest | EvictPod | LearnPods | TellMigration | Spent | Warn | CountRecoveryFailure

@@ -4,7 +4,6 @@ Tenants create Migrations too, and their disruption budgets may keep them from e
 counts those that leave failed or cordoned nodes by themselves: only they delay one another.
 """
 
-from collections import Counter
 from math import inf
 from typing import Final
 
@@ -20,8 +19,7 @@ class MigrationLimits:
 
     def __init__(self) -> None:
         self._running: dict[str, str] = {}
-        self._in: Counter[str] = Counter()
-        """Number of Migrations with seats of each namespace."""
+        """Namespaces of the Migrations with seats, by key."""
         self._begun: dict[str, float] = {}
         self._first = inf
         """A lower bound of the earliest start, in seconds since the epoch."""
@@ -33,26 +31,16 @@ class MigrationLimits:
             self._began(migration.key, min(begun, wall))  # another clock may be ahead
         self.forget(migration.key)
         if migration.phase is not None and migration.phase.running:
-            self._run(migration)
+            self._running[migration.key] = migration.metadata.namespace
 
     def begin(self, migration: Migration, wall: float) -> None:
         """Record that a Migration begins now."""
-        self.forget(migration.key)
-        self._run(migration)
+        self._running[migration.key] = migration.metadata.namespace
         self._began(migration.key, wall)
 
     def forget(self, key: str) -> None:
         """Remove a Migration that was deleted, or is over. It still counts for the hour in which it began."""
-        namespace = self._running.pop(key, None)
-        if namespace is not None:
-            self._in[namespace] -= 1
-            if not self._in[namespace]:
-                del self._in[namespace]
-
-    def _run(self, migration: Migration) -> None:
-        namespace = migration.metadata.namespace
-        self._running[migration.key] = namespace
-        self._in[namespace] += 1
+        self._running.pop(key, None)
 
     def _began(self, key: str, begun: float) -> None:
         self._begun[key] = begun
@@ -66,7 +54,8 @@ class MigrationLimits:
         running = len(self._running) - (own is not None)
         if running >= limits.at_once:
             return f"{running} are under way: limits.atOnce is {limits.at_once}"
-        in_namespace = self._in[migration.metadata.namespace] - (own == migration.metadata.namespace)
+        namespace = migration.metadata.namespace
+        in_namespace = sum(other == namespace for other in self._running.values()) - (own == namespace)
         if in_namespace >= limits.per_namespace:
             return f"{in_namespace} are under way in this namespace: limits.perNamespace is {limits.per_namespace}"
         if wall - self._first >= HOUR:

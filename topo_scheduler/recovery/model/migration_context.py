@@ -1,6 +1,7 @@
 """Shared context of planning and execution of Migrations: the state, the seats, and status writes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration, Move, OtherPod, Phase
@@ -12,9 +13,8 @@ from topo_scheduler.recovery.model.limits import RecoveryMigrationLimits
 from topo_scheduler.recovery.model.migration_state import Condition, Tracked, changed_status, durations, write
 from topo_scheduler.recovery.model.move_rate_limit import Moved
 from topo_scheduler.recovery.model.retention import Finished
-from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, seat_of
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, seat_of
 from topo_scheduler.scheduling.instructions import PodRef
-from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 from topo_scheduler.state.pods.workloads import Stage
 
@@ -24,53 +24,37 @@ LEARNING: Final = "learning"
 """State of a Migration for which pods are being read."""
 
 
+@dataclass(slots=True)
 class MigrationContext:
     """All Migrations that are not over, by namespace and name, and what is needed to process them."""
 
-    def __init__(
-        self,
-        view: SchedulerView,
-        control: SchedulerControl,
-        detection: Detection,
-        spec: RecoverySpec,
-        epoch: float,
-    ) -> None:
-        """``epoch`` is the offset of the times that are passed to seconds since the epoch."""
-        self.view = view
-        self.control = control
-        self.detection = detection
-        self.spec = spec
-        self.epoch = epoch
-        self.limits = RecoveryMigrationLimits()
-        self.moved = Moved()
-        self.finished = Finished()
-        self.tracked: dict[str, Tracked] = {}
-        self.intended: dict[str, tuple[OtherPod, ...]] = {}
-        """Other pods that must move, too, by key of Migrations that are being created for a voluntary move."""
-        self._movers: dict[bool, dict[str, str]] = {}
-        self.coming: Sequence[CreateMigration] = ()
-        """Migrations of failures whose creation is in flight."""
-        self.out: list[Instruction] = []
-        """Instructions for the runner."""
+    view: SchedulerView
+    control: SchedulerControl
+    detection: Detection
+    spec: RecoverySpec
+    epoch: float
+    """Offset of the times that are passed to seconds since the epoch."""
+    limits: RecoveryMigrationLimits = field(default_factory=RecoveryMigrationLimits)
+    moved: Moved = field(default_factory=Moved)
+    finished: Finished = field(default_factory=Finished)
+    tracked: dict[str, Tracked] = field(default_factory=dict)
+    intended: dict[str, tuple[OtherPod, ...]] = field(default_factory=dict)
+    """Other pods that must move, too, by key of Migrations that are being created for a voluntary move."""
+    coming: Sequence[CreateMigration] = ()
+    """Migrations of failures whose creation is in flight."""
+    out: list[Instruction] = field(default_factory=list)
+    """Instructions for the runner."""
+    _movers: dict[bool, dict[str, str]] = field(default_factory=dict)
 
     # ------------------------------------------------------------ seats
 
-    def keep(self, migration: Migration, moves: Sequence[Move]) -> None:
-        """Hold the seats of moves that no pod has taken yet."""
-        seats = self._seats(migration, moves)
-        if any(not self.view.held.has_seat(seat.id) for seat in seats):
-            self.control.seats_kept(migration.key, seats)
-
-    def keep_only(self, migration: Migration, moves: Sequence[Move]) -> None:
-        """Release the seats of a Migration, except those of these moves."""
-        if seats := self._seats(migration, moves):
-            self.control.seats_kept(migration.key, seats)
-
-    def _seats(self, migration: Migration, moves: Sequence[Move]) -> list[ReservedSeat]:
-        """Return the seats of moves that no pod has taken yet."""
+    def keep(self, migration: Migration, moves: Sequence[Move], *, only: bool = False) -> None:
+        """Hold the seats of moves that no pod has taken yet; ``only`` releases all other seats of the Migration."""
         taken = self.view.held.seats_taken
         seats = [seat_of(migration.key, migration.metadata.namespace, move) for move in moves if move.to]
-        return [seat for seat in seats if not self._sits(taken.get(seat.id, ""))]
+        seats = [seat for seat in seats if not self._sits(taken.get(seat.id, ""))]
+        if any(only or not self.view.held.has_seat(seat.id) for seat in seats):
+            self.control.seats_kept(migration.key, seats)
 
     def _sits(self, uid: str) -> bool:
         known_pod = self.view.member(uid)
@@ -85,8 +69,7 @@ class MigrationContext:
 
     def moving_pods(self, migration: Migration) -> list[MovingPod]:
         """Return the pods of a Migration that still exist and are known to this process."""
-        pods = (find_moving_pod(self.view, move.uid) for move in migration.status.moves)
-        return [pod for pod in pods if pod is not None]
+        return find_moving_pods(self.view, (move.uid for move in migration.status.moves))
 
     def warranted(self, migration: Migration) -> bool:
         """Return whether each node that the pods of a Migration leave has failed, is gone, or is cordoned.

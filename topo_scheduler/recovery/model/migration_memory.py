@@ -21,16 +21,8 @@ def bytes_of(migration: Migration) -> int:
     spec = migration.spec
     pods = sum(POD_BYTES + len(pod.name) + len(pod.uid) for pod in spec.pods)
     avoid = sum(POD_BYTES + len(name) for name in spec.avoid)
-    return (
-        BASE_BYTES
-        + pods
-        + avoid
-        + len(spec.cause)
-        + len(spec.reason)
-        + len(spec.since)
-        + len(spec.makes_room_for)
-        + len(spec.scheduler_name)
-    )
+    texts = (spec.cause, spec.reason, spec.since, spec.makes_room_for, spec.scheduler_name)
+    return BASE_BYTES + pods + avoid + sum(map(len, texts))
 
 
 class MigrationMemory:

@@ -21,6 +21,7 @@ from topo_scheduler.api.migrations import (
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.model.instructions import Spent, WriteStatus
 from topo_scheduler.scheduling.barrier import Backoff
+from topo_scheduler.state.pods.workloads import Member
 
 LONGEST_MESSAGE: Final = 2048
 SHOWN: Final = 3
@@ -197,3 +198,11 @@ def durations(migration: Migration, phase: Phase, wall: float) -> list[Spent]:
 def with_targets(moves: Sequence[Move], targets: Mapping[str, str]) -> list[Move]:
     """Return moves with the nodes of their seats, by uid of the pod."""
     return [msgspec.structs.replace(move, to=targets.get(move.uid, "")) for move in moves]
+
+
+def with_replacements(moves: Sequence[Move], members: Mapping[str, Member]) -> list[Move]:
+    """Return moves with the members that took their seats, by uid of the pod."""
+    return [
+        msgspec.structs.replace(move, replacement=members[move.uid].uid, replacement_name=members[move.uid].name)
+        for move in moves
+    ]

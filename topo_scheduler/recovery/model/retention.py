@@ -12,10 +12,11 @@ from itertools import islice, takewhile
 from math import inf
 from typing import Final
 
-from topo_scheduler.api.migrations import Migration
+from topo_scheduler.api.migrations import Migration, MigrationWrite
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.timestamps import seconds_of
-from topo_scheduler.recovery.model.instructions import DeleteMigration, WriteOutcome
+from topo_scheduler.recovery.model.instructions import DeleteMigration
+from topo_scheduler.scheduling.pauses import doubled
 
 LEAST: Final = 3600.0
 """Seconds for which each is kept, however many there are."""
@@ -27,15 +28,8 @@ RETRY: Final = 60.0
 RETRY_MOST: Final = 3600.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Over:
-    """A finished Migration. ``at`` is its end, in seconds since the epoch."""
-
-    namespace: str
-    name: str
-    uid: str
-    version: str
-    at: float
+_Over = tuple[float, DeleteMigration]
+"""The end of a finished Migration, in seconds since the epoch, and its deletion."""
 
 
 @dataclass(slots=True)
@@ -67,8 +61,8 @@ class Finished:
             self.forget(migration.key)
             return
         end = seconds_of(migration.status.times.get(phase, "")) or seconds_of(meta.creation_timestamp or "")
-        finished = _Over(meta.namespace, meta.name, meta.uid, meta.resource_version, wall if end is None else end)
-        self._over[migration.key] = finished
+        deletion = DeleteMigration(meta.namespace, meta.name, meta.uid, meta.resource_version)
+        self._over[migration.key] = (wall if end is None else end, deletion)
         self._ordered = None
 
     def forget(self, key: str) -> None:
@@ -91,19 +85,17 @@ class Finished:
         if now < self._not_before or self._flying:
             return []
         expired = takewhile(lambda item: wall >= self._until(*item, spec), enumerate(self._oldest_first()))
-        ready = (migration for _, migration in expired if now >= self._paused_until(migration))
-        chosen = list(islice(ready, AT_ONCE))
-        self._flying = {f"{finished.namespace}/{finished.name}" for finished in chosen}
-        return [
-            DeleteMigration(finished.namespace, finished.name, finished.uid, finished.version) for finished in chosen
-        ]
+        ready = (deletion for _, (_, deletion) in expired if now >= self._paused_until(deletion))
+        deletions = list(islice(ready, AT_ONCE))
+        self._flying = {deletion.key for deletion in deletions}
+        return deletions
 
-    def deleted(self, key: str, outcome: WriteOutcome, now: float) -> bool:
+    def deleted(self, key: str, outcome: MigrationWrite, now: float) -> bool:
         """Handle the result of a deletion; return whether to log it: only the first failure in a row."""
         namespace = key.partition("/")[0]
         self._flying.discard(key)
         self._not_before = max(self._not_before, now + PACE)
-        if outcome in (WriteOutcome.WRITTEN, WriteOutcome.STALE):
+        if outcome in (MigrationWrite.WRITTEN, MigrationWrite.STALE):
             self._pauses.pop(namespace, None)
             self.forget(key)  # if the object still exists or has changed, the watch reports it
             return False
@@ -111,7 +103,7 @@ class Finished:
         first = not self._pauses
         pause = self._pauses.setdefault(namespace, _Pause())
         pause.failures += 1
-        pause.until = max(pause.until, now + min(RETRY_MOST, RETRY * 2 ** min(pause.failures - 1, 9)))
+        pause.until = max(pause.until, now + doubled(RETRY, pause.failures, RETRY_MOST))
         return first
 
     def next_due(self, spec: RecoverySpec, now: float, wall: float) -> float | None:
@@ -119,28 +111,26 @@ class Finished:
         if self._flying or not self._over:
             return None
         earliest = inf
-        for position, migration in enumerate(self._oldest_first()):
-            paused_until = self._paused_until(migration)
-            earliest = min(earliest, max(paused_until, now + self._until(position, migration, spec) - wall))
+        for position, finished in enumerate(self._oldest_first()):
+            paused_until = self._paused_until(finished[1])
+            earliest = min(earliest, max(paused_until, now + self._until(position, finished, spec) - wall))
             if paused_until <= now:
                 break  # no later one is due before
         return max(self._not_before, earliest)
 
     # ------------------------------------------------------------ helpers
 
-    def _paused_until(self, migration: _Over) -> float:
-        pause = self._pauses.get(migration.namespace)
+    def _paused_until(self, deletion: DeleteMigration) -> float:
+        pause = self._pauses.get(deletion.namespace)
         return pause.until if pause is not None else -inf
 
     def _oldest_first(self) -> list[_Over]:
         if self._ordered is None:
-            self._ordered = sorted(
-                self._over.values(), key=lambda finished: (finished.at, finished.namespace, finished.name)
-            )
+            self._ordered = sorted(self._over.values(), key=lambda over: (over[0], over[1].namespace, over[1].name))
         return self._ordered
 
     def _until(self, position: int, finished: _Over, spec: RecoverySpec) -> float:
         """Return the end of the retention of the Migration at a position in the order, in seconds since the epoch."""
         too_many = position < len(self._over) - spec.keep_finished.max_count
         shortest = max(LEAST, spec.limits.cooldown)
-        return finished.at + (shortest if too_many else max(shortest, spec.keep_finished.time))
+        return finished[0] + (shortest if too_many else max(shortest, spec.keep_finished.time))

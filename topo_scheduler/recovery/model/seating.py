@@ -5,7 +5,7 @@ of the other members, or to the nearest leaves that the size rule allows. All ot
 does not change.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -26,6 +26,7 @@ from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.pods.victim_info import Occupant
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
+from topo_scheduler.state.topology.fabric import Path
 
 _UNKNOWN_OCCUPANT: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True)
 
@@ -47,6 +48,19 @@ def find_moving_pod(view: SchedulerView, uid: str) -> MovingPod | None:
     return MovingPod(known_pod[0], known_pod[1], entry)
 
 
+def find_moving_pods(view: SchedulerView, uids: Iterable[str]) -> list[MovingPod]:
+    """Return those of some pods that are bound pods of this scheduler."""
+    return [pod for uid in uids if (pod := find_moving_pod(view, uid)) is not None]
+
+
+def by_workload(pods: Iterable[MovingPod]) -> dict[str, list[MovingPod]]:
+    """Return pods by the id of their workload."""
+    groups: dict[str, list[MovingPod]] = {}
+    for pod in pods:
+        groups.setdefault(pod.workload.id, []).append(pod)
+    return groups
+
+
 def unread_pod(view: SchedulerView, uid: str) -> PodRef | None:
     """Return a bound pod of this scheduler of which this process knows too little to move it; None for any other pod.
 
@@ -58,6 +72,18 @@ def unread_pod(view: SchedulerView, uid: str) -> PodRef | None:
         return None
     known = pod is not None and bool(pod.member.cls.amounts)
     return None if known else PodRef(occupant.namespace, occupant.name, uid)
+
+
+def unread_pods(view: SchedulerView, uids: Iterable[str]) -> list[PodRef]:
+    """Return those of some pods of which this process knows too little to move them; see `unread_pod`."""
+    return [pod for uid in uids if (pod := unread_pod(view, uid)) is not None]
+
+
+def home_leaves(view: SchedulerView, moving_pods: Sequence[MovingPod]) -> set[Path]:
+    """Return the leaves of the members of a gang that stay on their nodes."""
+    gang, going = moving_pods[0].workload, {pod.member.uid for pod in moving_pods}
+    stay = (member for member in gang.members.values() if member.stage is not Stage.PENDING and member.uid not in going)
+    return {leaf for member in stay if (leaf := view.leaf_of(member.node)) is not None}
 
 
 def pod_names(moving_pods: Sequence[MovingPod]) -> str:
@@ -127,19 +153,13 @@ def find_seats(
     neighbours = any(looks_around(pod.member.cls) for pod in moving_pods) or view.planning.pods_repel
     trial = trial_without(view, moving_pods, avoided, migration, now, neighbours=neighbours)
     prepare(trial)
-    for group in _together(moving_pods):
+    whole_gang = moving_pods[0].workload.gang
+    for group in [moving_pods] if whole_gang else [[pod] for pod in moving_pods]:
         rows = place_group(view, trial, group)
         if rows is None:
             return {}
         seats |= {pod.member.uid: view.nodes.names[row] for pod, row in zip(group, rows, strict=True)}
     return seats
-
-
-def _together(moving_pods: Sequence[MovingPod]) -> list[list[MovingPod]]:
-    """Return groups of pods to place together: all members of a gang, and each other pod alone."""
-    if moving_pods and moving_pods[0].workload.gang:
-        return [list(moving_pods)]
-    return [[pod] for pod in moving_pods]
 
 
 def trial_without(

@@ -5,27 +5,24 @@ the fewest pods first. It tries the smallest sets on a copy of the state. Each p
 use already. The search may miss a better choice of nodes in a leaf.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
+from heapq import nsmallest
 from typing import Final
 
 import numpy as np
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, OtherPod
 from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction
-from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.naming import name_for
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
-from topo_scheduler.recovery.optimisation.sliced_search import Look, Looking
+from topo_scheduler.recovery.optimisation.sliced_search import Look, VoluntarySearch
 from topo_scheduler.recovery.planning.migration_validation import may_move, restarts
 from topo_scheduler.recovery.planning.voluntary_moves import free_nodes, group_by_workload, have_seats, largest_block
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import GPU
 
-LOOK: Final = 60.0
-"""Seconds between two searches, at least."""
 AGAIN: Final = 600.0
 """Seconds until the next search after Migrations were created."""
 MOST_TRIED: Final = 4
@@ -41,35 +38,19 @@ class _Clearing:
     block: int
 
 
-class Blocks:
+@dataclass
+class Blocks(VoluntarySearch):
     """Nodes that could be freed."""
 
-    def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
-        """``clock`` returns seconds and measures how long a step takes: see `sliced_search`."""
-        self.context = context
-        self._looking = Looking(context.view.planning.sliced_search(), clock)
-        self._not_before = self._now = -inf
-        self._state: object = None
+    pause = 60.0
+    _state: object = None
 
-    def step(self, now: float) -> list[Instruction]:
-        """Return the Migrations to create."""
-        self._now = now
-        if not self._on:
-            self._looking.drop()
-            return []
-        if not self._looking.going and now >= self._not_before:
-            self._not_before = now + LOOK
-            state = self.context.view.nodes.capacity_changes.position
-            if state != self._state and self._quiet:
-                self._state = state
-                self._looking.begin(self._look())
-        return self._looking.step(now)
-
-    def next_due(self, now: float) -> float | None:
-        """Return when `step` must be called next, in seconds."""
-        if not self._on:
-            return None
-        return self._looking.next_due() if self._looking.going else max(now, self._not_before)
+    def _may_begin(self) -> bool:
+        state = self.context.view.nodes.capacity_changes.position
+        if state == self._state or not self._quiet:
+            return False
+        self._state = state
+        return True
 
     def _look(self) -> Look:
         """Check all leaves, and try some; yields after each slice of the work, and then the Migrations to create."""
@@ -78,19 +59,14 @@ class Blocks:
         largest = largest_block(view, free)
         clearings: list[_Clearing] = []
         for leaf in self._leaves(largest):
-            if (clearing := self._clearing(leaf, free, largest)) is not None and not self._too_soon(
-                clearing.moving_pods
-            ):
-                clearings.append(clearing)
+            cleared = self._clearing(leaf, free, largest)
+            if cleared is not None and not self._too_soon(cleared.moving_pods):
+                clearings.append(cleared)
             yield None
-        for leaf in [
-            clearing.leaf
-            for clearing in sorted(clearings, key=lambda clearing: (len(clearing.moving_pods), clearing.leaf))[
-                :MOST_TRIED
-            ]
-        ]:
-            if made := self._try_leaf(leaf):
-                self._not_before = self._now + AGAIN
+        fewest_pods = nsmallest(MOST_TRIED, clearings, key=lambda clearing: (len(clearing.moving_pods), clearing.leaf))
+        for clearing in fewest_pods:
+            if made := self._try_leaf(clearing.leaf):
+                self._next_search = self._now + AGAIN
                 yield made
                 return
             yield None
@@ -104,11 +80,9 @@ class Blocks:
         if clearing is None or self._too_soon(clearing.moving_pods):
             return []
         avoided = self.context.detection.avoided(self._now) | {names[row] for row in np.flatnonzero(free).tolist()}
-        return (
-            self._create_migrations(clearing, largest)
-            if have_seats(view, clearing.moving_pods, avoided, self._now)
-            else []
-        )
+        if not have_seats(view, clearing.moving_pods, avoided, self._now):
+            return []
+        return self._create_migrations(clearing, largest)
 
     @property
     def _quiet(self) -> bool:

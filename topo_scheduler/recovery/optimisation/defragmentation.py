@@ -4,58 +4,34 @@ The engine finds the moves (`scheduling.moving`). Here they are checked again, a
 lately. `gang_room` executes these Migrations.
 """
 
-from collections.abc import Callable
-from math import inf
+from dataclasses import dataclass, field
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec, OtherPod
-from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, LearnPods
-from topo_scheduler.recovery.model.migration_context import MigrationContext
+from topo_scheduler.recovery.model.instructions import CreateMigration, LearnPods
 from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.naming import name_of
-from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
-from topo_scheduler.recovery.optimisation.sliced_search import Look, Looking
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods
+from topo_scheduler.recovery.optimisation.sliced_search import Look, VoluntarySearch
 from topo_scheduler.recovery.planning.migration_validation import may_move
 from topo_scheduler.recovery.planning.voluntary_moves import find_pods_to_read, gang_seats
 from topo_scheduler.scheduling.moving.plan import MovePlan
 from topo_scheduler.scheduling.queueing.queue_keys import lacking, least_of, order_of
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 
-LOOK: Final = 5.0
-"""Seconds between two searches while gangs are pending."""
 AGAIN: Final = 300.0
 """Seconds after which another Migration may be created for the same gang."""
 
 
-class Defragmenting:
+@dataclass
+class Defragmenting(VoluntarySearch):
     """Gangs for which moves may make room."""
 
-    def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
-        """``clock`` returns seconds and measures how long a step takes: see `sliced_search`."""
-        self.context = context
-        self._looking = Looking(context.view.planning.sliced_search(), clock)
-        self._at = self._now = -inf
-        self._not_before: dict[str, float] = {}
-        """When another Migration may be created, by gang."""
-        self._read: set[str] = set()
-        """Uids of pods that need not be read again, or that are being read."""
-
-    def step(self, now: float) -> list[Instruction]:
-        """Return the Migrations to create, and the pods to read before it is known which pods can move."""
-        self._now = now
-        if not self._on or not self.context.view.planning.gangs_wait:
-            self._looking.drop()
-            return []
-        if not self._looking.going and now >= self._at + LOOK:
-            self._at = now
-            self._looking.begin(self._look())
-        return self._looking.step(now)
-
-    def next_due(self, now: float) -> float | None:
-        """Return when `step` must be called next, in seconds."""
-        if not self._on or not self.context.view.planning.gangs_wait:
-            return None
-        return self._looking.next_due() if self._looking.going else max(now, self._at + LOOK)
+    pause = 5.0
+    _not_before: dict[str, float] = field(default_factory=dict)
+    """When another Migration may be created, by gang."""
+    _read: set[str] = field(default_factory=set)
+    """Uids of pods that need not be read again, or that are being read."""
 
     def _look(self) -> Look:
         """Check all pods, then all pending gangs; yields after each slice of the work, and the instructions."""
@@ -74,19 +50,19 @@ class Defragmenting:
 
     @property
     def _on(self) -> bool:
-        return self.context.spec.defragmentation.enabled
+        return self.context.spec.defragmentation.enabled and self.context.view.planning.gangs_wait
 
     def _create_migration(self, workload: Workload, plan: MovePlan, now: float) -> CreateMigration | None:
         """Return the Migration that holds a gang's seats; None if there is one, or if moves would be useless now."""
         context = self.context
         pending = workload.at(Stage.PENDING)
         members = pending[: least_of(workload)]
-        pods = [find_moving_pod(context.view, move.pod.occupant.uid) for move in plan.moves]
-        leaving_pods = [pod for pod in pods if pod is not None and may_move(pod)]
+        pods = find_moving_pods(context.view, (move.pod.occupant.uid for move in plan.moves))
+        leaving_pods = [pod for pod in pods if may_move(pod)]
         if (
             not members
             or lacking(workload, pending)
-            or len(leaving_pods) < len(pods)
+            or len(leaving_pods) < len(plan.moves)
             or self._under_way(members, leaving_pods)
         ):
             return None

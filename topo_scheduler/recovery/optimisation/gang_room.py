@@ -10,18 +10,17 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
-import msgspec
-
 from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, MigrationSpec, Move, OtherPod, Phase
 from topo_scheduler.api.text import counted
 from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.migration_context import MigrationContext
-from topo_scheduler.recovery.model.migration_state import Condition, Tracked
+from topo_scheduler.recovery.model.migration_state import Condition, Tracked, with_replacements
 from topo_scheduler.recovery.model.naming import makes_room_for, name_for
-from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, move_of, pod_names, vacant
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, move_of, pod_names, vacant
 from topo_scheduler.recovery.planning.migration_validation import may_move, rest_of_gang, restarts
-from topo_scheduler.recovery.planning.voluntary_moves import gang_seats, group_by_workload, pods_to_read
+from topo_scheduler.recovery.planning.voluntary_moves import find_pods_to_read, gang_seats, group_by_workload
 from topo_scheduler.scheduling.queueing.queue_keys import lacking
+from topo_scheduler.scheduling.time_slicing import whole
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 
 PATIENCE: Final = 30.0
@@ -38,15 +37,15 @@ class _Others:
     """Uids of pods for which a Migration was seen."""
 
 
+@dataclass(slots=True)
 class GangRoom:
     """Migrations with the reason ``PendingGang``."""
 
-    def __init__(self, context: MigrationContext) -> None:
-        self._context = context
-        self._first: dict[str, float] = {}
-        """When a Migration of an unknown gang was first seen, by its uid; minus infinity once the gang was known."""
-        self._others: dict[str, _Others] = {}
-        """Pods that leave, by the uid of the Migration."""
+    context: MigrationContext
+    _first: dict[str, float] = field(default_factory=dict)
+    """When a Migration of an unknown gang was first seen, by its uid; minus infinity once the gang was known."""
+    _others: dict[str, _Others] = field(default_factory=dict)
+    """Pods that leave, by the uid of the Migration."""
 
     def forget(self, uid: str) -> None:
         """Forget a Migration that is over, or was deleted."""
@@ -76,39 +75,35 @@ class GangRoom:
     def _plan(self, tracked: Tracked, workload: Workload, now: float) -> None:
         migration = tracked.migration
         members = self._waiting(migration, workload)
-        named = self._context.intended.get(migration.key)
+        named = self.context.intended.get(migration.key)
         if named is None:
             text = "it is not known any more who would make room: what made this Migration has ended"
-            self._context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
+            self.context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
             return
         leaving_pods = self._check_leaving(tracked, workload, members, named, now)
         if leaving_pods is None:
             return
-        seats = self._seats(tracked, workload, members, leaving_pods, now)
-        if not seats:
-            self._no_room(tracked, now)
+        moves = self._moves(tracked, workload, members, leaving_pods, now)
+        if not moves:
             return
         reserved = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
-        moves = self._moves(workload, members, seats)
-        self._context.write(tracked, now, Phase.PLANNED, moves, reserved, message=migration.spec.cause, others=named)
+        self.context.write(tracked, now, Phase.PLANNED, moves, reserved, message=migration.spec.cause, others=named)
 
     def _begin(self, tracked: Tracked, workload: Workload, now: float) -> None:
-        migration, context = tracked.migration, self._context
+        migration, context = tracked.migration, self.context
         members = self._waiting(migration, workload)
         leaving_pods = self._check_leaving(tracked, workload, members, migration.status.others, now)
         if leaving_pods is None:
             return
         if not context.spec.defragmentation.enabled:
-            self._context.end(tracked, Phase.CANCELLED, "Off", "recovery.defragmentation.enabled is not set", now)
+            self.context.end(tracked, Phase.CANCELLED, "Off", "recovery.defragmentation.enabled is not set", now)
             return
         if held_back := context.holds_back(migration, leaving_pods, now):
             context.write(tracked, now, None, None, held_back)
             return
-        seats = self._seats(tracked, workload, members, leaving_pods, now)
-        if not seats:
-            self._no_room(tracked, now)
+        moves = self._moves(tracked, workload, members, leaving_pods, now)
+        if not moves:
             return
-        moves = self._moves(workload, members, seats)
         context.keep(migration, moves)
         context.begin(migration, len(leaving_pods), now)
         text = f"{counted(len(moves), 'seat', 'is held', 'are held')}, which {pod_names(leaving_pods)} leave first"
@@ -117,25 +112,24 @@ class GangRoom:
 
     def _reserve(self, tracked: Tracked, workload: Workload, now: float) -> None:
         """Wait until the other pods are gone."""
-        migration, context = tracked.migration, self._context
+        migration, context = tracked.migration, self.context
         moves = migration.status.moves
         pending = self._waiting(migration, workload)
         if pending and (lost := context.lost_target(moves, now)) is not None:
-            self._context.end(tracked, Phase.CANCELLED, "SeatLost", f"node {lost} can't be used now", now)
+            self.context.end(tracked, Phase.CANCELLED, "SeatLost", f"node {lost} can't be used now", now)
             return
         context.keep(migration, self._unseated(workload, moves))
         if not pending or vacant(context.view, moves):
             context.write(tracked, now, Phase.PLACING, None)
         elif reason := self._why_not(tracked, now):
-            self._context.end(tracked, Phase.CANCELLED, "NoRoom", reason, now)
+            self.context.end(tracked, Phase.CANCELLED, "NoRoom", reason, now)
 
     def _why_not(self, tracked: Tracked, now: float) -> str:
         """Create the Migrations of the other pods, once; return why waiting for them is useless, or an empty string."""
         migration = tracked.migration
         progress = self._others.setdefault(migration.metadata.uid, _Others())
-        candidates = [find_moving_pod(self._context.view, other.uid) for other in migration.status.others]
-        remaining = [pod for pod in candidates if pod is not None]
-        moving = self._context.moved_for(migration.key)
+        remaining = find_moving_pods(self.context.view, (other.uid for other in migration.status.others))
+        moving = self.context.moved_for(migration.key)
         progress.seen |= {pod.member.uid for pod in remaining if pod.member.uid in moving}
         missing = [pod for pod in remaining if pod.member.uid not in moving]
         if stays := next((pod.member.key for pod in missing if pod.member.uid in progress.seen), ""):
@@ -149,22 +143,22 @@ class GangRoom:
         without_seat = [
             move.pod for helper, move in moving.values() if helper.phase is None or not helper.phase.running
         ]
-        if without_seat and self._context.since(tracked, Phase.RESERVING, now) > PATIENCE:
+        if without_seat and self.context.since(tracked, Phase.RESERVING, now) > PATIENCE:
             return f"pod {without_seat[0]} does not leave: no seat is held for it"
-        if self._context.since(tracked, Phase.RESERVING, now) > self._context.spec.reservation_timeout:
+        if self.context.since(tracked, Phase.RESERVING, now) > self.context.spec.reservation_timeout:
             return "the others did not leave in time"
         return ""
 
     def _create(self, migration: Migration, group: Sequence[MovingPod]) -> None:
         namespace = group[0].workload.namespace
         spec = MigrationSpec(
-            cause=makes_room_for(migration.key, self._context.view.reader(namespace)),
+            cause=makes_room_for(migration.key, self.context.view.reader(namespace)),
             reason=Cause.DEFRAGMENTATION.value,
             makes_room_for=migration.key,
             pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in group],
         )
         name = name_for(group, migration.metadata.uid)
-        self._context.out.append(CreateMigration(namespace, name, spec))
+        self.context.out.append(CreateMigration(namespace, name, spec))
 
     # ------------------------------------------------------------ placing
 
@@ -174,22 +168,19 @@ class GangRoom:
         seated = self._seated(workload, moves)
         bound = {uid: member for uid, member in seated.items() if member.stage is Stage.BOUND}
         if len(bound) == len(moves):
-            done = [
-                msgspec.structs.replace(move, replacement=bound[move.uid].uid, replacement_name=bound[move.uid].name)
-                for move in moves
-            ]
+            done = with_replacements(moves, bound)
             placed = Condition(
                 "Placed", status=True, reason="Bound", message=counted(len(done), "pod", "is bound", "are bound")
             )
             text = counted(len(done), "pod", "of the gang is bound", "of the gang are bound")
-            self._context.end(tracked, Phase.DONE, "", text, now, done, placed)
+            self.context.end(tracked, Phase.DONE, "", text, now, done, placed)
         elif len(seated) < len(moves) and not self._waiting(migration, workload):
-            self._context.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang waits no longer", now)
-        elif self._context.since(tracked, Phase.PLACING, now) > self._context.spec.reservation_timeout:
+            self.context.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang waits no longer", now)
+        elif self.context.since(tracked, Phase.PLACING, now) > self.context.spec.reservation_timeout:
             text = "the gang did not take its room in time; others may use it"
-            self._context.end(tracked, Phase.FAILED, "NotTaken", text, now)
+            self.context.end(tracked, Phase.FAILED, "NotTaken", text, now)
         else:
-            self._context.keep(migration, self._unseated(workload, moves))
+            self.context.keep(migration, self._unseated(workload, moves))
 
     def _seated(self, workload: Workload, moves: Sequence[Move]) -> dict[str, Member]:
         """Return the member that took each seat, by the uid of the pod for which the seat was planned."""
@@ -211,7 +202,7 @@ class GangRoom:
 
     def _workload(self, migration: Migration) -> Workload | None:
         """Return the gang; None if it is not known yet, or is gone."""
-        view = self._context.view
+        view = self.context.view
         if migration.status.moves:
             return view.workload(migration.status.moves[0].workload)
         known_pods = (view.member(pod.uid) for pod in migration.spec.pods)
@@ -221,9 +212,9 @@ class GangRoom:
         """Handle an unknown gang: it is gone, or this process has just begun and does not know it yet."""
         migration = tracked.migration
         if migration.phase is not None and migration.phase.running:
-            self._context.keep(migration, migration.status.moves)
+            self.context.keep(migration, migration.status.moves)
         if now - self._first.setdefault(migration.metadata.uid, now) >= PATIENCE:
-            self._context.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang is gone", now)
+            self.context.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang is gone", now)
 
     def _waiting(self, migration: Migration, workload: Workload) -> list[Member]:
         """Return the pending members that need seats."""
@@ -241,34 +232,28 @@ class GangRoom:
         now: float,
     ) -> list[MovingPod] | None:
         """Return the other pods that still exist; None while they are being read, or if the Migration ended."""
-        leaving_pods = self._present_pods(tracked, named)
-        if leaving_pods is None:
+        view = self.context.view
+        uids = [other.uid for other in named if view.entry(other.uid) is not None]
+        if unread_pods := whole(find_pods_to_read(view, uids, set(tracked.learned))):
+            self.context.learn(tracked, unread_pods)
             return None
+        leaving_pods = find_moving_pods(view, uids)
         if not members or lacking(workload, members):
             text = "pods of the gang are gone" if members else "the gang waits no longer"
-            self._context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
+            self.context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
             return None
         if problem := self._wrong(tracked, workload, leaving_pods):
-            self._context.end(tracked, Phase.CANCELLED, *problem, now)
+            self.context.end(tracked, Phase.CANCELLED, *problem, now)
             return None
         return leaving_pods
 
-    def _present_pods(self, tracked: Tracked, named: Sequence[OtherPod]) -> list[MovingPod] | None:
-        """Return the other pods that still exist; None while they are being read."""
-        view = self._context.view
-        uids = [other.uid for other in named if view.entry(other.uid) is not None]
-        if unread_pods := pods_to_read(view, uids, set(tracked.learned)):
-            self._context.learn(tracked, unread_pods)
-            return None
-        return [pod for uid in uids if (pod := find_moving_pod(view, uid)) is not None]
-
     def _wrong(self, tracked: Tracked, workload: Workload, leaving_pods: Sequence[MovingPod]) -> tuple[str, str] | None:
         """Return reason and text of why the other pods can't be moved for a gang; None if they can."""
-        taken, leaving = self._context.moved_elsewhere(tracked), {pod.member.uid for pod in leaving_pods}
+        taken, leaving = self.context.moved_elsewhere(tracked), {pod.member.uid for pod in leaving_pods}
         for pod in leaving_pods:
             name = pod.member.key
             if restarts(pod) and any(
-                remaining.member.uid not in leaving for remaining in rest_of_gang(self._context.view, [pod])
+                remaining.member.uid not in leaving for remaining in rest_of_gang(self.context.view, [pod])
             ):
                 return "NotMovable", f"pod {name} stays: its whole gang would have to restart"
             if not may_move(pod):
@@ -279,23 +264,19 @@ class GangRoom:
                 return "AlreadyMoved", f"pod {name} is moved by Migration {taken[pod.member.uid]} already"
         return None
 
-    def _seats(
+    def _moves(
         self,
         tracked: Tracked,
         workload: Workload,
         members: Sequence[Member],
         leaving_pods: Sequence[MovingPod],
         now: float,
-    ) -> dict[str, str]:
-        avoided = self._context.detection.avoided(now)
-        return dict(
-            gang_seats(self._context.view, workload, members, leaving_pods, avoided, tracked.migration.key, now)
-        )
-
-    def _moves(self, workload: Workload, members: Sequence[Member], seats: dict[str, str]) -> list[Move]:
-        view = self._context.view
+    ) -> list[Move]:
+        """Return the moves of the members to their seats; without room, end the Migration and return none."""
+        view, avoided = self.context.view, self.context.detection.avoided(now)
+        seats = gang_seats(view, workload, members, leaving_pods, avoided, tracked.migration.key, now)
+        if not seats:
+            text = "moving these pods would not make room for the gang, as things are now"
+            self.context.end(tracked, Phase.CANCELLED, "NoRoom", text, now)
+            return []
         return [move_of(view, workload, member, member.cls.amounts, to=seats[member.uid]) for member in members]
-
-    def _no_room(self, tracked: Tracked, now: float) -> None:
-        text = "moving these pods would not make room for the gang, as things are now"
-        self._context.end(tracked, Phase.CANCELLED, "NoRoom", text, now)

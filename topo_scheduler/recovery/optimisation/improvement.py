@@ -5,69 +5,52 @@ GPUs times its expected remaining seconds. The cost is that of moving *all* its 
 of them move, as the others stand still meanwhile. A gang without a known end stays.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, MigrationPod, MigrationSpec
-from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, LearnPods
-from topo_scheduler.recovery.model.migration_context import MigrationContext
+from topo_scheduler.recovery.model.instructions import CreateMigration, LearnPods
 from topo_scheduler.recovery.model.migration_state import timestamp
 from topo_scheduler.recovery.model.naming import name_for
-from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
-from topo_scheduler.recovery.optimisation.sliced_search import Look, Looking
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods
+from topo_scheduler.recovery.optimisation.sliced_search import Look, VoluntarySearch
 from topo_scheduler.recovery.planning.migration_validation import may_move
 from topo_scheduler.recovery.planning.relocation import cost_of
 from topo_scheduler.recovery.planning.voluntary_moves import LOOKED_AT, find_pods_to_read, leaves_of, seats_of_whole
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.workloads import Stage, Workload
 
-LOOK: Final = 30.0
-"""Seconds between two searches, at least."""
 AGAIN: Final = 600.0
 """Seconds after which a gang with a Migration is checked again."""
 MOST_TRIED: Final = 4
 """Gangs that are tried in one search, at most; the next search tries the others."""
 
 
-class Improving:
+@dataclass
+class Improving(VoluntarySearch):
     """Gangs that could use fewer leaves."""
 
-    def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
-        """``clock`` returns seconds and measures how long a step takes: see `sliced_search`."""
-        self.context = context
-        self._looking = Looking(context.view.planning.sliced_search(), clock)
-        self._at = self._now = -inf
-        self._state: object = None
-        self._more = True
-        """Whether gangs remain to be checked."""
-        self._not_before: dict[str, float] = {}
-        """When a gang may be tried again, by gang."""
-        self._tried: set[str] = set()
-        """Gangs that were tried since resources were last freed."""
-        self._read: set[str] = set()
-        """Uids of pods that need not be read again, or that are being read."""
+    pause = 30.0
+    _state: object = None
+    _more: bool = True
+    """Whether gangs remain to be checked."""
+    _not_before: dict[str, float] = field(default_factory=dict)
+    """When a gang may be tried again, by gang."""
+    _tried: set[str] = field(default_factory=set)
+    """Gangs that were tried since resources were last freed."""
+    _read: set[str] = field(default_factory=set)
+    """Uids of pods that need not be read again, or that are being read."""
 
-    def step(self, now: float) -> list[Instruction]:
-        """Return the Migrations to create, and the pods to read before the cost of moving them is known."""
-        self._now = now
-        if not self.context.spec.improvement.enabled:
-            self._looking.drop()
-            return []
-        if not self._looking.going and now >= self._at + LOOK:
-            self._at = now
-            if (state := self.context.view.improvements) != self._state:
-                self._state, self._more = state, True
-                self._tried.clear()
-            if self._more:
-                self._looking.begin(self._look())
-        return self._looking.step(now)
+    @property
+    def _on(self) -> bool:
+        return self.context.spec.improvement.enabled
 
-    def next_due(self, now: float) -> float | None:
-        """Return when `step` must be called next, in seconds."""
-        if not self.context.spec.improvement.enabled:
-            return None
-        return self._looking.next_due() if self._looking.going else max(now, self._at + LOOK)
+    def _may_begin(self) -> bool:
+        if (state := self.context.view.improvements) != self._state:
+            self._state, self._more = state, True
+            self._tried.clear()
+        return self._more
 
     def _look(self) -> Look:
         """Check all gangs, and try some; yields after each slice of the work, and the instructions."""
@@ -112,9 +95,8 @@ class Improving:
     def _create_migration(self, workload: Workload, now: float) -> CreateMigration | None:
         """Return the Migration that moves a gang to fewer leaves; None if there is none, or its gain is too small."""
         context, view, wall = self.context, self.context.view, self.context.epoch + now
-        pods = [find_moving_pod(view, uid) for uid in sorted(workload.members)]
-        members = [pod for pod in pods if pod is not None and may_move(pod)]
-        if len(members) < len(pods) or not self._worth_it(members, now):
+        members = list(filter(may_move, find_moving_pods(view, sorted(workload.members))))
+        if len(members) < len(workload.members) or not self._worth_it(members, now):
             return None
         taken = {
             uid for tracked in context.tracked.values() for uid in (move.uid for move in tracked.migration.status.moves)

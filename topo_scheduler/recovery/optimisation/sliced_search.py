@@ -4,11 +4,14 @@ Unlike the search for room, they keep no copy of the state between slices: each 
 checks candidates of earlier slices again.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import inf
-from typing import Final
+from typing import ClassVar, Final
 
 from topo_scheduler.recovery.model.instructions import Instruction
+from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.scheduling.time_slicing import Parts
 
 SLICE: Final = 0.005
@@ -20,39 +23,58 @@ Look = Iterator[Sequence[Instruction] | None]
 """Yields after each slice of the work: instructions, or None."""
 
 
-class Looking:
-    """One search at a time, run by ``parts``.
+@dataclass
+class VoluntarySearch(ABC):
+    """A search that begins again from time to time; one kind of voluntary moves is a subclass.
 
-    ``clock`` measures how long a step has searched; if it stands still, one step does all.
+    Subclasses may raise ``_next_search``, the time of the next search in seconds. ``_now`` is the time of the step.
     """
 
-    def __init__(self, parts: Parts[Sequence[Instruction]], clock: Callable[[], float]) -> None:
-        self._parts = parts
-        self._clock = clock
-        self._stepped = -inf
+    pause: ClassVar[float]
+    """Seconds between the starts of two searches, at least."""
 
-    @property
-    def going(self) -> bool:
-        """Whether a search is in progress."""
-        return self._parts.going
+    context: MigrationContext
+    clock: Callable[[], float]
+    """Measures how long a step has searched, in seconds; if it stands still, one step does all."""
+    _now: float = -inf
+    _stepped: float = -inf
+    _next_search: float = -inf
 
-    def begin(self, look: Look) -> None:
-        """Begin a search."""
-        self._parts.begin(look)
-
-    def drop(self) -> None:
-        """Drop the search."""
-        self._parts.drop()
+    def __post_init__(self) -> None:
+        self._parts: Parts[Sequence[Instruction]] = self.context.view.planning.sliced_search()
 
     def step(self, now: float) -> list[Instruction]:
-        """Do the next slice of work, and more while there is time; return the instructions."""
-        if self._stepped == now or not self.going:
+        """Search for a while, if a search is due; return the Migrations to create, and the pods to read first."""
+        self._now = now
+        if not self._on:
+            self._parts.drop()
+            return []
+        if not self._parts.going and now >= self._next_search:
+            self._next_search = now + self.pause
+            if self._may_begin():
+                self._parts.begin(self._look())
+        if self._stepped == now or not self._parts.going:
             return []
         self._stepped = now
-        began = self._clock()
-        results = self._parts.work(lambda: self._clock() - began < SLICE)
+        began = self.clock()
+        results = self._parts.work(lambda: self.clock() - began < SLICE)
         return [instruction for instructions in results for instruction in instructions]
 
-    def next_due(self) -> float:
-        """Return when `step` must be called next, while a search is in progress."""
-        return self._stepped + NEXT
+    def next_due(self, now: float) -> float | None:
+        """Return when `step` must be called next, in seconds."""
+        if not self._on:
+            return None
+        return self._stepped + NEXT if self._parts.going else max(now, self._next_search)
+
+    @property
+    @abstractmethod
+    def _on(self) -> bool:
+        """Whether there is anything to search for."""
+
+    def _may_begin(self) -> bool:
+        """Return whether the search that is due may find anything new."""
+        return True
+
+    @abstractmethod
+    def _look(self) -> Look:
+        """Search; yield after each slice of the work, and the instructions."""

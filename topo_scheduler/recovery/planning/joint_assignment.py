@@ -115,11 +115,6 @@ def _subsets(claims: Sequence[RelocationRequest]) -> list[tuple[RelocationReques
     return sorted(subsets, key=lambda subset: pods_without_seats(claims, {claim.key for claim in subset}))
 
 
-def _always(_: Seats) -> Generator[None, None, bool]:
-    yield from ()
-    return True
-
-
 def place_all(
     copies: Copies,
     claims: Sequence[RelocationRequest],
@@ -151,7 +146,7 @@ def place_all(
 
     def search(index: int, chosen: dict[str, Mapping[str, str]], far: int) -> Generator[None, None, None]:
         if index == len(claims):
-            if (yield from (accepts or _always)(chosen)):
+            if accepts is None or (yield from accepts(chosen)):
                 best[:] = [(far, dict(chosen))]
             return
         claim = claims[index]

@@ -7,7 +7,7 @@ it counts, and planned again if it is no longer valid. No plan outlives the proc
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
@@ -20,7 +20,7 @@ from topo_scheduler.recovery.model.migration_state import Tracked
 from topo_scheduler.recovery.model.seating import MovingPod
 from topo_scheduler.recovery.planning.joint_assignment import EXACT, free_seats
 from topo_scheduler.recovery.planning.joint_assignment import Parts as Steps
-from topo_scheduler.recovery.planning.joint_relocation import MaybeParts, Others, room_for_all
+from topo_scheduler.recovery.planning.joint_relocation import Others, room_for_all
 from topo_scheduler.recovery.planning.migration_validation import Refused, Unlearned, policy_of, read_pods
 from topo_scheduler.recovery.planning.relocation import unread_neighbours
 from topo_scheduler.recovery.planning.relocation_search import LEAST_PAUSE, PAUSE, SLICE
@@ -86,20 +86,21 @@ class _JointSearch:
     unread: frozenset[str] = frozenset()
 
 
+@dataclass
 class Together:
     """The plan for all Migrations that wait for seats. ``request_of`` returns the request of a Migration."""
 
-    def __init__(self, context: MigrationContext, clock: Callable[[], float], request_of: RequestOf) -> None:
-        self._context = context
-        self._clock = clock
-        self._request_of = request_of
-        self._plan: _Plan | None = None
-        self._search: _JointSearch | None = None
-        self._failed: set[str] = set()
-        """Keys of Migrations whose planned seats were invalid when they were about to begin."""
-        self._stepped = self._room_again = -inf
-        self._alone = -inf
-        """When each Migration was last left to take what it finds, in seconds."""
+    context: MigrationContext
+    clock: Callable[[], float]
+    request_of: RequestOf
+    _plan: _Plan | None = None
+    _search: _JointSearch | None = None
+    _failed: set[str] = field(default_factory=set)
+    """Keys of Migrations whose planned seats were invalid when they were about to begin."""
+    _stepped: float = -inf
+    _room_again: float = -inf
+    _alone: float = -inf
+    """When each Migration was last left to take what it finds, in seconds."""
 
     def turn(
         self, tracked: Tracked, moving_pods: Sequence[MovingPod], state: object, now: float
@@ -115,7 +116,7 @@ class Together:
         key = tracked.migration.key
         if not self._joins(tracked.migration):
             return None
-        claim = self._request_of(tracked.migration, moving_pods, now)
+        claim = self.request_of(tracked.migration, moving_pods, now)
         if (turn := self._planned(claim, state, now)) is not None:
             return turn
         if self._alone == now:
@@ -131,9 +132,9 @@ class Together:
             if len(claims) < 2 or now - begun > LONGEST:
                 self._search, self._alone = None, now
                 return None
-            search = _JointSearch(claims, self._context.view.planning.sliced_search(), state, begun)
+            search = _JointSearch(claims, self.context.view.planning.sliced_search(), state, begun)
             self._plan, self._search = None, search
-            search.parts.begin(_found(free_seats(Copies(self._context.view, now), list(claims.values()))))
+            search.parts.begin(_found(free_seats(Copies(self.context.view, now), list(claims.values()))))
         self._step(search, tracked, now)
         return self._planned(claim, state, now) or self._meanwhile(claim, state, now)
 
@@ -166,12 +167,12 @@ class Together:
         if share.seats.keys() != {pod.member.uid for pod in request.moving_pods}:
             return False
         leaving = self._plan.leaving if self._plan is not None else ()
-        return Copies(self._context.view, now).still_valid(request, share, leaving)
+        return Copies(self.context.view, now).still_valid(request, share, leaving)
 
     @property
     def _may_relocate(self) -> bool:
         """Whether relocating other pods is considered: lent spare nodes come first, and kernels must be compiled."""
-        view = self._context.view
+        view = self.context.view
         return view.planning.ready and not view.held.lent()
 
     def _meanwhile(self, claim: RelocationRequest, state: object, now: float) -> PlanningTurn | None:
@@ -198,10 +199,10 @@ class Together:
         if self._stepped == now:
             return
         self._stepped = now
-        started = self._clock()
+        started = self.clock()
 
         def time_left() -> bool:
-            return self._clock() - started < SLICE
+            return self.clock() - started < SLICE
 
         while search.parts.going:
             results = search.parts.work(time_left)
@@ -210,7 +211,7 @@ class Together:
                 self._take(search, results[0], tracked, now)
             if not time_left():
                 break
-        search.spent += self._clock() - started
+        search.spent += self.clock() - started
 
     def _take(self, search: _JointSearch, shares: dict[str, SeatGrant], tracked: Tracked, now: float) -> None:
         """Make the result the plan, or search for room for the Migrations that have no seats."""
@@ -220,11 +221,11 @@ class Together:
         if search.free is None and helped and may_relocate and now >= self._room_again:
             search.free, search.since = shares, now
             searched = helped if len(search.claims) > EXACT else search.claims.values()
-            unread = [pod for claim in searched for pod in unread_neighbours(self._context.view, claim.moving_pods)]
+            unread = [pod for claim in searched for pod in unread_neighbours(self.context.view, claim.moving_pods)]
             unread = [pod for pod in unread if pod.uid not in tracked.learned]
             if unread:
                 search.unread = frozenset(pod.uid for pod in unread)
-                self._context.learn(tracked, unread)
+                self.context.learn(tracked, unread)
             else:
                 self._look_for_room(search, now)
             return
@@ -237,20 +238,20 @@ class Together:
         self._search = None
 
     def _look_for_room(self, search: _JointSearch, now: float) -> None:
-        context, claims = self._context, list(search.claims.values())
+        context, claims = self.context, list(search.claims.values())
         elsewhere = (
             tracked.migration for tracked in context.tracked.values() if tracked.migration.key not in search.claims
         )
         taken = frozenset(move.uid for migration in elsewhere for move in migration.status.moves)
         eligible, copies = Others(taken, context.epoch + now), Copies(context.view, now)
         assert search.free is not None
-        search.parts.begin(_found(_or_free(room_for_all(copies, claims, search.free, eligible), search.free)))
+        search.parts.begin(_found(room_for_all(copies, claims, search.free, eligible)))
 
     # ------------------------------------------------------------ Migrations that wait
 
     def _claims(self, tracked: Tracked, state: object, now: float) -> dict[str, RelocationRequest]:
         """Return the requests of all Migrations that wait, in their order; empty if there are too few or too many."""
-        context = self._context
+        context = self.context
         waiting = [
             waiting_migration
             for waiting_migration in context.tracked.values()
@@ -265,7 +266,7 @@ class Together:
 
     def _joins(self, migration: Migration) -> bool:
         """Return whether a failure caused the Migration, or it makes room for one that a failure caused."""
-        beneficiary = self._context.tracked.get(migration.spec.makes_room_for)
+        beneficiary = self.context.tracked.get(migration.spec.makes_room_for)
         return migration.cause.of_node or (beneficiary is not None and beneficiary.migration.cause.of_node)
 
     def _waits(self, tracked: Tracked, state: object, now: float) -> bool:
@@ -275,10 +276,10 @@ class Together:
             return False
         if tracked.state == state or tracked.not_before > now + SOON:
             return False
-        return self._joins(migration) and not self._context.view.held.has_seats_of(migration.key)
+        return self._joins(migration) and not self.context.view.held.has_seats_of(migration.key)
 
     def _claim(self, tracked: Tracked, now: float) -> RelocationRequest | None:
-        context, migration = self._context, tracked.migration
+        context, migration = self.context, tracked.migration
         if migration.phase is Phase.PLANNED:
             moving_pods = context.moving_pods(migration)
             if context.holds_back(migration, moving_pods, now) or context.helpers(migration):
@@ -292,7 +293,7 @@ class Together:
             return None
         if policy_of(moving_pods, migration) == OnFailure.SHRINK:
             return None
-        return self._request_of(migration, moving_pods, now)
+        return self.request_of(migration, moving_pods, now)
 
 
 def _as_tracked(create: CreateMigration) -> Tracked:
@@ -300,16 +301,6 @@ def _as_tracked(create: CreateMigration) -> Tracked:
     return Tracked(Migration(metadata=meta, spec=create.spec))
 
 
-def _or_free(steps: MaybeParts, free: dict[str, SeatGrant]) -> Steps:
-    shares = yield from steps
-    return free if shares is None else shares
-
-
 def _found(steps: Steps) -> Iterator[dict[str, SeatGrant] | None]:
     """Yield None after each slice of the work, and then the result."""
-    while True:
-        try:
-            yield next(steps)
-        except StopIteration as ended:
-            yield ended.value
-            return
+    yield (yield from steps)

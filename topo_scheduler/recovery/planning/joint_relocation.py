@@ -13,7 +13,7 @@ plans it takes the cheapest, by the costs of moves and restarts in `relocation`.
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, product
 from math import inf
 from typing import Final
@@ -23,7 +23,6 @@ from topo_scheduler.recovery.planning.joint_assignment import EXACT, Parts, Seat
 from topo_scheduler.recovery.planning.relocation import EXACT as EXACT_MOVES
 from topo_scheduler.recovery.planning.relocation import (
     Key,
-    Relocation,
     cost_of,
     every_set,
     key_of,
@@ -78,8 +77,10 @@ class _Movable:
     sets: tuple[tuple[Key, tuple[int, ...]], ...]
 
 
-def room_for_all(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: Others) -> MaybeParts:
-    """Return the grant of each Migration if other pods may move; None if each must search by itself.
+def room_for_all(
+    copies: Copies, claims: Sequence[RelocationRequest], free: dict[str, SeatGrant], eligible: Others
+) -> Parts:
+    """Return the grant of each Migration if other pods may move; ``free`` if each must search by itself.
 
     Args:
         copies: plans on copies of the state.
@@ -91,12 +92,13 @@ def room_for_all(copies: Copies, claims: Sequence[RelocationRequest], free: Shar
         exact = _movable(copies, claims, eligible, ()) is not None
         yield
         if not exact:
-            return None
+            return free
         if len(claims) <= EXACT:
             return (yield from _together(copies, claims, free, eligible, ()))
-        return (yield from _in_groups(copies, claims, free, eligible))
+        shares = yield from _in_groups(copies, claims, free, eligible)
+        return free if shares is None else shares
     except (PluginError, GoneError):
-        return None
+        return free
 
 
 def _movable(copies: Copies, claims: Sequence[RelocationRequest], eligible: Others, beside: Beside) -> _Movable | None:
@@ -239,51 +241,45 @@ def _cheapest(
     return None
 
 
+@dataclass(slots=True)
 class _Leaving:
     """A set of relocated pods, with their target nodes and the Migrations they move for, for the last tested seats.
 
     ``served`` are the claims that get seats, ``helped`` those for which pods may be relocated, ``beside`` other grants.
     """
 
-    def __init__(
-        self,
-        copies: Copies,
-        served: Sequence[RelocationRequest],
-        helped: Sequence[RelocationRequest],
-        beside: Beside,
-        candidates: Candidates,
-        chosen: Sequence[int],
-    ) -> None:
-        self._copies, self._served, self._helped, self._beside = copies, served, helped, beside
-        self.candidates, self._chosen = candidates, chosen
-        self.beneficiary_of: dict[int, str] = {}
-        """Key of the Migration for which a candidate moves, by the number of the candidate."""
-        self.targets: dict[int, str] = {}
-        """Target node, by the number of the candidate."""
+    copies: Copies
+    served: Sequence[RelocationRequest]
+    helped: Sequence[RelocationRequest]
+    beside: Beside
+    candidates: Candidates
+    chosen: Sequence[int]
+    beneficiary_of: dict[int, str] = field(default_factory=dict)
+    """Key of the Migration for which a candidate moves, by the number of the candidate."""
+    targets: dict[int, str] = field(default_factory=dict)
+    """Target node, by the number of the candidate."""
 
     def fits(self, seats: Seats) -> Generator[None, None, bool]:
         """Return whether all relocated pods fit elsewhere beside these seats; yields after each slice of the work."""
         beneficiary_of = self._attributed(seats)
         if beneficiary_of is None:
             return False
-        view, pods = self._copies.view, [self.candidates.pods[number] for number in self._chosen]
+        view, pods = self.copies.view, [self.candidates.pods[number] for number in self.chosen]
         # Of the claims, the one of lowest priority counts the most nominations and seats of other workloads.
-        lowest = min(self._helped, key=lambda claim: claim.priority)
-        avoided = frozenset[str]().union(*(claim.avoided for claim in self._served))
-        trial = trial_without(view, lowest.moving_pods, avoided, lowest.key, self._copies.now, neighbours=True)
-        seated = [(claim, SeatGrant(seats[claim.key])) for claim in self._served]
-        arriving, leaving = arrivals_and_departures(view, [*self._beside, *seated])
+        lowest = min(self.helped, key=lambda claim: claim.priority)
+        avoided = frozenset[str]().union(*(claim.avoided for claim in self.served))
+        trial = trial_without(view, lowest.moving_pods, avoided, lowest.key, self.copies.now, neighbours=True)
+        seated = [(claim, SeatGrant(seats[claim.key])) for claim in self.served]
+        arriving, leaving = arrivals_and_departures(view, [*self.beside, *seated])
         trial.remove([*leaving, *pods])
         trial.restore(arriving)
-        rows = yield from seat_again(trial, self.candidates, self._chosen, view.planning.query_again)
+        rows = yield from seat_again(trial, self.candidates, self.chosen, view.planning.query_again)
         # If a pod could stay on its node, a smaller set makes room, too.
         if rows is None or any(row == pod.row for pod, row in zip(pods, rows, strict=True)):
             return False
         names = view.nodes.names
-        self.beneficiary_of, self.targets = (
-            beneficiary_of,
-            {number: names[row] for number, row in zip(self._chosen, rows, strict=True)},
-        )
+        self.beneficiary_of = beneficiary_of
+        self.targets = {number: names[row] for number, row in zip(self.chosen, rows, strict=True)}
         return True
 
     def _attributed(self, seats: Seats) -> dict[int, str] | None:
@@ -291,15 +287,15 @@ class _Leaving:
 
         A candidate moves for a Migration with seats on its node, if there is one. A gang moves for one Migration.
         """
-        names, key_of_number = self._copies.view.nodes.names, dict[int, str]()
+        names, key_of_number = self.copies.view.nodes.names, dict[int, str]()
         by_gang: dict[int, list[int]] = {}
-        for number in self._chosen:
+        for number in self.chosen:
             gang = self.candidates.pods[number].gang
             by_gang.setdefault(gang if gang != NO_GANG else -2 - number, []).append(number)
         for numbers in by_gang.values():
             pods = [self.candidates.pods[number] for number in numbers]
             priority, nodes = max(pod.occupant.priority for pod in pods), {names[pod.row] for pod in pods}
-            allowed = [claim for claim in self._helped if claim.priority >= priority]
+            allowed = [claim for claim in self.helped if claim.priority >= priority]
             if not allowed:
                 return None
             occupied = [claim for claim in allowed if not nodes.isdisjoint(seats[claim.key].values())]
@@ -354,7 +350,7 @@ def one_by_one(
                 shares[claim.key] = SeatGrant(seats, cost=restart_cost(claim.other_members), whole=True)
                 continue
         if room is not None:
-            shares[claim.key] = SeatGrant(room.seats, room.relocated, room.targets, room.cost)
+            shares[claim.key] = room
     return shares
 
 
@@ -364,7 +360,7 @@ def _room(
     beside: Sequence[tuple[RelocationRequest, SeatGrant]],
     eligible: Others,
     end: float,
-) -> Generator[None, None, Relocation | None]:
+) -> Generator[None, None, SeatGrant | None]:
     moving = {pod.member.uid for _, share in beside for pod in share.relocated}
     own = _own([other for other, _ in beside])
     arriving, leaving = arrivals_and_departures(copies.view, beside)

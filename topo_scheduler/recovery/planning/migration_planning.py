@@ -22,7 +22,7 @@ from topo_scheduler.recovery.planning.migration_validation import (
 )
 from topo_scheduler.recovery.planning.relocation import helpers_of, restart_cost, unread_neighbours
 from topo_scheduler.recovery.planning.relocation_search import NEXT, Searching
-from topo_scheduler.recovery.planning.seat_claims import RelocationRequest
+from topo_scheduler.recovery.planning.seat_claims import RelocationRequest, SeatGrant
 from topo_scheduler.recovery.planning.spares import (
     may_give_way,
     may_use_spares,
@@ -68,7 +68,7 @@ class Planning:
     """The phases up to Reserving."""
 
     def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
-        self._context = context
+        self.context = context
         self._searching = Searching(context, clock)
         self._together = Together(context, clock, self._claim)
 
@@ -77,63 +77,63 @@ class Planning:
         migration = tracked.migration
         if self._circular(migration):
             text = f"{migration.spec.makes_room_for}, for which it is to make room, makes room itself"
-            self._context.end(tracked, Phase.FAILED, "Circular", text, now)
+            self.context.end(tracked, Phase.FAILED, "Circular", text, now)
             return
         if migration.gives_way:
-            plan_giving_way(self._context, tracked, now)
+            plan_giving_way(self.context, tracked, now)
             return
         try:
             moving_pods = read_pods(
-                self._context.view, migration, tracked.learned, self._context.moved_elsewhere(tracked)
+                self.context.view, migration, tracked.learned, self.context.moved_elsewhere(tracked)
             )
         except Unlearned as error:
-            self._context.learn(tracked, error.pods)
+            self.context.learn(tracked, error.pods)
             return
         except Refused as error:
-            self._context.end(tracked, error.phase, error.reason, str(error), now)
+            self.context.end(tracked, error.phase, error.reason, str(error), now)
             return
-        moves = moves_of(self._context.view, moving_pods)
+        moves = moves_of(self.context.view, moving_pods)
         policy = policy_of(moving_pods, migration)
         targets = self._seats(tracked, moving_pods, now) if policy != OnFailure.SHRINK else {}
         reserved = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
         if not targets and policy != OnFailure.SHRINK:
-            reserved = self._searches(moving_pods) if self._may_relocate(migration, now) else self._no_room(moving_pods)
+            reserved = _no_seats(moving_pods, searching=self._may_relocate(migration, now))
         moves, cause = with_targets(moves, targets), migration.spec.cause
-        others = self._context.intended.get(migration.key)
-        self._context.write(tracked, now, Phase.PLANNED, moves, reserved, message=cause, policy=policy, others=others)
+        others = self.context.intended.get(migration.key)
+        self.context.write(tracked, now, Phase.PLANNED, moves, reserved, message=cause, policy=policy, others=others)
 
     def begin(self, tracked: Tracked, now: float) -> None:
         """Hold seats for a planned Migration, if limits allow it and there is room."""
         migration = tracked.migration
         if self._end_if_unneeded(tracked, now):
             return
-        moving_pods = self._context.moving_pods(migration)
+        moving_pods = self.context.moving_pods(migration)
         understood = {pod.member.uid for pod in moving_pods if pod.member.cls.amounts}
         unread = [
-            move for move in migration.status.moves if self._context.still_present(move) and move.uid not in understood
+            move for move in migration.status.moves if self.context.still_present(move) and move.uid not in understood
         ]
         unread = [] if migration.shrinks else unread
         if foreign := next((move for move in unread if move.uid in tracked.learned), None):
             text = f"pod {foreign.pod} is not one that this scheduler placed"
-            self._context.end(tracked, Phase.FAILED, "NotOurs", text, now)
+            self.context.end(tracked, Phase.FAILED, "NotOurs", text, now)
         elif unread:
-            self._context.learn(tracked, [PodRef(migration.metadata.namespace, move.pod, move.uid) for move in unread])
-        elif held_back := self._context.holds_back(migration, moving_pods, now):
-            self._context.write(tracked, now, None, None, held_back)
-        elif migration.gives_way and not may_give_way(self._context, tracked, now):
+            self.context.learn(tracked, [PodRef(migration.metadata.namespace, move.pod, move.uid) for move in unread])
+        elif held_back := self.context.holds_back(migration, moving_pods, now):
+            self.context.write(tracked, now, None, None, held_back)
+        elif migration.gives_way and not may_give_way(self.context, tracked, now):
             return
         elif migration.shrinks:
             reason = "Lent" if migration.gives_way else "Shrinks"
             reserved = Condition("Reserved", False, reason, why_no_seats(migration.status.policy))
-            self._context.write(tracked, now, Phase.RESERVING, None, reserved)
+            self.context.write(tracked, now, Phase.RESERVING, None, reserved)
         else:
             self._hold(tracked, moving_pods, now)
 
     def _hold(self, tracked: Tracked, moving_pods: Sequence[MovingPod], now: float) -> None:
         """Hold seats for the pods that leave, if there are any; end the Migration if it is useless."""
         migration = tracked.migration
-        heals = may_use_spares(self._context, migration, now)
-        state: object = (self._context.view.improvements, frozenset(self._context.detection.avoided(now)), heals)
+        heals = may_use_spares(self.context, migration, now)
+        state: object = (self.context.view.improvements, frozenset(self.context.detection.avoided(now)), heals)
         if tracked.state == state:
             return
         turn = self._together.turn(tracked, moving_pods, state, now)
@@ -142,18 +142,18 @@ class Planning:
             return
         targets = self._seats(tracked, moving_pods, now) if turn is None else _free_seats(turn, moving_pods)
         text = counted(len(moving_pods), "seat", "is held", "are held")
-        if reason := reason_useless(self._context, migration, moving_pods, targets):
-            self._context.end(tracked, Phase.CANCELLED, "NoUse", reason, now)
+        if reason := reason_useless(self.context, migration, moving_pods, targets):
+            self.context.end(tracked, Phase.CANCELLED, "NoUse", reason, now)
             return
         if targets:
             self._searching.drop(tracked)
         lent = reclaim_lent(
-            self._context, tracked, moving_pods, self._avoided(migration, moving_pods, now), targets, now
+            self.context, tracked, moving_pods, self._avoided(migration, moving_pods, now), targets, now
         )
         targets, text = lent or (targets, text)
         result = _Looked(state, now + LOOK_AGAIN)
-        if not targets and not self._context.helpers(migration):
-            if not self._context.view.planning.ready:
+        if not targets and not self.context.helpers(migration):
+            if not self.context.view.planning.ready:
                 tracked.not_before = result.again
                 return
             room = self._planned_room(tracked, moving_pods, state, turn, now)
@@ -167,15 +167,13 @@ class Planning:
         if not targets:
             if tracked.state != LEARNING:
                 tracked.state, tracked.not_before = result.state, result.again
-            self._context.write(
-                tracked, now, None, with_targets(migration.status.moves, {}), self._no_room(moving_pods)
-            )
+            self.context.write(tracked, now, None, with_targets(migration.status.moves, {}), _no_seats(moving_pods))
             return
-        moves = with_targets(moves_of(self._context.view, moving_pods), targets)
-        self._context.keep(migration, moves)
+        moves = with_targets(moves_of(self.context.view, moving_pods), targets)
+        self.context.keep(migration, moves)
         held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
-        self._context.begin(migration, len(moves), now)
-        self._context.write(tracked, now, Phase.RESERVING, moves, held)
+        self.context.begin(migration, len(moves), now)
+        self.context.write(tracked, now, Phase.RESERVING, moves, held)
 
     def _make_room(
         self, tracked: Tracked, moving_pods: Sequence[MovingPod], state: object, now: float
@@ -188,9 +186,9 @@ class Planning:
         if not self._may_relocate(migration, now):
             return no_room
         if unread := [
-            pod for pod in unread_neighbours(self._context.view, moving_pods) if pod.uid not in tracked.learned
+            pod for pod in unread_neighbours(self.context.view, moving_pods) if pod.uid not in tracked.learned
         ]:
-            self._context.learn(tracked, unread)
+            self.context.learn(tracked, unread)
             return no_room
         avoided = self._avoided(migration, moving_pods, now)
         searched = self._searching.step(tracked, moving_pods, frozenset(avoided), state, now)
@@ -204,7 +202,7 @@ class Planning:
                 return self._restart(tracked, whole, targets, state, now)
         if room is None:
             return _Looked(searched.state, searched.again)
-        return self._make_room_by(tracked, moving_pods, room.seats, room.relocated, state, now)
+        return self._make_room_by(tracked, moving_pods, room, state, now)
 
     def _planned_room(
         self, tracked: Tracked, moving_pods: Sequence[MovingPod], state: object, turn: PlanningTurn | None, now: float
@@ -215,41 +213,35 @@ class Planning:
         share = turn.share
         if share.whole:
             return self._restart(
-                tracked, [*moving_pods, *rest_of_gang(self._context.view, moving_pods)], share.seats, state, now
+                tracked, [*moving_pods, *rest_of_gang(self.context.view, moving_pods)], share.seats, state, now
             )
         if not share.seats:
             return _Looked(state, turn.again)
-        return self._make_room_by(tracked, moving_pods, share.seats, share.relocated, state, now)
+        return self._make_room_by(tracked, moving_pods, share, state, now)
 
     def _restart(
         self, tracked: Tracked, whole: Sequence[MovingPod], targets: Mapping[str, str], state: object, now: float
     ) -> _Looked:
         """Make the whole gang move."""
-        moves = with_targets(moves_of(self._context.view, whole), targets)
+        moves = with_targets(moves_of(self.context.view, whole), targets)
         text = "there is no room near: all of the gang moves"
         reserved = Condition("Reserved", status=False, reason="Planned", message=text)
-        self._context.write(tracked, now, None, moves, reserved, policy=OnFailure.RESTART_GANG)
+        self.context.write(tracked, now, None, moves, reserved, policy=OnFailure.RESTART_GANG)
         return _Looked(state, now + LOOK_AGAIN, whole=True)
 
     def _make_room_by(
-        self,
-        tracked: Tracked,
-        moving_pods: Sequence[MovingPod],
-        seats: Mapping[str, str],
-        relocated: Sequence[MovingPod],
-        state: object,
-        now: float,
+        self, tracked: Tracked, moving_pods: Sequence[MovingPod], room: SeatGrant, state: object, now: float
     ) -> _Looked:
         """Create Migrations for the pods that must leave the seats."""
-        self._context.out += helpers_of(
-            tracked.migration, relocated, self._context.finished.fresh_name, self._context.view.reader
+        self.context.out += helpers_of(self.context, tracked.migration, room.relocated)
+        text = (
+            f"{counted(len(moving_pods), 'seat', 'is held', 'are held')}, which {pod_names(room.relocated)} leave first"
         )
-        text = f"{counted(len(moving_pods), 'seat', 'is held', 'are held')}, which {pod_names(relocated)} leave first"
-        return _Looked(state, now + LOOK_AGAIN, dict(seats), text)
+        return _Looked(state, now + LOOK_AGAIN, dict(room.seats), text)
 
     def _circular(self, migration: Migration) -> bool:
         """Return whether a Migration would make room for one that makes room itself."""
-        beneficiary = self._context.tracked.get(migration.spec.makes_room_for)
+        beneficiary = self.context.tracked.get(migration.spec.makes_room_for)
         return beneficiary is not None and bool(beneficiary.migration.spec.makes_room_for)
 
     def reserve(self, tracked: Tracked, now: float) -> None:
@@ -258,67 +250,64 @@ class Planning:
         if self._end_if_unneeded(tracked, now):
             return
         moves = migration.status.moves
-        lost = None if migration.shrinks else self._context.lost_target(moves, now)
+        lost = None if migration.shrinks else self.context.lost_target(moves, now)
         if lost is not None:
-            self._context.release(migration.key)
+            self.context.release(migration.key)
             seat_lost = Condition("Reserved", status=False, reason="SeatLost", message=f"node {lost} can't be used now")
-            self._context.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
+            self.context.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
             return
-        self._context.keep(migration, moves)
-        if not all_have_seats(self._context, migration):
-            if self._context.since(tracked, Phase.RESERVING, now) > ALONE:
-                self._context.end(tracked, Phase.CANCELLED, "NoUse", "others have no seats that must move as well", now)
+        self.context.keep(migration, moves)
+        if not all_have_seats(self.context, migration):
+            if self.context.since(tracked, Phase.RESERVING, now) > ALONE:
+                self.context.end(tracked, Phase.CANCELLED, "NoUse", "others have no seats that must move as well", now)
             return
-        if migration.shrinks or vacant(self._context.view, moves):
-            self._context.write(tracked, now, Phase.EVICTING, None)
+        if migration.shrinks or vacant(self.context.view, moves):
+            self.context.write(tracked, now, Phase.EVICTING, None)
             return
-        waited = self._context.since(tracked, Phase.RESERVING, now)
-        if waited > self._context.spec.reservation_timeout or (
-            waited > HELP_SECONDS and not self._context.helpers(migration)
+        waited = self.context.since(tracked, Phase.RESERVING, now)
+        if waited > self.context.spec.reservation_timeout or (
+            waited > HELP_SECONDS and not self.context.helpers(migration)
         ):
-            self._context.release(migration.key)
+            self.context.release(migration.key)
             seat_lost = Condition("Reserved", status=False, reason="SeatLost", message="others did not leave the seats")
-            self._context.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
+            self.context.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
 
     def _end_if_unneeded(self, tracked: Tracked, now: float) -> bool:
         """End a Migration that has evicted no pod and is not needed."""
-        migration = tracked.migration
-        if not any(self._context.still_present(move) for move in migration.status.moves):
-            self._context.end(tracked, Phase.CANCELLED, NOTHING_TO_MOVE, "the pods are gone already", now)
-            return True
-        if migration.spec.makes_room_for and migration.spec.makes_room_for not in self._context.tracked:
-            text = f"{migration.spec.makes_room_for}, for which it makes room, is over"
-            self._context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
-            return True
+        unneeded = self._reason_unneeded(tracked, now)
+        if unneeded is not None:
+            self.context.end(tracked, Phase.CANCELLED, *unneeded, now)
+        return unneeded is not None
+
+    def _reason_unneeded(self, tracked: Tracked, now: float) -> tuple[str, str] | None:
+        """Return reason and text of why a Migration that has evicted no pod is not needed; None if it is."""
+        migration, detection = tracked.migration, self.context.detection
+        if not any(self.context.still_present(move) for move in migration.status.moves):
+            return NOTHING_TO_MOVE, "the pods are gone already"
+        if migration.spec.makes_room_for and migration.spec.makes_room_for not in self.context.tracked:
+            return "NotNeeded", f"{migration.spec.makes_room_for}, for which it makes room, is over"
         nodes = {move.from_ for move in migration.status.moves}
-        if migration.cause.by_choice and (
-            failed_node := next(filter(self._context.detection.has_problem, sorted(nodes)), "")
-        ):
-            self._context.end(
-                tracked, Phase.CANCELLED, "NotNeeded", f"node {failed_node} has failed: that comes first", now
-            )
-            return True
-        if migration.cause is Cause.REQUESTED and not self._context.warranted(migration):
-            dead = next((node for node in sorted(nodes) if self._context.detection.dead_for_debounce(node, now)), "")
+        failed = next(filter(detection.has_problem, sorted(nodes)), "")
+        if migration.cause.by_choice and failed:
+            return "NotNeeded", f"node {failed} has failed: that comes first"
+        if migration.cause is Cause.REQUESTED and not self.context.warranted(migration):
+            dead = next((node for node in sorted(nodes) if detection.dead_for_debounce(node, now)), "")
             if dead:  # otherwise its pods would wait for room for pods on healthy nodes
-                text = f"node {dead} has failed: its pods are moved first; ask again for the others"
                 tracked.superseded = True
-                self._context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
-                return True
-        if migration.cause.of_node and all(self._context.detection.is_healthy(node) for node in nodes):
-            self._context.end(tracked, Phase.CANCELLED, "Healed", "the nodes are well again", now)
-            return True
-        return False
+                return "NotNeeded", f"node {dead} has failed: its pods are moved first; ask again for the others"
+        if migration.cause.of_node and all(map(detection.is_healthy, nodes)):
+            return "Healed", "the nodes are well again"
+        return None
 
     def _may_relocate(self, migration: Migration, now: float) -> bool:
         """Return whether other pods may be relocated for the pods of a Migration."""
-        allowed = migration.cause.moves_others and self._context.warranted(migration)
-        allowed = allowed or may_use_spares(self._context, migration, now)
+        allowed = migration.cause.moves_others and self.context.warranted(migration)
+        allowed = allowed or may_use_spares(self.context, migration, now)
         return allowed and not migration.spec.makes_room_for
 
     def _may_restart(self, migration: Migration, moving_pods: Sequence[MovingPod]) -> list[MovingPod]:
         """Return the other members of a gang, if the whole gang may restart elsewhere."""
-        remaining = rest_of_gang(self._context.view, moving_pods)
+        remaining = rest_of_gang(self.context.view, moving_pods)
         return remaining if migration.cause.of_node and all(may_move(pod) for pod in remaining) else []
 
     def _claim(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> RelocationRequest:
@@ -327,28 +316,26 @@ class Planning:
             migration.key,
             tuple(moving_pods),
             frozenset(self._avoided(migration, moving_pods, now)),
-            trial_preparation(self._context, migration, now),
+            trial_preparation(self.context, migration, now),
             tuple(self._may_restart(migration, moving_pods)),
             self._may_relocate(migration, now),
         )
 
     def _seats(self, tracked: Tracked, moving_pods: Sequence[MovingPod], now: float) -> dict[str, str]:
         migration = tracked.migration
-        avoided, prepare = self._avoided(migration, moving_pods, now), trial_preparation(self._context, migration, now)
-        return dict(find_seats(self._context.view, moving_pods, avoided, migration.key, now, prepare))
+        avoided, prepare = self._avoided(migration, moving_pods, now), trial_preparation(self.context, migration, now)
+        return dict(find_seats(self.context.view, moving_pods, avoided, migration.key, now, prepare))
 
     def _avoided(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> set[str]:
         """Return the nodes that are no target."""
         named = migration.named(moving_pods, lambda pod: (pod.member.name, pod.member.uid))
-        avoided = self._context.detection.avoided(now) | {pod.entry.node for pod in named}
-        return avoided | avoided_nodes(self._context.view, migration.spec.avoid) | kept_free(self._context, migration)
+        avoided = self.context.detection.avoided(now) | {pod.entry.node for pod in named}
+        return avoided | avoided_nodes(self.context.view, migration.spec.avoid) | kept_free(self.context, migration)
 
-    def _searches(self, moving_pods: Sequence[MovingPod]) -> Condition:
-        text = (
-            f"no node is free for {counted(len(moving_pods), 'pod')} by the rules; searching for other pods to relocate"
-        )
-        return Condition("Reserved", status=False, reason="Searching", message=text)
 
-    def _no_room(self, moving_pods: Sequence[MovingPod]) -> Condition:
-        text = f"no room for {counted(len(moving_pods), 'pod')} by the rules; the scheduler retries when room is freed"
-        return Condition("Reserved", status=False, reason="NoRoom", message=text)
+def _no_seats(moving_pods: Sequence[MovingPod], *, searching: bool = False) -> Condition:
+    count = counted(len(moving_pods), "pod")
+    reason, text = "NoRoom", f"no room for {count} by the rules; the scheduler retries when room is freed"
+    if searching:
+        reason, text = "Searching", f"no node is free for {count} by the rules; searching for other pods to relocate"
+    return Condition("Reserved", status=False, reason=reason, message=text)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from topo_scheduler.api.annotations import OnFailure
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.api.text import quoted
-from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, find_moving_pods
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
 
@@ -24,11 +24,6 @@ class Unlearned(Exception):
     def __init__(self, pods: tuple[PodRef, ...]) -> None:
         super().__init__()
         self.pods = pods
-
-    @property
-    def uids(self) -> list[str]:
-        """Uids of the pods."""
-        return [pod.uid for pod in self.pods]
 
 
 def read_pods(
@@ -101,8 +96,7 @@ def restarts(pod: MovingPod) -> bool:
 def rest_of_gang(view: SchedulerView, pods: Sequence[MovingPod]) -> list[MovingPod]:
     """Return the bound members of a gang beside these; empty if they are no gang."""
     gang, named = pods[0].workload, {pod.member.uid for pod in pods}
-    members = (member for member in gang.members.values() if gang.gang and member.uid not in named)
-    return [pod for member in members if (pod := find_moving_pod(view, member.uid)) is not None]
+    return find_moving_pods(view, (uid for uid in gang.members if gang.gang and uid not in named))
 
 
 def may_move(pod: MovingPod) -> bool:

@@ -18,21 +18,24 @@ from typing import Final
 
 from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec
 from topo_scheduler.recovery.model.instructions import CreateMigration
+from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.naming import makes_room_for, name_for
 from topo_scheduler.recovery.model.seating import (
     MovingPod,
-    find_moving_pod,
+    by_workload,
+    find_moving_pods,
     groups_and_query,
     place_members,
     trial_without,
-    unread_pod,
+    unread_pods,
 )
+from topo_scheduler.recovery.planning.seat_claims import SeatGrant
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.moving.machine import GoneError
 from topo_scheduler.scheduling.moving.plan import as_candidates, by_domain, makes_room, seat_again
 from topo_scheduler.scheduling.moving.replacement_query import Groups
-from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, WHOLE, Candidates
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
@@ -53,20 +56,6 @@ RESTART: Final = 60.0
 Key = tuple[int, float, int, tuple[str, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Relocation:
-    """Seats of moving pods, and the pods that are relocated first.
-
-    ``seats`` has a node by uid of each moving pod, ``targets`` a node of each pod in ``relocated``. ``cost`` is in
-    GPU-seconds.
-    """
-
-    seats: dict[str, str]
-    relocated: tuple[MovingPod, ...]
-    cost: float
-    targets: dict[str, str]
-
-
 def cost_of(pod: MovingPod, wall: float) -> float:
     """Return the cost of moving a pod, in GPU-seconds. ``wall`` is in seconds since the epoch."""
     occupant, interval = pod.entry.occupant, pod.workload.request.checkpoint_interval
@@ -79,23 +68,6 @@ def restart_cost(survivors: Sequence[MovingPod]) -> float:
     return sum(max(1, pod.entry.amount(GPU)) * RESTART for pod in survivors)
 
 
-def find_room(
-    view: SchedulerView,
-    moving_pods: Sequence[MovingPod],
-    avoided: Collection[str],
-    taken: Collection[str],
-    migration: str,
-    now: float,
-    wall: float,
-) -> Relocation | None:
-    """Return the cheapest moves that make room for members of a gang, in one step; None if the search finds none.
-
-    The arguments are those of `look_for_room`.
-    """
-    rooms = look_for_room(view, moving_pods, avoided, taken, migration, now, wall)
-    return next((room for room in rooms if room is not None), None)
-
-
 def look_for_room(
     view: SchedulerView,
     moving_pods: Sequence[MovingPod],
@@ -105,7 +77,7 @@ def look_for_room(
     now: float,
     wall: float,
     prepare: Callable[[Trial], None] = lambda _: None,
-) -> Iterator[Relocation | None]:
+) -> Iterator[SeatGrant | None]:
     """Search for the cheapest moves that make room for members of a gang.
 
     Yields None after each slice of the work, and at last the result if there is one.
@@ -124,18 +96,16 @@ def look_for_room(
     if (len(moving_pods) > 1 and not workload.gang) or not view.planning.budgets_known:
         return
     try:
-        groups, query = groups_and_query(view, moving_pods)
         candidates = view.planning.movable(workload)
         if not candidates.pods:
             return
-        trial = trial_without(view, moving_pods, avoided, migration, now, neighbours=True)
-        prepare(trial)
-        for chosen in _sets(view, trial, query, candidates, avoided, taken, wall):
-            result = None if chosen is None else _try_set(view, trial, query, candidates, chosen)
-            if chosen is not None and result is not None:
-                yield _room(view, groups, result, candidates, chosen, wall)
+        attempts = _attempts(view, candidates, moving_pods, avoided, migration, now, wall)
+        prepare(attempts.trial)
+        for chosen in _sets(attempts, avoided, taken):
+            room = None if chosen is None else attempts.without(chosen)
+            yield room
+            if room is not None:
                 return
-            yield None
     except (PluginError, GoneError):
         return
 
@@ -147,39 +117,70 @@ def check_again(
     migration: str,
     now: float,
     wall: float,
-    room: Relocation,
-) -> Relocation | None:
+    room: SeatGrant,
+) -> SeatGrant | None:
     """Return the same moves for the current state, None if they make no room now; otherwise as `look_for_room`."""
     candidates = view.planning.movable(moving_pods[0].workload)
     number_of = {pod.occupant.uid: number for number, pod in enumerate(candidates.pods)}
     uids = [pod.member.uid for pod in room.relocated]
     if not number_of.keys() >= set(uids):
         return None
-    chosen = sorted(number_of[uid] for uid in uids)
     try:
-        groups, query = groups_and_query(view, moving_pods)
-        trial = trial_without(view, moving_pods, avoided, migration, now, neighbours=True)
-        result = _try_set(view, trial, query, candidates, chosen)
+        attempts = _attempts(view, candidates, moving_pods, avoided, migration, now, wall)
+        return attempts.without(sorted(number_of[uid] for uid in uids))
     except (PluginError, GoneError):
         return None
-    if result is None:
-        return None
-    return _room(view, groups, result, candidates, chosen, wall)
 
 
-def _room(
+@dataclass(frozen=True, slots=True)
+class _Attempts:
+    """Attempts to place a gang on a copy of the state, each without some candidates. ``wall``: epoch seconds."""
+
+    view: SchedulerView
+    candidates: Candidates
+    groups: Groups
+    query: PlacementQuery
+    trial: Trial
+    wall: float
+
+    def without(self, chosen: Sequence[int]) -> SeatGrant | None:
+        """Return the seats of the gang and the targets of the pods if these candidates leave; None without room."""
+        trial, pods = self.trial, [self.candidates.pods[number] for number in chosen]
+        trial.remove(pods)
+        try:
+            placement = trial.place(self.query)
+            if placement is None:
+                return None
+            gang_pods = as_candidates(self.query, placement, ())
+            trial.restore(gang_pods)
+            try:
+                rows = whole(seat_again(trial, self.candidates, chosen, self.view.planning.query_again))
+            finally:
+                trial.remove(gang_pods)
+        finally:
+            trial.restore(pods)
+        # If a pod could stay on its node, a smaller set makes room, too.
+        if rows is None or any(row == pod.row for pod, row in zip(pods, rows, strict=True)):
+            return None
+        names = self.view.nodes.names
+        relocated = moving_pods_of(self.view, self.candidates, chosen)
+        seats = {uid: names[row] for uid, row in place_members(self.groups, placement).items()}
+        targets = {pod.occupant.uid: names[row] for pod, row in zip(pods, rows, strict=True)}
+        return SeatGrant(seats, relocated, targets, key_of(relocated, self.wall)[1])
+
+
+def _attempts(
     view: SchedulerView,
-    groups: Groups,
-    result: tuple[Placement, list[int]],
     candidates: Candidates,
-    chosen: Sequence[int],
+    moving_pods: Sequence[MovingPod],
+    avoided: Collection[str],
+    migration: str,
+    now: float,
     wall: float,
-) -> Relocation:
-    names, (placement, rows) = view.nodes.names, result
-    relocated = moving_pods_of(view, candidates, chosen)
-    seats = {uid: names[row] for uid, row in place_members(groups, placement).items()}
-    targets = {candidates.pods[number].occupant.uid: names[row] for number, row in zip(chosen, rows, strict=True)}
-    return Relocation(seats, relocated, key_of(relocated, wall)[1], targets)
+) -> _Attempts:
+    groups, query = groups_and_query(view, moving_pods)
+    trial = trial_without(view, moving_pods, avoided, migration, now, neighbours=True)
+    return _Attempts(view, candidates, groups, query, trial, wall)
 
 
 def unread_neighbours(view: SchedulerView, moving_pods: Sequence[MovingPod]) -> list[PodRef]:
@@ -193,45 +194,13 @@ def unread_neighbours(view: SchedulerView, moving_pods: Sequence[MovingPod]) -> 
         if path not in leaves:
             continue
         for row in layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist():
-            on_node = view.pods_on(view.nodes.names[row])
-            pods += [pod for uid in on_node if (pod := unread_pod(view, uid)) is not None]
+            pods += unread_pods(view, view.pods_on(view.nodes.names[row]))
     return pods[:MOST_READ]
 
 
-def _try_set(
-    view: SchedulerView, trial: Trial, query: PlacementQuery, candidates: Candidates, chosen: Sequence[int]
-) -> tuple[Placement, list[int]] | None:
-    """Place a gang as if a set of pods were gone, then those pods; return the placement and their rows, or None."""
-    pods = [candidates.pods[number] for number in chosen]
-    trial.remove(pods)
-    try:
-        placement = trial.place(query)
-        if placement is None:
-            return None
-        gang_pods = as_candidates(query, placement, ())
-        trial.restore(gang_pods)
-        try:
-            rows = whole(seat_again(trial, candidates, chosen, view.planning.query_again))
-        finally:
-            trial.remove(gang_pods)
-        # If a pod could stay on its node, a smaller set makes room, too.
-        if rows is None or any(row == pod.row for pod, row in zip(pods, rows, strict=True)):
-            return None
-        return placement, rows
-    finally:
-        trial.restore(pods)
-
-
-def _sets(
-    view: SchedulerView,
-    trial: Trial,
-    query: PlacementQuery,
-    candidates: Candidates,
-    avoided: Collection[str],
-    taken: Collection[str],
-    wall: float,
-) -> Iterator[tuple[int, ...] | None]:
+def _sets(attempts: _Attempts, avoided: Collection[str], taken: Collection[str]) -> Iterator[tuple[int, ...] | None]:
     """Yield None after each slice of the work, then sets of candidates, the best first."""
+    view, candidates, trial, query = attempts.view, attempts.candidates, attempts.trial, attempts.query
     layout, names = view.layout, view.nodes.names
     barred = {
         number for number, pod in enumerate(candidates.pods) if names[pod.row] in avoided or pod.occupant.uid in taken
@@ -252,7 +221,7 @@ def _sets(
             elif barred.isdisjoint(numbers):
                 sets.append(tuple(numbers))
         sets = sets[:MOST_SETS]
-    yield from sorted(sets, key=lambda chosen: key_of(moving_pods_of(view, candidates, chosen), wall))
+    yield from sorted(sets, key=lambda chosen: key_of(moving_pods_of(view, candidates, chosen), attempts.wall))
 
 
 def every_set(candidates: Candidates, units: Sequence[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
@@ -278,8 +247,7 @@ def units_of(candidates: Candidates) -> list[tuple[int, ...]]:
 
 def moving_pods_of(view: SchedulerView, candidates: Candidates, chosen: Sequence[int]) -> tuple[MovingPod, ...]:
     """Return candidates as moving pods."""
-    pods = (find_moving_pod(view, candidates.pods[number].occupant.uid) for number in chosen)
-    return tuple(pod for pod in pods if pod is not None)
+    return tuple(find_moving_pods(view, (candidates.pods[number].occupant.uid for number in chosen)))
 
 
 def key_of(pods: Sequence[MovingPod], wall: float) -> Key:
@@ -289,29 +257,21 @@ def key_of(pods: Sequence[MovingPod], wall: float) -> Key:
 
 
 def helpers_of(
-    migration: Migration,
-    relocated: Sequence[MovingPod],
-    fresh_name: Callable[[str, str], str],
-    reader: Callable[[str], str],
+    context: MigrationContext, migration: Migration, leaving: Sequence[MovingPod], *, lent: bool = False
 ) -> list[CreateMigration]:
-    """Return the Migrations of the pods that make room: one for each gang, and one for each single pod.
+    """Return the Migrations of the pods that make room for another: one for each gang, and one for each single pod.
 
-    Args:
-        migration: the Migration that needs the room.
-        relocated: the pods to relocate.
-        fresh_name: returns an unused name for a Migration, by its namespace and the proposed name.
-        reader: returns the reader of texts in a namespace; see `few_for`.
+    ``lent`` is whether the pods give back spare nodes.
     """
-    by_workload: dict[str, list[MovingPod]] = {}
-    for pod in relocated:
-        by_workload.setdefault(pod.workload.id, []).append(pod)
     out = []
-    for pods in by_workload.values():
+    for pods in by_workload(leaving).values():
         namespace = pods[0].workload.namespace
+        room = makes_room_for(migration.key, context.view.reader(namespace))
         spec = MigrationSpec(
-            cause=makes_room_for(migration.key, reader(namespace)),
+            cause=f"gives a spare node back for Migration {migration.key}" if lent else room,
             makes_room_for=migration.key,
+            give_way=lent,
             pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in pods],
         )
-        out.append(CreateMigration(namespace, fresh_name(namespace, name_for(pods)), spec))
+        out.append(CreateMigration(namespace, context.finished.fresh_name(namespace, name_for(pods)), spec))
     return out

@@ -12,7 +12,8 @@ from topo_scheduler.api.migrations import Phase
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import Tracked
 from topo_scheduler.recovery.model.seating import MovingPod
-from topo_scheduler.recovery.planning.relocation import Relocation, check_again, look_for_room
+from topo_scheduler.recovery.planning.relocation import check_again, look_for_room
+from topo_scheduler.recovery.planning.seat_claims import SeatGrant
 from topo_scheduler.scheduling.time_slicing import Parts
 
 SLICE: Final = 0.005
@@ -30,7 +31,7 @@ LEAST_PAUSE: Final = 1.0
 @dataclass(slots=True)
 class _SlicedSearch:
     key: str
-    parts: Parts[Relocation]
+    parts: Parts[SeatGrant]
     state: object
     continued_at: float
     spent: float = 0.0
@@ -41,19 +42,19 @@ class _SlicedSearch:
 class Searched:
     """The result of a search: the room, or the ``state`` that was searched and when to search again, in seconds."""
 
-    room: Relocation | None
+    room: SeatGrant | None
     state: object
     again: float
 
 
+@dataclass(slots=True)
 class Searching:
     """One search at a time. ``clock`` measures how long a step has searched; if it stands still, one step does all."""
 
-    def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
-        self._context = context
-        self._clock = clock
-        self._search: _SlicedSearch | None = None
-        self._stepped = -inf
+    context: MigrationContext
+    clock: Callable[[], float]
+    _search: _SlicedSearch | None = None
+    _stepped: float = -inf
 
     def drop(self, tracked: Tracked) -> None:
         """Drop the search of a Migration that needs no room any more."""
@@ -77,16 +78,16 @@ class Searching:
         search = self._search
         assert search is not None
         self._stepped, search.continued_at = now, now
-        began = self._clock()
-        rooms = search.parts.work(lambda: self._clock() - began < SLICE)
-        search.spent += self._clock() - began
+        began = self.clock()
+        rooms = search.parts.work(lambda: self.clock() - began < SLICE)
+        search.spent += self.clock() - began
         search.slices += 1
         if search.parts.going and not rooms:
             return None
         self._search = None
         room = rooms[0] if rooms else None
         if room is not None and search.slices > 1:
-            context = self._context
+            context = self.context
             room = check_again(context.view, moving_pods, avoided, search.key, now, context.epoch + now, room)
         return Searched(room, search.state, now + max(LEAST_PAUSE, PAUSE * search.spent))
 
@@ -94,7 +95,7 @@ class Searching:
         self, tracked: Tracked, moving_pods: Sequence[MovingPod], avoided: frozenset[str], state: object, now: float
     ) -> bool:
         """Return whether the search is that of a Migration; begin one if there is none."""
-        context, key, search = self._context, tracked.migration.key, self._search
+        context, key, search = self.context, tracked.migration.key, self._search
         if search is not None and search.key != key:
             other = context.tracked.get(search.key)
             planned = other is not None and other.migration.phase is Phase.PLANNED
@@ -102,7 +103,7 @@ class Searching:
                 return False
             search = None
         if search is None or search.parts.stale:
-            parts: Parts[Relocation] = context.view.planning.sliced_search()
+            parts: Parts[SeatGrant] = context.view.planning.sliced_search()
             taken = set(context.moved_elsewhere(tracked))
             parts.begin(look_for_room(context.view, moving_pods, avoided, taken, key, now, context.epoch + now))
             self._search = _SlicedSearch(key, parts, state, now)

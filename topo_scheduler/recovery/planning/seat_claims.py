@@ -6,14 +6,15 @@ room, and restarts of whole gangs elsewhere; the distance of seats from the rest
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 import numpy as np
 
-from topo_scheduler.recovery.model.seating import MovingPod, as_candidate, find_seats
+from topo_scheduler.recovery.model.seating import MovingPod, as_candidate, find_seats, home_leaves
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
-from topo_scheduler.state.pods.workloads import Stage
+from topo_scheduler.state.topology.fabric import Path
 
 Worth = tuple[tuple[int, ...], float, int]
 """Pods without a seat, by priority, highest first; cost in GPU-seconds; levels between seats and the other members."""
@@ -83,22 +84,15 @@ def pods_without_seats(claims: Sequence[RelocationRequest], seated: Iterable[str
 
 def distance(view: SchedulerView, claim: RelocationRequest, seats: Mapping[str, str]) -> int:
     """Return the levels between each seat and the nearest leaf of the gang, summed; 0 if the gang runs nowhere else."""
-    going = {pod.member.uid for pod in claim.moving_pods}
-    gang = claim.moving_pods[0].workload
-    stay = (member for member in gang.members.values() if member.stage is not Stage.PENDING and member.uid not in going)
-    homes = {leaf for member in stay if (leaf := view.leaf_of(member.node)) is not None}
+    homes = home_leaves(view, claim.moving_pods)
     if not homes:
         return 0
     return sum(min(_levels(home, view.leaf_of(node) or ()) for home in homes) for node in seats.values())
 
 
-def _levels(path: Sequence[str], other_path: Sequence[str]) -> int:
-    common = 0
-    for left, right in zip(path, other_path, strict=False):
-        if left != right:
-            break
-        common += 1
-    return len(path) - common
+def _levels(path: Path, other_path: Path) -> int:
+    common = takewhile(lambda pair: pair[0] == pair[1], zip(path, other_path, strict=False))
+    return len(path) - sum(1 for _ in common)
 
 
 class Copies:

@@ -11,45 +11,39 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, MigrationSpec, Phase
+from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.api.text import counted
-from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import Condition, Tracked
-from topo_scheduler.recovery.model.naming import name_for
-from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod, find_seats, moves_of, pod_names
+from topo_scheduler.recovery.model.seating import (
+    MovingPod,
+    find_moving_pod,
+    find_moving_pods,
+    find_seats,
+    home_leaves,
+    moves_of,
+    pod_names,
+)
 from topo_scheduler.recovery.planning.migration_validation import Refused, check_comes_back
+from topo_scheduler.recovery.planning.relocation import helpers_of
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.state.nodes.node_table import Int64
-from topo_scheduler.state.pods.workloads import Stage
 
 GIVE_WAY: Final = "give-way"
 """Policy of Migrations of pods that leave spare nodes which were lent to them."""
-FAILED: Final = frozenset(
-    {
-        Cause.NOT_READY,
-        Cause.UNREACHABLE,
-        Cause.DELETED,
-        Cause.MAINTENANCE,
-        Cause.GPUS,
-        Cause.CONDITION,
-        Cause.LINKS,
-        Cause.DOMAIN,
-        Cause.REFUSED,
-        Cause.CRASHING,
-    }
-)
-"""Causes for which spare nodes are used. Requested moves, and moves that make room, do not use them."""
 
 
 def may_use_spares(context: MigrationContext, migration: Migration, now: float) -> bool:
-    """Return whether pods of a Migration may use spare nodes: it heals, from the start or by now."""
+    """Return whether pods of a Migration may use spare nodes: it heals, from the start or by now.
+
+    Requested moves, moves that make room, and moves off nodes that are to be removed do not use them.
+    """
     if not context.warranted(migration):
         return False  # one dead node is no reason to move pods off healthy nodes
-    if migration.cause in FAILED:
+    if migration.cause.of_node and migration.cause is not Cause.SCALE_DOWN:
         return True
     sources, row_of = {move.from_ for move in migration.status.moves} - {""}, context.view.nodes.row_of
     return any(node not in row_of or context.detection.dead_for_debounce(node, now) for node in sources)
@@ -95,7 +89,7 @@ def reclaim_lent(
     """
     view, migration = context.view, tracked.migration
     lent = [row for row in view.held.lent() if view.nodes.names[row] not in avoided]
-    homes = leaves_of_gang(view, moving_pods)
+    homes = home_leaves(view, moving_pods)
     if (
         not lent
         or not may_use_spares(context, migration, now)
@@ -108,8 +102,18 @@ def reclaim_lent(
     candidates = view.held.borrowers(moving_pods[0].workload.priority, context.epoch + now)
     already_asked = _asked_already(context, migration)
     usable = _usable(view, candidates, lent, context.moved_elsewhere(tracked).keys() - already_asked)
-    seats = _seats(context, migration, moving_pods, avoided, [candidates.pods[number] for number in usable], now)
-    if not seats or (seats_without and seats_outside(view, seats, homes) >= seats_outside(view, seats_without, homes)):
+
+    def seats_without_pods(numbers: Sequence[int]) -> Mapping[str, str]:
+        """Return the seats that are free once some candidates are gone."""
+        prepare = trial_preparation(context, migration, now, [candidates.pods[number] for number in numbers])
+        return find_seats(view, moving_pods, avoided, migration.key, now, prepare)
+
+    def better(seats: Mapping[str, str]) -> bool:
+        fewer_outside = seats_outside(view, seats, homes) < seats_outside(view, seats_without, homes)
+        return bool(seats) and (not seats_without or fewer_outside)
+
+    seats = seats_without_pods(usable)
+    if not better(seats):
         return None
     rows = {view.nodes.row_of[node] for node in seats.values()}
     chosen = candidates.closed(number for number in usable if candidates.pods[number].row in rows)
@@ -119,43 +123,19 @@ def reclaim_lent(
     for numbers in (needed, chosen):
         if numbers is None:
             continue
-        seats = _seats(context, migration, moving_pods, avoided, [candidates.pods[number] for number in numbers], now)
-        if seats and (
-            not seats_without or seats_outside(view, seats, homes) < seats_outside(view, seats_without, homes)
-        ):
-            leaving_pods = [
-                pod for number in numbers if (pod := find_moving_pod(view, candidates.pods[number].occupant.uid))
-            ]
-            context.out += _asked_to_leave(
-                context, migration, [pod for pod in leaving_pods if pod.member.uid not in already_asked]
-            )
+        seats = seats_without_pods(numbers)
+        if better(seats):
+            leaving_pods = find_moving_pods(view, (candidates.pods[number].occupant.uid for number in numbers))
+            asked = [pod for pod in leaving_pods if pod.member.uid not in already_asked]
+            context.out += helpers_of(context, migration, asked, lent=True)
             held = counted(len(moving_pods), "seat", "is held, which was", "are held, which were")
-            return seats, f"{held} lent to {pod_names(leaving_pods)}"
+            return dict(seats), f"{held} lent to {pod_names(leaving_pods)}"
     return None
-
-
-def leaves_of_gang(view: SchedulerView, moving_pods: Sequence[MovingPod]) -> set[tuple[str, ...]]:
-    """Return the leaves of the members of a gang that stay on their nodes."""
-    gang, going = moving_pods[0].workload, {pod.member.uid for pod in moving_pods}
-    stay = (member for member in gang.members.values() if member.stage is not Stage.PENDING and member.uid not in going)
-    return {leaf for member in stay if (leaf := view.leaf_of(member.node)) is not None}
 
 
 def seats_outside(view: SchedulerView, seats: Mapping[str, str], homes: Collection[tuple[str, ...]]) -> int:
     """Return the number of seats outside the leaves of the gang; 0 if the gang runs nowhere else."""
     return sum(view.leaf_of(node) not in homes for node in seats.values()) if homes else 0
-
-
-def _seats(
-    context: MigrationContext,
-    migration: Migration,
-    moving_pods: Sequence[MovingPod],
-    avoided: Collection[str],
-    gone: Sequence[Candidate],
-    now: float,
-) -> dict[str, str]:
-    prepare = trial_preparation(context, migration, now, gone)
-    return dict(find_seats(context.view, moving_pods, avoided, migration.key, now, prepare))
 
 
 def _usable(view: SchedulerView, candidates: Candidates, rows: Collection[int], taken: Collection[str]) -> list[int]:
@@ -226,26 +206,6 @@ def _asked_already(context: MigrationContext, migration: Migration) -> set[str]:
     }
 
 
-def _asked_to_leave(
-    context: MigrationContext, migration: Migration, leaving_pods: Sequence[MovingPod]
-) -> list[CreateMigration]:
-    by_workload: dict[str, list[MovingPod]] = {}
-    for pod in leaving_pods:
-        by_workload.setdefault(pod.workload.id, []).append(pod)
-    out = []
-    for pods in by_workload.values():
-        spec = MigrationSpec(
-            cause=f"gives a spare node back for Migration {migration.key}",
-            makes_room_for=migration.key,
-            give_way=True,
-            pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in pods],
-        )
-        namespace = pods[0].workload.namespace
-        name = context.finished.fresh_name(namespace, name_for(pods))
-        out.append(CreateMigration(namespace, name, spec))
-    return out
-
-
 # ---------------------------------------------------------------- pods that give spare nodes back
 
 
@@ -259,10 +219,8 @@ def plan_giving_way(context: MigrationContext, tracked: Tracked, now: float) -> 
     if unread:
         context.learn(tracked, [PodRef(migration.metadata.namespace, pod.name, pod.uid) for pod in unread])
         return
-    candidates = (find_moving_pod(context.view, pod.uid) for pod in present)
-    moving_pods = [
-        pod for pod in candidates if pod is not None and pod.workload.namespace == migration.metadata.namespace
-    ]
+    candidates = find_moving_pods(context.view, (pod.uid for pod in present))
+    moving_pods = [pod for pod in candidates if pod.workload.namespace == migration.metadata.namespace]
     if not moving_pods:
         context.end(tracked, Phase.CANCELLED, "NothingToMove", "the pods are gone already", now)
         return

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from topo_scheduler.api.migrations import Cause, Migration, OtherPod, Phase
+from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import Tracked
-from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pod
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods
 from topo_scheduler.recovery.planning.voluntary_moves import block_after, fewer_leaves, free_nodes, largest_block
 
 ALONE: Final = 30.0
@@ -53,14 +53,10 @@ def reason_useless(
     if not (context.spec.defragmentation.enabled and context.spec.defragmentation.largest_block):
         return "recovery.defragmentation.largestBlock is not set"
     view = context.view
-    other_pods = _moving_pods_of(context, migration.status.others)
+    other_pods = find_moving_pods(view, (other.uid for other in migration.status.others))
     all_targets = {**_moving(context), **targets}
     grows = block_after(view, [*moving_pods, *other_pods], all_targets) > largest_block(view, free_nodes(view))
     return "" if grows else "no larger block of free nodes would come of it"
-
-
-def _moving_pods_of(context: MigrationContext, named: Sequence[OtherPod]) -> list[MovingPod]:
-    return [pod for other in named if (pod := find_moving_pod(context.view, other.uid)) is not None]
 
 
 def kept_free(context: MigrationContext, migration: Migration) -> set[str]:
@@ -69,7 +65,8 @@ def kept_free(context: MigrationContext, migration: Migration) -> set[str]:
         return set()
     nodes = context.view.nodes
     free = free_nodes(context.view)
-    freed = {pod.entry.node for pod in _moving_pods_of(context, migration.status.others)}
+    leaving_pods = find_moving_pods(context.view, (other.uid for other in migration.status.others))
+    freed = {pod.entry.node for pod in leaving_pods}
     return freed | {name for name, row in nodes.row_of.items() if free[row]}
 
 

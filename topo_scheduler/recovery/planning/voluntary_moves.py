@@ -13,6 +13,7 @@ import numpy as np
 from topo_scheduler.recovery.model.seating import (
     MovingPod,
     as_candidate,
+    by_workload,
     groups_and_query,
     place_group,
     place_members,
@@ -24,7 +25,6 @@ from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.moving.plan import as_candidates
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
-from topo_scheduler.scheduling.time_slicing import whole
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.workloads import Member, Workload
@@ -37,11 +37,9 @@ LOOKED_AT: Final = 512
 
 def group_by_workload(moving_pods: Iterable[MovingPod]) -> list[list[MovingPod]]:
     """Return pods grouped by workloads that move together, those with the most GPUs per pod first."""
-    groups: dict[str, list[MovingPod]] = {}
-    for pod in moving_pods:
-        groups.setdefault(pod.workload.id, []).append(pod)
     return sorted(
-        groups.values(), key=lambda group: (-max(pod.entry.amount(GPU) for pod in group), group[0].workload.id)
+        by_workload(moving_pods).values(),
+        key=lambda group: (-max(pod.entry.amount(GPU) for pod in group), group[0].workload.id),
     )
 
 
@@ -85,7 +83,9 @@ def gang_seats(
         return {}
     profiles = [[member.profile for member in group_members] for _, group_members in groups]
     trial.restore(as_candidates(query, placement, profiles))
-    return _names(view, place_members(groups, placement)) if _all_seated(view, trial, leaving_pods) else {}
+    if not _all_seated(view, trial, leaving_pods):
+        return {}
+    return {uid: view.nodes.names[row] for uid, row in place_members(groups, placement).items()}
 
 
 def have_seats(view: SchedulerView, moving_pods: Sequence[MovingPod], avoided: Collection[str], now: float) -> bool:
@@ -99,16 +99,6 @@ def _all_seated(view: SchedulerView, trial: Trial, moving_pods: Sequence[MovingP
     """Return whether all pods fit, none of them on a node that one of them leaves."""
     trial.fill({pod.entry.node for pod in moving_pods})
     return all(place_group(view, trial, group) is not None for group in group_by_workload(moving_pods))
-
-
-def _names(view: SchedulerView, rows: Mapping[str, int]) -> dict[str, str]:
-    names = view.nodes.names
-    return {uid: names[row] for uid, row in rows.items()}
-
-
-def pods_to_read(view: SchedulerView, uids: Iterable[str], read: set[str]) -> tuple[PodRef, ...]:
-    """Return the result of `find_pods_to_read`, in one step."""
-    return whole(find_pods_to_read(view, uids, read))
 
 
 def find_pods_to_read(

@@ -84,19 +84,12 @@ class Devices:
                 free[candidates[0]] -= holding.share
         if not tracked:
             free, whole_gpus = [], set()
-        return self._write(
-            row,
-            [0 if index in whole_gpus else max(0, free_thousandths) for index, free_thousandths in enumerate(free)],
-            len(whole_gpus),
-        )
-
-    def _write(self, row: int, free: list[int], whole: int) -> int:
-        """Write the free thousandths of each GPU; ``whole`` of them are held whole. Return the change of ``shared``."""
+        free = [0 if index in whole_gpus else max(0, thousandths) for index, thousandths in enumerate(free)]
         if len(free) > self.free.shape[1]:
             self.free = np.pad(self.free, ((0, 0), (0, len(free) - self.free.shape[1])))
         self.free[row] = 0
         self.free[row, : len(free)] = free
-        shared = sum(thousandths < WHOLE for thousandths in free) - whole
+        shared = sum(thousandths < WHOLE for thousandths in free) - len(whole_gpus)
         change = shared - int(self.shared[row])
         self.shared[row], self.count[row] = shared, len(free)
         return change

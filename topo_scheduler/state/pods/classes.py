@@ -110,6 +110,8 @@ class PodClass:
 
 
 _COMPARED: Final = tuple(field_.name for field_ in fields(PodClass) if field_.init)
+_one_of: Final = lru_cache(maxsize=4096)(PodClass)
+"""Returns the class of some values, mostly the same object as for other pods, which makes comparisons fast."""
 
 
 def pod_class(
@@ -123,36 +125,20 @@ def pod_class(
     """Return the class of a pod; equal classes compare equal."""
     spec = pod.spec
     return _one_of(
-        amounts,
-        tuple(sorted(spec.node_selector.items())),
-        spec.affinity.node_affinity if spec.affinity else None,
-        frozenset(spec.tolerations),
-        models,
-        bandwidth,
-        constraints,
-        wishes,
+        amounts=amounts,
+        selector=tuple(sorted(spec.node_selector.items())),
+        affinity=spec.affinity.node_affinity if spec.affinity else None,
+        tolerations=frozenset(spec.tolerations),
+        models=models,
+        bandwidth=bandwidth,
+        constraints=constraints,
+        wishes=wishes,
     )
 
 
 def drop_classes() -> None:
     """Forget classes that no pod and no view uses; equal classes of later pods are new objects."""
     _one_of.cache_clear()
-
-
-@lru_cache(maxsize=4096)
-def _one_of(*values: Any) -> PodClass:
-    """Return the class of these values, mostly the same object as for other pods, which makes comparisons fast."""
-    amounts, selector, affinity, tolerations, models, bandwidth, constraints, wishes = values
-    return PodClass(
-        amounts=amounts,
-        selector=selector,
-        affinity=affinity,
-        tolerations=tolerations,
-        models=models,
-        bandwidth=bandwidth,
-        constraints=constraints,
-        wishes=wishes,
-    )
 
 
 def unsupported(pod: Pod) -> str:

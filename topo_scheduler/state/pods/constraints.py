@@ -111,13 +111,7 @@ def wishes_of(pod: Pod) -> Wishes | None:
     Raises:
         SelectorError: names the field and what is wrong with its selector.
     """
-    namespace, spec = pod.metadata.namespace, pod.spec
-    if (
-        spec.affinity is None
-        and not spec.topology_spread_constraints
-        and not any(container.image for container in spec.containers)
-    ):
-        return None
+    namespace = pod.metadata.namespace
     wishes = Wishes(
         namespace,
         tuple(_preferred(pod)),
@@ -151,7 +145,7 @@ def constraints_of(pod: Pod) -> Constraints | None:
         anti_affinity=anti_affinity,
         spread=tuple(_spread(pod, "DoNotSchedule")),
         claims=tuple(claims_of(pod)),
-        disks=disks_of(pod),
+        disks=_disks(spec.volumes),
         features=frozenset(_features(pod)),
         apart=frozenset(term.topology_key for term in self_repelling),
         apart_by_namespace=frozenset(
@@ -261,12 +255,8 @@ def claims_of(pod: Pod, volumes: Iterable[Volume] | None = None) -> Iterator[Pod
             yield PodVolumeClaim(f"{pod.metadata.name}-{volume.name}", pod.metadata.uid)
 
 
-def disks_of(pod: Pod) -> tuple[Disk, ...]:
-    """Return the inline volumes of a pod for which Kubernetes allows no second writer."""
-    return _disks(pod.spec.volumes)
-
-
 def _disks(volumes: Iterable[Volume]) -> tuple[Disk, ...]:
+    """Return the inline volumes for which Kubernetes allows no second writer."""
     return tuple(disk for volume in volumes if (disk := _disk(volume)) is not None)
 
 

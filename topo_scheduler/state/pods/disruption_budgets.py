@@ -84,15 +84,13 @@ class _Namespace:
         if sum(len(self.by_place[place]) for place in places) > MOST_TRIED:
             return sorted(name for place in places for name in self._first(place))[:MOST_GUARDS]
         candidates = sorted(name for place in places for name in self.by_place[place])
-        return list(islice((name for name in candidates if self._matches(name, profile)), MOST_GUARDS))
+        selecting = (name for name in candidates if self.guards[name].selector.matches(profile.labels))
+        return list(islice(selecting, MOST_GUARDS))
 
     def _first(self, place: Place) -> Sequence[str]:
         if place not in self.first_names:
             self.first_names[place] = nsmallest(MOST_GUARDS, self.by_place[place])
         return self.first_names[place]
-
-    def _matches(self, name: str, profile: Profile) -> bool:
-        return self.guards[name].selector.matches(profile.labels)
 
 
 class Budgets:

@@ -5,7 +5,7 @@ of its pods can report why they are pending.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -113,22 +113,8 @@ class PodGroup:
     problem: str = ""
 
     def has_same_request_as(self, other: "PodGroup") -> bool:
-        """Whether another PodGroup has the same request; its condition does not count."""
-        return self._request() == other._request()
-
-    def _request(self) -> tuple[object, ...]:
-        return (
-            self.key,
-            self.uid,
-            self.minimum,
-            self.gang,
-            self.priority,
-            self.disruption_mode,
-            self.level_key,
-            self.tiers,
-            self.subgroups,
-            self.problem,
-        )
+        """Whether another PodGroup has the same request; its condition and the version of its API do not count."""
+        return self == replace(other, version=self.version, scheduled=self.scheduled)
 
 
 MOST_POLICIES: Final = 64

@@ -118,14 +118,10 @@ def ended_of(pod: Pod, seen: float | None) -> CompletedRun | None:
     end_time = finished_at(pod)
     if end_time is None:
         end_time = seen
-    if end_time is None:
+    if end_time is None or end_time < start_time:
         return None
-    seconds = end_time - start_time
-    return (
-        CompletedRun(pod.metadata.annotations.get(GANG_ID) or pod.metadata.uid, end_time, seconds)
-        if seconds >= 0
-        else None
-    )
+    identity = pod.metadata.annotations.get(GANG_ID) or pod.metadata.uid
+    return CompletedRun(identity, end_time, end_time - start_time)
 
 
 class Runs:

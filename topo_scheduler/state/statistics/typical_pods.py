@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
+from heapq import nsmallest
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -81,9 +82,10 @@ def popular(counts: Mapping[PodKind, int]) -> Popular:
     total = sum(counts.values())
     kinds: list[tuple[PodKind, int]] = []
     covered = 0
-    for kind, count in sorted(counts.items(), key=lambda kind_and_count: (-kind_and_count[1], kind_and_count[0]))[
-        :MOST_KINDS
-    ]:
+    most_frequent = nsmallest(
+        MOST_KINDS, counts.items(), key=lambda kind_and_count: (-kind_and_count[1], kind_and_count[0])
+    )
+    for kind, count in most_frequent:
         if covered * 1000 >= COVERED * total:
             break
         covered += count

@@ -138,11 +138,10 @@ class Storage:
         if self._limits is None:
             self._limits = {}
             for name, node in self.csi_nodes.items():
-                driver_limits = ((driver.name, driver.allocatable) for driver in node.spec.drivers)
                 limits = {
-                    driver: allocatable.count
-                    for driver, allocatable in driver_limits
-                    if allocatable is not None and allocatable.count is not None
+                    driver.name: driver.allocatable.count
+                    for driver in node.spec.drivers
+                    if driver.allocatable is not None and driver.allocatable.count is not None
                 }
                 if limits:
                     self._limits[name] = limits
@@ -226,11 +225,6 @@ class Storage:
         hold = self._holds.get((claim.metadata.namespace, claim.metadata.name))
         return (hold[0].node or None) if hold else None
 
-    def belongs(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-        """Return whether a volume is reserved for a claim."""
-        reserved = self._reserved.get(volume.metadata.name)
-        return reserved == (claim.metadata.namespace, claim.metadata.name) or belongs(volume, claim)
-
     def volumes_for(self, claim: PersistentVolumeClaim) -> Iterator[tuple[PersistentVolume, bool]]:
         """Yield the volumes of a claim's class that are large enough, and whether each is reserved for it.
 
@@ -243,7 +237,8 @@ class Storage:
             own.add(choice.volume)
         for size, name in sorted(_size_and_name(self.volumes[name]) for name in own if name in self.volumes):
             volume = self.volumes[name]
-            if size >= minimum_bytes and class_of_volume(volume) == kind and self.belongs(volume, claim):
+            reserved = self._reserved.get(name) == key or belongs(volume, claim)
+            if size >= minimum_bytes and class_of_volume(volume) == kind and reserved:
                 yield volume, True
         free = self._free.get(kind, [])
         for index in range(bisect_left(free, (minimum_bytes, "")), len(free)):

@@ -1,4 +1,4 @@
 """The order of nodes by fabric, accelerator domains, and the links with what is reserved on them.
 
-Imported by: `cli`, `scheduling`, `simulation`, `state`.
+Imported by: `cli`, `recovery`, `scheduling`, `simulation`, `state`.
 """

@@ -84,7 +84,7 @@ class AcceleratorTree:
 
     def put(self, row: int, labels: Mapping[str, str]) -> bool:
         """Store the accelerator labels of a node; return whether they changed."""
-        names = tuple([_first(labels, keys) for keys in self._keys])
+        names = tuple([next((name for key in keys if (name := labels.get(key))), None) for keys in self._keys])
         if not any(names):
             return self.remove(row)
         if self._told.get(row) == names:
@@ -114,13 +114,6 @@ class AcceleratorTree:
             levels = tuple(self.names[index] for index in active[:deepest])
             self._snapshot = Accelerators(levels, tuple(sorted(paths)), rows)
         return self._snapshot
-
-
-def _first(labels: Mapping[str, str], keys: Iterable[str]) -> str | None:
-    for key in keys:
-        if name := labels.get(key):
-            return name
-    return None
 
 
 def _until_unknown(names: Iterable[str | None]) -> Iterable[str]:

@@ -8,8 +8,8 @@ A node without a label for a level belongs to a child called ``unlabelled`` of i
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -170,22 +170,19 @@ class Layout:
             blocks = self.domains[depth]
             paths = tuple(self.paths[leaf][:depth] for leaf in blocks[:-1].tolist())
             leaf_of_row = np.searchsorted(blocks, self.leaf_of_row, side="right").astype(np.int64) - 1
-            outer = self._outer[depth] = Layout(
-                generation=self.generation,
+            outer = self._outer[depth] = replace(
+                self,
                 levels=self.levels[:depth],
                 paths=paths,
-                order=self.order,
                 offsets=self.offsets[blocks],
                 domains=tuple(np.searchsorted(blocks, domain).astype(np.int64) for domain in self.domains[: depth + 1]),
-                aligned=np.fromiter((UNLABELLED not in path for path in paths), np.int64, len(paths)),
+                aligned=_aligned(paths),
                 leaf_of_row=leaf_of_row,
-                position=self.position,
-                accelerators=self.accelerators,
-                woven=self.woven,
-                cut=self.cut,
-                plain=self.plain,
                 inner=self,
                 blocks=blocks,
+                _outer={},
+                _index={},
+                _crossed={},
             )
         return outer
 
@@ -238,23 +235,19 @@ class Fabric:
     def put(self, row: int, name: str, labels: Mapping[str, str]) -> bool:
         """Put a node at the position of its labels; return whether anything changed."""
         place = self.reader.read(labels)
-        previous = self._place.get(row)
-        if previous == (name, place):
-            self._contradictions.put(row, self.reader.conflicting_labels(labels))
-            changed = self.accelerators.put(row, labels)
-            if changed:
-                self._touch()
-            return changed
-        if previous is not None:
+        moves = self._place.get(row) != (name, place)
+        if moves:
             self.remove(row)
         self._contradictions.put(row, self.reader.conflicting_labels(labels))
-        self.accelerators.put(row, labels)
-        self._place[row] = (name, place)
-        self._count(place, 1)
-        if not self._rebuild:
-            self._insert(row, name, self._path(place))
-        self._touch()
-        return True
+        changed = self.accelerators.put(row, labels)
+        if moves:
+            self._place[row] = (name, place)
+            self._count(place, 1)
+            if not self._rebuild:
+                self._insert(row, name, self._path(place))
+        if moves or changed:
+            self._touch()
+        return moves or changed
 
     def remove(self, row: int) -> None:
         """Remove a node from the fabric."""
@@ -355,26 +348,37 @@ class Fabric:
         order = np.concatenate(arrays) if arrays else np.empty(0, np.int64)
         sizes = np.fromiter((len(array) for array in arrays), np.int64, len(arrays))
         offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
-        leaf_of_row = np.full(rows, -1, np.int64)
-        leaf_of_row[order] = np.repeat(np.arange(len(paths), dtype=np.int64), sizes)
-        position = np.full(rows, -1, np.int64)
-        position[order] = np.arange(len(order), dtype=np.int64)
         levels = tuple(self.reader.names[level] for level in self._levels())
-        return Layout(
-            generation=self.generation,
-            levels=levels,
-            paths=paths,
-            order=order,
-            offsets=offsets,
-            domains=domains_of(paths, len(levels)),
-            aligned=np.fromiter((UNLABELLED not in path for path in paths), np.int64, len(paths)),
-            leaf_of_row=leaf_of_row,
-            position=position,
-            accelerators=self.accelerators.snapshot(rows),
-        )
+        layout = layout_of(self.generation, levels, paths, order, offsets, rows)
+        return replace(layout, accelerators=self.accelerators.snapshot(rows))
 
 
-def domains_of(paths: Iterable[Path], depth: int) -> tuple[Int64, ...]:
+def layout_of(
+    generation: int, levels: tuple[str, ...], paths: Sequence[Path], order: Int64, offsets: Int64, rows: int
+) -> Layout:
+    """Return the layout with these nodes in order, and these leaves; ``rows`` is the length of the node table."""
+    leaf_of_row = np.full(rows, -1, np.int64)
+    leaf_of_row[order] = np.repeat(np.arange(len(paths), dtype=np.int64), np.diff(offsets))
+    position = np.full(rows, -1, np.int64)
+    position[order] = np.arange(len(order), dtype=np.int64)
+    return Layout(
+        generation=generation,
+        levels=levels,
+        paths=tuple(paths),
+        order=order,
+        offsets=offsets,
+        domains=_domains_of(paths, len(levels)),
+        aligned=_aligned(paths),
+        leaf_of_row=leaf_of_row,
+        position=position,
+    )
+
+
+def _aligned(paths: Sequence[Path]) -> Int64:
+    return np.fromiter((UNLABELLED not in path for path in paths), np.int64, len(paths))
+
+
+def _domains_of(paths: Iterable[Path], depth: int) -> tuple[Int64, ...]:
     """Return the ranges of leaves (int64[n+1]) of the domains at each depth up to ``depth``, for leaves in order."""
     starts: list[list[int]] = [[] for _ in range(depth + 1)]
     previous: Path | None = None

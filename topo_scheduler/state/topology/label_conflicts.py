@@ -68,10 +68,8 @@ def _strays(nodes_by_places: Mapping[tuple[Place, Place], list[str]]) -> list[st
 
     If leaves are split into equal parts, return all their nodes.
     """
-    parts_of_first, parts_of_second = (
-        Counter(first for first, _ in nodes_by_places),
-        Counter(second for _, second in nodes_by_places),
-    )
+    parts_of_first = Counter(first for first, _ in nodes_by_places)
+    parts_of_second = Counter(second for _, second in nodes_by_places)
     torn = {
         places: names
         for places, names in nodes_by_places.items()

@@ -19,7 +19,7 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.quantity import MAX_BANDWIDTH_MBITS
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64, NodeTable
 from topo_scheduler.state.topology.fabric import Layout
-from topo_scheduler.state.topology.wiring import Capacities, Wiring, capacities, wire
+from topo_scheduler.state.topology.wiring import Wiring, capacities, wire
 
 GangKey = tuple[str, str]
 """Namespace and identity of a gang."""
@@ -94,8 +94,12 @@ class Links:
         self._dirty: dict[GangKey, None] = {}
         self._layout: Layout | None = None
         self._wiring: Wiring | None = None
-        self._capacities = Capacities(_NONE)
-        self._reserved: Int64 = _NONE
+        self.capacity: Int64 = _NONE
+        """Capacity of each link in Mbit/s (int64[links]), -1 where unknown, as of the last `settle`."""
+        self.problems: Sequence[str] = ()
+        """Problems in the labels and configuration of links, as of the last `settle`."""
+        self.reserved: Int64 = _NONE
+        """Reserved bandwidth of each link in Mbit/s (int64[links])."""
         self._configured: Sequence[Link] = ()
         self._stale = self._changed = True
         self._freed = False
@@ -117,7 +121,7 @@ class Links:
             for key, flow in self._flows.items()
         }
         twin._gang_of, twin._dirty = dict(self._gang_of), dict(self._dirty)
-        twin._reserved = self._reserved.copy()
+        twin.reserved = self.reserved.copy()
         if twin._wiring is not None:
             twin._publish_reserved()
         return twin
@@ -189,7 +193,7 @@ class Links:
 
     def take_freed(self) -> bool:
         """Return whether links may have more bandwidth left for other gangs than at the last call."""
-        freed, self._freed = self._freed and bool(self._configured or self._flows or self._capacities.limited), False
+        freed, self._freed = self._freed and bool(self._configured or self._flows or self.limited), False
         return freed
 
     # ------------------------------------------------------------ settling
@@ -214,21 +218,21 @@ class Links:
             self._publish_reserved()  # needed again: an array restored from bytes is no longer a view
 
     def _rewire(self, layout: Layout) -> None:
-        previous = self._capacities.mbits
+        previous = self.capacity
         if layout is not self._layout:
             self._layout, self._wiring = layout, wire(layout)
             self._charge_all()
             self._publish_reserved()
         assert self._wiring is not None
-        self._capacities = capacities(self._wiring, self._nodes, self._configured)
+        self.capacity, self.problems = capacities(self._wiring, self._nodes, self._configured)
         self._stale, self._check_due = False, True
-        if not np.array_equal(previous, self._capacities.mbits):
+        if not np.array_equal(previous, self.capacity):
             self.capacity_changes += 1
 
     def _charge_all(self) -> None:
         """Compute the needs of all gangs at once, as `_charge_again` does gang by gang."""
         wiring, row_of = self.wiring, self._nodes.row_of
-        self._reserved = np.zeros(wiring.links, np.int64)
+        self.reserved = np.zeros(wiring.links, np.int64)
         self._flows = {gang: flow for gang, flow in self._flows.items() if flow.pods}
         self._dirty.clear()
         flows = list(self._flows.values())
@@ -245,7 +249,7 @@ class Links:
         totals = np.array([len(flow.nodes) for flow in flows], np.int64)
         bandwidths = np.array([flow.bandwidth for flow in flows], np.int64)
         amounts = bandwidths[gangs] * np.minimum(below, totals[gangs] - below)
-        np.add.at(self._reserved, links, amounts)
+        np.add.at(self.reserved, links, amounts)
         ends = np.searchsorted(gangs, np.arange(len(flows) + 1)).tolist()
         for flow, first, last in zip(flows, ends, ends[1:], strict=False):
             flow.links, flow.amounts = links[first:last], amounts[first:last]
@@ -253,14 +257,14 @@ class Links:
     def _charge_again(self, gangs: Collection[GangKey]) -> None:
         for gang in gangs:
             flow = self._flows[gang]
-            self._reserved[flow.links] -= flow.amounts
+            self.reserved[flow.links] -= flow.amounts
             flow.links, flow.amounts = self._needs(flow, _NONE, 0)
-            self._reserved[flow.links] += flow.amounts
+            self.reserved[flow.links] += flow.amounts
         for gang in [gang for gang in gangs if not self._flows[gang].pods]:
             del self._flows[gang]
 
     def _publish_reserved(self) -> None:
-        self._nodes.reserved_bandwidth = self._reserved[: self._nodes.rows]
+        self._nodes.reserved_bandwidth = self.reserved[: self._nodes.rows]
 
     def _needs(self, flow: Flow | None, rows: Int64, bandwidth: int) -> tuple[Int64, Int64]:
         """Return the links that a gang uses with further rows, and its need on each in Mbit/s."""
@@ -287,19 +291,9 @@ class Links:
         return self._wiring
 
     @property
-    def capacity(self) -> Int64:
-        """Capacity of each link in Mbit/s (int64[links]), -1 where unknown."""
-        return self._capacities.mbits
-
-    @property
-    def reserved(self) -> Int64:
-        """Reserved bandwidth of each link in Mbit/s (int64[links])."""
-        return self._reserved
-
-    @property
     def limited(self) -> bool:
         """Whether the capacity of any link is known."""
-        return self._capacities.limited
+        return bool((self.capacity != UNKNOWN).any())
 
     def node_name(self, row: int) -> str:
         """Return the name of the node in a row."""
@@ -328,11 +322,11 @@ class Links:
 
         `UNLIMITED` where the capacity is unknown; below 0 where more is reserved than the capacity.
         """
-        left = self._capacities.mbits - self._reserved
+        left = self.capacity - self.reserved
         flow = self._flows.get(gang) if gang is not None else None
         if flow is not None:
             left[flow.links] += flow.amounts
-        left[self._capacities.mbits == UNKNOWN] = UNLIMITED
+        left[self.capacity == UNKNOWN] = UNLIMITED
         return left
 
     def shortages(self, gang: GangKey, rows: Iterable[int], bandwidth: int) -> list[LinkShortage]:
@@ -345,32 +339,27 @@ class Links:
         own = np.zeros(len(links), np.int64)
         if flow is not None and len(flow.links):
             own[np.searchsorted(links, flow.links)] = flow.amounts
-        capacity = self._capacities.mbits[links]
-        left = capacity - self._reserved[links] + own
+        capacity = self.capacity[links]
+        left = capacity - self.reserved[links] + own
         short = np.flatnonzero((capacity != UNKNOWN) & (needed > left) & (needed > own))
         return [
             LinkShortage(int(links[index]), int(capacity[index]), int(left[index]), int(needed[index]))
             for index in short
         ]
 
-    @property
-    def problems(self) -> Sequence[str]:
-        """Problems in the labels and configuration of links, as of the last `settle`."""
-        return self._capacities.problems
-
     def complaints(self) -> list[str]:
         """Return problems in the labels and configuration of links; each is returned once until it is corrected."""
         if not self._check_due:
             return []
         self._check_due = False
-        problems = dict.fromkeys((*self._capacities.problems, *self._unknown()))
+        problems = dict.fromkeys((*self.problems, *self._unknown()))
         new_problems = [problem for problem in problems if problem not in self._complained]
         self._complained = set(problems)
         return new_problems
 
     def unknown(self) -> dict[str, tuple[int, int]]:
         """Return by level the number of links of unknown capacity and of all links; `node` for links of nodes."""
-        wiring, mbits = self.wiring, self._capacities.mbits
+        wiring, mbits = self.wiring, self.capacity
         capacities = {NODE: mbits[wiring.layout.order]}
         capacities |= {level: mbits[wiring.uplinks(depth)] for depth, level in enumerate(wiring.layout.levels, 1)}
         return {

@@ -12,13 +12,13 @@ Each part is then a domain of its own, and the accelerator levels come below the
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import numpy as np
 
-from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.topology.accelerators import Accelerators
-from topo_scheduler.state.topology.fabric import Layout, Path, domains_of
+from topo_scheduler.state.topology.fabric import Layout, Path, layout_of
 
 
 def crossed(layout: Layout, names: Iterable[str], *, whole: bool = False) -> Layout:
@@ -123,25 +123,8 @@ def _weave(network: Layout, tree: Accelerators, woven: tuple[str, ...], cut: str
             level_names[of_row[row]] for level_names, of_row in zip(names_by_level, domain_of_row, strict=True)
         )
         paths.append(_insert(network.paths[leaf], names, insert_depths))
-    leaf_of_row = np.full(len(network.leaf_of_row), -1, np.int64)
-    leaf_of_row[rows] = np.repeat(np.arange(len(leaf_starts), dtype=np.int64), np.diff(offsets))
-    position = np.full(len(network.leaf_of_row), -1, np.int64)
-    position[rows] = np.arange(len(rows), dtype=np.int64)
-    return Layout(
-        generation=network.generation,
-        levels=levels,
-        paths=tuple(paths),
-        order=np.ascontiguousarray(rows),
-        offsets=offsets,
-        domains=domains_of(paths, len(levels)),
-        aligned=np.fromiter((UNLABELLED not in path for path in paths), np.int64, len(paths)),
-        leaf_of_row=leaf_of_row,
-        position=position,
-        accelerators=tree,
-        woven=(cut, *woven) if cut else woven,
-        cut=cut,
-        plain=network,
-    )
+    layout = layout_of(network.generation, levels, paths, np.ascontiguousarray(rows), offsets, len(network.leaf_of_row))
+    return replace(layout, accelerators=tree, woven=(cut, *woven) if cut else woven, cut=cut, plain=network)
 
 
 def _first_of_domain(of_row: Int64) -> Int64:

@@ -5,7 +5,7 @@ node's link is its row; the uplinks follow, level by level from the outermost. B
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -71,24 +71,8 @@ def wire(layout: Layout) -> Wiring:
     return Wiring(layout, tuple(starts), of_row)
 
 
-@dataclass(frozen=True, slots=True)
-class Capacities:
-    """Capacity of each link: ``mbits`` int64[links], -1 where unknown; and problems in labels and configuration.
-
-    ``limited``: whether any capacity is known.
-    """
-
-    mbits: Int64
-    problems: Sequence[str] = field(default=())
-
-    @property
-    def limited(self) -> bool:
-        """Whether the capacity of any link is known."""
-        return bool((self.mbits != UNKNOWN).any())
-
-
-def capacities(wiring: Wiring, nodes: NodeTable, links: Sequence[Link]) -> Capacities:
-    """Return the capacity of each link.
+def capacities(wiring: Wiring, nodes: NodeTable, links: Sequence[Link]) -> tuple[Int64, list[str]]:
+    """Return the capacity of each link (int64[links]), -1 where unknown; and problems in labels and configuration.
 
     For an uplink, the configuration of its domain takes precedence, then the labels of its nodes, then the
     configuration of its level. For a node, its label takes precedence, then the configuration, which the node table
@@ -119,7 +103,7 @@ def capacities(wiring: Wiring, nodes: NodeTable, links: Sequence[Link]) -> Capac
     for link in links:
         if link.domain is not None and len(layout.order):
             _of_domain(wiring, nodes, link, mbits, named, problems)
-    return Capacities(mbits, tuple(problems))
+    return mbits, problems
 
 
 def _of_level(wiring: Wiring, nodes: NodeTable, depth: int, link: Link, problems: list[str]) -> Int64:
