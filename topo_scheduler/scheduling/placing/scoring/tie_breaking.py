@@ -16,7 +16,7 @@ from topo_scheduler.scheduling.placing.context.planning_context import PlanningC
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.scoring.stranding import MOST_COMPARED, stranded
-from topo_scheduler.scheduling.placing.scoring.weighted_score import Sets, Weighed, weigh
+from topo_scheduler.scheduling.placing.scoring.weighted_score import LOAD, SCORE, Sets, Weighed, weigh
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.operation_budget import charge
@@ -93,8 +93,7 @@ def best_of_equals(
 
 
 def _order(leaves: Sequence[int], parts: Sequence[int], query: PlacementQuery) -> tuple[int, int, int]:
-    *_, score, load = parts
-    return leaves[-1] - leaves[0], load if query.latency else 0, -score
+    return leaves[-1] - leaves[0], parts[LOAD] if query.latency else 0, -parts[SCORE]
 
 
 def _listed(

@@ -42,13 +42,12 @@ class Weighed(msgspec.Struct, frozen=True):
     """The scores of sets.
 
     ``best``: the first set with the highest score, then the lowest load; where latency counts, load comes first.
-    ``parts`` int64[n, 6]: four parts, the score, the load. ``added`` int64[n, p]: parts of plugins, by ``names``.
+    ``parts`` int64[n, 6 + p]: four parts, the score, the load, and parts of plugins, which ``names`` lists.
     ``totals``: of the resource that decides. ``outside`` int64[leaves]: free amount of the domain around each leaf.
     """
 
     best: int
     parts: Int64
-    added: Int64
     names: tuple[str, ...]
     totals: LeafTotals
     outside: Int64
@@ -63,9 +62,9 @@ class Weighed(msgspec.Struct, frozen=True):
 
     def score(self, number: int) -> ScoreParts:
         """Return the score of a set."""
-        availability, alignment, utilization, history, total, _ = self.parts[number].tolist()
-        added = tuple(zip(self.names, self.added[number].tolist(), strict=True))
-        return ScoreParts(availability, alignment, utilization, history, total, added)
+        availability, alignment, utilization, history, total, _, *added = self.parts[number].tolist()
+        added_by_name = tuple(zip(self.names, added, strict=True))
+        return ScoreParts(availability, alignment, utilization, history, total, added_by_name)
 
 
 def weigh(
@@ -98,20 +97,13 @@ def weigh(
     aligned = alignment_of(sets.rule, sets.depth, sets.max_leaves)
     across = sets.depth if sets.max_leaves > 1 else None
     facts = leaf_facts(context, query, view, fit, layout, totals, aligned, now, sets.last, across)
-    parts = np.empty((sets.count, 6), np.int64)
-    strategy = context.extensions.strategy(query.strategy)
-    score_arguments = (facts, capacity, used, context.policy.weights, int(strategy.prefers), int(query.latency), parts)
-    best = int(score_sets(sets.leaves, sets.sizes, sets.count, 1, requested, *score_arguments))
-    added = np.empty((sets.count, len(facts) - 5), np.int64)
-    if context.extensions.added_scores:
-        # Imported here: only clusters with such plugins need it compiled.
-        from topo_scheduler.kernels.added import weigh_added
-
-        weights = np.concatenate((context.policy.weights, context.policy.added))
-        plugin_arguments = (facts[5:], weights, int(query.latency), parts, added)
-        best = int(weigh_added(sets.leaves, sets.sizes, sets.count, *plugin_arguments))
     names = tuple(score.name for score in context.extensions.added_scores)
-    return Weighed(best, parts, added, names, totals, capacity - used)
+    weights = np.concatenate((context.policy.weights, context.policy.added)) if names else context.policy.weights
+    parts = np.empty((sets.count, 6 + len(names)), np.int64)
+    strategy = context.extensions.strategy(query.strategy)
+    score_arguments = (facts, capacity, used, weights, int(strategy.prefers), int(query.latency), parts)
+    best = int(score_sets(sets.leaves, sets.sizes, sets.count, 1, requested, *score_arguments))
+    return Weighed(best, parts, names, totals, capacity - used)
 
 
 def alignment_of(rule: SizeRule, depth: int, leaves: int) -> int:
