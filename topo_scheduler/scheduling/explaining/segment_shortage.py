@@ -106,7 +106,7 @@ def _mixed_segments(planner: Planner, ask: PlacementQuery, layout: Layout, rule:
         packer = SegmentPacker(planner, ask, layout, planner.nodes.requested, kinds, empty=False)
         packer.budget([views])
         try:
-            leaves = [packer.counted(0, views, leaf) for leaf in range(len(layout.paths))] if kinds.countable else []
+            leaves = [packer.leaf(0, views, leaf) for leaf in range(len(layout.paths))] if kinds.countable else []
             budget = packer.budget(())
             anywhere = _max_segments(_combined_frontier(leaves, kinds, budget))
             held: list[tuple[int, int]] = []

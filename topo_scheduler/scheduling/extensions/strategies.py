@@ -38,37 +38,15 @@ def deal_spread(limits: Int64, members: int) -> Int64:
 
 def seat_packed(leaf_seats: LeafSeats) -> Int64 | None:
     """Use the fewest nodes, and leave the fewest resources stranded."""
-    counts = np.zeros(len(leaf_seats.rows), np.int64)
-    if _kernels().pack_nodes(
-        leaf_seats.rows,
-        leaf_seats.fit,
-        leaf_seats.free,
-        leaf_seats.preference,
-        leaf_seats.ask,
-        leaf_seats.members,
-        leaf_seats.most_nodes,
-        counts,
-    ):
-        return None
-    return counts
+    rows, fit, free, preference, _, _, members, most_nodes = leaf_seats
+    counts = np.zeros(len(rows), np.int64)
+    return None if _kernels().pack_nodes(rows, fit, free, preference, members, most_nodes, counts) else counts
 
 
 def seat_spread(leaf_seats: LeafSeats) -> Int64 | None:
     """Assign one member at a time to the node with the fewest. Pack if the limit of nodes does not allow that."""
     counts = np.zeros(len(leaf_seats.rows), np.int64)
-    if _kernels().spread_nodes(
-        leaf_seats.rows,
-        leaf_seats.fit,
-        leaf_seats.free,
-        leaf_seats.preference,
-        leaf_seats.siblings,
-        leaf_seats.ask,
-        leaf_seats.members,
-        leaf_seats.most_nodes,
-        counts,
-    ):
-        return seat_packed(leaf_seats)
-    return counts
+    return seat_packed(leaf_seats) if _kernels().spread_nodes(*leaf_seats, counts) else counts
 
 
 STRATEGIES: Final[Sequence[Strategy]] = (

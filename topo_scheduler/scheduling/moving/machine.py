@@ -229,10 +229,6 @@ class Moving:
         """Return the pods that may move to make room for a workload, with a GPU-time of 0."""
         return whole(self._candidates(workload))
 
-    def again(self, pods: Sequence[Candidate]) -> PlacementQuery:
-        """Return the query that places the pods of one workload again once they are gone."""
-        return self._again(pods)
-
     def sentence(self, plan: MovePlan, reader: str = "") -> str:
         """Return a plan as text. ``reader``: namespace whose names the text may contain, see `few_for`."""
         names, layout = self._world.nodes.names, self._world.layout
@@ -262,7 +258,7 @@ class Moving:
             yield
             if not self._unmoved(candidates):
                 return None, 0, GONE
-            steps = plan_moves(self._attempts.planner, ask, layout, candidates, self._again, now, max_moves, profiles)
+            steps = plan_moves(self._attempts.planner, ask, layout, candidates, self.again, now, max_moves, profiles)
             with self._world.nothing_kept():
                 self._preempting.count_for(workload)
                 next(steps, None)
@@ -340,7 +336,7 @@ class Moving:
             return -1
         return sum(member.stage is not Stage.PENDING for member in workload.members.values())
 
-    def _again(self, pods: Sequence[Candidate]) -> PlacementQuery:
+    def again(self, pods: Sequence[Candidate]) -> PlacementQuery:
         """Return the query that places the pods of one workload again once they are gone."""
         owners = [owner for pod in pods if (owner := self._workloads.of_pod(pod.occupant.uid)) is not None]
         if len(owners) < len(pods):

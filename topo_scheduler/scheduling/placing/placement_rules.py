@@ -155,10 +155,11 @@ def _needed(context: PlanningContext, query: PlacementQuery, layout: Layout) -> 
     if constrained_gang.is_tied(query.groups):
         rule = constrained_gang.rule_of(context, query, layout)
     elif query.segments.parts:
-        rule = heterogeneous_gang.rule_of(context, query, layout)
+        rule = heterogeneous_gang.rule_of(context, heterogeneous_gang.variants(context, query), query, layout)
     else:
         rule, _ = context.rule(context.views_for(query), query, layout)
     nodes, leaves = (rule.nodes, rule.leaves) if rule is not None else (query.total, len(layout.paths))
     if len(query.groups) > 1 and not constrained_gang.is_tied(query.groups):
-        nodes = heterogeneous_gang.fewest_nodes(context, query, layout)
+        mixed_rule = heterogeneous_gang.rule_of(context, heterogeneous_gang.variants(context, query), query, layout)
+        nodes = mixed_rule.nodes if mixed_rule is not None else query.total
     return nodes, leaves

@@ -35,7 +35,7 @@ def plan_alone(
         return None
     if not (view.cls.gpus or view.cls.share) and not _only_with_gpus(context.nodes, view):
         return None
-    node_scores = context.small_pods.scores.get(score, view, context.small_pods.typical.now(context.policy.typical))
+    node_scores = context.node_scores.get(score, view, context.typical_pods.now(context.policy.typical))
     first_preferred, end_preferred = query.preferred or (0, 0)
     best_row = kernels().choose_row(
         layout.order,

@@ -38,7 +38,6 @@ from topo_scheduler.scheduling.queueing.queue_keys import least_of, order_of
 from topo_scheduler.scheduling.reserving.choosing import Choosing, waits
 from topo_scheduler.scheduling.reserving.ends import LATE, Ends, Lasting
 from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
-from topo_scheduler.scheduling.reserving.outlook import Endings
 from topo_scheduler.scheduling.reserving.reservation_messages import holds_what, kept_off
 from topo_scheduler.scheduling.time_slicing import More, Parts, always
 from topo_scheduler.scheduling.world import World
@@ -114,7 +113,7 @@ class Reserving:
         self._world = world
         self._workloads = workloads
         self._preempting = preempting
-        self._choosing = Choosing(world, attempts, preempting, self.holds, Endings(world, workloads, self.ends), spec)
+        self._choosing = Choosing(world, attempts, preempting, self.holds, self.ends, spec)
         self._waiting: dict[str, _PendingWorkload] = {}
         self._looked_at = ""
         """The workload that is being checked."""

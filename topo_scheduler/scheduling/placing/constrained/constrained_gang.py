@@ -21,7 +21,7 @@ from topo_scheduler.scheduling.placing.checks.validation import holds_in_turn
 from topo_scheduler.scheduling.placing.constrained.leaf_search import ConstrainedSearch, Found, ceilings_of, look
 from topo_scheduler.scheduling.placing.constrained.sequential_assignment import SearchState, Step, spread_over_nodes
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
-from topo_scheduler.scheduling.placing.heterogeneous.bandwidth_size_rule import links_key, placement_with_links
+from topo_scheduler.scheduling.placing.heterogeneous.bandwidth_size_rule import links_key, rule_with_links
 from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import common_score, labelled_first, variants
 from topo_scheduler.scheduling.placing.heterogeneous.packer import Found as Placed
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
@@ -208,12 +208,7 @@ def _rule_of(context: PlanningContext, query: PlacementQuery, layout: Layout) ->
                 return result.depth, result.leaves, [[row for _, row, _ in result.steps]]
         return None
 
-    fit = np.max([np.sum([view.empty_fit for view in views], axis=0) for views in variants(context, query)], axis=0)
-    placed = placement_with_links(context, query, layout, find, fit)
-    if placed is None:
-        return None
-    depth, leaves, rows = placed
-    return make_rule(layout, depth, leaves, len({row for group in rows for row in group}))
+    return rule_with_links(context, query, layout, find, variants(context, query))
 
 
 def _in_order(

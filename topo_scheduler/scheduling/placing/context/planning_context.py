@@ -13,7 +13,7 @@ from topo_scheduler.scheduling.placing.model.leaf_totals import LeafTotals
 from topo_scheduler.scheduling.placing.model.placement_query import NO_LIMITS, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.model.policy import Policy
 from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, size_rule
-from topo_scheduler.scheduling.placing.small_pods.scores import SmallPodScores
+from topo_scheduler.scheduling.placing.small_pods.scores import NodeScores, TypicalPods
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext, settled_links
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
@@ -33,7 +33,9 @@ class PlanningContext:
         self.policy = policy
         self.extensions = around.extensions
         self.views = Views(around)
-        self.small_pods = SmallPodScores(around.nodes, around.kinds)
+        self.typical_pods = TypicalPods(around.nodes, around.kinds)
+        self.node_scores = NodeScores(around.nodes)
+        """Scores of nodes for single pods."""
         self.no_pods = Residents()
         """The pods of an empty cluster: none. For the size rule."""
         self._totals: dict[tuple[int, int, tuple[str, ...]], LeafTotals] = {}
@@ -95,7 +97,7 @@ class PlanningContext:
     def drop_caches(self) -> None:
         """Drop all caches by pod class."""
         self.views.clear()
-        self.small_pods.scores.clear()
+        self.node_scores.clear()
         self.no_pods.drop_caches()
         self._rules.clear()
 
@@ -124,7 +126,7 @@ class PlanningContext:
         """Return the GPU by which a node is scored for a GPU share that is placed alone, -1 without such a score."""
         if self.policy.alone not in (FRAGMENTATION, FGD):
             return -1
-        typical = self.small_pods.typical.now(self.policy.typical)
+        typical = self.typical_pods.now(self.policy.typical)
         return int(scored(self.policy.alone, self.nodes, cls, typical, np.array([row], np.int64))[0, 1])
 
     def neutral(self, layout: Layout) -> Int64:

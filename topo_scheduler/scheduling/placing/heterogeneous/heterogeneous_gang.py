@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
-from topo_scheduler.scheduling.placing.heterogeneous.bandwidth_size_rule import links_key, placement_with_links
+from topo_scheduler.scheduling.placing.heterogeneous.bandwidth_size_rule import links_key, rule_with_links
 from topo_scheduler.scheduling.placing.heterogeneous.filling import Filler
 from topo_scheduler.scheduling.placing.heterogeneous.packer import FEW_NODES, Found, Packer
 from topo_scheduler.scheduling.placing.heterogeneous.segment_packing import SegmentFiller, SegmentPacker
@@ -27,7 +27,7 @@ from topo_scheduler.scheduling.placing.model.placement_query import (
 )
 from topo_scheduler.scheduling.placing.model.segment_shapes import SegmentBounds as SegmentBounds
 from topo_scheduler.scheduling.placing.model.segment_shapes import kinds_of
-from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, make_rule, named_at
+from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, named_at
 from topo_scheduler.scheduling.placing.scoring.tie_breaking import EqualSearch as EqualSearch
 from topo_scheduler.scheduling.placing.scoring.tie_breaking import best_of_equals
 from topo_scheduler.state.decision import ScoreParts, SizeRule
@@ -45,10 +45,9 @@ def plan_mixed(
     """Place a gang of several classes."""
     views = variants(context, query)
     running_leaves = layout.leaves_of(query.running)
-    rule_if_empty = _rule_of(context, views, query, layout)
-    if rule_if_empty is None:
+    rule = rule_of(context, views, query, layout)
+    if rule is None:
         return PlacementFailure(_too_large(query))
-    rule = rule_if_empty
     if running_leaves:
         nearest = _look(_GangNodes(context, views, query, layout), near=running_leaves)
         if nearest is None:
@@ -85,21 +84,13 @@ def _too_large(query: PlacementQuery) -> str:
     return f"{gang} is larger than the cluster: no domain holds it even when empty"
 
 
-def rule_of(context: PlanningContext, query: PlacementQuery, layout: Layout) -> SizeRule | None:
-    """Return the size rule of a gang of several classes, None if not even an empty cluster holds the gang."""
-    return _rule_of(context, variants(context, query), query, layout)
-
-
-def fewest_nodes(context: PlanningContext, query: PlacementQuery, layout: Layout) -> int:
-    """Return the nodes that the search uses for a gang in an empty cluster; one node per pod if it finds nothing."""
-    rule = _rule_of(context, variants(context, query), query, layout)
-    return rule.nodes if rule is not None else query.total
-
-
-def _rule_of(
+def rule_of(
     context: PlanningContext, variants: list[list[ClassView]], query: PlacementQuery, layout: Layout
 ) -> SizeRule | None:
-    """Return the size rule, None if not even an empty cluster holds the gang."""
+    """Return the size rule of a gang of several classes, None if not even an empty cluster holds the gang.
+
+    ``variants``: a view of each class, for each GPU model that the whole gang may use.
+    """
 
     def compute() -> tuple[SizeRule | None, int]:
         def find(query: PlacementQuery, depth: int | None) -> Found | None:
@@ -112,12 +103,7 @@ def _rule_of(
                 None,
             )
 
-        fit = np.max([np.sum([view.empty_fit for view in views], axis=0) for views in variants], axis=0)
-        placed = placement_with_links(context, query, layout, find, fit)
-        if placed is None:
-            return None, 0
-        depth, leaves, rows = placed
-        return make_rule(layout, depth, leaves, len({row for group in rows for row in group})), 0
+        return rule_with_links(context, query, layout, find, variants), 0
 
     view_states = tuple((view.number, view.reach_changes) for views in variants for view in views)
     counts = tuple(count for _, count in query.groups)

@@ -86,14 +86,17 @@ class Packer:
         return int((np.stack(fit).max(axis=0) > 0).sum())
 
     def _domains(self, fits: Int64, depth: int, max_leaves: int) -> list[tuple[int, int]]:
-        """Return the domains that may hold each class alone in at most ``max_leaves`` leaves."""
-        offsets = self._layout.domains[depth].tolist()
-        needed = np.array(self._members, np.int64)
+        """Return the domains that may hold each part of the gang alone in at most ``max_leaves`` leaves."""
+        most_held, needed = self._bounds(fits)
         return [
             (first, last)
-            for first, last in pairwise(offsets)
-            if (np.sort(fits[:, first:last], axis=1)[:, -max_leaves:].sum(axis=1) >= needed).all()
+            for first, last in pairwise(self._layout.domains[depth].tolist())
+            if (np.sort(most_held[:, first:last], axis=1)[:, -max_leaves:].sum(axis=1) >= needed).all()
         ]
+
+    def _bounds(self, fits: Int64) -> tuple[Int64, Int64]:
+        """Return the most that each leaf holds of each part of the gang (int64[parts, leaves]), and what is needed."""
+        return fits, np.array(self._members, np.int64)
 
     def _in_domain(
         self, number: int, views: list[ClassView], fits: Int64, first: int, last: int, max_leaves: int
@@ -101,12 +104,17 @@ class Packer:
         assert self._budget is not None
         no_members: Frontier = (tuple(0 for _ in self._required),)
         frontiers = [
-            self._leaf(number, views, leaf) if fits[:, leaf].any() else no_members for leaf in range(first, last)
+            self.leaf(number, views, leaf) if fits[:, leaf].any() else no_members for leaf in range(first, last)
         ]
         chosen = packing.fewest_leaves(frontiers, max_leaves, self._required, self._budget)
         return None if chosen is None else [(first + leaf, counts) for leaf, counts in chosen]
 
-    def _leaf(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
+    def leaf(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
+        """Return the frontier of a leaf, in the units of what to place.
+
+        Raises:
+            TooMuch: the search has used up its budget.
+        """
         assert self._budget is not None
         room = self._rooms.get((number, leaf))
         if room is None:
@@ -149,15 +157,14 @@ class Packer:
         return LeafRoom(tuple(usable), tuple(frontiers), limits.max_nodes_per_leaf, limits.max_gpus_per_leaf, gpus)
 
     def _seats(self, number: int, views: list[ClassView], leaves: list[tuple[int, Vector]]) -> list[list[int]]:
-        position = self._layout.position
-        rows = self._rows_of(number, leaves)
-        return [sorted(group, key=lambda row: int(position[row])) for group in rows]
+        return self._rows_of(number, leaves)
 
     def _rows_of(self, number: int, leaves: list[tuple[int, Vector]]) -> list[list[int]]:
-        """Return the rows of each group, one per member, in leaves that hold the given counts."""
+        """Return the row of each member of each group, in order of the fabric, in leaves that hold the given counts."""
         rows: list[list[int]] = [[] for _ in self._members]
         for leaf, counts in leaves:
             for row, row_counts in packing.seat(self._rooms[number, leaf], counts, VectorBudget(packing.UNBOUNDED)):
                 for group, count in enumerate(row_counts):
                     rows[group] += [row] * count
-        return rows
+        position = self._layout.position
+        return [sorted(group, key=lambda row: int(position[row])) for group in rows]

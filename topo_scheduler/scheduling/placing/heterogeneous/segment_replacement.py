@@ -14,11 +14,10 @@ from topo_scheduler.scheduling.placing.model import packing
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, TooMuch, Vector, VectorBudget
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
-from topo_scheduler.scheduling.placing.model.segment_shapes import Dealing, Place, SegmentShapes, in_kinds, kinds_of
+from topo_scheduler.scheduling.placing.model.segment_shapes import Dealing, Place, in_kinds, lost_members
 from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, make_rule
 from topo_scheduler.scheduling.placing.uniform.replacement import distance, reachable
 from topo_scheduler.state.decision import SizeRule
-from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.topology.fabric import Layout
 
 FURTHER: Final = 64
@@ -57,15 +56,9 @@ class _Repair:
         self._layout = layout
         self._views = views
         self._home = sorted(layout.leaves_of(query.running))
-        homes = dict(query.segments.homes)
-        self._kinds = kinds_of(query, {number for part in query.segments.parts for number in part} - set(homes))
+        self._fixed, self._kinds = lost_members(query)
         self._packer = _RepairPacker(context, query, layout, context.nodes.requested, self._kinds, empty=False)
         self._budget = self._packer.budget([views])
-        self._fixed: dict[int, list[Place]] = {}
-        for group, part in enumerate(query.segments.parts):
-            for position, number in enumerate(part):
-                if number in homes:
-                    self._fixed.setdefault(homes[number], []).append((group, position))
 
     def rows(self, rule: SizeRule) -> list[list[int]]:
         """Return the row of each member of each group; raises _NoRoom or TooMuch."""
@@ -141,24 +134,11 @@ class _Repair:
 class _RepairPacker(SegmentPacker):
     """A packer that counts nodes already used by the gang against the limit per leaf."""
 
-    def __init__(
-        self,
-        context: PlanningContext,
-        query: PlacementQuery,
-        layout: Layout,
-        used: Int64,
-        kinds: SegmentShapes,
-        *,
-        empty: bool,
-    ) -> None:
-        super().__init__(context, query, layout, used, kinds, empty=empty)
-        self._running = set(query.running)
-
     def _room(self, views: list[ClassView], leaf: int) -> LeafRoom:
         room = super()._room(views, leaf)
         layout = self._layout.inner or self._layout
         leaf_rows = set(layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist())
-        if not room.max_rows or not (used_rows := leaf_rows & self._running):
+        if not room.max_rows or not (used_rows := leaf_rows.intersection(self._query.running)):
             return room
         # Of the nodes that the gang does not use yet, open only the roomiest, up to the rest of the limit.
         spare = max(0, room.max_rows - len(used_rows))
