@@ -20,13 +20,9 @@ MODULES: Final = ("fit", "windows", "nodes", "small_pods")
 """Modules that every decision needs: compiled before the first decision."""
 OF_PREEMPTION: Final = ("victims",)
 """Modules for preemption: compiled before the first preemption, if they are not cached."""
-OF_WIDE: Final = ("sets",)
-"""Modules for gangs on three or more leaves with full leaves between them."""
-OF_LINKS: Final = ("links",)
-"""Modules for gangs that ask for bandwidth."""
-OF_MIXED: Final = ("filling",)
-"""Modules for gangs of several classes."""
-ALL: Final = MODULES + OF_PREEMPTION + OF_WIDE + OF_LINKS + OF_MIXED
+OF_SOME_GANGS: Final = ("sets", "links", "filling")
+"""Modules for gangs with full leaves between theirs, with bandwidth, or of several classes: compiled when needed."""
+ALL: Final = MODULES + OF_PREEMPTION + OF_SOME_GANGS
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,17 +176,12 @@ def _walk(
         yield [(rule.reason, ~rule.accepts(context.nodes, cls, rows))]
 
 
-def _relevant_columns(cls: PodClass) -> set[int]:
-    return {GPU, *(column for column, _ in cls.amounts)}
-
-
 def _lacking(
     context: FilterContext, cls: PodClass, rows: Int64, nominated: Sequence[Nominated], ours: bool
 ) -> list[tuple[str, Bool]]:
     nodes = context.nodes
-    free = {
-        column: nodes.allocatable[rows, column] - nodes.requested[rows, column] for column in _relevant_columns(cls)
-    }
+    columns = {GPU, *(column for column, _ in cls.amounts)}
+    free = {column: nodes.allocatable[rows, column] - nodes.requested[rows, column] for column in columns}
     for pod in nominated:
         for column, amount in pod.amounts:
             if column in free:

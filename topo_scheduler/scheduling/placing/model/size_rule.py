@@ -135,6 +135,11 @@ def make_rule(layout: Layout, depth: int, leaves: int, nodes: int) -> SizeRule:
     return SizeRule(nodes=nodes, leaves=leaves, depth=depth, domain=name)
 
 
+def domain_depth(layout: Layout, rule: SizeRule) -> int:
+    """Return the depth of the domains of which one must hold the gang: leaves if the rule allows one leaf."""
+    return layout.depth if rule.leaves == 1 else rule.depth
+
+
 def in_words(level: str, layout: Layout) -> str:
     """Return the text for a domain of the innermost level of a fabric."""
     return f"{level} inside one {layout.cut}" if layout.cut else level
