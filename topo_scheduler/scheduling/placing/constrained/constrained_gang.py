@@ -20,7 +20,7 @@ from topo_scheduler.kernels.fit import fit_rows
 from topo_scheduler.scheduling.placing.checks.validation import holds_in_turn
 from topo_scheduler.scheduling.placing.constrained.leaf_search import ConstrainedSearch, Found, ceilings_of, look
 from topo_scheduler.scheduling.placing.constrained.sequential_assignment import SearchState, Step, spread_over_nodes
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext, PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.bandwidth_size_rule import links_key, rule_with_links
 from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import common_score, labelled_first, variants
 from topo_scheduler.scheduling.placing.heterogeneous.packer import Found as Placed
@@ -47,10 +47,9 @@ def is_tied(groups: Sequence[tuple[PodClass, int]]) -> bool:
     return constraints is not None and members > 1 and constraints.mutual
 
 
-def plan_tied(
-    context: PlanningContext, query: PlacementQuery, layout: Layout, now: float
-) -> Placement | PlacementFailure:
+def plan_tied(task: PlanningTask) -> Placement | PlacementFailure:
     """Place the members of a tied gang."""
+    context, query, layout = task.context, task.query, task.layout
     running_leaves = layout.leaves_of(query.running)
     if running_leaves:
         rule: SizeRule | None = make_rule(layout, 0, max(1, len(layout.paths)), 1)
@@ -69,28 +68,21 @@ def plan_tied(
         if result is None and query.enforcement is Enforcement.PREFERRED:
             result = look(search)
         if result is not None:
-            return _placed(context, query, layout, rule, search, result, now)
+            return _placed(task, rule, search, result)
     needs = f"1 {in_words(rule.domain, layout)}" if rule.leaves == 1 else f"{rule.leaves} leaves in 1 {rule.domain}"
     scope = f"near the {len(query.running)} members that run" if running_leaves else f"in {needs}"
     return PlacementFailure(f"no room {scope} for {query.members} pods{_split(query)} that have {_tie(query)}", rule)
 
 
-def _placed(
-    context: PlanningContext,
-    query: PlacementQuery,
-    layout: Layout,
-    rule: SizeRule,
-    search: ConstrainedSearch,
-    result: Found,
-    now: float,
-) -> Placement:
+def _placed(task: PlanningTask, rule: SizeRule, search: ConstrainedSearch, result: Found) -> Placement:
+    layout = task.layout
     if search.home:
         used = sorted(search.home | layout.leaves_of(row for _, row, _ in result.steps))
-        score, compared = common_score(context, query, layout, used, rule), 1
+        score, compared = common_score(task, used, rule), 1
     else:
-        result, score, compared = best_of_equals(context, query, layout, search.among(result.depth, rule), result, now)
+        result, score, compared = best_of_equals(task, search.among(result.depth, rule), result)
         used = sorted(layout.leaves_of(row for _, row, _ in result.steps))
-    rows, seated = _in_order(context.around, query, layout, result.steps)
+    rows, seated = _in_order(task.context.around, task.query, layout, result.steps)
     return Placement(rows, used, rule, score, compared, seated)
 
 

@@ -1,7 +1,8 @@
-"""The context of planning: the nodes as pod classes see them, the policy, and caches derived from both."""
+"""The context of planning: nodes as pod classes see them, the policy, and caches derived from both; and its tasks."""
 
 from collections.abc import Callable, Sequence
 
+import msgspec
 import numpy as np
 
 from topo_scheduler.api.small_pods import FGD, FRAGMENTATION
@@ -143,3 +144,21 @@ class PlanningContext:
             totals = self._totals[key] = LeafTotals(self.nodes, column)
         totals.refresh(layout)
         return totals
+
+
+class PlanningTask(msgspec.Struct, frozen=True):
+    """What one plan is about.
+
+    ``context``: nodes, policy and caches that plans share. ``query``: the members to place. ``layout``: the fabric as
+    the gang sees it. ``now``: seconds, for the history of leaves, whose weight decays.
+    """
+
+    context: PlanningContext
+    query: PlacementQuery
+    layout: Layout
+    now: float
+
+    @property
+    def limits(self) -> SizeRuleLimits:
+        """The limits per leaf that apply to the query."""
+        return self.context.limits_for(self.query)

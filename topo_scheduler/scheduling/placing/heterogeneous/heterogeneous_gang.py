@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext, PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.bandwidth_size_rule import links_key, rule_with_links
 from topo_scheduler.scheduling.placing.heterogeneous.filling import Filler
 from topo_scheduler.scheduling.placing.heterogeneous.packer import FEW_NODES, Found, Packer
@@ -39,10 +39,9 @@ TRIES: Final = 512
 """The most windows to fill for one width: more are not worth the time."""
 
 
-def plan_mixed(
-    context: PlanningContext, query: PlacementQuery, layout: Layout, now: float
-) -> Placement | PlacementFailure:
+def plan_mixed(task: PlanningTask) -> Placement | PlacementFailure:
     """Place a gang of several classes."""
+    context, query, layout = task.context, task.query, task.layout
     views = variants(context, query)
     running_leaves = layout.leaves_of(query.running)
     rule = rule_of(context, views, query, layout)
@@ -55,7 +54,7 @@ def plan_mixed(
         used = sorted(running_leaves | layout.leaves_of(row for group in nearest[2] for row in group))
         if 0 < query.bounds.leaves < len(used) > len(running_leaves):
             return PlacementFailure("", rule)
-        return Placement(nearest[2], used, rule, common_score(context, query, layout, used, rule), 1)
+        return Placement(nearest[2], used, rule, common_score(task, used, rule), 1)
     for labelled in labelled_first(layout):
         gang_nodes = _GangNodes(context, views, query, layout, labelled=labelled)
         result = _look(gang_nodes, rule=rule)
@@ -63,7 +62,7 @@ def plan_mixed(
             result = _look(gang_nodes)
         if result is not None:
             search = gang_nodes.among(result[0], rule)
-            (_, _, rows), score, compared = best_of_equals(context, query, layout, search, result, now)
+            (_, _, rows), score, compared = best_of_equals(task, search, result)
             return Placement(rows, sorted(layout.leaves_of(itertools.chain(*rows))), rule, score, compared)
     return PlacementFailure("", rule)
 
@@ -286,16 +285,14 @@ def _windows(
     return iter(starts)
 
 
-def common_score(
-    context: PlanningContext, query: PlacementQuery, layout: Layout, leaves: list[int], rule: SizeRule
-) -> ScoreParts:
+def common_score(task: PlanningTask, leaves: list[int], rule: SizeRule) -> ScoreParts:
     """Return the score of the leaves that a gang of several classes uses."""
-    totals = context.totals(query.groups[0][0].scarce, layout)
+    totals = task.context.totals(task.query.groups[0][0].scarce, task.layout)
     index = np.array(leaves, np.int64)
     capacity = max(1, int(totals.capacity[index].sum()))
     share = 1000 * int(totals.used[index].sum()) // capacity
-    aligned = 1000 * rule.leaves // max(rule.leaves, len(leaves)) * int(layout.aligned[index].min())
+    aligned = 1000 * rule.leaves // max(rule.leaves, len(leaves)) * int(task.layout.aligned[index].min())
     parts = (1000 - share, aligned, share, 1000)
-    weights = context.policy.weights.tolist()
+    weights = task.context.policy.weights.tolist()
     total = sum(weight * part for weight, part in zip(weights, parts, strict=True)) // max(1, sum(weights))
     return ScoreParts(*parts, total)

@@ -7,18 +7,17 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.text import counted
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import common_score, variants
 from topo_scheduler.scheduling.placing.heterogeneous.segment_packing import SegmentPacker
 from topo_scheduler.scheduling.placing.model import packing
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, TooMuch, Vector, VectorBudget
-from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure
 from topo_scheduler.scheduling.placing.model.segment_shapes import Dealing, Place, in_kinds, lost_members
 from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, make_rule
 from topo_scheduler.scheduling.placing.uniform.replacement import distance, reachable
 from topo_scheduler.state.decision import SizeRule
-from topo_scheduler.state.topology.fabric import Layout
 
 FURTHER: Final = 64
 """The most leaves to examine beyond those where the gang runs, the nearest first."""
@@ -28,32 +27,31 @@ class _NoRoom(Exception):
     """Why there is no placement; an empty text leaves the reason to the caller."""
 
 
-def plan_uneven_segment_repair(
-    context: PlanningContext, query: PlacementQuery, layout: Layout
-) -> Placement | PlacementFailure:
+def plan_uneven_segment_repair(task: PlanningTask) -> Placement | PlacementFailure:
     """Place lost members where the rest of their segment runs, and lost segments near the others."""
+    query, layout = task.query, task.layout
     rule = make_rule(layout, query.bounds.depth, max(1, query.bounds.leaves or len(layout.paths)), 1)
     reason = ""
-    for views in variants(context, query):
+    for views in variants(task.context, query):
         try:
-            rows = _Repair(context, query, layout, views).rows(rule)
+            rows = _Repair(task, views).rows(rule)
         except _NoRoom as error:
             reason = reason or str(error)
             continue
         except TooMuch:
             continue
         used = sorted(layout.leaves_of((*query.running, *(row for group in rows for row in group))))
-        return Placement(rows, used, rule, common_score(context, query, layout, used, rule), 1)
+        return Placement(rows, used, rule, common_score(task, used, rule), 1)
     return PlacementFailure(reason, rule)
 
 
 class _Repair:
     """One attempt to place lost members, on one view of each class."""
 
-    def __init__(self, context: PlanningContext, query: PlacementQuery, layout: Layout, views: list[ClassView]) -> None:
-        self._context = context
-        self._query = query
-        self._layout = layout
+    def __init__(self, task: PlanningTask, views: list[ClassView]) -> None:
+        context, query, layout = task.context, task.query, task.layout
+        self._limits = task.limits
+        self._query, self._layout = query, layout
         self._views = views
         self._home = sorted(layout.leaves_of(query.running))
         self._fixed, self._kinds = lost_members(query)
@@ -120,7 +118,7 @@ class _Repair:
         return dealt
 
     def _further(self, near: Sequence[int]) -> list[int]:
-        layout, limits = self._layout, self._context.limits_for(self._query)
+        layout, limits = self._layout, self._limits
         fits = np.max(
             [leaf_fits(view, layout, limits, fit=self._query.within_links(view.fit)) for view in self._views], axis=0
         )

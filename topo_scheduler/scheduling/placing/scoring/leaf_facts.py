@@ -3,10 +3,9 @@
 import numpy as np
 
 from topo_scheduler.scheduling.extensions.extension import Leaves, Request
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext, PlanningTask
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.leaf_totals import LeafTotals
-from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.scoring import node_scores
 from topo_scheduler.scheduling.placing.scoring.link_load import link_load
 from topo_scheduler.scheduling.rules.interpod_filters import settled_links
@@ -16,14 +15,11 @@ from topo_scheduler.state.topology.topology_merge import depth_in, network_leave
 
 
 def leaf_facts(
-    context: PlanningContext,
-    query: PlacementQuery,
+    task: PlanningTask,
     view: ClassView,
     fit: Int64,
-    layout: Layout,
     totals: LeafTotals,
     aligned: int,
-    now: float,
     last: Int64,
     across: int | None = None,
 ) -> Int64:
@@ -32,12 +28,13 @@ def leaf_facts(
     ``fit`` int64[rows]: members each node takes. ``last``: last leaf of each window; nodes after the last of these
     leaves get no score. ``across``: depth of the domain that placements in several leaves share, None for one leaf.
     """
+    context, query, layout = task.context, task.query, task.layout
     scores = context.extensions.scores
     facts = np.empty((3 + len(scores), len(layout.paths)), np.int64)
     facts[0] = totals.capacity
     facts[1] = totals.used
     request = Request(view.cls, query.members, query.gang, query.strategy, aligned, query.preferred)
-    record = _record(context, layout, now)
+    record = _record(context, layout, task.now)
     leaves = Leaves(layout.paths, layout.order, layout.offsets, fit, facts[0], facts[1], layout.aligned, record)
     for index, score in zip((2, 3, *range(5, len(facts))), scores, strict=True):
         if score.leaves is not None:

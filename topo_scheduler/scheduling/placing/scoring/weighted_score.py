@@ -6,14 +6,12 @@ import msgspec
 import numpy as np
 
 from topo_scheduler.kernels.windows import score_sets
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.leaf_totals import LeafTotals
-from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.scoring.leaf_facts import leaf_facts
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.nodes.node_table import Int64
-from topo_scheduler.state.topology.fabric import Layout
 
 SCORE: Final = 4
 """Column of the score in `Weighed.parts`."""
@@ -67,36 +65,26 @@ class Weighed(msgspec.Struct, frozen=True):
         return ScoreParts(availability, alignment, utilization, history, total, added_by_name)
 
 
-def weigh(
-    context: PlanningContext,
-    query: PlacementQuery,
-    layout: Layout,
-    view: ClassView,
-    fit: Int64,
-    sets: Sets,
-    requested: int,
-    now: float,
-) -> Weighed:
+def weigh(task: PlanningTask, view: ClassView, fit: Int64, sets: Sets, requested: int) -> Weighed:
     """Score sets of leaves.
 
     Args:
-        context: nodes, policy and caches that plans share.
-        query: the members to place.
-        layout: the fabric as the gang sees it.
+        task: what to plan.
         view: of its class; with several classes, of the most demanding one.
         fit: int64[rows], members of that class that each node takes.
         sets: the sets to score, at least one.
         requested: request of all members for the scarce resource of that class.
-        now: seconds.
 
     Raises:
         PluginError: a plugin failed.
     """
+    context, query, layout = task.context, task.query, task.layout
     totals = context.totals(view.cls.scarce, layout)
     capacity, used = totals.domains(layout, sets.depth)
-    aligned = alignment_of(sets.rule, sets.depth, sets.max_leaves)
+    # 1000 at the rule's level and number of leaves, less beyond.
+    aligned = (1000 * sets.rule.leaves // max(sets.max_leaves, 1)) >> max(0, sets.rule.depth - sets.depth)
     across = sets.depth if sets.max_leaves > 1 else None
-    facts = leaf_facts(context, query, view, fit, layout, totals, aligned, now, sets.last, across)
+    facts = leaf_facts(task, view, fit, totals, aligned, sets.last, across)
     names = tuple(score.name for score in context.extensions.added_scores)
     weights = np.concatenate((context.policy.weights, context.policy.added)) if names else context.policy.weights
     parts = np.empty((sets.count, 6 + len(names)), np.int64)
@@ -104,8 +92,3 @@ def weigh(
     score_arguments = (facts, capacity, used, weights, int(strategy.prefers), int(query.latency), parts)
     best = int(score_sets(sets.leaves, sets.sizes, sets.count, 1, requested, *score_arguments))
     return Weighed(best, parts, names, totals, capacity - used)
-
-
-def alignment_of(rule: SizeRule, depth: int, leaves: int) -> int:
-    """Return the alignment in thousandths: 1000 at the rule's level and number of leaves, less beyond."""
-    return (1000 * rule.leaves // max(leaves, 1)) >> max(0, rule.depth - depth)
