@@ -7,6 +7,7 @@ from typing import Final
 
 from topo_scheduler.api.text import few_of, plural
 from topo_scheduler.scheduling.explaining.dominant import largest_block, names_of
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import variants
 from topo_scheduler.scheduling.placing.heterogeneous.segment_packing import SegmentPacker
 from topo_scheduler.scheduling.placing.model import packing
@@ -94,7 +95,7 @@ def _mixed_segments(planner: Planner, ask: PlacementQuery, layout: Layout, rule:
     kinds = kinds_of(ask, numbers)
     best: Fitting | None = None
     for views in variants(planner, ask):
-        packer = SegmentPacker(planner, ask, layout, planner.nodes.requested, kinds, empty=False)
+        packer = SegmentPacker(PlanningTask(planner, ask, layout), planner.nodes.requested, kinds, empty=False)
         packer.budget([views])
         try:
             leaves = [packer.leaf(0, views, leaf) for leaf in range(len(layout.paths))] if kinds.countable else []

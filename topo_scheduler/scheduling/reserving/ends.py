@@ -13,7 +13,7 @@ from typing import Final
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.nodes.resources import GPU
-from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads, size_of
+from topo_scheduler.state.pods.workloads import Member, Workloads, size_of
 from topo_scheduler.state.statistics.run_times import SHARE, RunKey, likeness_of
 
 LATE: Final = 60.0
@@ -92,10 +92,6 @@ class Ends:
         if seconds == inf:
             return inf
         return (occupant.started - self.world.epoch if occupant.start_reported else now) + seconds
-
-    def if_started(self, workload: Workload, now: float) -> float:
-        """Return when the last pending member of a workload would end if all were started now."""
-        return self.after(lasting_of(workload.at(Stage.PENDING), size_of(workload)), now)
 
     def after(self, lasting: Lasting, now: float) -> float:
         """Return when the last of some members would end if all were started now."""

@@ -70,11 +70,7 @@ class PlanningContext:
                 layout,
                 lambda: carried_size_rule(links, traffic, views, query, layout, limits),
             )
-        return self.remembered(
-            key,
-            layout,
-            lambda: size_rule(views, layout, limits, query.total_units, query.within, query.bounds, query.segment),
-        )
+        return self.remembered(key, layout, lambda: size_rule(views, query, layout, limits))
 
     def remembered(
         self, key: object, layout: Layout, compute: Callable[[], tuple[SizeRule | None, int]]
@@ -150,13 +146,13 @@ class PlanningTask(msgspec.Struct, frozen=True):
     """What one plan is about.
 
     ``context``: nodes, policy and caches that plans share. ``query``: the members to place. ``layout``: the fabric as
-    the gang sees it. ``now``: seconds, for the history of leaves, whose weight decays.
+    the gang sees it. ``now``: seconds, for the history of leaves, whose weight decays; it matters only for scores.
     """
 
     context: PlanningContext
     query: PlacementQuery
     layout: Layout
-    now: float
+    now: float = 0.0
 
     @property
     def limits(self) -> SizeRuleLimits:

@@ -41,14 +41,14 @@ TRIES: Final = 512
 
 def plan_mixed(task: PlanningTask) -> Placement | PlacementFailure:
     """Place a gang of several classes."""
-    context, query, layout = task.context, task.query, task.layout
-    views = variants(context, query)
+    query, layout = task.query, task.layout
+    views = variants(task.context, query)
     running_leaves = layout.leaves_of(query.running)
-    rule = rule_of(context, views, query, layout)
+    rule = rule_of(task, views)
     if rule is None:
         return PlacementFailure(_too_large(query))
     if running_leaves:
-        nearest = _look(_GangNodes(context, views, query, layout), near=running_leaves)
+        nearest = _look(_GangNodes(task, views), near=running_leaves)
         if nearest is None:
             return PlacementFailure("", rule)
         used = sorted(running_leaves | layout.leaves_of(row for group in nearest[2] for row in group))
@@ -56,7 +56,7 @@ def plan_mixed(task: PlanningTask) -> Placement | PlacementFailure:
             return PlacementFailure("", rule)
         return Placement(nearest[2], used, rule, common_score(task, used, rule), 1)
     for labelled in labelled_first(layout):
-        gang_nodes = _GangNodes(context, views, query, layout, labelled=labelled)
+        gang_nodes = _GangNodes(task, views, labelled=labelled)
         result = _look(gang_nodes, rule=rule)
         if result is None and query.enforcement is Enforcement.PREFERRED:
             result = _look(gang_nodes)
@@ -83,18 +83,17 @@ def _too_large(query: PlacementQuery) -> str:
     return f"{gang} is larger than the cluster: no domain holds it even when empty"
 
 
-def rule_of(
-    context: PlanningContext, variants: list[list[ClassView]], query: PlacementQuery, layout: Layout
-) -> SizeRule | None:
+def rule_of(task: PlanningTask, variants: list[list[ClassView]]) -> SizeRule | None:
     """Return the size rule of a gang of several classes, None if not even an empty cluster holds the gang.
 
     ``variants``: a view of each class, for each GPU model that the whole gang may use.
     """
+    context, query, layout = task.context, task.query, task.layout
 
     def compute() -> tuple[SizeRule | None, int]:
         def find(query: PlacementQuery, depth: int | None) -> Found | None:
             candidates = (
-                _GangNodes(context, variants, query, layout, labelled=labelled, empty=True)
+                _GangNodes(PlanningTask(context, query, layout), variants, labelled=labelled, empty=True)
                 for labelled in labelled_first(layout)
             )
             return next(
@@ -102,7 +101,7 @@ def rule_of(
                 None,
             )
 
-        return rule_with_links(context, query, layout, find, variants), 0
+        return rule_with_links(task, find, variants), 0
 
     view_states = tuple((view.number, view.reach_changes) for views in variants for view in views)
     counts = tuple(count for _, count in query.groups)
@@ -116,7 +115,7 @@ def rule_of(
         query.bounds,
         layout.depth,
         segments,
-        links_key(context, query, layout),
+        links_key(task),
     )
     return context.remembered(key, layout, compute)[0]
 
@@ -136,16 +135,9 @@ class _GangNodes:
     """The nodes as one gang sees them: as they are or empty, all nodes or only those in fully labelled leaves."""
 
     def __init__(
-        self,
-        context: PlanningContext,
-        variants: list[list[ClassView]],
-        query: PlacementQuery,
-        layout: Layout,
-        *,
-        labelled: bool = False,
-        empty: bool = False,
+        self, task: PlanningTask, variants: list[list[ClassView]], *, labelled: bool = False, empty: bool = False
     ) -> None:
-        limits = context.limits_for(query)
+        nodes, limits, query, layout = task.context.nodes, task.limits, task.query, task.layout
         self.variants, self.query, self.layout = variants, query, layout
         self.fit = [[query.within_links(view.empty_fit if empty else view.fit) for view in views] for views in variants]
         fits = [
@@ -155,14 +147,14 @@ class _GangNodes:
         usable_leaves = named_at(layout, query.within) if query.within else np.ones(len(layout.paths), np.int64)
         self.fits = [fit * (usable_leaves * layout.aligned if labelled else usable_leaves) for fit in fits]
         self.needed = np.array([count for _, count in query.groups], np.int64)
-        used = context.nodes.daemons if empty else context.nodes.requested
-        self._fillers = [Filler(context, views, query, layout, used, empty=empty) for views in variants]
+        used = nodes.daemons if empty else nodes.requested
+        self._fillers = [Filler(task, views, used, empty=empty) for views in variants]
         self._segments: tuple[SegmentFiller, SegmentBounds] | None = None
-        self._packer = Packer(context, query, layout, used, empty=empty)
+        self._packer = Packer(task, used, empty=empty)
         if query.segments.parts:
             kinds = kinds_of(query)
             self._segments = SegmentFiller(kinds, query, layout), SegmentBounds(kinds)
-            self._packer = SegmentPacker(context, query, layout, used, kinds, empty=empty)
+            self._packer = SegmentPacker(task, used, kinds, empty=empty)
 
     def at_width(self, depth: int, width: int, near: set[int] | None) -> Found | None:
         """Return the first window of ``width`` leaves at a depth that can be filled, None if there is none."""

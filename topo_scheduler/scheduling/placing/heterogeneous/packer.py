@@ -6,13 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.model import packing
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, TooMuch, Vector, VectorBudget
-from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.state.nodes.node_table import Int64
-from topo_scheduler.state.topology.fabric import Layout
 
 FEW_NODES: Final = 12
 """Up to this number of nodes that can take a member, the search gets the larger budget."""
@@ -28,16 +26,13 @@ Found = tuple[int, int, list[list[int]]]
 class Packer:
     """One search of one gang, over several levels, with one budget."""
 
-    def __init__(
-        self, context: PlanningContext, query: PlacementQuery, layout: Layout, used: Int64, *, empty: bool
-    ) -> None:
+    def __init__(self, task: PlanningTask, used: Int64, *, empty: bool) -> None:
         """``used`` int64[rows, resources]: amounts in use. ``empty``: nodes that are closed now count as well."""
-        self._context = context
-        self._query = query
-        self._layout = layout
+        self._table = task.context.nodes
+        self._query, self._layout, self._limits = task.query, task.layout, task.limits
         self._used = used
         self._empty = empty
-        self._members: Vector = tuple(count for _, count in query.groups)
+        self._members: Vector = tuple(count for _, count in task.query.groups)
         self._required: Vector = self._members
         """What to place, in the units in which leaves are counted: members of each class, or segments of each kind."""
         self._budget: VectorBudget | None = None
@@ -128,7 +123,7 @@ class Packer:
 
     def _room(self, views: list[ClassView], leaf: int) -> LeafRoom:
         assert self._budget is not None
-        layout, nodes = self._layout.inner or self._layout, self._context.nodes
+        layout, nodes = self._layout.inner or self._layout, self._table
         rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]]
         columns = np.unique(np.concatenate([view.columns for view in views]))
         requests = np.zeros((len(views), len(columns)), np.int64)
@@ -152,7 +147,7 @@ class Packer:
             if any(map(any, frontier)):
                 frontiers.append(frontier)
                 usable.append(row)
-        limits = self._context.limits_for(self._query)
+        limits = self._limits
         gpus = tuple(cls.gpus for cls, _ in self._query.groups)
         return LeafRoom(tuple(usable), tuple(frontiers), limits.max_nodes_per_leaf, limits.max_gpus_per_leaf, gpus)
 

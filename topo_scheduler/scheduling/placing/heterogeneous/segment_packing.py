@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.filling import Filler
 from topo_scheduler.scheduling.placing.heterogeneous.packer import Found, Packer
 from topo_scheduler.scheduling.placing.model import packing
@@ -80,17 +80,8 @@ class SegmentFiller:
 class SegmentPacker(Packer):
     """The complete search by kinds of segments. Leaves are domains of the level that each segment must share."""
 
-    def __init__(
-        self,
-        context: PlanningContext,
-        query: PlacementQuery,
-        layout: Layout,
-        used: Int64,
-        kinds: SegmentShapes,
-        *,
-        empty: bool,
-    ) -> None:
-        super().__init__(context, query, layout, used, empty=empty)
+    def __init__(self, task: PlanningTask, used: Int64, kinds: SegmentShapes, *, empty: bool) -> None:
+        super().__init__(task, used, empty=empty)
         self._kinds = kinds
         self._required = kinds.counts
         self._blocks: dict[tuple[int, int], Frontier] = {}

@@ -49,13 +49,11 @@ class _Repair:
     """One attempt to place lost members, on one view of each class."""
 
     def __init__(self, task: PlanningTask, views: list[ClassView]) -> None:
-        context, query, layout = task.context, task.query, task.layout
-        self._limits = task.limits
-        self._query, self._layout = query, layout
+        self._query, self._layout, self._limits = task.query, task.layout, task.limits
         self._views = views
-        self._home = sorted(layout.leaves_of(query.running))
-        self._fixed, self._kinds = lost_members(query)
-        self._packer = _RepairPacker(context, query, layout, context.nodes.requested, self._kinds, empty=False)
+        self._home = sorted(task.layout.leaves_of(task.query.running))
+        self._fixed, self._kinds = lost_members(task.query)
+        self._packer = _RepairPacker(task, task.context.nodes.requested, self._kinds, empty=False)
         self._budget = self._packer.budget([views])
 
     def rows(self, rule: SizeRule) -> list[list[int]]:
