@@ -123,11 +123,9 @@ def _domain_members(planner: Planner, ask: PlacementQuery, layout: Layout, rule:
     """Return the members that each domain takes now in as many leaves as the rule allows (int64[domains])."""
     if is_tied(ask.groups):
         return most_held(planner, ask, layout, domain_depth(layout, rule), rule.leaves)
-    best: Int64 | None = None
-    for view in planner.views_for(ask):
-        held = _domain_members_of_view(planner, view, ask, layout, rule)
-        best = held if best is None else np.maximum(best, held)
-    return best if best is not None else np.zeros(0, np.int64)
+    views = planner.views_for(ask)
+    held: Int64 = np.max([_domain_members_of_view(planner, view, ask, layout, rule) for view in views], axis=0)
+    return held
 
 
 def _domain_members_of_view(

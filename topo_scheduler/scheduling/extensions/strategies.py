@@ -4,7 +4,7 @@ The first call imports the kernels: a process that only filters need not wait un
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Final
 
@@ -22,18 +22,16 @@ def _kernels() -> ModuleType:
     return nodes
 
 
-def deal_packed(limits: Int64, members: int) -> Int64:
-    """Fill the leaf with least room first, so that free nodes stay together."""
+def _deal(spread: int, limits: Int64, members: int) -> Int64:
     dealt = np.zeros(len(limits), np.int64)
-    _kernels().deal(limits, dealt, members, 0)
+    _kernels().deal(limits, dealt, members, spread)
     return dealt
 
 
-def deal_spread(limits: Int64, members: int) -> Int64:
-    """Assign one member at a time to the leaf with the fewest."""
-    dealt = np.zeros(len(limits), np.int64)
-    _kernels().deal(limits, dealt, members, 1)
-    return dealt
+deal_packed = partial(_deal, 0)
+"""Fills the leaf with least room first, so that free nodes stay together."""
+deal_spread = partial(_deal, 1)
+"""Assigns one member at a time to the leaf with the fewest."""
 
 
 def seat_packed(leaf_seats: LeafSeats) -> Int64 | None:

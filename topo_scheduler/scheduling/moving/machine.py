@@ -190,9 +190,8 @@ class Moving:
         self._not_before = self._now + max(MIN_PAUSE_SECONDS, PAUSE_SECONDS_PER_CANDIDATE * candidate_count)
         if self._wanted.get(workload.id) is not gang or self._workloads.get(workload.id) is not workload:
             return
-        if state is GONE or (
-            plan is not None and state != self._capacity_position() and not self._is_possible(plan, workload)
-        ):
+        position = self._world.nodes.capacity_changes.position
+        if state is GONE or (plan is not None and state != position and not self._is_possible(plan, workload)):
             gang.state = None  # the plan is no longer possible
             return
         gang.plan = plan
@@ -262,7 +261,7 @@ class Moving:
             with self._world.nothing_kept():
                 self._preempting.count_for(workload)
                 next(steps, None)
-            state = self._capacity_position()
+            state: Hashable = self._world.nodes.capacity_changes.position
             plan = yield from steps
         except PluginError:
             return None, 0, None  # the next attempt reports it
@@ -295,9 +294,6 @@ class Moving:
                     changes[row, column] += amount
         held = self._world.held()
         return all(held[cell] + added <= nodes.allocatable[cell] for cell, added in changes.items() if added > 0)
-
-    def _capacity_position(self) -> Hashable:
-        return self._world.nodes.capacity_changes.position
 
     def _candidates(self, workload: Workload) -> Generator[None, None, Candidates]:
         budgets = self._preempting.budgets

@@ -35,8 +35,6 @@ def place_in_seats(
     if len(query.groups) > 1 and not query.running:
         return None  # only the planner of mixed gangs knows its size rule
     views = planner.views_for(query)
-    if not views:
-        return None
     anywhere = make_rule(layout, query.bounds.depth, max(1, query.bounds.leaves or len(layout.paths)), 1)
     rule = (planner.rule(views, query, layout)[0] if len(query.groups) == 1 else None) or anywhere
     rows_by_group = [[rows[member.uid] for member in group] for group in members]

@@ -76,7 +76,7 @@ class Choosing:
                 prospect = yield from self._on_copy(workload, members, never, time())
             except PluginError:
                 return None  # the next attempt reports it
-            if prospect is None or prospect[0] == self._taken():
+            if prospect is None or prospect[0] == self._world.nodes.capacity_changes.position:
                 return prospect and prospect[1]
             alike = workload.at(Stage.PENDING)[: least_of(workload)] == members
             if alike and waits(workload) and self.possible(workload, prospect[1]):
@@ -100,7 +100,7 @@ class Choosing:
                 counting = CountingPlanner(planner, ask, crossed(layout, ask.woven), now)
             finally:
                 self._holds.count_nobody()
-        taken = self._taken()
+        taken = self._world.nodes.capacity_changes.position
         # Room that the pods of other reservations free goes first to the workloads that take precedence over this one.
         # A tenant could block others by pods of its own that do not end, or that declare an end in years.
         own = workload.namespace if self.shared(workload.namespace) else ""
@@ -143,6 +143,3 @@ class Choosing:
             if any(nodes.allocatable[row, column] - used[column] < lack for column, lack in amounts):
                 return False
         return True
-
-    def _taken(self) -> Hashable:
-        return self._world.nodes.capacity_changes.position

@@ -238,11 +238,7 @@ class Reserving:
         """Return the reservations that apply to a workload without running members, if it is started now. Changes
         nothing.
         """
-        applying = [
-            reservation
-            for reservation in self.holds
-            if reservation.workload != order.id and reservation.priority >= order.priority
-        ]
+        applying = self.holds.of_others(order.id, order.priority)
         end = self.ends.after(lasting, now) if applying else now
         return [held for held in applying if end > held.latest]
 

@@ -21,7 +21,7 @@ from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import b
 from topo_scheduler.scheduling.placing.heterogeneous.packer import FEW_NODES
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.model.size_rule import named_at
-from topo_scheduler.scheduling.placing.scoring.tie_breaking import EqualSearch as EqualSearch
+from topo_scheduler.scheduling.placing.scoring.tie_breaking import EqualSearch
 from topo_scheduler.scheduling.placing.uniform.replacement import distance
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64

@@ -25,11 +25,9 @@ from topo_scheduler.scheduling.placing.model.placement_query import (
     PlacementQuery,
     SpreadLimits,
 )
-from topo_scheduler.scheduling.placing.model.segment_shapes import SegmentBounds as SegmentBounds
-from topo_scheduler.scheduling.placing.model.segment_shapes import kinds_of
+from topo_scheduler.scheduling.placing.model.segment_shapes import SegmentBounds, kinds_of
 from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, named_at
-from topo_scheduler.scheduling.placing.scoring.tie_breaking import EqualSearch as EqualSearch
-from topo_scheduler.scheduling.placing.scoring.tie_breaking import best_of_equals
+from topo_scheduler.scheduling.placing.scoring.tie_breaking import EqualSearch, best_of_equals
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 from topo_scheduler.state.operation_budget import charge_rows
