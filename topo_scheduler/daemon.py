@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from topo_scheduler.api.config import ConfigError, Configuration
-from topo_scheduler.kernels.warm import OF_PLUGINS, Warmth, warm
+from topo_scheduler.kernels.warm import Warmth, warm
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.fence import UNFENCED, Fence
 from topo_scheduler.kube.leading.lease import LeaderElector, boot_time
@@ -193,10 +193,7 @@ class Daemon:
             importlib.import_module(module)
         from topo_scheduler.plugins.loading import load_extensions
 
-        extensions = load_extensions(self.configuration.scheduler, self.isolated)
-        if extensions.added_scores:
-            warm(OF_PLUGINS)
-        return extensions
+        return load_extensions(self.configuration.scheduler, self.isolated)
 
     async def wait_served(self) -> int:
         """Wait until health and metrics are served; return their port."""

@@ -18,12 +18,13 @@ from tests.kernels.fragmentation_reference import (
     typical_arrays,
     typical_pods,
 )
-from topo_scheduler.kernels.alone import choose_row, quantised
-from topo_scheduler.kernels.fragmentation import fragmentation, stranded
-from topo_scheduler.state.statistics.typical_pods import MILLIONTHS, THRESHOLDS
+from topo_scheduler.kernels.small_pods import choose_row, quantised, small_pod_scores, unusable
+from topo_scheduler.state.statistics.typical_pods import MILLIONTHS, THRESHOLDS, ShareWorth
+
+NO_SHARES = ShareWorth.nothing()
 
 
-def unusable(node: Node, pod: Pod, access: list[bool]) -> int:
+def out_of_reach(node: Node, pod: Pod, access: list[bool]) -> int:
     """GPU-thousandths of a node that a pod can't use, as section 3 of the paper defines it."""
     cpu, gpus, sharing, model = node
     need, whole, share = pod
@@ -38,14 +39,16 @@ def unusable(node: Node, pod: Pod, access: list[bool]) -> int:
 
 def expected(node: Node, typical: TypicalPods) -> int:
     """F of the paper, in millionths of GPU-thousandths."""
-    return sum(weight * unusable(node, pod, access) for pod, weight, access in typical)
+    return sum(weight * out_of_reach(node, pod, access) for pod, weight, access in typical)
 
 
 @given(nodes, typical_pods)
 def test_what_is_stranded_is_what_the_paper_says(node: Node, typical: TypicalPods) -> None:
     cpu, gpus, sharing, model = node
     parts = [free for free in gpus if 0 < free < 1000]
-    found = stranded(cpu, gpus.count(1000), ints([*parts, 7]), len(parts), sharing, model, *typical_arrays(typical))
+    node_state = (cpu, gpus.count(1000), ints([*parts, 7]), len(parts), sharing, model)
+    pods_of_typical, access = typical_arrays(typical)
+    found = unusable(*node_state, pods_of_typical, pods_of_typical[:, 3].copy(), access, True)
     assert found == expected(node, typical)
 
 
@@ -74,7 +77,7 @@ def run(cluster: list[Node], pod: Pod, typical: TypicalPods) -> list[list[int]]:
     whole = [gpus.count(1000) for _, gpus, *_ in cluster]
     allocatable = requested + np.array([whole, [node[0] for node in cluster]], np.int64).T
     out = np.full((len(cluster), 2), 77, np.int64)
-    fragmentation(
+    small_pod_scores(
         np.ascontiguousarray(allocatable),
         requested,
         1,
@@ -85,6 +88,9 @@ def run(cluster: list[Node], pod: Pod, typical: TypicalPods) -> list[list[int]]:
         np.arange(len(cluster), dtype=np.int64),
         *pod,
         *typical_arrays(typical),
+        NO_SHARES.left,
+        NO_SHARES.price,
+        True,
         THRESHOLDS,
         out,
     )

@@ -66,7 +66,7 @@ def pack(leaf: list[Node], members: int, most: int) -> tuple[int, list[int]]:
     rows = list(range(len(leaf)))[::-1]
     out = ints([0] * len(leaf))
     fit, free, preference = (ints([getattr(n, name) for n in leaf[::-1]]) for name in ("fit", "free", "preference"))
-    left = pack_nodes(ints(rows), fit, free, preference, 1, members, most, out)
+    left = pack_nodes(ints(rows), fit, free, preference, members, most, out)
     return int(left), out.tolist()
 
 

@@ -52,7 +52,10 @@ def expected(node: Node, typical: TypicalPods) -> int:
 def test_what_typical_pods_cannot_use(node: Node, typical: TypicalPods) -> None:
     cpu, gpus, sharing, model = node
     parts = [free for free in gpus if 0 < free < 1000]
-    found = unusable(cpu, gpus.count(1000), ints([*parts, 7]), len(parts), sharing, model, *typical_arrays(typical))
+    node_state = (cpu, gpus.count(1000), ints([*parts, 7]), len(parts), sharing, model)
+    pods_of_typical, access = typical_arrays(typical)
+    weight = pods_of_typical[:, 3] // np.maximum(1, pods_of_typical[:, 1])
+    found = unusable(*node_state, pods_of_typical, weight, access, False)
     assert found == expected(node, typical)
 
 
@@ -77,6 +80,7 @@ def run(cluster: list[Node], pod: Pod, typical: TypicalPods, left: list[int], pr
         *typical_arrays(typical),
         ints(left),
         ints(price),
+        False,
         THRESHOLDS,
         out,
     )

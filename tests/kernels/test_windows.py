@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kernels.arrays import Int64, grid, ints, leaves_in_domains
-from topo_scheduler.kernels.added import weigh_added
 from topo_scheduler.kernels.sets import other_sets
 from topo_scheduler.kernels.windows import choose_leaves, choose_sets, narrowest_windows, score_sets
 
@@ -243,24 +242,22 @@ def test_parts_of_plugins_are_means_over_the_leaves_used_and_weigh_with_the_othe
     sets, sizes = sets_of(fit, found, most, members)
     everything = ints([sum(one.capacity for one in leaves)] * len(leaves))
     facts = np.ascontiguousarray(grid([one[1:] for one in leaves], 5).T)
-    parts = np.full((len(found), 6), -1, np.int64)
-    args = (everything, ints([0] * len(leaves)), ints(weights), 2, int(latency), parts)
-    alone = score_sets(sets, sizes, len(found), members, 1, facts, *args)
-    before = parts.copy()
+    before = np.full((len(found), 6), -1, np.int64)
+    totals = (everything, ints([0] * len(leaves)))
+    score_sets(sets, sizes, len(found), members, 1, facts, *totals, ints(weights), 2, int(latency), before)
     given_parts = grid([scores[: len(leaves)] for _, scores in added], len(leaves)) if added else grid([], len(leaves))
-    all_weights = ints([*weights, *(weight for weight, _ in added)])
-    out = np.full((len(found), len(added)), -1, np.int64)
-    best = weigh_added(sets, sizes, len(found), given_parts, all_weights, int(latency), parts, out)
+    all_facts, all_weights = np.concatenate((facts, given_parts)), ints([*weights, *(weight for weight, _ in added)])
+    parts = np.full((len(found), 6 + len(added)), -1, np.int64)
+    best = score_sets(sets, sizes, len(found), members, 1, all_facts, *totals, all_weights, 2, int(latency), parts)
     order = []
     for window, (low, high) in enumerate(found):
         used = chosen(fit, low, high, most, members)
         means = [sum(scores[at] for at in used) // len(used) for _, scores in added]
-        assert out[window].tolist() == means
+        assert parts[window, 6:].tolist() == means
+        assert parts[window, :4].tolist() == before[window, :4].tolist()
         weighed = sum(w * p for w, p in zip(all_weights.tolist(), [*before[window, :4].tolist(), *means], strict=True))
         total = weighed // max(int(all_weights.sum()), 1)
         assert parts[window, 4] == total
         load = int(parts[window, 5])
         order.append((load, -total) if latency else (-total, load))
     assert best == order.index(min(order))
-    if not added:
-        assert (best, parts.tolist()) == (alone, before.tolist())

@@ -629,7 +629,7 @@ class EngineMachine(RuleBasedStateMachine):
             self.deliver(len(self.watch))
             self.step(11)
             # Longer than any pause of a workload, but for one that is held back.
-            held = self.engine.queue.depths()[Place.BACKOFF]
+            held = any(self.engine.queue.place(one.id) is Place.BACKOFF for one in self.engine.workloads)
             quiet = quiet + 1 if not (self.watch or self.flight or self.evictions or self.tried or held) else 0
             if quiet == 9:
                 break  # nobody waits for victims any more either

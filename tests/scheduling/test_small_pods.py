@@ -222,7 +222,7 @@ def test_typical_pods_become_others_when_enough_of_them_have() -> None:
     def come(number: int, gpus: int, name: str) -> None:
         d.apply(*(make_pod(f"{name}{n}", gpus=gpus, scheduler="o", node="s-l-1") for n in range(number)))
 
-    typical = d.engine.planner.small_pods.typical
+    typical = d.engine.planner.typical_pods
     come(200, 1, "a")
     first = typical.now(())
     assert first.pods.tolist() == [[1000, 1, 0, 1_000_000]]

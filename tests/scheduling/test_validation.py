@@ -3,14 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.helpers import make_node
 from tests.scheduling.planning import Small, gang, grid, pods
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.links import Link
-from topo_scheduler.scheduling.placing.checks.validation import _overdrawn, _overdrawn_few, check
+from topo_scheduler.scheduling.placing.checks.validation import check
 from topo_scheduler.scheduling.placing.model.placement_query import (
     GangTraffic,
     Placement,
@@ -18,7 +16,6 @@ from topo_scheduler.scheduling.placing.model.placement_query import (
     Segments,
     SizeRuleLimits,
 )
-from topo_scheduler.state.nodes.resources import GPU
 
 
 def found(small: Small, ask: PlacementQuery) -> Placement:
@@ -101,18 +98,6 @@ def test_segments_must_be_whole_also_of_different_pods_and_where_the_rest_runs()
     elsewhere = replace(ask, segments=replace(ask.segments, homes=((1, 0),)), running=small.rows("s1l1n3"))
     wrong = check(small.world.around, small.world.layout, elsewhere, replace(placed, rows=whole), SizeRuleLimits())
     assert wrong == "segment 1 was spread over more than one leaf"
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from([0, 1, 4, 8]), st.lists(st.integers(0, 3), max_size=6)), min_size=1, max_size=3),
-    st.integers(0, 9),
-)
-def test_few_and_many_rows_are_added_up_to_the_same(groups: list[tuple[int, list[int]]], taken: int) -> None:
-    small = Small(grid(1, 2, 2))
-    nodes, classes = small.world.nodes, [pods(gpus) for gpus, _ in groups]
-    nodes.charge(1, ((GPU, taken),))  # 9: more than there are
-    rows = [some for _, some in groups]
-    assert _overdrawn_few(nodes, classes, rows) == _overdrawn(nodes, classes, rows)
 
 
 def test_no_link_may_be_taken_beyond_what_it_carries() -> None:

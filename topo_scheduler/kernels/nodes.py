@@ -50,9 +50,9 @@ def deal(limits: Int64, out: Int64, members: int, spread: int) -> int:
     return left
 
 
-@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1])")
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64[::1])")
 def pack_nodes(
-    rows: Int64, fit: Int64, free: Int64, preference: Int64, request: int, members: int, max_nodes: int, out: Int64
+    rows: Int64, fit: Int64, free: Int64, preference: Int64, members: int, max_nodes: int, out: Int64
 ) -> int:
     """Place members on the fewest nodes of a leaf, with the least stranded resources.
 
@@ -64,7 +64,6 @@ def pack_nodes(
         fit: int64[rows], members that a node holds.
         free: int64[rows], free amount of the scarce resource.
         preference: int64[rows], preference of the workload for a node.
-        request: request of one member for the scarce resource.
         members: number to place.
         max_nodes: the most nodes to use; 0 means no limit.
         out: int64[n], members on each of ``rows``; zero on entry.

@@ -16,21 +16,13 @@ from typing import Final
 from topo_scheduler import kernels
 from topo_scheduler.kernels.cache import OWN_VARIABLE, prepare, whole_mark
 
-MODULES: Final = ("fit", "windows", "nodes", "alone", "small_pods")
+MODULES: Final = ("fit", "windows", "nodes", "small_pods")
 """Modules that every decision needs: compiled before the first decision."""
 OF_PREEMPTION: Final = ("victims",)
 """Modules for preemption: compiled before the first preemption, if they are not cached."""
-OF_WIDE: Final = ("sets",)
-"""Modules for gangs on three or more leaves with full leaves between them."""
-OF_PLUGINS: Final = ("added",)
-"""Modules for plugins with scores: compiled together with their kernels."""
-OF_LINKS: Final = ("links",)
-"""Modules for gangs that ask for bandwidth."""
-OF_MIXED: Final = ("filling",)
-"""Modules for gangs of several classes."""
-OF_FGD: Final = ("fragmentation",)
-"""Modules for FGD, the published score of single pods, with which the built-in score is compared."""
-ALL: Final = MODULES + OF_PREEMPTION + OF_WIDE + OF_LINKS + OF_MIXED + OF_FGD + OF_PLUGINS
+OF_SOME_GANGS: Final = ("sets", "links", "filling")
+"""Modules for gangs with full leaves between theirs, with bandwidth, or of several classes: compiled when needed."""
+ALL: Final = MODULES + OF_PREEMPTION + OF_SOME_GANGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +34,7 @@ class Warmth:
     folder: str
 
 
-BESIDE: Final = ("nodes", "alone", "small_pods")
+BESIDE: Final = ("nodes", "small_pods")
 """Modules that another process compiles in parallel, if there are two CPUs and the cache is empty."""
 _MOST_BESIDE: Final = 60
 """Seconds to wait for that process."""

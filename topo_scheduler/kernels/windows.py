@@ -134,7 +134,7 @@ def better(parts: Int64, candidate: int, best: int, latency: int) -> bool:
     """Return whether one scored set is better than another: lower link load if that comes first, then higher score.
 
     Args:
-        parts: int64[sets, 6], as `score_sets` writes it.
+        parts: int64[sets, 6 + p], as `score_sets` writes it.
         candidate: index of the set.
         best: index of the set with which it is compared.
         latency: 1 if link load comes before the score, else 0.
@@ -211,7 +211,7 @@ def score_sets(
     All parts are in thousandths. Availability: free share of the common domain after the placement. Alignment: mean
     over the leaves used. Utilisation: used share of the leaves. Consolidated placement takes it as it is, distributed
     placement takes its complement. Balanced placement takes one minus its distance, after the placement, from the mean
-    of all leaves. History: mean over the leaves used.
+    of all leaves. History and parts of plugins: mean over the leaves used.
 
     The best set has the highest score, then the lowest link load, then comes first. If latency counts, the lowest load
     comes before the score.
@@ -222,13 +222,14 @@ def score_sets(
         count: number of sets.
         members: number to place.
         request: request of one member for the scarce resource (GPUs, or milli-CPU).
-        leaf_facts: int64[5, leaves]: capacity and use of the scarce resource, alignment, history, link load.
+        leaf_facts: int64[5 + p, leaves]: capacity and use of the scarce resource, alignment, history, link load, and p
+            parts of plugins.
         parent_capacity: int64[leaves], capacity of the common domain around each leaf.
         parent_used: int64[leaves], use of that domain.
-        weights: int64[4], in thousandths: availability, alignment, utilisation, history.
+        weights: int64[4 + p], in thousandths: availability, alignment, utilisation, history, parts of plugins.
         strategy: 0 consolidated, 1 distributed, 2 balanced.
         latency: 1 if link load comes before the score, else 0.
-        out_parts: int64[>= count, 6]: the four parts, the score, the load.
+        out_parts: int64[>= count, 6 + p]: the four parts, the score, the load, the parts of plugins.
 
     Returns:
         Index of the best set.
@@ -272,6 +273,12 @@ def score_sets(
         score = np.int64(0)
         for part in range(4):
             score += weights[part] * out_parts[w, part]
+        for part in range(4, weights.shape[0]):
+            total = np.int64(0)
+            for i in range(leaf_count):
+                total += leaf_facts[part + 1, chosen[i]]
+            out_parts[w, part + 2] = total // leaf_count
+            score += weights[part] * out_parts[w, part + 2]
         out_parts[w, 4] = score // weight
         out_parts[w, 5] = load
         if w > 0 and better(out_parts, w, best, latency):

@@ -23,6 +23,11 @@ def always() -> bool:
     return True
 
 
+def never() -> bool:
+    """Return False: there is no time for another slice."""
+    return False
+
+
 def whole(steps: Generator[None, None, T]) -> T:
     """Run all slices of a search at once; return its result."""
     while True:

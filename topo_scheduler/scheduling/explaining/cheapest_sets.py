@@ -96,11 +96,6 @@ class GangRegion:
         pods = max(pods, self.bound[0])
         self.bound = pods, max(self.bound[1], int(gpus[:pods].sum()))
 
-    def cost(self, units: Sequence[int]) -> Cost:
-        """Return the cost of ending the units: pods, then GPUs."""
-        costs = [self._running.units[unit].cost for unit in units]
-        return sum(pods for pods, _ in costs), sum(gpus for _, gpus in costs)
-
     def sets(self) -> Iterator[tuple[Cost, tuple[int, ...]]]:
         """Yield each set of units and its cost, the cheapest first."""
         for cost, chosen in sets_by_cost([self._running.units[unit].cost for unit in self.units]):

@@ -12,8 +12,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-
 from topo_scheduler.scheduling.explaining.ending import PODS_PER_PART, place_without
 from topo_scheduler.scheduling.explaining.pods_that_end import pods_that_end
 from topo_scheduler.scheduling.explaining.remedies import RemedyCost, RemedyKind, Scene, Way
@@ -21,6 +19,7 @@ from topo_scheduler.scheduling.explaining.remedy_search import (
     fewer_demands,
     fewer_members,
     level_offers,
+    nodes_away,
     other_levels,
     reduced,
     single_ways,
@@ -88,13 +87,10 @@ def _combinations(scene: Scene, running: Running) -> Iterator[None]:
 def _first_changes(scene: Scene) -> list[Way]:
     """Return changes that may not help by themselves, in order of cost."""
     nodes, layout = scene.what_if.planner.nodes, scene.layout
-    cordoned = np.flatnonzero(nodes.exists & nodes.unschedulable & nodes.ready).tolist()
-    away = np.flatnonzero(nodes.exists & ~nodes.ready).tolist()
     changes: list[Way] = []
-    for rows, value in ((cordoned, "uncordon"), ([*cordoned, *away] if away else [], "repair")):
-        if rows:
-            names = tuple(sorted(nodes.names[row] for row in rows))
-            changes.append(Way(RemedyKind.RETURN, RemedyCost(nodes=len(names)), nodes=names, value=value))
+    for rows, value in nodes_away(nodes):
+        names = tuple(sorted(nodes.names[row] for row in rows))
+        changes.append(Way(RemedyKind.RETURN, RemedyCost(nodes=len(names)), nodes=names, value=value))
     asked_depth = scene.ask.within or layout.depth
     for demand, value, _ in level_offers(scene):
         level = value.partition(",")[0]

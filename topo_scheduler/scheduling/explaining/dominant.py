@@ -1,16 +1,16 @@
 """The dominant reason why a workload is pending, in one sentence: what is free, and why that is not enough."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.text import few_of, plural
+from topo_scheduler.api.text import counted, few_of, plural
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
-from topo_scheduler.scheduling.placing.model.size_rule import in_words, leaf_fits, named_at
+from topo_scheduler.scheduling.placing.model.size_rule import domain_depth, in_words, leaf_fits, named_at
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.rules.feasible import rejections
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
@@ -28,20 +28,18 @@ class Block:
     """The domain of a size rule that has room for most members.
 
     Attributes:
-        members: members that the domain takes.
-        depth: depth of the domain in the fabric.
-        index: index of the domain at that depth.
-        leaves: the leaves that count.
-        held: members that each of those leaves takes.
+        members: members, or segments, that the domain takes.
+        leaves: the leaves that count, the fullest first.
+        held: what each of those leaves takes.
         bound: whether further leaves of the domain have room too, but the rule allows no more leaves.
+        anywhere: what all domains take.
     """
 
     members: int
-    depth: int
-    index: int
     leaves: tuple[int, ...]
     held: tuple[int, ...]
     bound: bool
+    anywhere: int
 
 
 def shortage(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> str:
@@ -64,27 +62,28 @@ def shortage(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRu
     return _fragmentation_text(planner, ask, layout, rule, block, fitting) if 0 < block.members < ask.members else ""
 
 
-def largest_block(planner: Planner, view: ClassView, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Block:
-    """Return the domain of the rule that takes most members now, in as many leaves as the rule allows."""
-    fits = leaf_fits(view, layout, planner.limits_for(ask))
+def largest_block(
+    planner: Planner, view: ClassView, ask: PlacementQuery, layout: Layout, rule: SizeRule, segment: int = 1
+) -> Block:
+    """Return the domain of the rule that takes most members now, in as many leaves as the rule allows.
+
+    ``segment``: members of a segment; with more than 1, segments are counted.
+    """
+    fits = leaf_fits(view, layout, planner.limits_for(ask), segment=segment)
     if ask.within > 0:
         fits = fits * named_at(layout, ask.within)
-    depth = layout.depth if rule.leaves == 1 else rule.depth
-    best = Block(0, depth, 0, (), (), False)
-    offsets = layout.domains[depth].tolist()
+    best = Block(0, (), (), False, int(fits.sum()))
+    offsets = layout.domains[domain_depth(layout, rule)].tolist()
     sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(fits, dtype=np.int64)))[offsets].tolist()
     for index, (first, last) in enumerate(pairwise(offsets)):
-        if sums[index + 1] - sums[index] <= best.members:
+        total = sums[index + 1] - sums[index]
+        if total <= best.members:
             continue
-        inside = fits[first:last]
-        fullest = np.argsort(-inside, kind="stable")[: rule.leaves]
-        held = int(inside[fullest].sum())
-        if held > best.members:
-            used = sorted((int(leaf) for leaf in fullest if inside[leaf]), key=lambda leaf: (-int(inside[leaf]), leaf))
-            leaves = tuple(first + leaf for leaf in used)
-            best = Block(
-                held, depth, index, leaves, tuple(int(fits[leaf]) for leaf in leaves), held < int(inside.sum())
-            )
+        fullest = first + np.argsort(-fits[first:last], kind="stable")[: rule.leaves]
+        leaves = [leaf for leaf in fullest.tolist() if fits[leaf]]
+        held = [int(fits[leaf]) for leaf in leaves]
+        if sum(held) > best.members:
+            best = replace(best, members=sum(held), leaves=tuple(leaves), held=tuple(held), bound=sum(held) < total)
     return best
 
 
@@ -114,15 +113,15 @@ def _gpu_shortage(planner: Planner, ask: PlacementQuery, fitting: int) -> str:
     total = int(free.sum())
     if total < needed:
         unavailable = f"; {int(away.sum())} more are on nodes that are cordoned or not ready" if away.any() else ""
-        return f"{_gpu_count(needed)} {_is_or_are(needed)} needed and {total} {_is_or_are(total)} free{unavailable}"
+        needed_text = counted(needed, "GPU", "is needed", "are needed")
+        return f"{needed_text} and {total} {'is' if total == 1 else 'are'} free{unavailable}"
     excluded, reason = _excluded_gpus(planner, ask, free)
     if total - excluded < needed:
-        return f"{_gpu_count(total)} {_is_or_are(total)} free, but {excluded} of them on {reason}"
+        return f"{counted(total, 'GPU', 'is free', 'are free')}, but {excluded} of them on {reason}"
     if fitting < ask.members:
         usable = f"only {fitting * cls.gpus} of them" if fitting else "none of them"
-        return (
-            f"{_gpu_count(total)} {_is_or_are(total)} free, but {usable} where a pod of {_gpu_count(cls.gpus)} has room"
-        )
+        free_text = counted(total, "GPU", "is free", "are free")
+        return f"{free_text}, but {usable} where a pod of {counted(cls.gpus, 'GPU')} has room"
     return ""
 
 
@@ -187,13 +186,5 @@ def _fragmentation_text(
 def _free_text(planner: Planner, gpus_per_pod: int, fitting: int) -> str:
     """Return how many GPUs are free on nodes where pods have room, as text."""
     free = fitting * gpus_per_pod
-    where = f" where a pod of {_gpu_count(gpus_per_pod)} has room" if int(_free_gpus(planner)[0].sum()) != free else ""
-    return f"{_gpu_count(free)} {_is_or_are(free)} free{where}"
-
-
-def _gpu_count(count: int) -> str:
-    return f"{count} GPU{'' if count == 1 else 's'}"
-
-
-def _is_or_are(count: int) -> str:
-    return "is" if count == 1 else "are"
+    where = f" where a pod of {counted(gpus_per_pod, 'GPU')} has room"
+    return counted(free, "GPU", "is free", "are free") + (where if int(_free_gpus(planner)[0].sum()) != free else "")

@@ -55,9 +55,9 @@ def offer_to_end(scene: Scene, running: Running, numbers: Sequence[int], *, leas
     units = [running.units[number] for number in sorted(numbers)]
     names = scene.what_if.planner.nodes.names
     nodes = tuple(sorted({names[pod.row] for unit in units for pod in unit.pods}))
-    cost = RemedyCost(pods=sum(unit.cost[0] for unit in units), gpus=sum(unit.cost[1] for unit in units))
+    pods, gpus = running.cost(numbers)
     ended = tuple(_ended(unit) for unit in units)
-    scene.remedies.append(Way(RemedyKind.FREE, cost, ended=ended, nodes=nodes, least=least))
+    scene.remedies.append(Way(RemedyKind.FREE, RemedyCost(pods=pods, gpus=gpus), ended=ended, nodes=nodes, least=least))
 
 
 def _ended(unit: Unit) -> EndingPods:

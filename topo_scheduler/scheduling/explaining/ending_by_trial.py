@@ -52,7 +52,8 @@ def by_trial(scene: Scene, rule: SizeRule, running: Running) -> Iterator[None]:
 
 def _until_they_end(scene: Scene, running: Running) -> Iterator[None]:
     """Find the time at which enough of the pods with a known end have ended."""
-    eligible = np.full(scene.what_if.planner.nodes.rows, _look_around(scene))
+    around = any(looks_around(cls) for cls, _ in scene.ask.groups)
+    eligible = np.full(scene.what_if.planner.nodes.rows, around)
     for cls, _ in scene.ask.groups:
         eligible |= scene.what_if.planner.views.get(cls).eligible
     has_end = (running.ends > scene.wall) & (running.ends < inf)
@@ -71,10 +72,6 @@ def _until_they_end(scene: Scene, running: Running) -> Iterator[None]:
     for time in times[low:]:
         if (yield from wait_for(scene, running, _ended_by(running, ending, time))):
             return
-
-
-def _look_around(scene: Scene) -> bool:
-    return any(looks_around(cls) for cls, _ in scene.ask.groups)
 
 
 def _ended_by(running: Running, units: Units, time: float) -> list[int]:
@@ -167,6 +164,6 @@ class _EndingSearch:
                 needed = fewer
             elif len(part) > 1:
                 parts += [part[len(part) // 2 :], part[: len(part) // 2]]
-        cost = region.cost(sorted(needed))
+        cost = running.cost(needed)
         if cost < self._cost:
             self.units, self._cost = sorted(needed), cost

@@ -13,7 +13,7 @@ from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.model.second_tree import convert_query
 from topo_scheduler.scheduling.placing.model.segments import in_one_piece, seen_by
-from topo_scheduler.scheduling.placing.model.size_rule import in_words, leaf_fits
+from topo_scheduler.scheduling.placing.model.size_rule import domain_depth, in_words, leaf_fits
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.rules.feasible import rejections
 from topo_scheduler.state.decision import SizeRule
@@ -61,7 +61,7 @@ def domain_reasons(
     layout = seen_by(ask, layout)
     held = _domain_members(planner, ask, layout, rule)
     order = np.argsort(-held, kind="stable")[:MAX_DOMAINS]
-    depth = _depth(layout, rule)
+    depth = domain_depth(layout, rule)
     size, unit = (ask.segment, "segments") if ask.segment > 1 else (1, "pods")
     # For a constrained gang only an upper bound is known.
     holds = "holds at most" if is_tied(ask.groups) else "holds"
@@ -84,7 +84,7 @@ def sentence(planner: Planner, ask: PlacementQuery, layout: Layout, failure: Pla
     if rule is None or not ask.gang:
         return ""
     gpus = ask.groups[0][0].gpus if len(ask.groups) == 1 else 0
-    gpus_text = f" of {gpus} GPU{'s' if gpus > 1 else ''}" if gpus else ""
+    gpus_text = f" of {counted(gpus, 'GPU')}" if gpus else ""
     split = ask.in_segments and not in_one_piece(ask, layout) and not is_tied(ask.groups)
     layout = seen_by(ask, layout)
     segments = f" in segments of {ask.segment}" if ask.segment > 1 else " in segments" if ask.in_segments else ""
@@ -115,34 +115,28 @@ def _most_free(layout: Layout, rule: SizeRule, held: Int64, at_most: str = "") -
     best = int(held.argmax()) if len(held) else 0
     if not len(held) or not held[best]:
         return "none has room"
-    where = "/".join(layout.domain_path(_depth(layout, rule), best)) or "the cluster"
+    where = "/".join(layout.domain_path(domain_depth(layout, rule), best)) or "the cluster"
     return f"the most free is {where} with room for {at_most}{int(held[best])}"
-
-
-def _depth(layout: Layout, rule: SizeRule) -> int:
-    return layout.depth if rule.leaves == 1 else rule.depth
 
 
 def _domain_members(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Int64:
     """Return the members that each domain takes now in as many leaves as the rule allows (int64[domains])."""
     if is_tied(ask.groups):
-        return most_held(planner, ask, layout, _depth(layout, rule), rule.leaves)
-    best: Int64 | None = None
-    for view in planner.views_for(ask):
-        held = _domain_members_of_view(planner, view, ask, layout, rule)
-        best = held if best is None else np.maximum(best, held)
-    return best if best is not None else np.zeros(0, np.int64)
+        return most_held(planner, ask, layout, domain_depth(layout, rule), rule.leaves)
+    views = planner.views_for(ask)
+    held: Int64 = np.max([_domain_members_of_view(planner, view, ask, layout, rule) for view in views], axis=0)
+    return held
 
 
 def _domain_members_of_view(
     planner: Planner, view: ClassView, ask: PlacementQuery, layout: Layout, rule: SizeRule
 ) -> Int64:
     fits = leaf_fits(view, layout, planner.limits_for(ask), segment=ask.segment) * ask.segment
-    offsets = layout.domains[_depth(layout, rule)]
+    offsets = layout.domains[domain_depth(layout, rule)]
     # The fullest leaves of each domain first, as many of them as the rule allows.
     domain = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     order = np.lexsort((-fits, domain))
-    counted = np.arange(len(fits)) - offsets[:-1][domain] < rule.leaves
-    sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.where(counted, fits[order], 0), dtype=np.int64)))
+    is_counted = np.arange(len(fits)) - offsets[:-1][domain] < rule.leaves
+    sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(np.where(is_counted, fits[order], 0), dtype=np.int64)))
     held: Int64 = sums[offsets[1:]] - sums[offsets[:-1]]
     return held

@@ -42,10 +42,9 @@ from topo_scheduler.scheduling.queueing.queue_keys import least_of
 from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.rules.interpod_filters import looks_around
-from topo_scheduler.scheduling.time_slicing import PART_OPERATIONS
+from topo_scheduler.scheduling.time_slicing import Parts, never
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, SizeRule, Verdict
-from topo_scheduler.state.operation_budget import OperationBudget, limited
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
 
 REFRESH_SECONDS: Final = 60.0
@@ -137,14 +136,6 @@ class _Case:
     restarts: int = 0
 
 
-@dataclass(slots=True)
-class _Work:
-    id: str
-    steps: Iterator[Explanation | None]
-    facts: object
-    spent: float = 0.0
-
-
 class Explainer:
     """The workloads to explain, and the explanation in progress."""
 
@@ -166,7 +157,10 @@ class Explainer:
         self._cases: dict[str, _Case] = {}
         self._queue: dict[str, float] = {}
         self._later: list[tuple[float, str]] = []
-        self._work: _Work | None = None
+        self._parts: Parts[Explanation] = Parts(world)
+        self._current = ""
+        """The workload that is being explained."""
+        self._spent = 0.0
         self._made: dict[object, tuple[object, Explanation]] = {}
 
     # ------------------------------------------------------------ input
@@ -205,7 +199,7 @@ class Explainer:
     @property
     def waiting(self) -> int:
         """Number of workloads to explain now, including the one in progress."""
-        return len(self._queue) + (self._work is not None)
+        return len(self._queue) + self._parts.going
 
     def due(self, now: float) -> bool:
         """Return whether `work` has anything to do."""
@@ -216,7 +210,7 @@ class Explainer:
         case = self._cases.get(id_)
         if case is None or case.published_at != -inf:
             return False
-        return case.made == -inf or id_ in self._queue or (self._work is not None and self._work.id == id_)
+        return case.made == -inf or id_ in self._queue or (self._parts.going and self._current == id_)
 
     def waited(self, now: float) -> float:
         """Return for how many seconds the first workload has been in the queue."""
@@ -242,7 +236,7 @@ class Explainer:
             try:
                 out += self._step(now, wall, clock)
             except Exception as error:  # outside of the search: a later try explains the workload
-                self._work = None
+                self._parts.drop()
                 out += failure_of("explanations", error, Activity.EXPLANATION)
             if clock() - began >= budget:
                 break
@@ -278,59 +272,54 @@ class Explainer:
     def _step(self, now: float, wall: float, clock: Callable[[], float]) -> list[Instruction]:
         """Do one part of the work. Return the resulting instructions after the last part."""
         began = clock()
-        work = self._work
-        if work is None:
+        if not self._parts.going:
             id_ = next(iter(self._queue))
             del self._queue[id_]
             workload, new_case = self._workloads.get(id_), self._cases.get(id_)
             if workload is None or new_case is None:
                 self.forget(id_)
                 return []
-            work = self._work = _Work(id_, self._explanation(workload, now, wall, new_case), self._facts())
-        case = self._cases.get(work.id)
+            self._current, self._spent = id_, 0.0
+            self._parts.begin(self._explanation(workload, now, wall, new_case))
+        id_ = self._current
+        case = self._cases.get(id_)
         if case is None:
-            self._work = None
+            self._parts.drop()
             return []
-        if work.facts != self._facts():
+        if self._parts.stale:
             # The copy shares names and labels of nodes: partial results may be wrong now.
-            self._work = None
+            self._parts.drop()
             case.restarts += 1
-            self._schedule(work.id, case, now + (RESTART_SECONDS if case.restarts % MAX_RESTARTS else REFRESH_SECONDS))
+            self._schedule(id_, case, now + (RESTART_SECONDS if case.restarts % MAX_RESTARTS else REFRESH_SECONDS))
             return []
-        self._world.around.extensions.guard.begin()
         try:
-            with limited(OperationBudget(PART_OPERATIONS)):
-                explanation = next(work.steps)
-        except StopIteration:
-            self._work = None
-            self.forget(work.id)  # it is no longer pending, or has room by now
-            return []
+            explanations = self._parts.work(never)
         except PluginError:
-            self._work = None
-            self._schedule(work.id, case, now + REFRESH_SECONDS)
+            self._schedule(id_, case, now + REFRESH_SECONDS)
             return []  # the attempt reports it
         except Exception as error:  # explanations are optional: a fault in one must stop no placement
-            self._work = None
-            self._schedule(work.id, case, now + REPUBLISH_SECONDS)
+            self._schedule(id_, case, now + REPUBLISH_SECONDS)
             if kind_of(error) != AN_EXCEPTION:
-                return failure_of(f"workload {work.id}", error, Activity.EXPLANATION)
+                return failure_of(f"workload {id_}", error, Activity.EXPLANATION)
             return [
-                LogWarning(f"{work.id}: {FAULT}: {described(error)}"),
+                LogWarning(f"{id_}: {FAULT}: {described(error)}"),
                 CountFailure(Activity.EXPLANATION.value, kind_of(error)),
             ]
-        work.spent += clock() - began
-        if explanation is None:
+        if not self._parts.going:
+            self.forget(id_)  # it is no longer pending, or has room by now
             return []
-        self._work = None
+        self._spent += clock() - began
+        if not explanations:
+            return []
+        self._parts.drop()
         case.made, case.restarts = now, 0
-        self._schedule(work.id, case, now + REFRESH_SECONDS)
-        return self._publish(work.id, case, replace(explanation, seconds=work.spent), now)
-
-    def _facts(self) -> object:
-        return self._world.nodes.facts_changes.position, self._world.layout.generation
+        self._schedule(id_, case, now + REFRESH_SECONDS)
+        return self._publish(id_, case, replace(explanations[0], seconds=self._spent), now)
 
     def _stamp(self) -> object:
-        return self._world.improvements, self._world.nodes.capacity_changes.position, self._facts()
+        nodes = self._world.nodes
+        facts = nodes.facts_changes.position, self._world.layout.generation
+        return self._world.improvements, nodes.capacity_changes.position, facts
 
     def _explanation(
         self, workload: Workload, now: float, wall: float, case: _Case | None

@@ -109,8 +109,8 @@ class Board:
         return numbers
 
     def fit(self, free: Int64, usable: Bool) -> Int64:
-        """Return how many members each row takes, from its free resources (int64[rows, columns]); 0 if unusable."""
-        fit = np.minimum(self._max_per_node, (np.maximum(free, 0) // self.request).min(axis=1))
+        """Return the members that each row takes, given its free resources (int64[..., rows, columns])."""
+        fit = np.minimum(self._max_per_node, (np.maximum(free, 0) // self.request).min(axis=-1))
         return np.where(usable, fit, 0).astype(np.int64)
 
     def room(self, free: Sequence[int]) -> int:
@@ -143,14 +143,9 @@ class Board:
                 self.exact = False
                 to_end = yield from self._greedy(region, current, cheapest)
             if to_end:
-                cost = self.cost(to_end)
+                cost = self.running.cost(to_end)
                 cheapest = cost if cheapest is None else min(cheapest, cost)
                 yield Clearance(cost, region_number, tuple(sorted(to_end)))
-
-    def cost(self, units: Sequence[int] | set[int]) -> tuple[int, int]:
-        """Return the cost of ending the units: pods, then GPUs."""
-        costs = [self.running.units[unit].cost for unit in units]
-        return sum(pods for pods, _ in costs), sum(gpus for _, gpus in costs)
 
     def on(self, row: int) -> range:
         """Return the pods on a row, by their place in `Running`."""
@@ -166,10 +161,8 @@ class Board:
                 if (row := int(self.running.row[number])) in index_of:
                     freed[index, index_of[row]] += self.amounts[number]
         free = self.free[region.rows][None] + np.tensordot(taken.astype(np.int64), freed, axes=1)
-        fits = np.minimum(self._max_per_node, (np.maximum(free, 0) // self.request).min(axis=2))
-        sufficient = np.flatnonzero(
-            region.holds(fits * self.usable[region.rows], self.members, self._limits, self._gpus)
-        )
+        fits = self.fit(free, self.usable[region.rows])
+        sufficient = np.flatnonzero(region.holds(fits, self.members, self._limits, self._gpus))
         if not len(sufficient):
             return []
         pods = taken @ np.array([self.running.units[unit].cost[0] for unit in units], np.int64)
@@ -183,7 +176,7 @@ class Board:
         best: set[int] = set()
         for rows in self._leaves_to_use(region, current):
             units = yield from self._greedy_on_rows(region, rows, current, cheapest)
-            if units and (not best or self.cost(units) < self.cost(best)):
+            if units and (not best or self.running.cost(units) < self.running.cost(best)):
                 best = units
         return best
 
@@ -219,7 +212,7 @@ class Board:
             version[row] = version.get(row, 0) + 1
             free = freed_rows.free.get(row) or self.free[row].tolist()
             for gain, units in self._cheapest_sets(row, free, int(freed_rows.fit[row]), chosen):
-                pods, gpus = self.cost(units)
+                pods, gpus = self.running.cost(units)
                 heapq.heappush(heap, (pods / gain, gpus / gain, pods, row, version[row], units))
 
         for row in rows:
@@ -236,7 +229,7 @@ class Board:
                 return set()
             units = heapq.heappop(heap)[5]
             chosen.update(units)
-            pods_ended += self.cost(units)[0]
+            pods_ended += self.running.cost(units)[0]
             if cheapest is not None and pods_ended > 2 * cheapest[0]:
                 return set()
             for row in freed_rows.end(units) & version.keys():
@@ -299,7 +292,7 @@ class Board:
                     freed[column] += amount
             room = self.room(freed)
             if room > fit:
-                offer = (self.cost(units), units)
+                offer = (self.running.cost(units), units)
                 if room - fit not in best or offer < best[room - fit]:
                     best[room - fit] = offer
         return [(gain, units) for gain, (_, units) in best.items()]

@@ -19,6 +19,7 @@ from topo_scheduler.scheduling.explaining.remedies import RemedyCost, RemedyKind
 from topo_scheduler.scheduling.explaining.running import Running
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
 from topo_scheduler.scheduling.rules.demands import DroppableDemand, demands_of
+from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.pods.workloads import Member, Workload
 from topo_scheduler.state.topology.topology_merge import depth_in
 
@@ -184,14 +185,20 @@ def _upper_bound(scene: Scene) -> int:
 # ---------------------------------------------------------------- nodes that come back
 
 
+def nodes_away(nodes: NodeTable) -> Iterator[tuple[list[int], str]]:
+    """Yield the cordoned nodes, then all that are cordoned or not ready, if there are any; each with the action."""
+    cordoned = np.flatnonzero(nodes.exists & nodes.unschedulable & nodes.ready).tolist()
+    away = np.flatnonzero(nodes.exists & ~nodes.ready).tolist()
+    if cordoned:
+        yield cordoned, "uncordon"
+    if away:
+        yield [*cordoned, *away], "repair"
+
+
 def _nodes_back(scene: Scene) -> Iterator[None]:
     """Find the fewest cordoned or not ready nodes that would have to be back in use."""
     nodes = scene.what_if.planner.nodes
-    cordoned = np.flatnonzero(nodes.exists & nodes.unschedulable & nodes.ready).tolist()
-    away = np.flatnonzero(nodes.exists & ~nodes.ready).tolist()
-    for rows, value in ((cordoned, "uncordon"), ([*cordoned, *away] if away else [], "repair")):
-        if not rows:
-            continue
+    for rows, value in nodes_away(nodes):
         needed = yield from _needed_nodes(scene, rows)
         if needed or len(rows) <= EXHAUSTIVE_NODES:
             smaller_set = yield from _fewest_nodes(scene, rows, len(needed) or len(rows))

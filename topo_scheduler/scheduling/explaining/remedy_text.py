@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from topo_scheduler.api.text import few_of
+from topo_scheduler.api.text import counted, few_of
 from topo_scheduler.scheduling.explaining.remedies import EndingPods, RemedyKind, Way
 
 NOTE_BYTES: Final = 1024
@@ -47,7 +47,7 @@ def say(way: Way, wall: float, reader: str = "") -> str:
             ended_text = _ended_text(way, reader)
             nodes_text = f"{_plural(len(way.nodes), 'node')} {few_of(way.nodes, MAX_NAMES)}"
             caveat = "" if way.least else " (a smaller set may be enough)"
-            amounts = f"{_count(way.cost.pods, 'pod')}, {_count(way.cost.gpus, 'GPU')}"
+            amounts = f"{counted(way.cost.pods, 'pod')}, {counted(way.cost.gpus, 'GPU')}"
             return f"end {ended_text} on {nodes_text}: {amounts}{caveat}"
 
 
@@ -73,11 +73,11 @@ def _is_useful(way: Way) -> bool:
 
 
 def _reduce_text(way: Way) -> str:
-    return f"reduce it to {_count(way.size, 'pod')}"
+    return f"reduce it to {counted(way.size, 'pod')}"
 
 
 def _fits_text(way: Way) -> str:
-    return f"{way.size} of {_count(way.size + way.cost.members, 'pod')} would fit now"
+    return f"{way.size} of {counted(way.size + way.cost.members, 'pod')} would fit now"
 
 
 def _time_of_day(until: float, wall: float) -> str:
@@ -115,12 +115,8 @@ def _ended_text(way: Way, reader: str) -> str:
 
 
 def _unit_text(unit: EndingPods) -> str:
-    return f"gang {unit.name} ({_count(len(unit.pods), 'pod')})" if unit.gang else f"pod {unit.name}"
+    return f"gang {unit.name} ({counted(len(unit.pods), 'pod')})" if unit.gang else f"pod {unit.name}"
 
 
 def _plural(count: int, noun: str) -> str:
     return noun if count == 1 else f"{noun}s"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {_plural(number, noun)}"

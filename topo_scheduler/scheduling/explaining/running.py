@@ -1,6 +1,6 @@
 """The running pods, grouped into units that would have to end together: a whole gang, or a single pod."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -55,6 +55,11 @@ class Running:
     def amounts(self, columns: Int64) -> Int64:
         """Return the amounts that each pod holds of the resources in these columns (int64[pods, columns])."""
         return np.ascontiguousarray(self.held[:, columns])
+
+    def cost(self, units: Iterable[int]) -> tuple[int, int]:
+        """Return the cost of ending the units: pods, then GPUs."""
+        costs = [self.units[unit].cost for unit in units]
+        return sum(pods for pods, _ in costs), sum(gpus for _, gpus in costs)
 
     def units_on(self, rows: npt.NDArray[np.bool_], units: npt.NDArray[np.bool_]) -> list[int]:
         """Return the numbers of the units that have a pod on one of the rows. Both arguments are masks."""

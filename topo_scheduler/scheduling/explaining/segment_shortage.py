@@ -5,17 +5,16 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-import numpy as np
-
 from topo_scheduler.api.text import few_of, plural
-from topo_scheduler.scheduling.explaining.dominant import names_of
+from topo_scheduler.scheduling.explaining.dominant import largest_block, names_of
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import variants
 from topo_scheduler.scheduling.placing.heterogeneous.segment_packing import SegmentPacker
 from topo_scheduler.scheduling.placing.model import packing
 from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, TooMuch, VectorBudget
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.model.segment_shapes import SegmentShapes, kinds_of
-from topo_scheduler.scheduling.placing.model.size_rule import in_words, leaf_fits, named_at
+from topo_scheduler.scheduling.placing.model.size_rule import domain_depth, in_words
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.topology.fabric import Layout
@@ -82,16 +81,9 @@ def _domain_text(layout: Layout, rule: SizeRule) -> str:
 
 def _uniform_segments(planner: Planner, ask: PlacementQuery, layout: Layout, rule: SizeRule) -> Fitting | None:
     best: Fitting | None = None
-    segments_per_leaf = named_at(layout, ask.within) if ask.within > 0 else 1
     for view in planner.views_for(ask):
-        fits = leaf_fits(view, layout, planner.limits_for(ask), segment=ask.segment) * segments_per_leaf
-        held: list[tuple[int, int]] = []
-        for first, last in pairwise(layout.domains[_depth(layout, rule)].tolist()):
-            fullest = np.argsort(-fits[first:last], kind="stable")[: rule.leaves]
-            leaves = [(first + int(leaf), int(fits[first + leaf])) for leaf in fullest if fits[first + leaf]]
-            if sum(count for _, count in leaves) > sum(count for _, count in held):
-                held = leaves
-        fitting = Fitting(ask.units, int(fits.sum()), held)
+        block = largest_block(planner, view, ask, layout, rule, ask.segment)
+        fitting = Fitting(ask.units, block.anywhere, list(zip(block.leaves, block.held, strict=True)))
         if best is None or (fitting.together, fitting.anywhere) > (best.together, best.anywhere):
             best = fitting
     return best
@@ -103,14 +95,14 @@ def _mixed_segments(planner: Planner, ask: PlacementQuery, layout: Layout, rule:
     kinds = kinds_of(ask, numbers)
     best: Fitting | None = None
     for views in variants(planner, ask):
-        packer = SegmentPacker(planner, ask, layout, planner.nodes.requested, kinds, empty=False)
+        packer = SegmentPacker(PlanningTask(planner, ask, layout), planner.nodes.requested, kinds, empty=False)
         packer.budget([views])
         try:
-            leaves = [packer.counted(0, views, leaf) for leaf in range(len(layout.paths))] if kinds.countable else []
+            leaves = [packer.leaf(0, views, leaf) for leaf in range(len(layout.paths))] if kinds.countable else []
             budget = packer.budget(())
             anywhere = _max_segments(_combined_frontier(leaves, kinds, budget))
             held: list[tuple[int, int]] = []
-            for first, last in pairwise(layout.domains[_depth(layout, rule)].tolist()):
+            for first, last in pairwise(layout.domains[domain_depth(layout, rule)].tolist()):
                 best_leaves = _in_domain(leaves[first:last], first, rule.leaves, kinds, budget)
                 if sum(count for _, count in best_leaves) > sum(count for _, count in held):
                     held = best_leaves
@@ -153,7 +145,3 @@ def _combined_frontier(leaves: Sequence[Frontier], kinds: SegmentShapes, budget:
 
 def _max_segments(frontier: Frontier) -> int:
     return max(sum(counts) for counts in frontier)
-
-
-def _depth(layout: Layout, rule: SizeRule) -> int:
-    return layout.depth if rule.leaves == 1 else rule.depth

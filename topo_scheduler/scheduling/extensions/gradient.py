@@ -14,34 +14,19 @@ from topo_scheduler.scheduling.extensions.extension import WHOLE, Nodes, Request
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import CPU, GPU
 from topo_scheduler.state.pods.classes import PodClass
-from topo_scheduler.state.statistics.typical_pods import THRESHOLDS, Typical
+from topo_scheduler.state.statistics.typical_pods import THRESHOLDS, ShareWorth, Typical
 
 HUNDREDTHS: Final = WHOLE // 100
 """Converts the published score, which is in hundredths, to thousandths."""
+_NO_SHARES: Final = ShareWorth.nothing()
 
 
 @cache
 def kernels() -> ModuleType:
-    """Return the module of kernels that every score needs."""
-    from topo_scheduler.kernels import alone as module
+    """Return the module of kernels for single pods."""
+    from topo_scheduler.kernels import small_pods
 
-    return module
-
-
-@cache
-def published_kernels() -> ModuleType:
-    """Return the module of kernels of FGD's score."""
-    from topo_scheduler.kernels import fragmentation as module
-
-    return module
-
-
-@cache
-def small_pod_kernels() -> ModuleType:
-    """Return the module of kernels of our own score."""
-    from topo_scheduler.kernels import small_pods as module
-
-    return module
+    return small_pods
 
 
 def scored(name: str, nodes: Nodes, cls: PodClass, typical: Typical, rows: Int64) -> Int64:
@@ -49,11 +34,8 @@ def scored(name: str, nodes: Nodes, cls: PodClass, typical: Typical, rows: Int64
     out = np.empty((len(rows), 2), np.int64)
     of_node = (nodes.allocatable, nodes.requested, CPU, GPU, nodes.gpu_free, nodes.gpu_sharing, nodes.model, rows)
     of_pod = (cls.amount(CPU), cls.gpus, cls.share, typical.pods, typical.access)
-    if name == FGD:
-        published_kernels().fragmentation(*of_node, *of_pod, THRESHOLDS, out)
-    else:
-        shares = typical.shares
-        small_pod_kernels().small_pod_scores(*of_node, *of_pod, shares.left, shares.price, THRESHOLDS, out)
+    shares = _NO_SHARES if name == FGD else typical.shares
+    kernels().small_pod_scores(*of_node, *of_pod, shares.left, shares.price, name == FGD, THRESHOLDS, out)
     return out
 
 

@@ -2,19 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
+from topo_scheduler.api.objects import Taint
 from topo_scheduler.scheduling.extensions.extension import Bool, LeafSeats, Leaves, Nodes, Plugin
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
-
-if TYPE_CHECKING:
-    from topo_scheduler.api.objects import Taint
 
 NOWHERE: Final = -2
 """ID for a label value that no node has; -1 is the ID of an absent label."""
 
+A = TypeVar("A")
 D = TypeVar("D", Leaves, LeafSeats)
 
 
@@ -32,100 +31,50 @@ def read_only(original: D) -> D:
     )
 
 
+class _Frozen(Generic[A]):
+    """An attribute that is a read-only view of the array of this name in the node table."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: "ReadOnlyNodes", owner: type) -> A:
+        return frozen(getattr(instance._nodes, self._name))  # type: ignore[no-any-return]
+
+
+class _Shared(_Frozen[A]):
+    """An attribute that is the immutable value of this name in the node table."""
+
+    def __get__(self, instance: "ReadOnlyNodes", owner: type) -> A:
+        return getattr(instance._nodes, self._name)  # type: ignore[no-any-return]
+
+
 class ReadOnlyNodes:
-    """The node table as a plugin sees it. No method changes the table, not even a cache of it.
+    """The node table as a plugin sees it; see `Nodes`. No method changes the table, not even a cache of it.
 
     A plugin that exceeded its time may still be running in a thread, and its use of this object must have no effect.
     """
 
+    exists = _Frozen[Bool]()
+    ready = _Frozen[Bool]()
+    unschedulable = _Frozen[Bool]()
+    spare = _Frozen[Bool]()
+    allocatable = _Frozen[Int64]()
+    requested = _Frozen[Int64]()
+    model = _Frozen[Int64]()
+    bandwidth = _Frozen[Int64]()
+    reserved_bandwidth = _Frozen[Int64]()
+    gpu_sharing = _Frozen[Bool]()
+    gpu_free = _Frozen[Int64]()
+    taint_set = _Frozen[Int64]()
+    taint_sets = _Shared[Sequence[tuple[Taint, ...]]]()
+    features = _Shared[Sequence[frozenset[str]]]()
+    models = _Shared[Sequence[str]]()
+    names = _Shared[Sequence[str]]()
+    values = _Shared[Sequence[str]]()
+
     def __init__(self, nodes: Nodes, plugin: Plugin) -> None:
         self._nodes = nodes
         self._plugin = plugin
-
-    @property
-    def exists(self) -> Bool:
-        """bool[N]."""
-        return frozen(self._nodes.exists)  # type: ignore[no-any-return]
-
-    @property
-    def ready(self) -> Bool:
-        """bool[N]."""
-        return frozen(self._nodes.ready)  # type: ignore[no-any-return]
-
-    @property
-    def unschedulable(self) -> Bool:
-        """bool[N]."""
-        return frozen(self._nodes.unschedulable)  # type: ignore[no-any-return]
-
-    @property
-    def spare(self) -> Bool:
-        """bool[N]."""
-        return frozen(self._nodes.spare)  # type: ignore[no-any-return]
-
-    @property
-    def allocatable(self) -> Int64:
-        """int64[N, resources]."""
-        return frozen(self._nodes.allocatable)  # type: ignore[no-any-return]
-
-    @property
-    def requested(self) -> Int64:
-        """int64[N, resources]."""
-        return frozen(self._nodes.requested)  # type: ignore[no-any-return]
-
-    @property
-    def model(self) -> Int64:
-        """int64[N]."""
-        return frozen(self._nodes.model)  # type: ignore[no-any-return]
-
-    @property
-    def bandwidth(self) -> Int64:
-        """int64[N]."""
-        return frozen(self._nodes.bandwidth)  # type: ignore[no-any-return]
-
-    @property
-    def reserved_bandwidth(self) -> Int64:
-        """int64[N]."""
-        return frozen(self._nodes.reserved_bandwidth)  # type: ignore[no-any-return]
-
-    @property
-    def gpu_sharing(self) -> Bool:
-        """bool[N]."""
-        return frozen(self._nodes.gpu_sharing)  # type: ignore[no-any-return]
-
-    @property
-    def gpu_free(self) -> Int64:
-        """int64[N, d]."""
-        return frozen(self._nodes.gpu_free)  # type: ignore[no-any-return]
-
-    @property
-    def taint_set(self) -> Int64:
-        """int64[N]."""
-        return frozen(self._nodes.taint_set)  # type: ignore[no-any-return]
-
-    @property
-    def taint_sets(self) -> "Sequence[tuple[Taint, ...]]":
-        """Every set of taints there is."""
-        return self._nodes.taint_sets
-
-    @property
-    def features(self) -> Sequence[frozenset[str]]:
-        """By row."""
-        return self._nodes.features
-
-    @property
-    def models(self) -> Sequence[str]:
-        """Names of GPU models."""
-        return self._nodes.models
-
-    @property
-    def names(self) -> Sequence[str]:
-        """By row."""
-        return self._nodes.names
-
-    @property
-    def values(self) -> Sequence[str]:
-        """Label values by id."""
-        return self._nodes.values
 
     @property
     def row_of(self) -> Mapping[str, int]:

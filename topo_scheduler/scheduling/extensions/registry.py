@@ -6,6 +6,7 @@ arrays, skips pods that do not concern the plugin, and checks the answer. The en
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -114,7 +115,7 @@ class Extensions:
         demands = []
         for plugin, rule in self._size_rules:
             if plugin.concerns(gang.cls):
-                demand = self.guard.call(plugin.name, "size rule", _size_rule_call(plugin, rule, gang))
+                demand = self.guard.call(plugin.name, "size rule", partial(_checked_demand, plugin, rule, gang))
                 if demand is not None:
                     demands.append(replace(demand, name=demand.name or f"plugin {plugin.name}"))
         return demands
@@ -270,15 +271,12 @@ def _checked_nodes(plugin: Plugin, answer: Any, leaf_seats: LeafSeats) -> Int64 
     return counts
 
 
-def _size_rule_call(plugin: Plugin, rule: Callable[[Gang], Demand | None], gang: Gang) -> Callable[[], Demand | None]:
-    def work() -> Demand | None:
-        demand: object = rule(gang)
-        if demand is not None and not isinstance(demand, Demand):
-            message = f"it returned {type(demand).__name__}, a Demand or None is expected"
-            raise PluginError(plugin.name, "size rule", "answer", message)
-        if demand is not None and (demand.leaves < 0 or demand.nodes < 1):
-            message = f"it demands {demand.leaves} leaves from {demand.nodes} nodes on"
-            raise PluginError(plugin.name, "size rule", "answer", message)
-        return demand
-
-    return work
+def _checked_demand(plugin: Plugin, rule: Callable[[Gang], Demand | None], gang: Gang) -> Demand | None:
+    demand: object = rule(gang)
+    if demand is not None and not isinstance(demand, Demand):
+        message = f"it returned {type(demand).__name__}, a Demand or None is expected"
+        raise PluginError(plugin.name, "size rule", "answer", message)
+    if demand is not None and (demand.leaves < 0 or demand.nodes < 1):
+        message = f"it demands {demand.leaves} leaves from {demand.nodes} nodes on"
+        raise PluginError(plugin.name, "size rule", "answer", message)
+    return demand

@@ -4,7 +4,7 @@ The first call imports the kernels: a process that only filters need not wait un
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from types import ModuleType
 from typing import Final
 
@@ -22,53 +22,29 @@ def _kernels() -> ModuleType:
     return nodes
 
 
-def deal_packed(limits: Int64, members: int) -> Int64:
-    """Fill the leaf with least room first, so that free nodes stay together."""
+def _deal(spread: int, limits: Int64, members: int) -> Int64:
     dealt = np.zeros(len(limits), np.int64)
-    _kernels().deal(limits, dealt, members, 0)
+    _kernels().deal(limits, dealt, members, spread)
     return dealt
 
 
-def deal_spread(limits: Int64, members: int) -> Int64:
-    """Assign one member at a time to the leaf with the fewest."""
-    dealt = np.zeros(len(limits), np.int64)
-    _kernels().deal(limits, dealt, members, 1)
-    return dealt
+deal_packed = partial(_deal, 0)
+"""Fills the leaf with least room first, so that free nodes stay together."""
+deal_spread = partial(_deal, 1)
+"""Assigns one member at a time to the leaf with the fewest."""
 
 
 def seat_packed(leaf_seats: LeafSeats) -> Int64 | None:
     """Use the fewest nodes, and leave the fewest resources stranded."""
-    counts = np.zeros(len(leaf_seats.rows), np.int64)
-    if _kernels().pack_nodes(
-        leaf_seats.rows,
-        leaf_seats.fit,
-        leaf_seats.free,
-        leaf_seats.preference,
-        leaf_seats.ask,
-        leaf_seats.members,
-        leaf_seats.most_nodes,
-        counts,
-    ):
-        return None
-    return counts
+    rows, fit, free, preference, _, _, members, most_nodes = leaf_seats
+    counts = np.zeros(len(rows), np.int64)
+    return None if _kernels().pack_nodes(rows, fit, free, preference, members, most_nodes, counts) else counts
 
 
 def seat_spread(leaf_seats: LeafSeats) -> Int64 | None:
     """Assign one member at a time to the node with the fewest. Pack if the limit of nodes does not allow that."""
     counts = np.zeros(len(leaf_seats.rows), np.int64)
-    if _kernels().spread_nodes(
-        leaf_seats.rows,
-        leaf_seats.fit,
-        leaf_seats.free,
-        leaf_seats.preference,
-        leaf_seats.siblings,
-        leaf_seats.ask,
-        leaf_seats.members,
-        leaf_seats.most_nodes,
-        counts,
-    ):
-        return seat_packed(leaf_seats)
-    return counts
+    return seat_packed(leaf_seats) if _kernels().spread_nodes(*leaf_seats, counts) else counts
 
 
 STRATEGIES: Final[Sequence[Strategy]] = (

@@ -190,9 +190,8 @@ class Moving:
         self._not_before = self._now + max(MIN_PAUSE_SECONDS, PAUSE_SECONDS_PER_CANDIDATE * candidate_count)
         if self._wanted.get(workload.id) is not gang or self._workloads.get(workload.id) is not workload:
             return
-        if state is GONE or (
-            plan is not None and state != self._capacity_position() and not self._is_possible(plan, workload)
-        ):
+        position = self._world.nodes.capacity_changes.position
+        if state is GONE or (plan is not None and state != position and not self._is_possible(plan, workload)):
             gang.state = None  # the plan is no longer possible
             return
         gang.plan = plan
@@ -229,10 +228,6 @@ class Moving:
         """Return the pods that may move to make room for a workload, with a GPU-time of 0."""
         return whole(self._candidates(workload))
 
-    def again(self, pods: Sequence[Candidate]) -> PlacementQuery:
-        """Return the query that places the pods of one workload again once they are gone."""
-        return self._again(pods)
-
     def sentence(self, plan: MovePlan, reader: str = "") -> str:
         """Return a plan as text. ``reader``: namespace whose names the text may contain, see `few_for`."""
         names, layout = self._world.nodes.names, self._world.layout
@@ -262,11 +257,11 @@ class Moving:
             yield
             if not self._unmoved(candidates):
                 return None, 0, GONE
-            steps = plan_moves(self._attempts.planner, ask, layout, candidates, self._again, now, max_moves, profiles)
+            steps = plan_moves(self._attempts.planner, ask, layout, candidates, self.again, now, max_moves, profiles)
             with self._world.nothing_kept():
                 self._preempting.count_for(workload)
                 next(steps, None)
-            state = self._capacity_position()
+            state: Hashable = self._world.nodes.capacity_changes.position
             plan = yield from steps
         except PluginError:
             return None, 0, None  # the next attempt reports it
@@ -299,9 +294,6 @@ class Moving:
                     changes[row, column] += amount
         held = self._world.held()
         return all(held[cell] + added <= nodes.allocatable[cell] for cell, added in changes.items() if added > 0)
-
-    def _capacity_position(self) -> Hashable:
-        return self._world.nodes.capacity_changes.position
 
     def _candidates(self, workload: Workload) -> Generator[None, None, Candidates]:
         budgets = self._preempting.budgets
@@ -340,7 +332,7 @@ class Moving:
             return -1
         return sum(member.stage is not Stage.PENDING for member in workload.members.values())
 
-    def _again(self, pods: Sequence[Candidate]) -> PlacementQuery:
+    def again(self, pods: Sequence[Candidate]) -> PlacementQuery:
         """Return the query that places the pods of one workload again once they are gone."""
         owners = [owner for pod in pods if (owner := self._workloads.of_pod(pod.occupant.uid)) is not None]
         if len(owners) < len(pods):

@@ -19,6 +19,7 @@ from topo_scheduler.scheduling.placing.model.second_tree import (
     layout_without_cut,
     seen_fabric,
 )
+from topo_scheduler.scheduling.placing.model.size_rule import domain_depth
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.state.pods.workloads import Member, Workload
 from topo_scheduler.state.topology.fabric import Layout
@@ -159,10 +160,7 @@ def _base(query: PlacementQuery, outcome: Placement | PlacementFailure, layout: 
     """Return the depth from which loosening starts: of the required level, otherwise of the size rule."""
     if query.within:
         return query.within
-    rule = outcome.rule
-    if rule is None:
-        return 0
-    return layout.depth if rule.leaves == 1 else rule.depth
+    return domain_depth(layout, outcome.rule) if outcome.rule is not None else 0
 
 
 def _depth(name: str, layout: Layout) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 
 from topo_scheduler.scheduling.extensions.extension import Demand, Gang
 from topo_scheduler.scheduling.placing.constrained import constrained_gang
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext, PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous import heterogeneous_gang
 from topo_scheduler.scheduling.placing.model.placement_query import (
     ANYWHERE,
@@ -152,13 +152,15 @@ def _needed(context: PlanningContext, query: PlacementQuery, layout: Layout) -> 
     """Return the nodes and leaves that a gang needs by the size rule alone; without a rule, one node per pod."""
     layout = seen_by(query, layout)
     query = replace(query, within=min(query.within, layout.depth))
+    task = PlanningTask(context, query, layout)
     if constrained_gang.is_tied(query.groups):
-        rule = constrained_gang.rule_of(context, query, layout)
+        rule = constrained_gang.rule_of(task)
     elif query.segments.parts:
-        rule = heterogeneous_gang.rule_of(context, query, layout)
+        rule = heterogeneous_gang.rule_of(task, heterogeneous_gang.variants(context, query))
     else:
         rule, _ = context.rule(context.views_for(query), query, layout)
     nodes, leaves = (rule.nodes, rule.leaves) if rule is not None else (query.total, len(layout.paths))
     if len(query.groups) > 1 and not constrained_gang.is_tied(query.groups):
-        nodes = heterogeneous_gang.fewest_nodes(context, query, layout)
+        mixed_rule = heterogeneous_gang.rule_of(task, heterogeneous_gang.variants(context, query))
+        nodes = mixed_rule.nodes if mixed_rule is not None else query.total
     return nodes, leaves

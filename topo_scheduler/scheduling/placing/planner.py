@@ -10,7 +10,7 @@ import numpy as np
 
 from topo_scheduler.scheduling.placing.checks.bandwidth_limits import plan_within_links
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied, plan_tied
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext, PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import plan_mixed
 from topo_scheduler.scheduling.placing.heterogeneous.segment_replacement import plan_uneven_segment_repair
 from topo_scheduler.scheduling.placing.model.placement_query import (
@@ -48,16 +48,13 @@ class Planner(PlanningContext):
         Raises:
             PluginError: a plugin failed, so there is no outcome.
         """
-        outcome = self.choose(query, layout, now)
+        if query.traffic is not None:
+            outcome = plan_within_links(self.plan_anywhere, self, query, layout, now)
+        else:
+            outcome = self.plan_anywhere(query, layout, now)
         if layout.woven and isinstance(outcome, Placement):
             return replace(outcome, leaves=network_leaves_of(layout, query, outcome))
         return outcome
-
-    def choose(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
-        """Find the best placement; its leaves may be those of the merged tree. Otherwise like `plan`."""
-        if query.traffic is not None:
-            return plan_within_links(self.plan_anywhere, self, query, layout, now)
-        return self.plan_anywhere(query, layout, now)
 
     def plan_anywhere(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
         """Find the best placement and ignore links; otherwise like `plan`."""
@@ -109,15 +106,15 @@ class Planner(PlanningContext):
         """Find the best placement within the bounds of the query; otherwise like `plan`."""
         if problem := gpu_share_error(query):
             return PlacementFailure(problem)
-        tied = query.gang and is_tied(query.groups)
+        task = PlanningTask(self, query, layout, now)
         if query.in_segments and (problem := segment_error(query)):
             return PlacementFailure(problem)
-        if tied:
-            return plan_tied(self, query, layout, now)
+        if query.gang and is_tied(query.groups):
+            return plan_tied(task)
         if len(query.groups) > 1 or query.segments.parts:
             if query.segments.parts and query.running:
-                return plan_uneven_segment_repair(self, query, layout)
-            return plan_mixed(self, query, layout, now)
+                return plan_uneven_segment_repair(task)
+            return plan_mixed(task)
         views = self.views_for(query)
         rule, capacity = self.rule(views, query, layout)
         if query.running:
@@ -125,24 +122,19 @@ class Planner(PlanningContext):
             # there is no size rule for such reasons, the planner only searches for nodes near them.
             max_leaves = min(len(layout.paths), query.bounds.leaves or len(layout.paths))
             anywhere = make_rule(layout, query.bounds.depth, max(1, max_leaves), 1)
-            if query.in_segments:
-                return plan_segment_repair(self, query, layout, rule or anywhere, views, now)
-            return plan_repair(self, query, layout, rule or anywhere, views, now)
+            return (plan_segment_repair if query.in_segments else plan_repair)(task, rule or anywhere, views)
         if rule is None:
             if query.within and capacity:
                 return PlacementFailure(too_large_within(query, layout))
-            return PlacementFailure(too_large(query, capacity, self.limits_for(query), layout))
-        if (single := plan_alone(self, query, views[0], layout, rule)) is not None:
+            return PlacementFailure(too_large(query, capacity, task.limits, layout))
+        if (single := plan_alone(task, views[0], rule)) is not None:
             return single
-        window = best_window(self, views, query, layout, rule, now)
+        window = best_window(task, views, rule)
         if window is None:
             return PlacementFailure("", rule)
-        if layout.accelerators is not None and (
-            one_domain := in_one_domain(self, query, layout, window, views, rule, now)
-        ):
+        if layout.accelerators is not None and (one_domain := in_one_domain(task, window, views, rule)):
             return one_domain
-        rows = seat(self, query, window.view, window.leaves, window.fits, layout, window.fit)
+        rows = seat(task, window.view, window.leaves, window.fits, window.fit)
         if rows is None:
-            within = self.limits_for(query).within
-            return PlacementFailure(f"the leaves that hold the gang could not be filled{within}", rule)
+            return PlacementFailure(f"the leaves that hold the gang could not be filled{task.limits.within}", rule)
         return Placement([rows], window.leaves.tolist(), rule, window.score, window.candidates)

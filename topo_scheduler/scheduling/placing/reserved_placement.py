@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from topo_scheduler.scheduling.placing.checks.validation import check
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.model.second_tree import network_leaves_of
 from topo_scheduler.scheduling.placing.model.size_rule import make_rule
@@ -34,8 +35,6 @@ def place_in_seats(
     if len(query.groups) > 1 and not query.running:
         return None  # only the planner of mixed gangs knows its size rule
     views = planner.views_for(query)
-    if not views:
-        return None
     anywhere = make_rule(layout, query.bounds.depth, max(1, query.bounds.leaves or len(layout.paths)), 1)
     rule = (planner.rule(views, query, layout)[0] if len(query.groups) == 1 else None) or anywhere
     rows_by_group = [[rows[member.uid] for member in group] for group in members]
@@ -43,7 +42,7 @@ def place_in_seats(
     if any(layout.leaf_of_row[row] < 0 for row in rows_of_all):
         return None  # a node that lost the label of its accelerator domain
     leaves = sorted(layout.leaves_of([*rows_of_all, *query.running]))
-    score = repair_score(planner, query, layout, views[0], leaves, rule, now)
+    score = repair_score(PlanningTask(planner, query, layout, now), views[0], leaves, rule)
     seated = (
         [(group, position) for group, group_rows in enumerate(rows_by_group) for position in range(len(group_rows))]
         if query.profiles

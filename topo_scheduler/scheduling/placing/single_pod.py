@@ -8,7 +8,7 @@ from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.small_pods import FGD
 from topo_scheduler.scheduling.extensions.gradient import kernels
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext, PlanningTask
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.scoring.leaf_facts import load_of_leaves
@@ -20,9 +20,7 @@ from topo_scheduler.state.topology.fabric import Layout
 _NOTHING: Final[Int64] = np.empty(0, np.int64)
 
 
-def plan_alone(
-    context: PlanningContext, query: PlacementQuery, view: ClassView, layout: Layout, rule: SizeRule
-) -> Placement | None:
+def plan_alone(task: PlanningTask, view: ClassView, rule: SizeRule) -> Placement | None:
     """Return the best place for a single pod.
 
     None where no node has room, or where the pod has to be placed as a gang of one.
@@ -30,12 +28,13 @@ def plan_alone(
     Raises:
         PluginError: a plugin computes the score, and it failed.
     """
+    context, query, layout = task.context, task.query, task.layout
     score = context.extensions.alone.get(context.policy.alone)
     if score is None or query.gang or query.running or query.strategy != PlacementStrategy.BALANCED or query.within:
         return None
     if not (view.cls.gpus or view.cls.share) and not _only_with_gpus(context.nodes, view):
         return None
-    node_scores = context.small_pods.scores.get(score, view, context.small_pods.typical.now(context.policy.typical))
+    node_scores = context.node_scores.get(score, view, context.typical_pods.now(context.policy.typical))
     first_preferred, end_preferred = query.preferred or (0, 0)
     best_row = kernels().choose_row(
         layout.order,

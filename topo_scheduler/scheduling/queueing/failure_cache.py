@@ -143,7 +143,7 @@ class Rechecks:
         if kept_key != kept:
             return
         name = f"{workload.namespace}/{workload.name}"
-        layout, terms = self._world.layout, self._terms()
+        layout, terms = self._world.layout, self._world.around.terms_changed
         members = len(pending)
         self._refused[workload.id] = _Refused(
             order, demand, layout, terms, first, lasting, members, large, name, worded(text)
@@ -168,7 +168,7 @@ class Rechecks:
             return None
         if (
             refused.layout is not self._world.layout
-            or refused.terms != self._terms()
+            or refused.terms != self._world.around.terms_changed
             or not self._no_special_rules(refused.order)
         ):
             self.forget(workload.id)
@@ -224,9 +224,6 @@ class Rechecks:
         ):
             return False
         return self._reserving.holds.get(order.id) is None and self._preempting.idle_for(order.id, order.priority)
-
-    def _terms(self) -> Hashable:
-        return self._world.around.terms_changed
 
     def _state(self, reservations: list[Reservation]) -> Hashable:
         """Return a key of the state on which the sentence about reserved nodes depends.

@@ -44,13 +44,6 @@ class Queue:
         """Whether a workload may be ready now. True may be wrong once; False never is."""
         return self._turns.any_ready
 
-    def depths(self) -> dict[Place, int]:
-        """Return how many workloads are in each place."""
-        counts = dict.fromkeys(Place, 0)
-        for place in self._place.values():
-            counts[place] += 1
-        return counts
-
     def activate(self, order: Order) -> None:
         """Make a workload ready to be tried."""
         if self._place.get(order.id) is Place.ACTIVE and self._orders[order.id] == order:

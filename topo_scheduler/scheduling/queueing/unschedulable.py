@@ -53,14 +53,29 @@ class SettingAside:
     def tell(
         self, workload: Workload, pending: Sequence[Member], text: str, *, repeated: bool = False
     ) -> list[Instruction]:
-        """Report why a parked workload has no place. ``again``: also if the published reason is the same."""
+        """Report why a parked workload has no place. ``repeated``: also if the published reason is the same."""
+        return self._report(workload, pending, text, group=GroupReason.UNSCHEDULABLE, repeated=repeated)
+
+    def _report(
+        self,
+        workload: Workload,
+        pending: Sequence[Member],
+        text: str,
+        *,
+        reason: Reason = Reason.FAILED_SCHEDULING,
+        condition: bool = True,
+        group: GroupReason | None = GroupReason.ERROR,
+        repeated: bool = False,
+    ) -> list[Instruction]:
+        """Publish a text in events and conditions of pods whose published text differs, and for their PodGroup."""
         out: list[Instruction] = []
         changed = [member for member in pending if self._published.changed(member.uid, text) or repeated]
         for member in changed:
-            out.append(EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text))
-            out.append(MarkUnschedulable(reference(member), text, member.enqueued))
-        if changed and needed_now(workload):
-            out += mark_group(workload, GroupReason.UNSCHEDULABLE, text)
+            out.append(EmitEvent(reference(member), True, reason, text))
+            if condition:
+                out.append(MarkUnschedulable(reference(member), text, member.enqueued))
+        if group is not None and changed and needed_now(workload):
+            out += mark_group(workload, group, text)
         return out
 
     def hold_back(
@@ -70,13 +85,7 @@ class SettingAside:
         self.queue.back_off(order_of(workload), until)
         self.outcomes.hindered(workload, now)
         text = f"Held back: the API server refused to bind a pod like this one: {why}. The scheduler retries."
-        changed = [member for member in pending if self._published.changed(member.uid, text)]
-        out: list[Instruction] = [
-            EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text) for member in changed
-        ]
-        if changed and needed_now(workload):
-            out += mark_group(workload, GroupReason.ERROR, text)
-        return out
+        return self._report(workload, pending, text, condition=False)
 
     def plugin_failed(
         self, workload: Workload, pending: Sequence[Member], error: PluginError, now: float
@@ -87,11 +96,7 @@ class SettingAside:
         self.queue.back_off(order_of(workload), now + min(self._config.pod_max_backoff_seconds, pause))
         self.outcomes.hindered(workload, now)
         text = f"{str(error)[0].upper()}{str(error)[1:]}. The scheduler retries."
-        return [
-            EmitEvent(reference(member), True, Reason.FAILED_SCHEDULING, text)
-            for member in pending
-            if self._published.changed(member.uid, text)
-        ]
+        return self._report(workload, pending, text, condition=False, group=None)
 
     def failed(self, workload: Workload, error: Exception, phase: Activity, now: float) -> list[Instruction]:
         """Set a workload aside whose attempt raised or exceeded its budget, for a pause that doubles."""
@@ -99,16 +104,8 @@ class SettingAside:
         pause = pause_of(workload.failures)
         self.queue.back_off(order_of(workload), now + pause)
         self.outcomes.hindered(workload, now)
-        pending = workload.at(Stage.PENDING)
         text = explained(error, phase, pause)
-        changed = [member for member in pending if self._published.changed(member.uid, text)]
-        out: list[Instruction] = []
-        for member in changed:
-            out.append(EmitEvent(reference(member), True, reason_of(error), text))
-            out.append(MarkUnschedulable(reference(member), text, member.enqueued))
-        if changed and needed_now(workload):
-            out += mark_group(workload, GroupReason.ERROR, text)
-        return out
+        return self._report(workload, workload.at(Stage.PENDING), text, reason=reason_of(error))
 
     def refuse(self, workload: Workload, pending: Sequence[Member], now: float) -> list[Instruction]:
         """Set a workload aside that is invalid, so that it can't be placed on any state of the cluster."""

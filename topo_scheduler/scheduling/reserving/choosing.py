@@ -16,8 +16,9 @@ from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.queueing.queue_keys import lacking, least_of
+from topo_scheduler.scheduling.reserving.ends import Ends
 from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
-from topo_scheduler.scheduling.reserving.outlook import Endings, reservation_of
+from topo_scheduler.scheduling.reserving.outlook import endings_on, reservation_of
 from topo_scheduler.scheduling.reserving.plan import CountingPlanner, plan_reservation
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.resources import GPU
@@ -45,7 +46,7 @@ class Choosing:
         attempts: Attempts,
         preempting: Preempting,
         holds: Holds,
-        endings: Endings,
+        ends: Ends,
         spec: ReservationSpec,
     ) -> None:
         self.spec = spec
@@ -54,7 +55,7 @@ class Choosing:
         self._attempts = attempts
         self._preempting = preempting
         self._holds = holds
-        self._endings = endings
+        self._ends = ends
 
     def plan(
         self, workload: Workload, never: Container[str] | None, time: Callable[[], float]
@@ -75,7 +76,7 @@ class Choosing:
                 prospect = yield from self._on_copy(workload, members, never, time())
             except PluginError:
                 return None  # the next attempt reports it
-            if prospect is None or prospect[0] == self._taken():
+            if prospect is None or prospect[0] == self._world.nodes.capacity_changes.position:
                 return prospect and prospect[1]
             alike = workload.at(Stage.PENDING)[: least_of(workload)] == members
             if alike and waits(workload) and self.possible(workload, prospect[1]):
@@ -99,13 +100,13 @@ class Choosing:
                 counting = CountingPlanner(planner, ask, crossed(layout, ask.woven), now)
             finally:
                 self._holds.count_nobody()
-        taken = self._taken()
+        taken = self._world.nodes.capacity_changes.position
         # Room that the pods of other reservations free goes first to the workloads that take precedence over this one.
         # A tenant could block others by pods of its own that do not end, or that declare an end in years.
         own = workload.namespace if self.shared(workload.namespace) else ""
         left_out = {uid for held in self._holds.against(workload) for uid in held.waits} | workload.members.keys()
         horizon = now + self.spec.expires
-        dated, undated = yield from self._endings.on(usable.tolist(), left_out, without_end, now, own, horizon)
+        dated, undated = yield from endings_on(usable.tolist(), self._ends, left_out, without_end, now, own, horizon)
         self.looked += len(dated) + len(undated)
         prospect = yield from plan_reservation(counting, dated, undated)
         return None if prospect is None else (taken, reservation_of(self._world, workload, groups, prospect, now))
@@ -142,6 +143,3 @@ class Choosing:
             if any(nodes.allocatable[row, column] - used[column] < lack for column, lack in amounts):
                 return False
         return True
-
-    def _taken(self) -> Hashable:
-        return self._world.nodes.capacity_changes.position

@@ -13,7 +13,7 @@ from typing import Final
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.nodes.resources import GPU
-from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads, size_of
+from topo_scheduler.state.pods.workloads import Member, Workloads, size_of
 from topo_scheduler.state.statistics.run_times import SHARE, RunKey, likeness_of
 
 LATE: Final = 60.0
@@ -51,8 +51,8 @@ class Ends:
     """Estimates, in seconds of this process's clock. They are infinite if nothing is known: such a pod never ends."""
 
     def __init__(self, world: World, workloads: Workloads) -> None:
-        self._world = world
-        self._workloads = workloads
+        self.world = world
+        self.workloads = workloads
 
     def of(self, uid: str, entry: LedgerEntry, now: float) -> float:
         """Return when a pod that holds room is expected to end.
@@ -70,7 +70,7 @@ class Ends:
         """Return when a pod that holds room was expected to end when it began; that time may have passed."""
         occupant = entry.occupant
         if occupant is None:
-            membership = self._workloads.of_pod(uid)  # its bind is in progress
+            membership = self.workloads.of_pod(uid)  # its bind is in progress
             if membership is None:
                 return inf
             workload, member = membership
@@ -79,23 +79,19 @@ class Ends:
         if occupant.fixed:
             return inf
         if occupant.terminating:
-            ends = occupant.ends - self._world.epoch
+            ends = occupant.ends - self.world.epoch
             return ends if ends < inf else now + occupant.grace
         seconds = self._believed(occupant.namespace, occupant.expected_seconds, occupant.deadline)
         if seconds == inf and occupant.run is not None and not occupant.service:
-            seconds = self._world.runs.longest(occupant.run)
+            seconds = self.world.runs.longest(occupant.run)
             if seconds == inf:
-                membership = self._workloads.of_pod(uid)
+                membership = self.workloads.of_pod(uid)
                 gpus = next((amount for column, amount in entry.amounts if column == GPU), 0)
                 size = size_of(membership[0]) if membership is not None else 1
-                seconds = self._world.runs.usual(likeness_of(occupant.run, size, gpus))
+                seconds = self.world.runs.usual(likeness_of(occupant.run, size, gpus))
         if seconds == inf:
             return inf
-        return (occupant.started - self._world.epoch if occupant.start_reported else now) + seconds
-
-    def if_started(self, workload: Workload, now: float) -> float:
-        """Return when the last pending member of a workload would end if all were started now."""
-        return self.after(lasting_of(workload.at(Stage.PENDING), size_of(workload)), now)
+        return (occupant.started - self.world.epoch if occupant.start_reported else now) + seconds
 
     def after(self, lasting: Lasting, now: float) -> float:
         """Return when the last of some members would end if all were started now."""
@@ -109,14 +105,14 @@ class Ends:
 
     def _believed(self, namespace: str, lasts: float, deadline: float) -> float:
         """Return how long a pod lasts: by its deadline alone if the scheduler does not believe its namespace."""
-        return lasts if lasts == deadline or self._world.promises.believed(namespace) else deadline
+        return lasts if lasts == deadline or self.world.promises.believed(namespace) else deadline
 
     def _seconds(
         self, lasts: float, ends_by: float, run: RunKey | None, gpus: int, size: int, now: float, share: float = SHARE
     ) -> float:
-        seconds = min(lasts, ends_by - self._world.epoch - now)
+        seconds = min(lasts, ends_by - self.world.epoch - now)
         if seconds == inf and run is not None:
-            seconds = self._world.runs.longest(run)
+            seconds = self.world.runs.longest(run)
             if seconds == inf:
-                seconds = self._world.runs.usual(likeness_of(run, size, gpus), share)
+                seconds = self.world.runs.usual(likeness_of(run, size, gpus), share)
         return seconds

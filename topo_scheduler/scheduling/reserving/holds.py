@@ -80,11 +80,11 @@ class Holds:
         """Return the reservations that apply to a workload unless it ends in time."""
         if any(member.stage is not Stage.PENDING for member in workload.members.values()) and needed_now(workload):
             return []  # replacing what a running gang has lost: the whole gang is blocked until then
-        return [
-            reservation
-            for reservation in self
-            if reservation.workload != workload.id and reservation.priority >= workload.priority
-        ]
+        return self.of_others(workload.id, workload.priority)
+
+    def of_others(self, id_: str, priority: int) -> list[Reservation]:
+        """Return the reservations of other workloads than one, from its priority on."""
+        return [held for held in self if held.workload != id_ and held.priority >= priority]
 
     def put(self, reservation: Reservation) -> None:
         """Reserve nodes for a workload, in place of any earlier ones; the number of its reservation stays the same."""

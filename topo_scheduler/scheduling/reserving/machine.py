@@ -36,15 +36,14 @@ from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.scheduling.queueing.fair_queue import Order
 from topo_scheduler.scheduling.queueing.queue_keys import least_of, order_of
 from topo_scheduler.scheduling.reserving.choosing import Choosing, waits
-from topo_scheduler.scheduling.reserving.ends import LATE, Ends, Lasting
+from topo_scheduler.scheduling.reserving.ends import LATE, Ends, Lasting, lasting_of
 from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
-from topo_scheduler.scheduling.reserving.outlook import Endings
 from topo_scheduler.scheduling.reserving.reservation_messages import holds_what, kept_off
 from topo_scheduler.scheduling.time_slicing import More, Parts, always
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.nodes.resources import Amounts
-from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
+from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads, size_of
 
 PACE: Final = 2e-3
 """Seconds to the next check, for each pod that the last one examined."""
@@ -114,7 +113,7 @@ class Reserving:
         self._world = world
         self._workloads = workloads
         self._preempting = preempting
-        self._choosing = Choosing(world, attempts, preempting, self.holds, Endings(world, workloads, self.ends), spec)
+        self._choosing = Choosing(world, attempts, preempting, self.holds, self.ends, spec)
         self._waiting: dict[str, _PendingWorkload] = {}
         self._looked_at = ""
         """The workload that is being checked."""
@@ -239,11 +238,7 @@ class Reserving:
         """Return the reservations that apply to a workload without running members, if it is started now. Changes
         nothing.
         """
-        applying = [
-            reservation
-            for reservation in self.holds
-            if reservation.workload != order.id and reservation.priority >= order.priority
-        ]
+        applying = self.holds.of_others(order.id, order.priority)
         end = self.ends.after(lasting, now) if applying else now
         return [held for held in applying if end > held.latest]
 
@@ -496,7 +491,7 @@ class Reserving:
         applying = self.holds.against(workload)
         if not applying:
             return [], []
-        end = self.ends.if_started(workload, now)
+        end = self.ends.after(lasting_of(workload.at(Stage.PENDING), size_of(workload)), now)
         return [held for held in applying if end > held.latest], [held for held in applying if end <= held.latest]
 
     # ------------------------------------------------------------ internals

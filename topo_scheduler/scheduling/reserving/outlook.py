@@ -19,60 +19,54 @@ PART: Final = 512
 """Pods that are processed in one part."""
 
 
-class Endings:
-    """The pods that hold room, and when they are expected to end."""
+def endings_on(
+    usable: Sequence[bool],
+    ends: Ends,
+    left_out: Container[str],
+    never: Container[str] | None,
+    now: float,
+    not_of: str = "",
+    not_after: float = inf,
+) -> Generator[None, None, tuple[list[Ending], list[Ending]]]:
+    """Return the pods on some nodes whose end is known, and others that end at an unknown time.
 
-    def __init__(self, world: World, workloads: Workloads, ends: Ends) -> None:
-        self._world = world
-        self._workloads = workloads
-        self._ends = ends
+    Yields after each part of them.
 
-    def on(
-        self,
-        usable: Sequence[bool],
-        left_out: Container[str],
-        never: Container[str] | None,
-        now: float,
-        not_of: str = "",
-        not_after: float = inf,
-    ) -> Generator[None, None, tuple[list[Ending], list[Ending]]]:
-        """Return the pods on some nodes whose end is known, and others that end at an unknown time.
+    Args:
+        usable: which rows to include.
+        ends: the pods that hold room, and when they are expected to end.
+        left_out: pods to leave out, by uid.
+        never: pods that are assumed never to end; None to return none of the others.
+        now: seconds.
+        not_of: a namespace whose pods are left out of the others; empty for none.
+        not_after: pods of that namespace that end later are left out, too, in seconds.
+    """
+    dated: list[Ending] = []
+    undated: list[Ending] = []
+    for number, (uid, entry) in enumerate(list(ends.world.ledger.items())):
+        if number % PART == PART - 1:
+            yield
+        occupant = entry.occupant or _arriving(ends.workloads, uid)
+        if occupant is None or occupant.fixed or entry.row < 0 or not usable[entry.row] or uid in left_out:
+            continue
+        end = ends.of(uid, entry, now)
+        own = occupant.namespace == not_of
+        if own and end > not_after:
+            continue
+        counted = never is not None and not occupant.service and uid not in never and not own
+        if end < inf or counted:
+            pod = Candidate(occupant, entry.row, entry.amounts, entry.profile, 0, NO_GANG, -1)
+            (dated if end < inf else undated).append(Ending(pod, end))
+    return dated, undated
 
-        Yields after each part of them.
 
-        Args:
-            usable: which rows to include.
-            left_out: pods to leave out, by uid.
-            never: pods that are assumed never to end; None to return none of the others.
-            now: seconds.
-            not_of: a namespace whose pods are left out of the others; empty for none.
-            not_after: pods of that namespace that end later are left out, too, in seconds.
-        """
-        dated: list[Ending] = []
-        undated: list[Ending] = []
-        for number, (uid, entry) in enumerate(list(self._world.ledger.items())):
-            if number % PART == PART - 1:
-                yield
-            occupant = entry.occupant or self._arriving(uid)
-            if occupant is None or occupant.fixed or entry.row < 0 or not usable[entry.row] or uid in left_out:
-                continue
-            end = self._ends.of(uid, entry, now)
-            own = occupant.namespace == not_of
-            if own and end > not_after:
-                continue
-            counted = never is not None and not occupant.service and uid not in never and not own
-            if end < inf or counted:
-                pod = Candidate(occupant, entry.row, entry.amounts, entry.profile, 0, NO_GANG, -1)
-                (dated if end < inf else undated).append(Ending(pod, end))
-        return dated, undated
-
-    def _arriving(self, uid: str) -> Occupant | None:
-        """Return the victim information of a pod whose bind is in progress; None if it is unknown."""
-        membership = self._workloads.of_pod(uid)
-        if membership is None:
-            return None
-        member = membership[1]
-        return Occupant(member.namespace, member.name, uid, member.priority, 0.0, GRACE, terminating=False, fixed=False)
+def _arriving(workloads: Workloads, uid: str) -> Occupant | None:
+    """Return the victim information of a pod whose bind is in progress; None if it is unknown."""
+    membership = workloads.of_pod(uid)
+    if membership is None:
+        return None
+    member = membership[1]
+    return Occupant(member.namespace, member.name, uid, member.priority, 0.0, GRACE, terminating=False, fixed=False)
 
 
 def reservation_of(

@@ -51,21 +51,6 @@ class Nominated:
     amounts: Amounts
 
 
-class Reasons:
-    """For each row the first reason against it, empty if there is none."""
-
-    def __init__(self, rows: Int64) -> None:
-        self.rows = rows
-        self.texts: list[str] = [""] * len(rows)
-        self.left: Bool = np.ones(len(rows), np.bool_)
-
-    def reject(self, rejected: Bool, reason: str) -> None:
-        """Record a reason for the rejected rows that have none yet."""
-        for index in np.flatnonzero(self.left & rejected).tolist():
-            self.texts[index] = reason
-        self.left &= ~rejected
-
-
 def reasons(
     context: FilterContext,
     cls: PodClass,
@@ -91,15 +76,13 @@ def reasons(
         # Evaluate with and without the nominated pods, as they may not arrive.
         for row in sorted({pod.row for pod in nominated}):
             nominated_here = [pod for pod in nominated if pod.row == row]
-            row_reasons = Reasons(np.array([row], np.int64))
-            _evaluate(context, _with(context, cls, profile, nominated_here), row_reasons, nominated_here, ours)
-            texts[row] = row_reasons.texts[0]
+            class_here = _with(context, cls, profile, nominated_here)
+            (texts[row],) = _first_reasons(context, class_here, np.array([row], np.int64), nominated_here, ours)
         # Rows that nominated pods close need no second evaluation.
-        other_reasons = Reasons(np.array([row for row, text in texts.items() if not text], np.int64))
-        _evaluate(context, cls, other_reasons, (), ours)
+        other_rows = np.array([row for row, text in texts.items() if not text], np.int64)
+        texts |= zip(other_rows.tolist(), _first_reasons(context, cls, other_rows, (), ours), strict=True)
     except ClaimError as error:
         return dict.fromkeys((nodes.names[row] for row in rows.tolist()), str(error))
-    texts |= zip(other_reasons.rows.tolist(), other_reasons.texts, strict=True)
     return {nodes.names[row]: text for row, text in texts.items()}
 
 
@@ -112,11 +95,15 @@ def _with(context: FilterContext, cls: PodClass, profile: Profile, nominated: Se
     return replace(cls, repelled=cls.repelled | terms)
 
 
-def _evaluate(
-    context: FilterContext, cls: PodClass, row_reasons: Reasons, nominated: Sequence[Nominated], ours: bool
-) -> None:
-    for reason, rejected in rejections(context, cls, row_reasons.rows, nominated, ours=ours):
-        row_reasons.reject(rejected, reason)
+def _first_reasons(
+    context: FilterContext, cls: PodClass, rows: Int64, nominated: Sequence[Nominated], ours: bool
+) -> list[str]:
+    """Return for each row the first reason against it, empty if there is none."""
+    texts = [""] * len(rows)
+    for reason, rejected in rejections(context, cls, rows, nominated, ours=ours):
+        for index in np.flatnonzero(rejected).tolist():
+            texts[index] = texts[index] or reason
+    return texts
 
 
 def rejections(
@@ -176,17 +163,12 @@ def _walk(
         yield [(rule.reason, ~rule.accepts(context.nodes, cls, rows))]
 
 
-def _relevant_columns(cls: PodClass) -> set[int]:
-    return {GPU, *(column for column, _ in cls.amounts)}
-
-
 def _lacking(
     context: FilterContext, cls: PodClass, rows: Int64, nominated: Sequence[Nominated], ours: bool
 ) -> list[tuple[str, Bool]]:
     nodes = context.nodes
-    free = {
-        column: nodes.allocatable[rows, column] - nodes.requested[rows, column] for column in _relevant_columns(cls)
-    }
+    columns = {GPU, *(column for column, _ in cls.amounts)}
+    free = {column: nodes.allocatable[rows, column] - nodes.requested[rows, column] for column in columns}
     for pod in nominated:
         for column, amount in pod.amounts:
             if column in free:

@@ -264,12 +264,8 @@ def _affinity(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: 
     return labelled if first_of_series else labelled & matched
 
 
-def _conditions(context: FilterContext, constraints: Constraints) -> tuple[Condition, ...]:
-    return tuple(condition_of(context, term) for term in constraints.affinity)
-
-
 def _affine(context: FilterContext, constraints: Constraints, term: CountedTerm) -> Remembered:
-    conditions = _conditions(context, constraints)
+    conditions = tuple(condition_of(context, own_term) for own_term in constraints.affinity)
     charge(len(conditions))
     tally = context.residents.tally(conditions)
     return _summed(context, term, pods_matching(context, conditions), tally, constraints)

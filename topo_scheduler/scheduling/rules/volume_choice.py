@@ -88,11 +88,11 @@ def _choose(
         if any(names[int(row)] != node for row in rows):
             raise ClaimError(f'a volume for persistentvolumeclaim "{claim.metadata.name}" is being made for {node}')
         return VolumeChoice(_key(claim), node=node)
-    for option in options_for(context, claim):
-        name = option.volume.metadata.name
-        if name not in taken and reaches(context, option.volume, rows).all():
+    for volume, reserved in options_for(context, claim):
+        name = volume.metadata.name
+        if name not in taken and reaches(context, volume, rows).all():
             return VolumeChoice(_key(claim), volume=name)
-        if option.reserved and name not in taken:
+        if reserved and name not in taken:
             break
     makes, room = can_provision(context, claim, rows)
     if not (makes & room).all():

@@ -4,14 +4,13 @@ The in-tree volumes named in `topo_scheduler.state.storage.csi_translation` are 
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
-from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass, TopologyTerm
+from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from topo_scheduler.scheduling.rules.filters import Bool, term_matches
 from topo_scheduler.scheduling.rules.interpod_filters import AssumedPods, FilterContext
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError, within_limits
@@ -205,14 +204,6 @@ def _provided(
     yield NodeReason.VOLUME_SPACE, without_space
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeOption:
-    """A volume to which a claim could be bound."""
-
-    volume: PersistentVolume
-    reserved: bool
-
-
 def _unmatched(
     context: FilterContext, claims: list[PersistentVolumeClaim], rows: Int64
 ) -> list[tuple[PersistentVolumeClaim, Bool]]:
@@ -224,13 +215,13 @@ def _unmatched(
     for claim in by_size(claims):
         settled, matched = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
         undecided = len(rows)
-        for option in options_for(context, claim):
+        for volume, reserved in options_for(context, claim):
             if not undecided:
                 break
             charge()
-            name = option.volume.metadata.name
-            reached = reached_rows(context, option.volume)
-            if reached is not None and len(reached) == 1 and not option.reserved:
+            name = volume.metadata.name
+            reached = reached_rows(context, volume)
+            if reached is not None and len(reached) == 1 and not reserved:
                 index = int(index_of_row[reached[0]])  # a local volume, of which there may be thousands
                 if index == UNKNOWN or settled[index] or index in taken_rows.get(name, ()):
                     continue
@@ -244,7 +235,7 @@ def _unmatched(
                 undecided -= len(indexes)
                 if len(claims) > 1:
                     taken_rows.setdefault(name, set()).update(indexes.tolist())
-            if option.reserved:
+            if reserved:
                 # A volume reserved for the claim is its only option, wherever the volume is.
                 open_rows = [
                     index for index in np.flatnonzero(~settled).tolist() if index not in taken_rows.get(name, ())
@@ -260,8 +251,10 @@ def by_size(claims: Iterable[PersistentVolumeClaim]) -> list[PersistentVolumeCla
     return sorted(claims, key=lambda claim: size_of(claim.spec.resources.requests.get("storage")))
 
 
-def options_for(context: FilterContext, claim: PersistentVolumeClaim) -> Iterator[VolumeOption]:
+def options_for(context: FilterContext, claim: PersistentVolumeClaim) -> Iterator[tuple[PersistentVolume, bool]]:
     """Yield the volumes to which a claim could be bound: those reserved for it, then the smallest first.
+
+    Each comes with whether it is reserved.
 
     Raises:
         ClaimError: the selector of the claim is invalid.
@@ -281,7 +274,7 @@ def options_for(context: FilterContext, claim: PersistentVolumeClaim) -> Iterato
             and (reserved or (volume.status.phase == "Available" and modes.issubset(volume_spec.access_modes)))
             and (reserved or spec.selector is None or selector.matches(volume.metadata.labels))
         ):
-            yield VolumeOption(volume, reserved)
+            yield volume, reserved
 
 
 def can_provision(context: FilterContext, claim: PersistentVolumeClaim, rows: Int64) -> tuple[Bool, Bool]:
@@ -297,15 +290,10 @@ def can_provision(context: FilterContext, claim: PersistentVolumeClaim, rows: In
     if storage_class.allowed_topologies:
         allowed = np.zeros(len(rows), np.bool_)
         for term in storage_class.allowed_topologies:
-            allowed |= _in_topology(context, term, rows)
+            expressions = term.match_label_expressions
+            requirements = tuple(Requirement(entry.key, "In", tuple(entry.values)) for entry in expressions)
+            allowed |= term_matches(context.nodes, NodeSelectorTerm(requirements), rows)
     return allowed, _has_room(context, claim, storage_class, rows)
-
-
-def _in_topology(context: FilterContext, term: TopologyTerm, rows: Int64) -> Bool:
-    requirements = tuple(
-        Requirement(expression.key, "In", tuple(expression.values)) for expression in term.match_label_expressions
-    )
-    return term_matches(context.nodes, NodeSelectorTerm(requirements), rows)
 
 
 def _has_room(context: FilterContext, claim: PersistentVolumeClaim, storage_class: StorageClass, rows: Int64) -> Bool:

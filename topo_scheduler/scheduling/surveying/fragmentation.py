@@ -9,17 +9,20 @@ The value of a level is the most that one of its domains has free, without the c
 that are not ready or cordoned are neither free nor stranded.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 from topo_scheduler.state.nodes.resources import CPU, GPU, MEMORY, PODS
 from topo_scheduler.state.topology.accelerators import Accelerators
 from topo_scheduler.state.topology.fabric import Layout, Path
+
+Values = tuple[Int64, Int64, Int64]
+"""By node in order of the fabric: free GPUs of whole nodes, 1 for a whole node, and typical members that fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +92,10 @@ def fragmentation(world: World) -> Fragmentation:
         allocated = np.where(is_whole, usable_gpus, members * typical)
         free_of[name] = int(free[of_model].sum())
         stranded[name] = int((free - allocated)[of_model].sum())
-        gangs += _by_level(
-            layout, name, typical, np.where(of_model & is_whole, usable_gpus, 0), of_model & is_whole, members
-        )
+        values = np.where(of_model & is_whole, usable_gpus, 0), (of_model & is_whole).astype(np.int64), members
+        gangs += _by_level(layout, name, typical, values)
         if (tree := layout.accelerators) is not None:
-            level_values = np.where(of_model & is_whole, usable_gpus, 0), of_model & is_whole, members
-            gangs += [_in_second_tree(layout, tree, level, name, typical, *level_values) for level in tree.levels]
+            gangs += [_in_second_tree(layout, tree, level, name, typical, values) for level in tree.levels]
     return Fragmentation(tuple(gangs), free_of, stranded)
 
 
@@ -104,58 +105,40 @@ def typical_member(world: World, max_gpus: int) -> int:
     return min(max_gpus, max(sizes, key=lambda gpus: (sizes[gpus], gpus))) if sizes else max_gpus
 
 
-def _by_level(
-    layout: Layout, model: str, typical: int, whole_gpus: Int64, is_whole: npt.NDArray[np.bool_], members: Int64
-) -> list[LargestGang]:
-    gangs = []
+def _by_level(layout: Layout, model: str, typical: int, values: Values) -> Iterator[LargestGang]:
     for depth in range(layout.depth + 1):
         starts = layout.offsets[layout.domains[depth][:-1]]
-        gpus, node_counts = np.add.reduceat(whole_gpus, starts), np.add.reduceat(is_whole.astype(np.int64), starts)
-        typical_members = np.add.reduceat(members, starts)
-        fullest, best = int(gpus.argmax()), int(typical_members.argmax())
-        gangs.append(
-            LargestGang(
-                level=layout.levels[depth - 1] if depth else "cluster",
-                model=model,
-                whole_nodes=int(node_counts[fullest]),
-                whole_gpus=int(gpus[fullest]),
-                whole_path=layout.domain_path(depth, fullest),
-                typical=typical,
-                members=int(typical_members[best]),
-                gpus=int(typical_members[best]) * typical,
-                path=layout.domain_path(depth, best),
-            )
-        )
-    return gangs
+        sums = [np.add.reduceat(of_row, starts) for of_row in values]
+        level = layout.levels[depth - 1] if depth else "cluster"
+        yield _largest(level, model, typical, sums, partial(layout.domain_path, depth))
 
 
 def _in_second_tree(
-    layout: Layout,
-    tree: Accelerators,
-    level: str,
-    model: str,
-    typical: int,
-    whole_gpus: Int64,
-    is_whole: npt.NDArray[np.bool_],
-    members: Int64,
+    layout: Layout, tree: Accelerators, level: str, model: str, typical: int, values: Values
 ) -> LargestGang:
-    of_row = tree.of_row(level)[layout.order]
+    of_row, paths = tree.of_row(level)[layout.order], tree.paths(level)
     labelled = of_row >= 0
+    sums = [
+        np.bincount(of_row[labelled], weights=value[labelled], minlength=len(paths)).astype(np.int64)
+        for value in values
+    ]
+    return _largest(level, model, typical, sums, paths.__getitem__)
 
-    def sums(values: npt.NDArray[np.generic]) -> Int64:
-        counted = np.bincount(of_row[labelled], weights=values[labelled], minlength=len(tree.paths(level)))
-        return counted.astype(np.int64)
 
-    gpus, node_counts, typical_members = sums(whole_gpus), sums(is_whole), sums(members)
-    fullest, best = int(gpus.argmax()), int(typical_members.argmax())
+def _largest(
+    level: str, model: str, typical: int, sums: Sequence[Int64], path_of: Callable[[int], Path]
+) -> LargestGang:
+    """Return the largest gang of a level; ``sums``: by domain, as `Values`."""
+    gpus, nodes, members = sums
+    fullest, best = int(gpus.argmax()), int(members.argmax())
     return LargestGang(
         level=level,
         model=model,
-        whole_nodes=int(node_counts[fullest]),
+        whole_nodes=int(nodes[fullest]),
         whole_gpus=int(gpus[fullest]),
-        whole_path=tree.paths(level)[fullest],
+        whole_path=path_of(fullest),
         typical=typical,
-        members=int(typical_members[best]),
-        gpus=int(typical_members[best]) * typical,
-        path=tree.paths(level)[best],
+        members=int(members[best]),
+        gpus=int(members[best]) * typical,
+        path=path_of(best),
     )

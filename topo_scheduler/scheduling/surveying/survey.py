@@ -1,6 +1,6 @@
 """The fabric for the CLI and metrics: every domain with its GPUs and the free ones."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,7 +8,7 @@ import numpy as np
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import GPU
-from topo_scheduler.state.topology.fabric import Layout, Path
+from topo_scheduler.state.topology.fabric import Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,28 +53,11 @@ class SurveyedDomain:
 
 def survey(world: World) -> Iterator[SurveyedDomain]:
     """Yield every domain, the whole cluster first, then level by level in order."""
-    layout, nodes = world.layout, world.nodes
-    capacity = nodes.allocatable[layout.order, GPU]
-    used = world.held()[layout.order, GPU]
-    usable = nodes.ready[layout.order] & ~nodes.unschedulable[layout.order]
-    free = np.where(usable, np.maximum(0, capacity - used), 0)
-    whole = np.where(used == 0, free, 0)
-    names = [nodes.names[int(row)] for row in layout.order]
+    layout = world.layout
     for depth in range(layout.depth + 1):
-        level = layout.levels[depth - 1] if depth else "cluster"
-        ranges = layout.offsets[layout.domains[depth]]
-        sums = [_sums(values, ranges) for values in (capacity, used, free, whole)]
-        for index in range(len(ranges) - 1):
-            yield SurveyedDomain(
-                level=level,
-                path=layout.domain_path(depth, index),
-                capacity=int(sums[0][index]),
-                used=int(sums[1][index]),
-                free=int(sums[2][index]),
-                whole=int(sums[3][index]),
-                nodes=tuple(names[int(ranges[index]) : int(ranges[index + 1])]),
-                connected=tuple(_neighbours(layout, depth, index)),
-            )
+        level, ranges = layout.levels[depth - 1] if depth else "cluster", layout.offsets[layout.domains[depth]]
+        paths = [layout.domain_path(depth, index) for index in range(len(ranges) - 1)]
+        yield from _surveyed(world, level, paths, layout.order, ranges, adjacent=True)
 
 
 def survey_accelerators(world: World) -> Iterator[SurveyedDomain]:
@@ -82,42 +65,48 @@ def survey_accelerators(world: World) -> Iterator[SurveyedDomain]:
 
     Paths are those of the second tree. ``nodes`` are in the order of the network.
     """
-    layout, nodes = world.layout, world.nodes
+    layout = world.layout
     tree = layout.accelerators
-    if tree is None:
-        return
-    capacity = nodes.allocatable[:, GPU]
-    used = world.held()[:, GPU]
-    usable = nodes.exists & nodes.ready & ~nodes.unschedulable
-    free = np.where(usable, np.maximum(0, capacity - used), 0)
-    whole = np.where(used == 0, free, 0)
-    for level in tree.levels:
-        of_row = tree.of_row(level)
+    for level in tree.levels if tree is not None else ():
+        assert tree is not None
+        of_row, paths = tree.of_row(level), tree.paths(level)
         rows = layout.order[of_row[layout.order] >= 0]
         rows = rows[np.argsort(of_row[rows], kind="stable")]
-        ranges = np.searchsorted(of_row[rows], np.arange(len(tree.paths(level)) + 1))
-        sums = [_sums(values[rows], ranges) for values in (capacity, used, free, whole)]
-        for index, path in enumerate(tree.paths(level)):
-            yield SurveyedDomain(
-                level=level,
-                path=path,
-                capacity=int(sums[0][index]),
-                used=int(sums[1][index]),
-                free=int(sums[2][index]),
-                whole=int(sums[3][index]),
-                nodes=tuple(nodes.names[row] for row in rows[ranges[index] : ranges[index + 1]].tolist()),
-                connected=(),
-            )
+        ranges = np.searchsorted(of_row[rows], np.arange(len(paths) + 1))
+        yield from _surveyed(world, level, paths, rows, ranges, adjacent=False)
+
+
+def _surveyed(
+    world: World, level: str, paths: Sequence[Path], rows: Int64, ranges: Int64, *, adjacent: bool
+) -> Iterator[SurveyedDomain]:
+    """Yield the domains of one level.
+
+    Args:
+        world: the nodes.
+        level: name of the level.
+        paths: path of each domain.
+        rows: int64[n], rows of the nodes in the order of the domains.
+        ranges: int64[domains + 1], ranges of ``rows``.
+        adjacent: whether neighbours under the same parent are connected.
+    """
+    nodes = world.nodes
+    capacity, used = nodes.allocatable[rows, GPU], world.held()[rows, GPU]
+    usable = nodes.ready[rows] & ~nodes.unschedulable[rows]
+    free = np.where(usable, np.maximum(0, capacity - used), 0)
+    sums = [_sums(values, ranges) for values in (capacity, used, free, np.where(used == 0, free, 0))]
+    for index, path in enumerate(paths):
+        neighbours = [*paths[max(0, index - 1) : index], *paths[index + 1 : index + 2]] if adjacent else []
+        yield SurveyedDomain(
+            level=level,
+            path=path,
+            capacity=int(sums[0][index]),
+            used=int(sums[1][index]),
+            free=int(sums[2][index]),
+            whole=int(sums[3][index]),
+            nodes=tuple(nodes.names[row] for row in rows[ranges[index] : ranges[index + 1]].tolist()),
+            connected=tuple(other for other in neighbours if other[:-1] == path[:-1]),
+        )
 
 
 def _sums(values: Int64, ranges: Int64) -> Int64:
     return np.add.reduceat(values, ranges[:-1]) if len(values) else np.zeros(max(0, len(ranges) - 1), np.int64)
-
-
-def _neighbours(layout: Layout, depth: int, index: int) -> Iterator[Path]:
-    path = layout.domain_path(depth, index)
-    for other in (index - 1, index + 1):
-        if 0 <= other < len(layout.domains[depth]) - 1:
-            adjacent = layout.domain_path(depth, other)
-            if adjacent[:-1] == path[:-1]:
-                yield adjacent

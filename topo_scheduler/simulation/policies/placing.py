@@ -153,7 +153,7 @@ class BaselinePlanner(Planner):
         fit = view.fit if rows is None else _only(view.fit, rows)
         if self.baseline.score is None:
             return self._chooser()(fit, None)
-        cached = self.small_pods.scores.get(self._score, view, self.small_pods.typical.now(self.typical))
+        cached = self.node_scores.get(self._score, view, self.typical_pods.now(self.typical))
         return self._chooser()(fit, cached.score)
 
     def _scorer(self, request: Request) -> Callable[[Any, Int64], Int64] | None:
@@ -195,7 +195,7 @@ class BaselinePlanner(Planner):
         return self._order
 
     def _request(self, cls: PodClass, members: int, *, gang: bool) -> Request:
-        typical: Typical = self.small_pods.typical.now(self.typical)
+        typical: Typical = self.typical_pods.now(self.typical)
         return Request(cls, members, gang, "", typical=typical)
 
 

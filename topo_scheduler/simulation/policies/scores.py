@@ -5,15 +5,15 @@ kube-scheduler's plugins NodeResourcesFit and NodeResourcesBalancedAllocation; W
 USENIX ATC 2023, and the simulator of its authors for best fit, the dot product (of Tetris, SIGCOMM 2014) and FGD.
 """
 
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import numpy as np
 
-from topo_scheduler.scheduling.extensions.extension import Bool, Request
-from topo_scheduler.scheduling.extensions.gradient import published_kernels
+from topo_scheduler.api.small_pods import FGD
+from topo_scheduler.scheduling.extensions.extension import Bool, Nodes, Request
+from topo_scheduler.scheduling.extensions.gradient import scored
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import CPU, GPU, MEMORY
-from topo_scheduler.state.statistics.typical_pods import THRESHOLDS
 
 WHOLE_GPU: Final = 1000
 BEST_SCORE: Final = 100
@@ -113,25 +113,7 @@ def gradient(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
 def gradient_and_gpu(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     """Return the FGD score, and the GPU index that a share would take (int64[n, 2])."""
     assert request.typical is not None
-    cls, out = request.cls, np.empty((len(rows), 2), np.int64)
-    published_kernels().fragmentation(
-        nodes.allocatable,
-        nodes.requested,
-        CPU,
-        GPU,
-        nodes.gpu_free,
-        nodes.gpu_sharing,
-        nodes.model,
-        rows,
-        cls.amount(CPU),
-        cls.gpus,
-        cls.share,
-        request.typical.pods,
-        request.typical.access,
-        THRESHOLDS,
-        out,
-    )
-    return out
+    return scored(FGD, cast(Nodes, nodes), request.cls, request.typical, rows)
 
 
 def _used_after(nodes: ScoredNodes, request: Request, rows: Int64) -> tuple[Int64, Int64]:

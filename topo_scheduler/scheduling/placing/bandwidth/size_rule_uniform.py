@@ -10,7 +10,7 @@ from topo_scheduler.scheduling.placing.bandwidth.feasible_sets import TRIES, Lin
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import GangTraffic, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.model.second_tree import domains_apart
-from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, make_rule, named_at, size_rule
+from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, named_at, narrowest_rule, size_rule
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.nodes.node_table import Int64
@@ -31,22 +31,16 @@ def carried_size_rule(
 
     Otherwise like `size_rule`: at the deepest level, the fewest leaves that hold the gang and whose links carry it.
     """
-    rule, capacity = size_rule(views, layout, limits, query.total_units, query.within, query.bounds, query.segment)
+    rule, capacity = size_rule(views, query, layout, limits)
     if rule is None or rule.leaves == 1 or not links.limited:
         return rule, capacity
     room = room_ever(links, traffic)
-    best: tuple[int, int, int, int] | None = None
-    for view in views:
-        for unlabelled in (0, 1):
-            usable = named_at(layout, query.within) * (1 if unlabelled else layout.aligned)
-            needed = _spread(room, view, query, layout, limits, usable)
-            if needed is not None:
-                depth, leaves = needed
-                nodes = -(-query.total // max(1, int(view.empty_fit.max())))
-                candidate = (unlabelled, -depth, leaves, nodes)
-                best = candidate if best is None else min(best, candidate)
-                break
-    return (make_rule(layout, -best[1], best[2], best[3]) if best is not None else None), capacity
+
+    def needed(number: int, unlabelled: int) -> tuple[int, int] | None:
+        usable = named_at(layout, query.within) * (1 if unlabelled else layout.aligned)
+        return _spread(room, views[number], query, layout, limits, usable)
+
+    return narrowest_rule(views, layout, query.total, needed), capacity
 
 
 def _row_sets(room: LinkRoom, fit: Int64, depth: int, query: PlacementQuery, layout: Layout) -> Iterator[Bool]:

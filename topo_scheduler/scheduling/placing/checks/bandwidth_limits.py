@@ -74,7 +74,7 @@ def plan_within_links(
     if not shortages:
         return outcome
     for rows in _row_sets(context, links, query, layout, outcome.rule):
-        candidate = plan(_restricted_to(query, rows), layout, now)
+        candidate = plan(query.restricted_to(rows), layout, now)
         if isinstance(candidate, Placement) and not _overloaded(links, query, candidate):
             return candidate
     return PlacementFailure(_sentence(links, shortages), outcome.rule, _domains(links, shortages))
@@ -92,11 +92,6 @@ def _overloaded(links: Links, query: PlacementQuery, placement: Placement) -> li
     assert query.traffic is not None
     rows = (row for group in placement.rows for row in group)
     return links.shortages(query.traffic.gang, rows, query.traffic.bandwidth)
-
-
-def _restricted_to(query: PlacementQuery, rows: Bool | None) -> PlacementQuery:
-    assert query.traffic is not None
-    return replace(query, traffic=replace(query.traffic, open=rows))
 
 
 def _row_sets(

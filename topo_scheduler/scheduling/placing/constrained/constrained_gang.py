@@ -20,8 +20,8 @@ from topo_scheduler.kernels.fit import fit_rows
 from topo_scheduler.scheduling.placing.checks.validation import holds_in_turn
 from topo_scheduler.scheduling.placing.constrained.leaf_search import ConstrainedSearch, Found, ceilings_of, look
 from topo_scheduler.scheduling.placing.constrained.sequential_assignment import SearchState, Step, spread_over_nodes
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
-from topo_scheduler.scheduling.placing.heterogeneous.bandwidth_size_rule import links_key, placement_with_links
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext, PlanningTask
+from topo_scheduler.scheduling.placing.heterogeneous.bandwidth_size_rule import links_key, rule_with_links
 from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import common_score, labelled_first, variants
 from topo_scheduler.scheduling.placing.heterogeneous.packer import Found as Placed
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
@@ -47,50 +47,40 @@ def is_tied(groups: Sequence[tuple[PodClass, int]]) -> bool:
     return constraints is not None and members > 1 and constraints.mutual
 
 
-def plan_tied(
-    context: PlanningContext, query: PlacementQuery, layout: Layout, now: float
-) -> Placement | PlacementFailure:
+def plan_tied(task: PlanningTask) -> Placement | PlacementFailure:
     """Place the members of a tied gang."""
+    query, layout = task.query, task.layout
     running_leaves = layout.leaves_of(query.running)
     if running_leaves:
         rule: SizeRule | None = make_rule(layout, 0, max(1, len(layout.paths)), 1)
     else:
-        rule = rule_of(context, query, layout)
+        rule = rule_of(task)
     if rule is None:
         return PlacementFailure(
             f"the gang's {query.total} pods{_split(query)} have {_tie(query)}: no domain could hold them together even"
             " if it were empty"
         )
     for labelled in (False,) if running_leaves else labelled_first(layout):
-        search = ConstrainedSearch(
-            context, list(_now(context, query, layout, labelled=labelled)), query, layout, running_leaves
-        )
+        search = ConstrainedSearch(task, list(_now(task, labelled=labelled)), running_leaves)
         result = look(search, rule=rule)
         if result is None and query.enforcement is Enforcement.PREFERRED:
             result = look(search)
         if result is not None:
-            return _placed(context, query, layout, rule, search, result, now)
+            return _placed(task, rule, search, result)
     needs = f"1 {in_words(rule.domain, layout)}" if rule.leaves == 1 else f"{rule.leaves} leaves in 1 {rule.domain}"
     scope = f"near the {len(query.running)} members that run" if running_leaves else f"in {needs}"
     return PlacementFailure(f"no room {scope} for {query.members} pods{_split(query)} that have {_tie(query)}", rule)
 
 
-def _placed(
-    context: PlanningContext,
-    query: PlacementQuery,
-    layout: Layout,
-    rule: SizeRule,
-    search: ConstrainedSearch,
-    result: Found,
-    now: float,
-) -> Placement:
+def _placed(task: PlanningTask, rule: SizeRule, search: ConstrainedSearch, result: Found) -> Placement:
+    layout = task.layout
     if search.home:
         used = sorted(search.home | layout.leaves_of(row for _, row, _ in result.steps))
-        score, compared = common_score(context, query, layout, used, rule), 1
+        score, compared = common_score(task, used, rule), 1
     else:
-        result, score, compared = best_of_equals(context, query, layout, search.among(result.depth, rule), result, now)
+        result, score, compared = best_of_equals(task, search.among(result.depth, rule), result)
         used = sorted(layout.leaves_of(row for _, row, _ in result.steps))
-    rows, seated = _in_order(context.around, query, layout, result.steps)
+    rows, seated = _in_order(task.context.around, task.query, layout, result.steps)
     return Placement(rows, used, rule, score, compared, seated)
 
 
@@ -118,9 +108,9 @@ def _tie(query: PlacementQuery) -> str:
 # ---------------------------------------------------------------- the cluster that a search sees
 
 
-def _now(context: PlanningContext, query: PlacementQuery, layout: Layout, *, labelled: bool) -> Iterator[SearchState]:
+def _now(task: PlanningTask, *, labelled: bool) -> Iterator[SearchState]:
     """Yield the current cluster, once per GPU model that the gang may use; ``labelled``: fully labelled leaves only."""
-    nodes = context.nodes
+    context, query, layout, nodes = task.context, task.query, task.layout, task.context.nodes
     all_rows = np.arange(nodes.rows, dtype=np.int64)
     for views in variants(context, query):
         fits = []
@@ -142,14 +132,15 @@ def _labelled(layout: Layout, fit: Int64) -> Int64:
     return np.where((leaves >= 0) & (layout.aligned[leaves] > 0), fit, 0)
 
 
-def _empty(context: PlanningContext, query: PlacementQuery, layout: Layout, *, labelled: bool) -> Iterator[SearchState]:
+def _empty(task: PlanningTask, *, labelled: bool) -> Iterator[SearchState]:
     """Yield the cluster without pods except DaemonSets, once per GPU model that the whole gang may use."""
+    context, query = task.context, task.query
     filter_context = replace(context.around, residents=context.no_pods).remembering()
     for views in variants(context, query):
         classes = [_among_themselves(filter_context, cls, query) for cls, _ in query.groups]
         fits = [query.within_links(view.empty_fit) for view in views]
         if labelled:
-            fits = [_labelled(layout, fit) for fit in fits]
+            fits = [_labelled(task.layout, fit) for fit in fits]
         yield spread_over_nodes(SearchState(filter_context, context.nodes.daemons, classes, views, fits, query.members))
 
 
@@ -170,20 +161,21 @@ def _among_themselves(filter_context: FilterContext, cls: PodClass, query: Place
     return replace(cls, repelled=frozenset(), constraints=replace(constraints, affinity=affinity, claims=()))
 
 
-def rule_of(context: PlanningContext, query: PlacementQuery, layout: Layout) -> SizeRule | None:
+def rule_of(task: PlanningTask) -> SizeRule | None:
     """Return the size rule of a tied gang, None if not even an empty cluster could hold it."""
+    context, query, layout = task.context, task.query, task.layout
     reach = tuple(context.views.get(cls).reach_changes for cls, _ in query.groups)
     namespace_matches = tuple(_selects_own_namespace(context.around, cls) for cls, _ in query.groups)
-    settings = (namespace_matches, query.mixed_models, context.limits_for(query), query.within, query.bounds, reach)
+    settings = (namespace_matches, query.mixed_models, task.limits, query.within, query.bounds, reach)
     key = (
         tuple(query.groups),
         query.profiles,
         *settings,
         layout.depth,
         query.segments.parts,
-        links_key(context, query, layout),
+        links_key(task),
     )
-    return context.remembered(key, layout, lambda: (_rule_of(context, query, layout), 0))[0]
+    return context.remembered(key, layout, lambda: (_rule_of(task), 0))[0]
 
 
 def _selects_own_namespace(filter_context: FilterContext, cls: PodClass) -> tuple[bool, ...]:
@@ -198,22 +190,18 @@ def _selects_own_namespace(filter_context: FilterContext, cls: PodClass) -> tupl
     )
 
 
-def _rule_of(context: PlanningContext, query: PlacementQuery, layout: Layout) -> SizeRule | None:
+def _rule_of(task: PlanningTask) -> SizeRule | None:
+    context, layout = task.context, task.layout
+
     def find(query: PlacementQuery, depth: int | None) -> Placed | None:
         for labelled in labelled_first(layout):
-            search = ConstrainedSearch(
-                context, list(_empty(context, query, layout, labelled=labelled)), query, layout, set()
-            )
+            empty_task = PlanningTask(context, query, layout)
+            search = ConstrainedSearch(empty_task, list(_empty(empty_task, labelled=labelled)), set())
             if (result := look(search, only_depth=depth)) is not None:
                 return result.depth, result.leaves, [[row for _, row, _ in result.steps]]
         return None
 
-    fit = np.max([np.sum([view.empty_fit for view in views], axis=0) for views in variants(context, query)], axis=0)
-    placed = placement_with_links(context, query, layout, find, fit)
-    if placed is None:
-        return None
-    depth, leaves, rows = placed
-    return make_rule(layout, depth, leaves, len({row for group in rows for row in group}))
+    return rule_with_links(task, find, variants(context, task.query))
 
 
 def _in_order(
@@ -253,7 +241,7 @@ def most_held(context: PlanningContext, query: PlacementQuery, layout: Layout, d
     """
     offsets = layout.domains[depth]
     bounds = np.zeros(len(offsets) - 1, np.int64)
-    for state in map(_closed, _now(context, query, layout, labelled=False)):
+    for state in map(_closed, _now(PlanningTask(context, query, layout), labelled=False)):
         by_group = np.zeros((len(query.groups), len(bounds)), np.int64)
         for group, ((_, count), ceiling) in enumerate(
             zip(query.groups, ceilings_of(state, query, layout), strict=True)

@@ -16,12 +16,12 @@ from topo_scheduler.kernels.fit import sum_ranges
 from topo_scheduler.scheduling.placing.constrained import segment_assignments
 from topo_scheduler.scheduling.placing.constrained.sequential_assignment import SearchState, Seating, Spots, Step
 from topo_scheduler.scheduling.placing.constrained.zone_counts import Zones, zones_of
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import bound
 from topo_scheduler.scheduling.placing.heterogeneous.packer import FEW_NODES
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.model.size_rule import named_at
-from topo_scheduler.scheduling.placing.scoring.tie_breaking import EqualSearch as EqualSearch
+from topo_scheduler.scheduling.placing.scoring.tie_breaking import EqualSearch
 from topo_scheduler.scheduling.placing.uniform.replacement import distance
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
@@ -69,18 +69,10 @@ def look(search: "ConstrainedSearch", *, rule: SizeRule | None = None, only_dept
 class ConstrainedSearch:
     """One search with its limits."""
 
-    def __init__(
-        self,
-        context: PlanningContext,
-        states: Sequence[SearchState],
-        query: PlacementQuery,
-        layout: Layout,
-        home: set[int],
-    ) -> None:
-        self._context = context
-        self._states = [(state, ceilings_of(state, query, layout)) for state in states]
-        self.query = query
-        self.layout = layout
+    def __init__(self, task: PlanningTask, states: Sequence[SearchState], home: set[int]) -> None:
+        self._task = task
+        self._states = [(state, ceilings_of(state, task.query, task.layout)) for state in states]
+        self.query, self.layout = task.query, task.layout
         self.home = home
         self._looks = 0
         self._steps = segment_assignments.Steps()
@@ -93,7 +85,7 @@ class ConstrainedSearch:
         self._steps = segment_assignments.Steps()
         looks = LOOKS
         if self.few:
-            small = min(LOOKS_ON_FEW, ROWS_SEEN // max(1, self._context.nodes.rows))
+            small = min(LOOKS_ON_FEW, ROWS_SEEN // max(1, self._task.context.nodes.rows))
             looks = LOOKS_ON_FEW if self.query.in_segments else max(LOOKS, small)
         self._looks = looks + 2 * self.query.members
 
@@ -145,7 +137,7 @@ class ConstrainedSearch:
     def _hold(self, depth: int, leaves: Sequence[int]) -> Found | None:
         in_leaves = np.isin(self.layout.leaf_of_row, leaves)
         states = [replace(state, fit=[np.where(in_leaves, fit, 0) for fit in state.fit]) for state, _ in self._states]
-        search = ConstrainedSearch(self._context, states, self.query, self.layout, self.home)
+        search = ConstrainedSearch(self._task, states, self.home)
         search._looks, search._steps = self._looks, self._steps
         result = search.within(depth, len(leaves))
         self._looks = search._looks
@@ -154,12 +146,11 @@ class ConstrainedSearch:
     def _try(
         self, state: SearchState, domain: tuple[int, int], max_leaves: int, start: int | Spots
     ) -> list[Step] | None:
-        query, layout = self.query, self.layout
         if isinstance(start, int):
-            seating = Seating(self._context, state, query, layout, domain, max_leaves, start, self.home)
+            seating = Seating(self._task, state, domain, max_leaves, start, self.home)
         else:
             used_leaves = {*start.leaves} | self.home
-            seating = Seating(self._context, state, query, layout, domain, len(used_leaves), -1, used_leaves, start)
+            seating = Seating(self._task, state, domain, len(used_leaves), -1, used_leaves, start)
         steps = seating.run(self._looks)
         self._looks -= seating.looks if steps is None else 0
         return steps

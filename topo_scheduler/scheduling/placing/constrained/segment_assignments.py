@@ -11,7 +11,7 @@ from typing import Final
 
 from topo_scheduler.scheduling.placing.model.packing import Vector
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
-from topo_scheduler.scheduling.placing.model.segment_shapes import Place, SegmentShapes, kinds_of
+from topo_scheduler.scheduling.placing.model.segment_shapes import Place, SegmentShapes, lost_members
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.operation_budget import charge
 
@@ -53,13 +53,7 @@ def assignments(query: PlacementQuery, domains: SegmentDomains, max_leaves: int,
 
     Lost members of a segment go to the leaf where the rest of it runs.
     """
-    homes = dict(query.segments.homes)
-    fixed: dict[int, list[Place]] = {}
-    for group, part in enumerate(query.segments.parts):
-        for position, number in enumerate(part):
-            if number in homes:
-                fixed.setdefault(homes[number], []).append((group, position))
-    kinds = kinds_of(query, {number for part in query.segments.parts for number in part} - set(homes))
+    fixed, kinds = lost_members(query)
     room = _room(query, domains, fixed)
     if room is None:
         return

@@ -7,10 +7,9 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.annotations import PlacementStrategy
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.packer import FEW_NODES
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
-from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.rules.feasible import allowed_rows
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext, Skew, closed_for_good, skew_of
@@ -19,7 +18,6 @@ from topo_scheduler.state.operation_budget import charge, charge_rows
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import HOSTNAME, Spread
 from topo_scheduler.state.pods.pod_index import Profile
-from topo_scheduler.state.topology.fabric import Layout
 
 CHOICES: Final = 6
 """The most nodes to try for one member."""
@@ -183,10 +181,8 @@ class Seating:
 
     def __init__(
         self,
-        context: PlanningContext,
+        task: PlanningTask,
         state: SearchState,
-        query: PlacementQuery,
-        layout: Layout,
         domain: tuple[int, int],
         max_leaves: int,
         start: int,
@@ -195,11 +191,11 @@ class Seating:
     ) -> None:
         """Prepare to seat members in at most ``max_leaves`` leaves of a domain, from ``start`` or ``home`` on."""
         first, end = domain
-        nodes = context.nodes
+        nodes, query, layout = task.context.nodes, task.query, task.layout
         self.looks = 0
         self._search_state = state
         self._query = query
-        self._limits = context.limits_for(query)
+        self._limits = task.limits
         self._rows = layout.order[layout.offsets[first] : layout.offsets[end]]
         self._leaf = layout.leaf_of_row[self._rows]
         self._free = nodes.allocatable[self._rows] - state.used[self._rows]

@@ -1,7 +1,8 @@
-"""The context of planning: the nodes as pod classes see them, the policy, and caches derived from both."""
+"""The context of planning: nodes as pod classes see them, the policy, and caches derived from both; and its tasks."""
 
 from collections.abc import Callable, Sequence
 
+import msgspec
 import numpy as np
 
 from topo_scheduler.api.small_pods import FGD, FRAGMENTATION
@@ -13,7 +14,7 @@ from topo_scheduler.scheduling.placing.model.leaf_totals import LeafTotals
 from topo_scheduler.scheduling.placing.model.placement_query import NO_LIMITS, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.model.policy import Policy
 from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, size_rule
-from topo_scheduler.scheduling.placing.small_pods.scores import SmallPodScores
+from topo_scheduler.scheduling.placing.small_pods.scores import NodeScores, TypicalPods
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext, settled_links
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
@@ -33,7 +34,9 @@ class PlanningContext:
         self.policy = policy
         self.extensions = around.extensions
         self.views = Views(around)
-        self.small_pods = SmallPodScores(around.nodes, around.kinds)
+        self.typical_pods = TypicalPods(around.nodes, around.kinds)
+        self.node_scores = NodeScores(around.nodes)
+        """Scores of nodes for single pods."""
         self.no_pods = Residents()
         """The pods of an empty cluster: none. For the size rule."""
         self._totals: dict[tuple[int, int, tuple[str, ...]], LeafTotals] = {}
@@ -67,11 +70,7 @@ class PlanningContext:
                 layout,
                 lambda: carried_size_rule(links, traffic, views, query, layout, limits),
             )
-        return self.remembered(
-            key,
-            layout,
-            lambda: size_rule(views, layout, limits, query.total_units, query.within, query.bounds, query.segment),
-        )
+        return self.remembered(key, layout, lambda: size_rule(views, query, layout, limits))
 
     def remembered(
         self, key: object, layout: Layout, compute: Callable[[], tuple[SizeRule | None, int]]
@@ -95,7 +94,7 @@ class PlanningContext:
     def drop_caches(self) -> None:
         """Drop all caches by pod class."""
         self.views.clear()
-        self.small_pods.scores.clear()
+        self.node_scores.clear()
         self.no_pods.drop_caches()
         self._rules.clear()
 
@@ -124,7 +123,7 @@ class PlanningContext:
         """Return the GPU by which a node is scored for a GPU share that is placed alone, -1 without such a score."""
         if self.policy.alone not in (FRAGMENTATION, FGD):
             return -1
-        typical = self.small_pods.typical.now(self.policy.typical)
+        typical = self.typical_pods.now(self.policy.typical)
         return int(scored(self.policy.alone, self.nodes, cls, typical, np.array([row], np.int64))[0, 1])
 
     def neutral(self, layout: Layout) -> Int64:
@@ -141,3 +140,21 @@ class PlanningContext:
             totals = self._totals[key] = LeafTotals(self.nodes, column)
         totals.refresh(layout)
         return totals
+
+
+class PlanningTask(msgspec.Struct, frozen=True):
+    """What one plan is about.
+
+    ``context``: nodes, policy and caches that plans share. ``query``: the members to place. ``layout``: the fabric as
+    the gang sees it. ``now``: seconds, for the history of leaves, whose weight decays; it matters only for scores.
+    """
+
+    context: PlanningContext
+    query: PlacementQuery
+    layout: Layout
+    now: float = 0.0
+
+    @property
+    def limits(self) -> SizeRuleLimits:
+        """The limits per leaf that apply to the query."""
+        return self.context.limits_for(self.query)

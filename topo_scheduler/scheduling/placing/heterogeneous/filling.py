@@ -5,12 +5,10 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
-from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.operation_budget import charge, charge_rows
-from topo_scheduler.state.topology.fabric import Layout
 
 ROWS_A_MICROSECOND: Final = 500
 """Amounts that the kernel compares in an operation of the budget."""
@@ -19,18 +17,9 @@ ROWS_A_MICROSECOND: Final = 500
 class Filler:
     """The nodes as one gang sees them, on one view of each of its classes."""
 
-    def __init__(
-        self,
-        context: PlanningContext,
-        views: Sequence[ClassView],
-        query: PlacementQuery,
-        layout: Layout,
-        used: Int64,
-        *,
-        empty: bool,
-    ) -> None:
+    def __init__(self, task: PlanningTask, views: Sequence[ClassView], used: Int64, *, empty: bool) -> None:
         """``used`` int64[rows, resources]: amounts in use. ``empty``: nodes that are closed now count as well."""
-        nodes = context.nodes
+        nodes, query = task.context.nodes, task.query
         self._allocatable = nodes.allocatable
         self._used = used
         self._requests = np.zeros((len(views), nodes.allocatable.shape[1]), np.int64)
@@ -42,8 +31,8 @@ class Filler:
         # Free resources are not the only limit: members may exclude each other, and quotas may be nearly used up.
         self._limit_by_class = np.stack([view.empty_fit if empty else view.fit for view in views])
         self._gpus = np.array([cls.gpus for cls, _ in query.groups], np.int64)
-        self._limits = context.limits_for(query)
-        self._leaf_of_row = (layout.inner or layout).leaf_of_row
+        self._limits = task.limits
+        self._leaf_of_row = (task.layout.inner or task.layout).leaf_of_row
 
     def fill(self, rows: Int64, counts: Int64) -> Int64 | None:
         """Return how many members of each class go to each row, None where no filling was found within the limits.

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
-from topo_scheduler.scheduling.placing.heterogeneous.bandwidth_size_rule import links_key, placement_with_links
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext, PlanningTask
+from topo_scheduler.scheduling.placing.heterogeneous.bandwidth_size_rule import links_key, rule_with_links
 from topo_scheduler.scheduling.placing.heterogeneous.filling import Filler
 from topo_scheduler.scheduling.placing.heterogeneous.packer import FEW_NODES, Found, Packer
 from topo_scheduler.scheduling.placing.heterogeneous.segment_packing import SegmentFiller, SegmentPacker
@@ -25,11 +25,9 @@ from topo_scheduler.scheduling.placing.model.placement_query import (
     PlacementQuery,
     SpreadLimits,
 )
-from topo_scheduler.scheduling.placing.model.segment_shapes import SegmentBounds as SegmentBounds
-from topo_scheduler.scheduling.placing.model.segment_shapes import kinds_of
-from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, make_rule, named_at
-from topo_scheduler.scheduling.placing.scoring.tie_breaking import EqualSearch as EqualSearch
-from topo_scheduler.scheduling.placing.scoring.tie_breaking import best_of_equals
+from topo_scheduler.scheduling.placing.model.segment_shapes import SegmentBounds, kinds_of
+from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, named_at
+from topo_scheduler.scheduling.placing.scoring.tie_breaking import EqualSearch, best_of_equals
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 from topo_scheduler.state.operation_budget import charge_rows
@@ -39,32 +37,30 @@ TRIES: Final = 512
 """The most windows to fill for one width: more are not worth the time."""
 
 
-def plan_mixed(
-    context: PlanningContext, query: PlacementQuery, layout: Layout, now: float
-) -> Placement | PlacementFailure:
+def plan_mixed(task: PlanningTask) -> Placement | PlacementFailure:
     """Place a gang of several classes."""
-    views = variants(context, query)
+    query, layout = task.query, task.layout
+    views = variants(task.context, query)
     running_leaves = layout.leaves_of(query.running)
-    rule_if_empty = _rule_of(context, views, query, layout)
-    if rule_if_empty is None:
+    rule = rule_of(task, views)
+    if rule is None:
         return PlacementFailure(_too_large(query))
-    rule = rule_if_empty
     if running_leaves:
-        nearest = _look(_GangNodes(context, views, query, layout), near=running_leaves)
+        nearest = _look(_GangNodes(task, views), near=running_leaves)
         if nearest is None:
             return PlacementFailure("", rule)
         used = sorted(running_leaves | layout.leaves_of(row for group in nearest[2] for row in group))
         if 0 < query.bounds.leaves < len(used) > len(running_leaves):
             return PlacementFailure("", rule)
-        return Placement(nearest[2], used, rule, common_score(context, query, layout, used, rule), 1)
+        return Placement(nearest[2], used, rule, common_score(task, used, rule), 1)
     for labelled in labelled_first(layout):
-        gang_nodes = _GangNodes(context, views, query, layout, labelled=labelled)
+        gang_nodes = _GangNodes(task, views, labelled=labelled)
         result = _look(gang_nodes, rule=rule)
         if result is None and query.enforcement is Enforcement.PREFERRED:
             result = _look(gang_nodes)
         if result is not None:
             search = gang_nodes.among(result[0], rule)
-            (_, _, rows), score, compared = best_of_equals(context, query, layout, search, result, now)
+            (_, _, rows), score, compared = best_of_equals(task, search, result)
             return Placement(rows, sorted(layout.leaves_of(itertools.chain(*rows))), rule, score, compared)
     return PlacementFailure("", rule)
 
@@ -85,26 +81,17 @@ def _too_large(query: PlacementQuery) -> str:
     return f"{gang} is larger than the cluster: no domain holds it even when empty"
 
 
-def rule_of(context: PlanningContext, query: PlacementQuery, layout: Layout) -> SizeRule | None:
-    """Return the size rule of a gang of several classes, None if not even an empty cluster holds the gang."""
-    return _rule_of(context, variants(context, query), query, layout)
+def rule_of(task: PlanningTask, variants: list[list[ClassView]]) -> SizeRule | None:
+    """Return the size rule of a gang of several classes, None if not even an empty cluster holds the gang.
 
-
-def fewest_nodes(context: PlanningContext, query: PlacementQuery, layout: Layout) -> int:
-    """Return the nodes that the search uses for a gang in an empty cluster; one node per pod if it finds nothing."""
-    rule = _rule_of(context, variants(context, query), query, layout)
-    return rule.nodes if rule is not None else query.total
-
-
-def _rule_of(
-    context: PlanningContext, variants: list[list[ClassView]], query: PlacementQuery, layout: Layout
-) -> SizeRule | None:
-    """Return the size rule, None if not even an empty cluster holds the gang."""
+    ``variants``: a view of each class, for each GPU model that the whole gang may use.
+    """
+    context, query, layout = task.context, task.query, task.layout
 
     def compute() -> tuple[SizeRule | None, int]:
         def find(query: PlacementQuery, depth: int | None) -> Found | None:
             candidates = (
-                _GangNodes(context, variants, query, layout, labelled=labelled, empty=True)
+                _GangNodes(PlanningTask(context, query, layout), variants, labelled=labelled, empty=True)
                 for labelled in labelled_first(layout)
             )
             return next(
@@ -112,12 +99,7 @@ def _rule_of(
                 None,
             )
 
-        fit = np.max([np.sum([view.empty_fit for view in views], axis=0) for views in variants], axis=0)
-        placed = placement_with_links(context, query, layout, find, fit)
-        if placed is None:
-            return None, 0
-        depth, leaves, rows = placed
-        return make_rule(layout, depth, leaves, len({row for group in rows for row in group})), 0
+        return rule_with_links(task, find, variants), 0
 
     view_states = tuple((view.number, view.reach_changes) for views in variants for view in views)
     counts = tuple(count for _, count in query.groups)
@@ -131,7 +113,7 @@ def _rule_of(
         query.bounds,
         layout.depth,
         segments,
-        links_key(context, query, layout),
+        links_key(task),
     )
     return context.remembered(key, layout, compute)[0]
 
@@ -151,16 +133,9 @@ class _GangNodes:
     """The nodes as one gang sees them: as they are or empty, all nodes or only those in fully labelled leaves."""
 
     def __init__(
-        self,
-        context: PlanningContext,
-        variants: list[list[ClassView]],
-        query: PlacementQuery,
-        layout: Layout,
-        *,
-        labelled: bool = False,
-        empty: bool = False,
+        self, task: PlanningTask, variants: list[list[ClassView]], *, labelled: bool = False, empty: bool = False
     ) -> None:
-        limits = context.limits_for(query)
+        nodes, limits, query, layout = task.context.nodes, task.limits, task.query, task.layout
         self.variants, self.query, self.layout = variants, query, layout
         self.fit = [[query.within_links(view.empty_fit if empty else view.fit) for view in views] for views in variants]
         fits = [
@@ -170,14 +145,14 @@ class _GangNodes:
         usable_leaves = named_at(layout, query.within) if query.within else np.ones(len(layout.paths), np.int64)
         self.fits = [fit * (usable_leaves * layout.aligned if labelled else usable_leaves) for fit in fits]
         self.needed = np.array([count for _, count in query.groups], np.int64)
-        used = context.nodes.daemons if empty else context.nodes.requested
-        self._fillers = [Filler(context, views, query, layout, used, empty=empty) for views in variants]
+        used = nodes.daemons if empty else nodes.requested
+        self._fillers = [Filler(task, views, used, empty=empty) for views in variants]
         self._segments: tuple[SegmentFiller, SegmentBounds] | None = None
-        self._packer = Packer(context, query, layout, used, empty=empty)
+        self._packer = Packer(task, used, empty=empty)
         if query.segments.parts:
             kinds = kinds_of(query)
             self._segments = SegmentFiller(kinds, query, layout), SegmentBounds(kinds)
-            self._packer = SegmentPacker(context, query, layout, used, kinds, empty=empty)
+            self._packer = SegmentPacker(task, used, kinds, empty=empty)
 
     def at_width(self, depth: int, width: int, near: set[int] | None) -> Found | None:
         """Return the first window of ``width`` leaves at a depth that can be filled, None if there is none."""
@@ -300,16 +275,14 @@ def _windows(
     return iter(starts)
 
 
-def common_score(
-    context: PlanningContext, query: PlacementQuery, layout: Layout, leaves: list[int], rule: SizeRule
-) -> ScoreParts:
+def common_score(task: PlanningTask, leaves: list[int], rule: SizeRule) -> ScoreParts:
     """Return the score of the leaves that a gang of several classes uses."""
-    totals = context.totals(query.groups[0][0].scarce, layout)
+    totals = task.context.totals(task.query.groups[0][0].scarce, task.layout)
     index = np.array(leaves, np.int64)
     capacity = max(1, int(totals.capacity[index].sum()))
     share = 1000 * int(totals.used[index].sum()) // capacity
-    aligned = 1000 * rule.leaves // max(rule.leaves, len(leaves)) * int(layout.aligned[index].min())
+    aligned = 1000 * rule.leaves // max(rule.leaves, len(leaves)) * int(task.layout.aligned[index].min())
     parts = (1000 - share, aligned, share, 1000)
-    weights = context.policy.weights.tolist()
+    weights = task.context.policy.weights.tolist()
     total = sum(weight * part for weight, part in zip(weights, parts, strict=True)) // max(1, sum(weights))
     return ScoreParts(*parts, total)

@@ -6,13 +6,11 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.model import packing
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, TooMuch, Vector, VectorBudget
-from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.state.nodes.node_table import Int64
-from topo_scheduler.state.topology.fabric import Layout
 
 FEW_NODES: Final = 12
 """Up to this number of nodes that can take a member, the search gets the larger budget."""
@@ -28,16 +26,13 @@ Found = tuple[int, int, list[list[int]]]
 class Packer:
     """One search of one gang, over several levels, with one budget."""
 
-    def __init__(
-        self, context: PlanningContext, query: PlacementQuery, layout: Layout, used: Int64, *, empty: bool
-    ) -> None:
+    def __init__(self, task: PlanningTask, used: Int64, *, empty: bool) -> None:
         """``used`` int64[rows, resources]: amounts in use. ``empty``: nodes that are closed now count as well."""
-        self._context = context
-        self._query = query
-        self._layout = layout
+        self._table = task.context.nodes
+        self._query, self._layout, self._limits = task.query, task.layout, task.limits
         self._used = used
         self._empty = empty
-        self._members: Vector = tuple(count for _, count in query.groups)
+        self._members: Vector = tuple(count for _, count in task.query.groups)
         self._required: Vector = self._members
         """What to place, in the units in which leaves are counted: members of each class, or segments of each kind."""
         self._budget: VectorBudget | None = None
@@ -86,14 +81,17 @@ class Packer:
         return int((np.stack(fit).max(axis=0) > 0).sum())
 
     def _domains(self, fits: Int64, depth: int, max_leaves: int) -> list[tuple[int, int]]:
-        """Return the domains that may hold each class alone in at most ``max_leaves`` leaves."""
-        offsets = self._layout.domains[depth].tolist()
-        needed = np.array(self._members, np.int64)
+        """Return the domains that may hold each part of the gang alone in at most ``max_leaves`` leaves."""
+        most_held, needed = self._bounds(fits)
         return [
             (first, last)
-            for first, last in pairwise(offsets)
-            if (np.sort(fits[:, first:last], axis=1)[:, -max_leaves:].sum(axis=1) >= needed).all()
+            for first, last in pairwise(self._layout.domains[depth].tolist())
+            if (np.sort(most_held[:, first:last], axis=1)[:, -max_leaves:].sum(axis=1) >= needed).all()
         ]
+
+    def _bounds(self, fits: Int64) -> tuple[Int64, Int64]:
+        """Return the most that each leaf holds of each part of the gang (int64[parts, leaves]), and what is needed."""
+        return fits, np.array(self._members, np.int64)
 
     def _in_domain(
         self, number: int, views: list[ClassView], fits: Int64, first: int, last: int, max_leaves: int
@@ -101,12 +99,17 @@ class Packer:
         assert self._budget is not None
         no_members: Frontier = (tuple(0 for _ in self._required),)
         frontiers = [
-            self._leaf(number, views, leaf) if fits[:, leaf].any() else no_members for leaf in range(first, last)
+            self.leaf(number, views, leaf) if fits[:, leaf].any() else no_members for leaf in range(first, last)
         ]
         chosen = packing.fewest_leaves(frontiers, max_leaves, self._required, self._budget)
         return None if chosen is None else [(first + leaf, counts) for leaf, counts in chosen]
 
-    def _leaf(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
+    def leaf(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
+        """Return the frontier of a leaf, in the units of what to place.
+
+        Raises:
+            TooMuch: the search has used up its budget.
+        """
         assert self._budget is not None
         room = self._rooms.get((number, leaf))
         if room is None:
@@ -120,7 +123,7 @@ class Packer:
 
     def _room(self, views: list[ClassView], leaf: int) -> LeafRoom:
         assert self._budget is not None
-        layout, nodes = self._layout.inner or self._layout, self._context.nodes
+        layout, nodes = self._layout.inner or self._layout, self._table
         rows = layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]]
         columns = np.unique(np.concatenate([view.columns for view in views]))
         requests = np.zeros((len(views), len(columns)), np.int64)
@@ -144,20 +147,19 @@ class Packer:
             if any(map(any, frontier)):
                 frontiers.append(frontier)
                 usable.append(row)
-        limits = self._context.limits_for(self._query)
+        limits = self._limits
         gpus = tuple(cls.gpus for cls, _ in self._query.groups)
         return LeafRoom(tuple(usable), tuple(frontiers), limits.max_nodes_per_leaf, limits.max_gpus_per_leaf, gpus)
 
     def _seats(self, number: int, views: list[ClassView], leaves: list[tuple[int, Vector]]) -> list[list[int]]:
-        position = self._layout.position
-        rows = self._rows_of(number, leaves)
-        return [sorted(group, key=lambda row: int(position[row])) for group in rows]
+        return self._rows_of(number, leaves)
 
     def _rows_of(self, number: int, leaves: list[tuple[int, Vector]]) -> list[list[int]]:
-        """Return the rows of each group, one per member, in leaves that hold the given counts."""
+        """Return the row of each member of each group, in order of the fabric, in leaves that hold the given counts."""
         rows: list[list[int]] = [[] for _ in self._members]
         for leaf, counts in leaves:
             for row, row_counts in packing.seat(self._rooms[number, leaf], counts, VectorBudget(packing.UNBOUNDED)):
                 for group, count in enumerate(row_counts):
                     rows[group] += [row] * count
-        return rows
+        position = self._layout.position
+        return [sorted(group, key=lambda row: int(position[row])) for group in rows]

@@ -4,12 +4,11 @@ For kinds see `kinds`. Both start from the members of each class that a leaf hol
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.filling import Filler
 from topo_scheduler.scheduling.placing.heterogeneous.packer import Found, Packer
 from topo_scheduler.scheduling.placing.model import packing
@@ -81,17 +80,8 @@ class SegmentFiller:
 class SegmentPacker(Packer):
     """The complete search by kinds of segments. Leaves are domains of the level that each segment must share."""
 
-    def __init__(
-        self,
-        context: PlanningContext,
-        query: PlacementQuery,
-        layout: Layout,
-        used: Int64,
-        kinds: SegmentShapes,
-        *,
-        empty: bool,
-    ) -> None:
-        super().__init__(context, query, layout, used, empty=empty)
+    def __init__(self, task: PlanningTask, used: Int64, kinds: SegmentShapes, *, empty: bool) -> None:
+        super().__init__(task, used, empty=empty)
         self._kinds = kinds
         self._required = kinds.counts
         self._blocks: dict[tuple[int, int], Frontier] = {}
@@ -111,7 +101,7 @@ class SegmentPacker(Packer):
         if frontier is None:
             frontier = (tuple(0 for _ in self._members),)
             for inner in self._inside(leaf):
-                frontier = packing.add(frontier, super()._leaf(number, views, inner), self._members, self.budget(()))
+                frontier = packing.add(frontier, super().leaf(number, views, inner), self._members, self.budget(()))
             self._blocks[number, leaf] = frontier
         return frontier
 
@@ -122,32 +112,18 @@ class SegmentPacker(Packer):
         if len(inside) > 1:
             # In a block use the fewest leaves, next to each other.
             unbounded = VectorBudget(packing.UNBOUNDED)
-            frontiers = [_capped(super(SegmentPacker, self)._leaf(number, views, inner), members) for inner in inside]
+            frontiers = [_capped(super(SegmentPacker, self).leaf(number, views, inner), members) for inner in inside]
             chosen = packing.fewest_leaves(frontiers, len(inside), members, unbounded)
             assert chosen is not None, "the block was said to hold them"
             shared = [(inside[index], counts) for index, counts in chosen]
-        rows = self._rows_of(number, shared)
-        position = self._layout.position
-        return [sorted(group, key=lambda row: int(position[row])) for group in rows]
+        return self._rows_of(number, shared)
 
-    def _domains(self, fits: Int64, depth: int, max_leaves: int) -> list[tuple[int, int]]:
+    def _bounds(self, fits: Int64) -> tuple[Int64, Int64]:
         bounds = SegmentBounds(self._kinds)
-        most_held = bounds.of(fits)
-        return [
-            (first, last)
-            for first, last in pairwise(self._layout.domains[depth].tolist())
-            if (np.sort(most_held[:, first:last], axis=1)[:, -max_leaves:].sum(axis=1) >= bounds.required[:, 0]).all()
-        ]
+        return bounds.of(fits), bounds.required[:, 0]
 
-    def counted(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
-        """Return the frontier of a leaf in segments of each kind.
-
-        Raises:
-            TooMuch: the search has used up its budget.
-        """
-        return self._leaf(number, views, leaf)
-
-    def _leaf(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
+    def leaf(self, number: int, views: list[ClassView], leaf: int) -> Frontier:
+        """Return the frontier of a leaf in segments of each kind, as `Packer.leaf` does."""
         members_held = self.held(number, views, leaf)
         counted = self._counted.get(members_held)
         if counted is None:

@@ -7,19 +7,17 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.text import counted
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import common_score, variants
 from topo_scheduler.scheduling.placing.heterogeneous.segment_packing import SegmentPacker
 from topo_scheduler.scheduling.placing.model import packing
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, TooMuch, Vector, VectorBudget
-from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
-from topo_scheduler.scheduling.placing.model.segment_shapes import Dealing, Place, SegmentShapes, in_kinds, kinds_of
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure
+from topo_scheduler.scheduling.placing.model.segment_shapes import Dealing, Place, in_kinds, lost_members
 from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, make_rule
 from topo_scheduler.scheduling.placing.uniform.replacement import distance, reachable
 from topo_scheduler.state.decision import SizeRule
-from topo_scheduler.state.nodes.node_table import Int64
-from topo_scheduler.state.topology.fabric import Layout
 
 FURTHER: Final = 64
 """The most leaves to examine beyond those where the gang runs, the nearest first."""
@@ -29,43 +27,34 @@ class _NoRoom(Exception):
     """Why there is no placement; an empty text leaves the reason to the caller."""
 
 
-def plan_uneven_segment_repair(
-    context: PlanningContext, query: PlacementQuery, layout: Layout
-) -> Placement | PlacementFailure:
+def plan_uneven_segment_repair(task: PlanningTask) -> Placement | PlacementFailure:
     """Place lost members where the rest of their segment runs, and lost segments near the others."""
+    query, layout = task.query, task.layout
     rule = make_rule(layout, query.bounds.depth, max(1, query.bounds.leaves or len(layout.paths)), 1)
     reason = ""
-    for views in variants(context, query):
+    for views in variants(task.context, query):
         try:
-            rows = _Repair(context, query, layout, views).rows(rule)
+            rows = _Repair(task, views).rows(rule)
         except _NoRoom as error:
             reason = reason or str(error)
             continue
         except TooMuch:
             continue
         used = sorted(layout.leaves_of((*query.running, *(row for group in rows for row in group))))
-        return Placement(rows, used, rule, common_score(context, query, layout, used, rule), 1)
+        return Placement(rows, used, rule, common_score(task, used, rule), 1)
     return PlacementFailure(reason, rule)
 
 
 class _Repair:
     """One attempt to place lost members, on one view of each class."""
 
-    def __init__(self, context: PlanningContext, query: PlacementQuery, layout: Layout, views: list[ClassView]) -> None:
-        self._context = context
-        self._query = query
-        self._layout = layout
+    def __init__(self, task: PlanningTask, views: list[ClassView]) -> None:
+        self._query, self._layout, self._limits = task.query, task.layout, task.limits
         self._views = views
-        self._home = sorted(layout.leaves_of(query.running))
-        homes = dict(query.segments.homes)
-        self._kinds = kinds_of(query, {number for part in query.segments.parts for number in part} - set(homes))
-        self._packer = _RepairPacker(context, query, layout, context.nodes.requested, self._kinds, empty=False)
+        self._home = sorted(task.layout.leaves_of(task.query.running))
+        self._fixed, self._kinds = lost_members(task.query)
+        self._packer = _RepairPacker(task, task.context.nodes.requested, self._kinds, empty=False)
         self._budget = self._packer.budget([views])
-        self._fixed: dict[int, list[Place]] = {}
-        for group, part in enumerate(query.segments.parts):
-            for position, number in enumerate(part):
-                if number in homes:
-                    self._fixed.setdefault(homes[number], []).append((group, position))
 
     def rows(self, rule: SizeRule) -> list[list[int]]:
         """Return the row of each member of each group; raises _NoRoom or TooMuch."""
@@ -127,7 +116,7 @@ class _Repair:
         return dealt
 
     def _further(self, near: Sequence[int]) -> list[int]:
-        layout, limits = self._layout, self._context.limits_for(self._query)
+        layout, limits = self._layout, self._limits
         fits = np.max(
             [leaf_fits(view, layout, limits, fit=self._query.within_links(view.fit)) for view in self._views], axis=0
         )
@@ -141,24 +130,11 @@ class _Repair:
 class _RepairPacker(SegmentPacker):
     """A packer that counts nodes already used by the gang against the limit per leaf."""
 
-    def __init__(
-        self,
-        context: PlanningContext,
-        query: PlacementQuery,
-        layout: Layout,
-        used: Int64,
-        kinds: SegmentShapes,
-        *,
-        empty: bool,
-    ) -> None:
-        super().__init__(context, query, layout, used, kinds, empty=empty)
-        self._running = set(query.running)
-
     def _room(self, views: list[ClassView], leaf: int) -> LeafRoom:
         room = super()._room(views, leaf)
         layout = self._layout.inner or self._layout
         leaf_rows = set(layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist())
-        if not room.max_rows or not (used_rows := leaf_rows & self._running):
+        if not room.max_rows or not (used_rows := leaf_rows.intersection(self._query.running)):
             return room
         # Of the nodes that the gang does not use yet, open only the roomiest, up to the rest of the limit.
         spare = max(0, room.max_rows - len(used_rows))

@@ -1,7 +1,7 @@
 """The query that the planner gets, and its answers: a placement, or a failure with its reason."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -167,6 +167,11 @@ class PlacementQuery:
         if self.traffic is None or self.traffic.open is None:
             return fit
         return np.where(self.traffic.open, fit, 0)
+
+    def restricted_to(self, rows: Bool | None) -> "PlacementQuery":
+        """Return the query if the links of the gang allow only these rows (bool[rows]), None for all rows."""
+        assert self.traffic is not None
+        return replace(self, traffic=replace(self.traffic, open=rows))
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ def seen_fabric(workload: Workload, layout: Layout) -> Layout:
     if workload.gang:
         levels.add(request.required_level)
         if request.segment_size or workload.subgroups.size > 1:
-            if workload.tiers:
-                levels |= _tier(workload, layout)
+            if 0 < workload.tiers <= layout.network.depth:
+                levels.add(layout.network.levels[-workload.tiers])
             return _around_segments(layout, request.segment_level, levels)
     return crossed(layout, levels, whole=True)
 
@@ -52,12 +52,6 @@ def layout_without_cut(query: PlacementQuery, layout: Layout, depth: int) -> Lay
         return layout
     shared = {*second_levels(layout, layout.woven), *layout.levels[:depth]} - {query.segments.level}
     return _around_segments(layout, query.segments.level, shared)
-
-
-def _tier(workload: Workload, layout: Layout) -> set[str]:
-    """Return the level of the network that a workload must share because of ``tiers``, as a set of one name."""
-    levels = layout.network.levels
-    return {levels[-workload.tiers]} if workload.tiers <= len(levels) else set()
 
 
 def _around_segments(layout: Layout, level: str, shared: Collection[str]) -> Layout:

@@ -97,6 +97,17 @@ def kinds_of(query: PlacementQuery, parts: Iterable[int] | None = None) -> Segme
     return SegmentShapes(tuple(order), tuple(tuple(by_vector[vector]) for vector in order))
 
 
+def lost_members(query: PlacementQuery) -> tuple[dict[int, list[Place]], SegmentShapes]:
+    """Return the members of segments that run in part, by the domain where they must go, and the other segments."""
+    homes = dict(query.segments.homes)
+    fixed: dict[int, list[Place]] = {}
+    for group, part in enumerate(query.segments.parts):
+        for position, number in enumerate(part):
+            if number in homes:
+                fixed.setdefault(homes[number], []).append((group, position))
+    return fixed, kinds_of(query, {number for part in query.segments.parts for number in part} - set(homes))
+
+
 def in_kinds(frontier: Frontier, kinds: SegmentShapes, budget: VectorBudget) -> Frontier:
     """Convert a frontier from members of each class to segments of each kind.
 

@@ -5,7 +5,7 @@ placement for which it is worth waiting. Leaves without all labels count only fo
 not hold.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -82,48 +82,53 @@ def spread_needed(
 
 
 def size_rule(
-    views: Sequence[ClassView],
-    layout: Layout,
-    limits: SizeRuleLimits,
-    total: int,
-    within: int = 0,
-    bounds: SpreadLimits = ANYWHERE,
-    segment: int = 1,
+    views: Sequence[ClassView], query: PlacementQuery, layout: Layout, limits: SizeRuleLimits
 ) -> tuple[SizeRule | None, int]:
-    """Return the size rule of a gang of ``total`` units of one class.
+    """Return the size rule of a gang of one class.
 
     Args:
         views: one per GPU model if the gang must use one model; the model that needs the narrowest spread decides.
+        query: the members to place, in units: a unit is a member, or a segment of members that must share a leaf.
         layout: the fabric.
         limits: limits per leaf.
-        total: units of the whole gang.
-        within: depth of the domain that all members must share, 0 for none.
-        bounds: bounds of placement rules.
-        segment: members per unit, which must share a leaf.
 
     Returns:
         The rule, None if not even an empty cluster could hold the gang; and the units that an empty cluster holds.
     """
+    total, segment = query.total_units, query.segment
+    fits_if_empty = [leaf_fits(view, layout, limits, empty=True, segment=segment) for view in views]
+    if query.within:
+        fits_if_empty = [fits * named_at(layout, query.within) for fits in fits_if_empty]
+
+    def needed(number: int, unlabelled: int) -> tuple[int, int] | None:
+        fits = fits_if_empty[number] if unlabelled else fits_if_empty[number] * layout.aligned
+        return spread_needed(fits, layout, total, query.within, query.bounds)
+
+    rule = narrowest_rule(views, layout, total * segment, needed)
+    return rule, max((int(fits.sum()) for fits in fits_if_empty), default=0)
+
+
+def narrowest_rule(
+    views: Sequence[ClassView], layout: Layout, members: int, needed: Callable[[int, int], tuple[int, int] | None]
+) -> SizeRule | None:
+    """Return the rule of the view that needs the narrowest spread, on labelled leaves if possible; None without any.
+
+    Args:
+        views: one per GPU model if the gang must use one model.
+        layout: the fabric.
+        members: members of the whole gang.
+        needed: returns depth and number of leaves, given the index of a view, and 1 if unlabelled leaves count as well.
+    """
     best: tuple[int, int, int, int] | None = None
-    capacity = 0
-    for view in views:
-        fits_if_empty = leaf_fits(view, layout, limits, empty=True, segment=segment)
-        if within:
-            fits_if_empty *= named_at(layout, within)
-        capacity = max(capacity, int(fits_if_empty.sum()))
+    for number, view in enumerate(views):
         for unlabelled in (0, 1):
-            fits = fits_if_empty if unlabelled else fits_if_empty * layout.aligned
-            needed = spread_needed(fits, layout, total, within, bounds)
-            if needed is not None:
-                depth, leaves = needed
-                nodes = -(-total * segment // max(1, int(view.empty_fit.max())))
-                candidate = (unlabelled, -depth, leaves, nodes)
+            spread = needed(number, unlabelled)
+            if spread is not None:
+                depth, leaves = spread
+                candidate = (unlabelled, -depth, leaves, -(-members // max(1, int(view.empty_fit.max()))))
                 best = candidate if best is None else min(best, candidate)
                 break
-    if best is None:
-        return None, capacity
-    _, negative_depth, leaves, nodes = best
-    return make_rule(layout, -negative_depth, leaves, nodes), capacity
+    return None if best is None else make_rule(layout, -best[1], best[2], best[3])
 
 
 def make_rule(layout: Layout, depth: int, leaves: int, nodes: int) -> SizeRule:
@@ -133,6 +138,11 @@ def make_rule(layout: Layout, depth: int, leaves: int, nodes: int) -> SizeRule:
     else:
         name = layout.levels[depth - 1] if depth else "cluster"
     return SizeRule(nodes=nodes, leaves=leaves, depth=depth, domain=name)
+
+
+def domain_depth(layout: Layout, rule: SizeRule) -> int:
+    """Return the depth of the domains of which one must hold the gang: leaves if the rule allows one leaf."""
+    return layout.depth if rule.leaves == 1 else rule.depth
 
 
 def in_words(level: str, layout: Layout) -> str:

@@ -3,9 +3,8 @@
 import numpy as np
 
 from topo_scheduler.scheduling.extensions.extension import WHOLE, Request, Score
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext, PlanningTask
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
-from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.topology.fabric import Layout
 
@@ -29,14 +28,13 @@ def by_leaf(context: PlanningContext, score: Score, request: Request, fit: Int64
     return sums // np.maximum(counts, 1)
 
 
-def preference(
-    context: PlanningContext, query: PlacementQuery, view: ClassView, fit: Int64, layout: Layout, leaves: Int64
-) -> Int64:
+def preference(task: PlanningTask, view: ClassView, fit: Int64, leaves: Int64) -> Int64:
     """Return the preference for each row of these leaves (int64[rows]): of the pod first, then by scores of nodes.
 
     Raises:
         PluginError: a score failed.
     """
+    context, query, layout = task.context, task.query, task.layout
     if not context.extensions.scores_nodes:
         return view.preference
     scores = [

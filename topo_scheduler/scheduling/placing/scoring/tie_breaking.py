@@ -12,11 +12,11 @@ from typing import Final, Generic, TypeVar
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.scoring.stranding import MOST_COMPARED, stranded
-from topo_scheduler.scheduling.placing.scoring.weighted_score import Sets, Weighed, weigh
+from topo_scheduler.scheduling.placing.scoring.weighted_score import LOAD, SCORE, Sets, Weighed, weigh
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.operation_budget import charge
@@ -53,14 +53,7 @@ class EqualSearch(Generic[T]):
     rows_of: Callable[[T], Sequence[Sequence[int]]]
 
 
-def best_of_equals(
-    context: PlanningContext,
-    query: PlacementQuery,
-    layout: Layout,
-    search: EqualSearch[T],
-    first_placement: T,
-    now: float,
-) -> tuple[T, ScoreParts, int]:
+def best_of_equals(task: PlanningTask, search: EqualSearch[T], first_placement: T) -> tuple[T, ScoreParts, int]:
     """Return the best placement at one level and number of leaves, its score, and how many sets were compared.
 
     The order: smaller width; lower link load where latency counts; higher score; more room left for usual gangs; order
@@ -69,14 +62,15 @@ def best_of_equals(
     Raises:
         PluginError: a plugin failed.
     """
+    query, layout = task.query, task.layout
     found_leaves = tuple(sorted(layout.leaves_of(row for rows in search.rows_of(first_placement) for row in rows)))
-    leaf_sets = _listed(context, query, layout, search, found_leaves)
+    leaf_sets = _listed(task, search, found_leaves)
     sets = np.array(leaf_sets, np.int64)
     sizes = np.full(len(sets), len(found_leaves), np.int64)
     column = search.view.cls.scarce
     requested = sum(cls.amount(column) * count for cls, count in query.groups)
     scored_sets = Sets(sets, sizes, len(sets), search.depth, len(found_leaves), search.rule, sets[:, -1])
-    weighed = weigh(context, query, layout, search.view, search.fit, scored_sets, requested, now)
+    weighed = weigh(task, search.view, search.fit, scored_sets, requested)
     ranks = [_order(leaves, parts, query) for leaves, parts in zip(leaf_sets, weighed.parts.tolist(), strict=True)]
     ranked = sorted(range(len(leaf_sets)), key=lambda number: (ranks[number], leaf_sets[number]))
     tries = SETS_ON_FEW if search.few else TRIES
@@ -84,7 +78,7 @@ def best_of_equals(
         numbers = list(tied)
         placements = _held(search, leaf_sets, numbers[:tries], found_leaves, first_placement)
         tries -= len(numbers)
-        best = _least_stranding(context, query, layout, search, weighed, leaf_sets, requested, placements)
+        best = _least_stranding(task, search, weighed, leaf_sets, requested, placements)
         if best is not None:
             return best[1], weighed.score(best[0]), len(leaf_sets)
         if tries <= 0 or found_leaves in (leaf_sets[number] for number in numbers):
@@ -93,29 +87,23 @@ def best_of_equals(
 
 
 def _order(leaves: Sequence[int], parts: Sequence[int], query: PlacementQuery) -> tuple[int, int, int]:
-    *_, score, load = parts
-    return leaves[-1] - leaves[0], load if query.latency else 0, -score
+    return leaves[-1] - leaves[0], parts[LOAD] if query.latency else 0, -parts[SCORE]
 
 
-def _listed(
-    context: PlanningContext,
-    query: PlacementQuery,
-    layout: Layout,
-    search: EqualSearch[T],
-    found_leaves: tuple[int, ...],
-) -> list[tuple[int, ...]]:
+def _listed(task: PlanningTask, search: EqualSearch[T], found_leaves: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Return sets of as many leaves that may hold the gang and are no wider, including ``found_leaves``."""
+    layout, most_scored = task.layout, task.context.policy.most_scored
     limit = SETS_ON_FEW if search.few or len(found_leaves) == 1 else SETS
     sets = list(islice(_sets(layout, search, found_leaves), limit))
     charge(len(sets) * len(found_leaves))
-    needed = np.array([count for _, count in query.groups], np.int64)
+    needed = np.array([count for _, count in task.query.groups], np.int64)
     if sets:
         has_room = (search.held[:, np.array(sets, np.int64)].sum(axis=2) >= needed[:, None]).all(axis=0)
         sets = [leaves for leaves, enough in zip(sets, has_room.tolist(), strict=True) if enough]
-    if context.policy.most_scored and sets:
+    if most_scored and sets:
         index = np.array(sets, np.int64)
         nodes = np.cumsum((layout.offsets[index + 1] - layout.offsets[index]).sum(axis=1))
-        sets = sets[: max(1, int(np.searchsorted(nodes, context.policy.most_scored, side="right")))]
+        sets = sets[: max(1, int(np.searchsorted(nodes, most_scored, side="right")))]
     return sets if found_leaves in sets else [*sets, found_leaves]
 
 
@@ -147,9 +135,7 @@ def _held(
 
 
 def _least_stranding(
-    context: PlanningContext,
-    query: PlacementQuery,
-    layout: Layout,
+    task: PlanningTask,
     search: EqualSearch[T],
     weighed: Weighed,
     leaf_sets: Sequence[tuple[int, ...]],
@@ -157,15 +143,15 @@ def _least_stranding(
     placements: Iterator[tuple[int, T]],
 ) -> tuple[int, T] | None:
     """Return the placement that leaves room for most of the usual gangs, the first of equal ones."""
-    column = search.view.cls.scarce
-    gang_sizes = context.history.gangs.sizes(column)
+    column, layout = search.view.cls.scarce, task.layout
+    gang_sizes = task.context.history.gangs.sizes(column)
     if not gang_sizes:
         return next(placements, None)
     best: tuple[int, tuple[int, T]] | None = None
     for number, placement in islice(placements, MOST_COMPARED):
         leaves = np.array(leaf_sets[number], np.int64)
         taken = np.zeros(len(layout.paths), np.int64)
-        for (cls, _), rows in zip(query.groups, search.rows_of(placement), strict=True):
+        for (cls, _), rows in zip(task.query.groups, search.rows_of(placement), strict=True):
             np.add.at(taken, layout.leaf_of_row[np.array(rows, np.int64)], cls.amount(column))
         lost = stranded(leaves, taken[leaves], requested, gang_sizes, weighed.totals, weighed.outside)
         if best is None or lost < best[0]:

@@ -6,14 +6,12 @@ import msgspec
 import numpy as np
 
 from topo_scheduler.kernels.windows import score_sets
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.leaf_totals import LeafTotals
-from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.scoring.leaf_facts import leaf_facts
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.nodes.node_table import Int64
-from topo_scheduler.state.topology.fabric import Layout
 
 SCORE: Final = 4
 """Column of the score in `Weighed.parts`."""
@@ -42,13 +40,12 @@ class Weighed(msgspec.Struct, frozen=True):
     """The scores of sets.
 
     ``best``: the first set with the highest score, then the lowest load; where latency counts, load comes first.
-    ``parts`` int64[n, 6]: four parts, the score, the load. ``added`` int64[n, p]: parts of plugins, by ``names``.
+    ``parts`` int64[n, 6 + p]: four parts, the score, the load, and parts of plugins, which ``names`` lists.
     ``totals``: of the resource that decides. ``outside`` int64[leaves]: free amount of the domain around each leaf.
     """
 
     best: int
     parts: Int64
-    added: Int64
     names: tuple[str, ...]
     totals: LeafTotals
     outside: Int64
@@ -63,57 +60,35 @@ class Weighed(msgspec.Struct, frozen=True):
 
     def score(self, number: int) -> ScoreParts:
         """Return the score of a set."""
-        availability, alignment, utilization, history, total, _ = self.parts[number].tolist()
-        added = tuple(zip(self.names, self.added[number].tolist(), strict=True))
-        return ScoreParts(availability, alignment, utilization, history, total, added)
+        availability, alignment, utilization, history, total, _, *added = self.parts[number].tolist()
+        added_by_name = tuple(zip(self.names, added, strict=True))
+        return ScoreParts(availability, alignment, utilization, history, total, added_by_name)
 
 
-def weigh(
-    context: PlanningContext,
-    query: PlacementQuery,
-    layout: Layout,
-    view: ClassView,
-    fit: Int64,
-    sets: Sets,
-    requested: int,
-    now: float,
-) -> Weighed:
+def weigh(task: PlanningTask, view: ClassView, fit: Int64, sets: Sets, requested: int) -> Weighed:
     """Score sets of leaves.
 
     Args:
-        context: nodes, policy and caches that plans share.
-        query: the members to place.
-        layout: the fabric as the gang sees it.
+        task: what to plan.
         view: of its class; with several classes, of the most demanding one.
         fit: int64[rows], members of that class that each node takes.
         sets: the sets to score, at least one.
         requested: request of all members for the scarce resource of that class.
-        now: seconds.
 
     Raises:
         PluginError: a plugin failed.
     """
+    context, query, layout = task.context, task.query, task.layout
     totals = context.totals(view.cls.scarce, layout)
     capacity, used = totals.domains(layout, sets.depth)
-    aligned = alignment_of(sets.rule, sets.depth, sets.max_leaves)
+    # 1000 at the rule's level and number of leaves, less beyond.
+    aligned = (1000 * sets.rule.leaves // max(sets.max_leaves, 1)) >> max(0, sets.rule.depth - sets.depth)
     across = sets.depth if sets.max_leaves > 1 else None
-    facts = leaf_facts(context, query, view, fit, layout, totals, aligned, now, sets.last, across)
-    parts = np.empty((sets.count, 6), np.int64)
-    strategy = context.extensions.strategy(query.strategy)
-    score_arguments = (facts, capacity, used, context.policy.weights, int(strategy.prefers), int(query.latency), parts)
-    best = int(score_sets(sets.leaves, sets.sizes, sets.count, 1, requested, *score_arguments))
-    added = np.empty((sets.count, len(facts) - 5), np.int64)
-    if context.extensions.added_scores:
-        # Imported here: only clusters with such plugins need it compiled.
-        from topo_scheduler.kernels.added import weigh_added
-
-        weights = np.concatenate((context.policy.weights, context.policy.added))
-        plugin_arguments = (facts[5:], weights, int(query.latency), parts, added)
-        best = int(weigh_added(sets.leaves, sets.sizes, sets.count, *plugin_arguments))
+    facts = leaf_facts(task, view, fit, totals, aligned, sets.last, across)
     names = tuple(score.name for score in context.extensions.added_scores)
-    return Weighed(best, parts, added, names, totals, capacity - used)
-
-
-def alignment_of(rule: SizeRule, depth: int, leaves: int) -> int:
-    """Return the alignment in thousandths: 1000 at the rule's level and number of leaves, less beyond."""
-    return (1000 * rule.leaves // max(leaves, 1)) >> max(0, rule.depth - depth)
+    weights = np.concatenate((context.policy.weights, context.policy.added)) if names else context.policy.weights
+    parts = np.empty((sets.count, 6 + len(names)), np.int64)
+    strategy = context.extensions.strategy(query.strategy)
+    score_arguments = (facts, capacity, used, weights, int(strategy.prefers), int(query.latency), parts)
+    best = int(score_sets(sets.leaves, sets.sizes, sets.count, 1, requested, *score_arguments))
+    return Weighed(best, parts, names, totals, capacity - used)

@@ -124,14 +124,6 @@ class NodeScores:
         return scores
 
 
-class SmallPodScores:
-    """Caches for the placement of single pods: the typical pods, and the scores based on them."""
-
-    def __init__(self, nodes: NodeTable, kinds: PodKinds) -> None:
-        self.typical = TypicalPods(nodes, kinds)
-        self.scores = NodeScores(nodes)
-
-
 def configured_kinds(config: SmallPods) -> Popular:
     """Return the typical pods of a configuration, with their popularity in millionths."""
     return in_millionths(

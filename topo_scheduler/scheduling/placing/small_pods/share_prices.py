@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.extensions.gradient import small_pod_kernels
+from topo_scheduler.scheduling.extensions.gradient import kernels
 from topo_scheduler.state.nodes.gpu_shares import WHOLE
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.statistics.typical_pods import MILLIONTHS, Popular, ShareWorth
@@ -86,7 +86,7 @@ def cutting_prices(sizes: Sequence[int], demand: Sequence[int]) -> list[int]:
 def _filled(sizes: Sequence[int], values: Sequence[int]) -> tuple[Int64, list[int]]:
     # The worth of each room, and how often each size occurs in the best filling of a whole GPU.
     worth, last = np.empty(WHOLE + 1, np.int64), np.empty(WHOLE + 1, np.int64)
-    small_pod_kernels().best_fill(np.array(sizes, np.int64), np.array(values, np.int64), worth, last)
+    kernels().best_fill(np.array(sizes, np.int64), np.array(values, np.int64), worth, last)
     pattern, room = [0] * len(sizes), WHOLE
     while room > 0:
         if (item := int(last[room])) < 0:

@@ -13,7 +13,7 @@ import numpy as np
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.kernels.fit import fewest_leaves
 from topo_scheduler.kernels.windows import choose_sets, narrowest_windows
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.model.size_rule import named_at, spread_needed
@@ -57,39 +57,26 @@ class Window(msgspec.Struct, frozen=True):
     candidates: int
 
 
-def best_window(
-    context: PlanningContext,
-    views: Sequence[ClassView],
-    query: PlacementQuery,
-    layout: Layout,
-    rule: SizeRule,
-    now: float,
-) -> Window | None:
+def best_window(task: PlanningTask, views: Sequence[ClassView], rule: SizeRule) -> Window | None:
     """Return the best window over all views, None where no window holds the workload."""
-    liked_rows = _liked_best(context, views, query)
+    liked_rows = _liked_best(task, views)
     windows = [
         window
         for number, view in enumerate(views)
-        if (window := _best_of(context, number, view, liked_rows, query, layout, rule, now)) is not None
+        if (window := _best_of(task, number, view, liked_rows, rule)) is not None
     ]
     return min(windows, key=lambda window: window.order) if windows else None
 
 
 def _best_of(
-    context: PlanningContext,
-    number: int,
-    view: ClassView,
-    liked_rows: Bool | None,
-    query: PlacementQuery,
-    layout: Layout,
-    rule: SizeRule,
-    now: float,
+    task: PlanningTask, number: int, view: ClassView, liked_rows: Bool | None, rule: SizeRule
 ) -> Window | None:
     """Return the best window of one view: on the nodes that the class likes best, or on all nodes."""
+    query, layout = task.query, task.layout
     named = named_at(layout, query.within) if query.within else 1
     fit = query.within_links(view.fit)
     selections = [
-        (modest, rows_fit, context.leaf_fits(view, query, layout, rows_fit) * named)
+        (modest, rows_fit, task.context.leaf_fits(view, query, layout, rows_fit) * named)
         for modest, rows_fit in enumerate([fit] if liked_rows is None else [np.where(liked_rows, fit, 0), fit])
     ]
     # A single pod goes to the nodes it prefers, whatever their labels.
@@ -99,11 +86,7 @@ def _best_of(
                 CandidateNodes(number, view, fit, fits * counted, modest, unlabelled)
                 for modest, fit, fits in alternatives
             ]
-            windows = [
-                window
-                for candidates in candidate_sets
-                if (window := _window(context, candidates, query, layout, rule, now))
-            ]
+            windows = [window for candidates in candidate_sets if (window := _window(task, candidates, rule))]
             if windows:
                 return min(windows, key=lambda window: window.order)
     return None
@@ -118,14 +101,8 @@ def _apart(query: PlacementQuery, layout: Layout, fits: Int64) -> Int64:
     return np.where(siblings == siblings[has_room].min(), fits, 0)
 
 
-def _window(
-    context: PlanningContext,
-    candidates: CandidateNodes,
-    query: PlacementQuery,
-    layout: Layout,
-    rule: SizeRule,
-    now: float,
-) -> Window | None:
+def _window(task: PlanningTask, candidates: CandidateNodes, rule: SizeRule) -> Window | None:
+    query, layout = task.query, task.layout
     fits = _apart(query, layout, candidates.fits)
     depth, leaves = rule.depth, rule.leaves
     if candidates.unlabelled:
@@ -141,10 +118,10 @@ def _window(
             count = narrowest_windows(fits, layout.domains[depth], leaves, query.units, first, last)
     if count == 0:
         return None
-    count = _scored(context, layout, first, last, count)
+    count = _scored(task, first, last, count)
     listed, sizes, listed_count = _sets(fits, first, last, count, leaves, query.units)
     sets = Sets(listed, sizes, listed_count, depth, leaves, rule, last[:count])
-    best, weighed = _best_set(context, candidates, query, layout, sets, fits, now)
+    best, weighed = _best_set(task, candidates, sets, fits)
     score = weighed.score(best)
     chosen = listed[best, : sizes[best]].copy()
     width = int(chosen[-1] - chosen[0])
@@ -176,34 +153,27 @@ def _sets(fits: Int64, first: Int64, last: Int64, count: int, leaves: int, units
     return sets, sizes, int(other_sets(fits, count, width, units, MOST_LOOKS, sets, sizes))
 
 
-def _scored(context: PlanningContext, layout: Layout, first: Int64, last: Int64, count: int) -> int:
+def _scored(task: PlanningTask, first: Int64, last: Int64, count: int) -> int:
     """Return how many windows, from the first on, to score."""
-    if not context.policy.most_scored:
+    most_scored, offsets = task.context.policy.most_scored, task.layout.offsets
+    if not most_scored:
         return count
-    nodes = np.cumsum(layout.offsets[last[:count] + 1] - layout.offsets[first[:count]])
-    return max(1, int(np.searchsorted(nodes, context.policy.most_scored, side="right")))
+    nodes = np.cumsum(offsets[last[:count] + 1] - offsets[first[:count]])
+    return max(1, int(np.searchsorted(nodes, most_scored, side="right")))
 
 
-def _best_set(
-    context: PlanningContext,
-    candidates: CandidateNodes,
-    query: PlacementQuery,
-    layout: Layout,
-    sets: Sets,
-    fits: Int64,
-    now: float,
-) -> tuple[int, Weighed]:
+def _best_set(task: PlanningTask, candidates: CandidateNodes, sets: Sets, fits: Int64) -> tuple[int, Weighed]:
     """Return the best set of leaves: the best score, then the most room left for other gangs."""
-    view = candidates.view
+    query, view = task.query, candidates.view
     column = view.cls.scarce
     amount = view.cls.amount(column) * query.segment
-    weighed = weigh(context, query, layout, view, candidates.fit, sets, query.units * amount, now)
-    if not query.gang or sets.count == 1 or not (gang_sizes := context.history.gangs.sizes(column)):
+    weighed = weigh(task, view, candidates.fit, sets, query.units * amount)
+    if not query.gang or sets.count == 1 or not (gang_sizes := task.context.history.gangs.sizes(column)):
         return weighed.best, weighed
     ties = weighed.ties(weighed.best, latency=query.latency)
     if len(ties) == 1:
         return weighed.best, weighed
-    strategy = context.extensions.strategy(query.strategy)
+    strategy = task.context.extensions.strategy(query.strategy)
     best = least_stranding(
         ties,
         sets.leaves,
@@ -218,15 +188,15 @@ def _best_set(
     return best, weighed
 
 
-def _liked_best(context: PlanningContext, views: Sequence[ClassView], query: PlacementQuery) -> Bool | None:
+def _liked_best(task: PlanningTask, views: Sequence[ClassView]) -> Bool | None:
     """Return the rows that the class likes best of all nodes with room (bool[rows]), whatever their GPU model.
 
     None where the class has no preference, or no node has room.
     """
-    any_model = views[0] if len(views) == 1 else context.views.get(views[0].cls)
+    any_model = views[0] if len(views) == 1 else task.context.views.get(views[0].cls)
     if not any_model.choosy:
         return None
-    room = np.logical_or.reduce([query.within_links(view.fit) > 0 for view in views])
+    room = np.logical_or.reduce([task.query.within_links(view.fit) > 0 for view in views])
     if not room.any():
         return None
     liked: Bool = any_model.liking == any_model.liking[room].max()

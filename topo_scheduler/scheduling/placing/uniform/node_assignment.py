@@ -3,61 +3,46 @@
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from topo_scheduler.kernels.fit import fewest_leaves
 from topo_scheduler.kernels.windows import choose_leaves, narrowest_windows
 from topo_scheduler.scheduling.extensions.extension import LeafSeats
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
-from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits
 from topo_scheduler.scheduling.placing.scoring import node_scores
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.topology.fabric import Layout
 
 
-def seat(
-    context: PlanningContext,
-    query: PlacementQuery,
-    view: ClassView,
-    leaves: Int64,
-    fits: Int64,
-    layout: Layout,
-    fit: Int64 | None = None,
-) -> list[int] | None:
+def seat(task: PlanningTask, view: ClassView, leaves: Int64, fits: Int64, fit: Int64 | None = None) -> list[int] | None:
     """Return one row per member in order of the fabric, or None where limits per leaf leave a member without a row.
 
     ``fits``: units that each leaf takes. ``fit``: members that each row may take, by default those of the view.
     """
-    fit = view.fit if fit is None else fit
-    strategy = context.extensions.strategy(query.strategy)
-    if layout.inner is not None:
-        dealt = strategy.leaves(np.ascontiguousarray(fits[leaves]), query.units).tolist()
-        return _seat_in_blocks(context, query, view, leaves, dealt, layout, layout.inner, fit)
+    query, fit = task.query, view.fit if fit is None else fit
+    strategy = task.context.extensions.strategy(query.strategy)
     dealt = strategy.leaves(np.ascontiguousarray(fits[leaves]), query.units).tolist()
+    if task.layout.inner is not None:
+        return _seat_in_blocks(task, view, leaves, dealt, task.layout.inner, fit)
     if sum(dealt) < query.units:
         return None
-    return seat_dealt(context, query, view, leaves, [units * query.segment for units in dealt], layout, fit)
+    return seat_dealt(task, view, leaves, [units * query.segment for units in dealt], fit)
 
 
 def _seat_in_blocks(
-    context: PlanningContext,
-    query: PlacementQuery,
-    view: ClassView,
-    blocks: Int64,
-    dealt: Sequence[int],
-    outer: Layout,
-    layout: Layout,
-    fit: Int64,
+    task: PlanningTask, view: ClassView, blocks: Int64, dealt: Sequence[int], layout: Layout, fit: Int64
 ) -> list[int] | None:
     """Do the same where segments lie in blocks of leaves: in each block use the fewest leaves, next to each other."""
-    fits = leaf_fits(view, layout, context.limits_for(query), fit=fit)
-    strategy = context.extensions.strategy(query.strategy)
+    query, inner_task = task.query, replace(task, layout=layout)
+    fits = leaf_fits(view, layout, task.limits, fit=fit)
+    strategy = task.context.extensions.strategy(query.strategy)
     rows: list[int] = []
     for block, units in zip(blocks.tolist(), dealt, strict=True):
         if not units:
             continue
-        domain = np.ascontiguousarray(outer.blocks[block : block + 2])
+        domain = np.ascontiguousarray(task.layout.blocks[block : block + 2])
         members, leaves_needed = units * query.segment, np.zeros(1, np.int64)
         fewest_leaves(fits, domain, members, leaves_needed)
         first, last = np.empty(len(fits), np.int64), np.empty(len(fits), np.int64)
@@ -65,7 +50,7 @@ def _seat_in_blocks(
         leaves = np.empty(int(leaves_needed[0]) + 2, np.int64)
         leaves = leaves[: choose_leaves(fits, int(first[0]), int(last[0]), int(leaves_needed[0]), members, leaves)]
         members_by_leaf = strategy.leaves(np.ascontiguousarray(fits[leaves]), members).tolist()
-        block_rows = seat_dealt(context, query, view, leaves, members_by_leaf, layout, fit)
+        block_rows = seat_dealt(inner_task, view, leaves, members_by_leaf, fit)
         if block_rows is None:
             return None
         rows += block_rows
@@ -73,26 +58,21 @@ def _seat_in_blocks(
 
 
 def seat_dealt(
-    context: PlanningContext,
-    query: PlacementQuery,
-    view: ClassView,
-    leaves: Int64,
-    dealt: Sequence[int],
-    layout: Layout,
-    fit: Int64,
+    task: PlanningTask, view: ClassView, leaves: Int64, dealt: Sequence[int], fit: Int64
 ) -> list[int] | None:
     """Return one row per member in order of the leaves; None where limits make that impossible.
 
     ``dealt``: members that each leaf gets. ``fit`` int64[rows]: members that each row may take.
     """
+    context, query, layout = task.context, task.query, task.layout
     strategy = context.extensions.strategy(query.strategy)
     free = context.totals(view.cls.scarce, layout).free_by_row
     siblings = np.zeros(context.nodes.rows if strategy.apart else 0, np.int64)
     if strategy.apart:
         np.add.at(siblings, np.asarray([*query.siblings, *query.running], np.int64), 1)
-    preference = node_scores.preference(context, query, view, fit, layout, leaves)
+    preference = node_scores.preference(task, view, fit, leaves)
     amount = view.cls.amount(view.cls.scarce)
-    max_nodes = context.limits_for(query).max_nodes_per_leaf
+    max_nodes = task.limits.max_nodes_per_leaf
     rows: list[int] = []
     for leaf, members in zip(leaves.tolist(), dealt, strict=True):
         if members:

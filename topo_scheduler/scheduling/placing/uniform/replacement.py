@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import (
     ANYWHERE,
@@ -22,36 +22,27 @@ from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.topology.fabric import Layout
 
 
-def plan_repair(
-    context: PlanningContext,
-    query: PlacementQuery,
-    layout: Layout,
-    rule: SizeRule,
-    views: Sequence[ClassView],
-    now: float,
-) -> Placement | PlacementFailure:
+def plan_repair(task: PlanningTask, rule: SizeRule, views: Sequence[ClassView]) -> Placement | PlacementFailure:
     """Place missing members in the leaves where the gang runs, then in the nearest leaves that the size rule allows.
 
     If the running members break the rule already, because fabric or limits changed, any nearest leaves are allowed.
     """
+    query, layout = task.query, task.layout
     home = sorted(layout.leaves_of(query.running))
     for view in views:
-        fits, fit = fits_beside(context, query, layout, view)
+        fits, fit = fits_beside(task, view)
         for leaves in _choices(query, layout, rule, fits, home):
-            chosen = np.array(leaves, np.int64)
-            rows = seat(context, query, view, chosen, fits, layout, fit)
+            rows = seat(task, view, np.array(leaves, np.int64), fits, fit)
             if rows is not None:
                 used = sorted({*home, *layout.leaves_of(rows)})
-                score = repair_score(context, query, layout, view, used, rule, now)
+                score = repair_score(task, view, used, rule)
                 return Placement([rows], used, rule, score, len(leaves))
     return PlacementFailure("", rule)
 
 
-def fits_beside(
-    context: PlanningContext, query: PlacementQuery, layout: Layout, view: ClassView
-) -> tuple[Int64, Int64]:
+def fits_beside(task: PlanningTask, view: ClassView) -> tuple[Int64, Int64]:
     """Return the additional members that each leaf and each row holds; running members count against the limits."""
-    limits = context.limits_for(query)
+    query, layout, limits = task.query, task.layout, task.limits
     fit = query.within_links(view.fit)
     fits = leaf_fits(view, layout, limits, fit=fit)
     running: dict[int, list[int]] = {}
@@ -155,22 +146,15 @@ def distance(layout: Layout, leaf: int, home: list[int]) -> tuple[int, int]:
     )
 
 
-def repair_score(
-    context: PlanningContext,
-    query: PlacementQuery,
-    layout: Layout,
-    view: ClassView,
-    leaves: list[int],
-    rule: SizeRule,
-    now: float,
-) -> ScoreParts:
+def repair_score(task: PlanningTask, view: ClassView, leaves: list[int], rule: SizeRule) -> ScoreParts:
     """Return the score of the leaves that the whole gang uses."""
-    totals = context.totals(view.cls.scarce, layout)
+    context = task.context
+    totals = context.totals(view.cls.scarce, task.layout)
     index = np.array(leaves, np.int64)
     aligned = 1000 * rule.leaves // max(rule.leaves, len(leaves))
-    facts = leaf_facts(context, query, view, view.fit, layout, totals, aligned, now, index)
+    facts = leaf_facts(task, view, view.fit, totals, aligned, index)
     capacity = max(1, int(totals.capacity[index].sum()))
-    used = int(totals.used[index].sum()) + query.members * view.cls.amount(view.cls.scarce)
+    used = int(totals.used[index].sum()) + task.query.members * view.cls.amount(view.cls.scarce)
     parts = (
         max(0, 1000 * (capacity - used) // capacity),
         int(facts[2, index].mean()),

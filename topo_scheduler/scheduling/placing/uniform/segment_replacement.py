@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from topo_scheduler.api.text import counted
-from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.uniform.node_assignment import seat_dealt
@@ -16,27 +16,20 @@ from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.topology.fabric import Layout
 
 
-def plan_segment_repair(
-    context: PlanningContext,
-    query: PlacementQuery,
-    layout: Layout,
-    rule: SizeRule,
-    views: Sequence[ClassView],
-    now: float,
-) -> Placement | PlacementFailure:
+def plan_segment_repair(task: PlanningTask, rule: SizeRule, views: Sequence[ClassView]) -> Placement | PlacementFailure:
     """Place lost members where the rest of their segment runs, and lost segments near the others."""
-    reason = ""
+    query, layout, reason = task.query, task.layout, ""
     for view in views:
-        fits, fit = fits_beside(context, query, layout, view)
+        fits, fit = fits_beside(task, view)
         leaf_of, lacking = _leaves(query, layout, rule, fits)
         if lacking:
             reason = reason or lacking
             continue
         dealt = Counter(leaf_of[number] for number, _ in query.segments.places)
         leaves = np.array(sorted(dealt), np.int64)
-        rows = seat_dealt(context, query, view, leaves, [dealt[leaf] for leaf in leaves.tolist()], layout, fit)
+        rows = seat_dealt(task, view, leaves, [dealt[leaf] for leaf in leaves.tolist()], fit)
         if rows is None:
-            reason = reason or f"the leaves of its segments could not be filled{context.limits_for(query).within}"
+            reason = reason or f"the leaves of its segments could not be filled{task.limits.within}"
             continue
         rows_by_leaf: dict[int, list[int]] = {}
         for row in rows:
@@ -44,7 +37,7 @@ def plan_segment_repair(
         next_row = {leaf: iter(leaf_rows) for leaf, leaf_rows in rows_by_leaf.items()}
         placed = [next(next_row[leaf_of[number]]) for number, _ in query.segments.places]
         used = sorted({*layout.leaves_of(query.running), *leaf_of.values()})
-        return Placement([placed], used, rule, repair_score(context, query, layout, view, used, rule, now), 1)
+        return Placement([placed], used, rule, repair_score(task, view, used, rule), 1)
     return PlacementFailure(reason, rule)
 
 
