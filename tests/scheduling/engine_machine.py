@@ -601,8 +601,9 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def every_pod_that_waits_has_a_place_in_the_queue(self) -> None:
         engine = self.engine
-        engine.waking.settle(self.now)
-        self.twin.waking.settle(self.now)
+        for one in (engine, self.twin):
+            one._queue_not_bound()
+            one.waking.settle(self.now)
         waiting = {w.id for w in engine.workloads if any(m.stage is Stage.PENDING for m in w.members.values())}
         assert {w.id for w in engine.workloads if engine.queue.place(w.id)} == waiting
         assert len(engine.queue) == len(waiting)

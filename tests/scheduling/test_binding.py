@@ -153,6 +153,7 @@ def test_the_pause_doubles_up_to_its_most_and_starts_over_after_success() -> Non
     pauses = []
     for _ in range(6):
         d.answer(pod.metadata.uid, BindOutcome.WITHDRAWN)
+        d.step()
         due = d.engine.next_due()
         assert due is not None
         pauses.append(due - d.now)
@@ -167,6 +168,7 @@ def test_binds_of_one_decision_that_fail_together_are_one_failure() -> None:
     d.step()
     for pod in pods:
         d.answer(pod.metadata.uid, BindOutcome.REJECTED)
+    d.step()
     assert d.engine.next_due() == 1.0
     d.step(1)
     assert len(d.flight) == 4

@@ -162,6 +162,8 @@ class Engine:
         """Pods whose nomination raised an exception."""
         self._permits = False
         """Whether the namespaces that may request GPUs by annotation have changed since the last step."""
+        self._not_bound: dict[str, float] = {}
+        """Workloads of which binds failed since the last step, and when each is due again, in seconds."""
 
     # ------------------------------------------------------------ facts in
 
@@ -333,7 +335,7 @@ class Engine:
             if outcome is BindOutcome.BOUND:
                 self.arrivals.bound_at_last(uid)
             elif outcome is not BindOutcome.UNKNOWN:
-                self.arrivals.not_bound(uid, now)
+                self.arrivals.not_bound(uid)
             self.arrivals.touch(workload)
 
     def _bind_finished(self, workload: Workload, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
@@ -342,8 +344,8 @@ class Engine:
             self.contested.answered(uid, now)
             self.arrivals.bound_at_last(uid)
         elif not self.outcomes.awaits(uid):  # otherwise the result is not known yet
-            self.arrivals.not_bound(uid, now)
-            self.queue.back_off(order_of(workload), now + self.outcomes.backoff(workload, message))
+            self.arrivals.not_bound(uid)
+            self._not_bound[workload.id] = now + self.outcomes.backoff(workload, message)
 
     def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
         """Record how a DryRunBind ended.
@@ -505,7 +507,7 @@ class Engine:
     def next_due(self) -> float | None:
         """Return the time in seconds when `step` must be called next if no fact arrives before; None for never."""
         due = (
-            0.0 if self.arrivals.rereading else None,
+            0.0 if self.arrivals.rereading or self._not_bound else None,
             self.queue.next_due(),
             self.waking.next_due(),
             self.outcomes.next_due(),
@@ -525,7 +527,7 @@ class Engine:
     def pending_work(self) -> bool:
         """Whether `step` has work to do now."""
         has_active = self.queue.has_active and not self.contested.paused
-        return bool(self._out) or self._permits or self.arrivals.news or has_active or self.searching
+        return bool(self._out or self._not_bound) or self._permits or self.arrivals.news or has_active or self.searching
 
     @property
     def searching(self) -> bool:
@@ -538,9 +540,17 @@ class Engine:
         self._out += ready
         for uid, why in failed:
             self.bind_finished(uid, BindOutcome.WITHDRAWN, why, now)
+        self._queue_not_bound()
         for id_ in self.outcomes.held_back.take_freed():
             if (workload := self.workloads.get(id_)) is not None and self.queue.place(id_) is Place.BACKOFF:
                 self.queue.activate(order_of(workload))
+
+    def _queue_not_bound(self) -> None:
+        """Queue the workloads of which binds failed, each once: thousands of binds of a gang may fail together."""
+        not_bound, self._not_bound = self._not_bound, {}
+        for id_, until in not_bound.items():
+            if (workload := self.workloads.get(id_)) is not None:
+                self.queue.back_off(order_of(workload), until)
 
     def _try(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
         """Try a workload within its budget; return whether it was placed.

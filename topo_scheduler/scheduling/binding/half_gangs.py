@@ -53,8 +53,8 @@ class HalfGangs:
         """Ids of complete gangs of which a member changed or left since the last step."""
         self._hanging: set[str] = set()
         self._withdrawn: set[str] = set()
-        self._seats: dict[str, str] = {}
-        """Workload of each member whose node is reserved, by uid."""
+        self._seats: dict[str, dict[str, None]] = {}
+        """Uids of the members whose nodes are reserved, by id of the gang."""
         self.nominations = nominations
         self._later: dict[str, deque[Evict | EmitEvent | Recall]] = {}
         """Instructions of rollbacks that are not handed out yet, by id of the gang; gangs take turns."""
@@ -202,16 +202,17 @@ class HalfGangs:
 
     def keep_seat(self, workload: Workload, member: Member, node: str) -> None:
         """Reserve a node for a member that was not bound there, as long as its gang is half bound."""
-        if half_bound(workload) and member.uid not in self._withdrawn:
-            self._seats[member.uid] = workload.id
-            seat = Nomination(_seat(member.uid), node, workload.priority, member.cls.amounts, None)
-            self.nominations.put(seat)
+        if member.uid in self._withdrawn:
+            return
+        # While its clock runs, the gang was half-bound at the last step. Thousands of binds may fail together.
+        if workload.half_bound_since is not None or half_bound(workload):
+            self._seats.setdefault(workload.id, {})[member.uid] = None
+            name = _seat(workload.id, member.uid)
+            self.nominations.put(Nomination(name, node, workload.priority, member.cls.amounts, None))
 
     def own(self, workload: Workload) -> Mapping[str, object]:
         """Return the nodes reserved for members of a workload, by the names of their nominations."""
-        if not self._seats:
-            return {}
-        return {_seat(uid): None for uid, id_ in self._seats.items() if id_ == workload.id}
+        return {_seat(workload.id, uid): None for uid in self._seats.get(workload.id, ())}
 
     # ------------------------------------------------------------ gangs that ran complete
 
@@ -299,20 +300,24 @@ class HalfGangs:
         return [Evict(reference(member), text), EmitEvent(reference(member), True, Reason.ROLLED_BACK, message)]
 
     def _let_go(self) -> None:
-        for uid, id_ in list(self._seats.items()):
-            membership = self._workloads.of_pod(uid)
-            waits = membership is not None and membership[0].id == id_ and membership[1].stage is Stage.PENDING
-            if membership is None or not waits or not half_bound(membership[0]):
-                del self._seats[uid]
-                self.nominations.drop(_seat(uid))
+        for id_, uids in list(self._seats.items()):
+            workload = self._workloads.get(id_)
+            members = workload.members if workload is not None and half_bound(workload) else {}
+            for uid in list(uids):
+                member = members.get(uid)
+                if member is None or member.stage is not Stage.PENDING:
+                    del uids[uid]
+                    self.nominations.drop(_seat(id_, uid))
+            if not uids:
+                del self._seats[id_]
 
 
 def _stays(member: Member) -> bool:
     return member.stage is Stage.BOUND and not (member.leaving or member.evicted)
 
 
-def _seat(uid: str) -> str:
-    return f"half-bound:{uid}"
+def _seat(gang: str, uid: str) -> str:
+    return f"half-bound:{gang}:{uid}"
 
 
 def _spread(members: list[Member], count: int) -> Iterable[Member]:

@@ -272,16 +272,27 @@ class Outcomes:
             self._forget_placed()
             self._most_lacking = max(FEW, 2 * len(self._lacking_room))
         out: list[Instruction] = []
+        lower: dict[str, bool] = {}  # the priority of a gang is the lowest of all its members: find it once
         for uid in self._unsettled.unanswered():
             membership = self._workloads.of_pod(uid)
-            if membership is not None and uid in self._sent and membership[0].priority < priority:
+            if membership is None or uid not in self._sent:
+                continue
+            workload = membership[0]
+            if workload.id not in lower:
+                lower[workload.id] = workload.priority < priority
+            if lower[workload.id]:
                 out += self._give_up(*membership, now)
         return out
 
     def _is_outranked(self, workload: Workload) -> bool:
         """Return whether a workload of higher priority lacked room when it was tried last, and is still pending."""
-        self._forget_placed()
-        return any(priority > workload.priority for priority in self._lacking_room.values())
+        own = workload.priority
+        for id_ in [id_ for id_, priority in self._lacking_room.items() if priority > own]:
+            other = self._workloads.get(id_)
+            if other is not None and other.pending:
+                return True
+            del self._lacking_room[id_]
+        return False
 
     def _forget_placed(self) -> None:
         lacking = self._lacking_room.items()
@@ -436,8 +447,9 @@ class Outcomes:
     def _hasten(self, workload: Workload, now: float) -> None:
         """Write the unsettled binds of the other members again at once: a gang must not stay half bound."""
         if self._unsettled and workload.gang and not workload.complete:
-            for member in workload.at(Stage.ASSUMED):
-                self._unsettled.hasten(member.uid, now)
+            for uid in self._unsettled.pausing(workload.namespace):
+                if uid in workload.members:
+                    self._unsettled.hasten(uid, now)
 
     def _failed(
         self, workload: Workload, member: Member, outcome: BindOutcome, message: str, now: float

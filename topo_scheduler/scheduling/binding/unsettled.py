@@ -59,6 +59,10 @@ class Unsettled:
         pausing = (uid for uids in self._pausing.values() for uid in uids)
         return [uid for uid in pausing if self._binds[uid].unanswered]
 
+    def pausing(self, namespace: str) -> list[str]:
+        """Return the binds of a namespace whose backoff has not ended."""
+        return list(self._pausing.get(namespace, ()))
+
     def put(self, uid: str, namespace: str, now: float) -> None:
         """Record that an attempt ended without an answer: the next one follows after a backoff."""
         bind = self._binds.setdefault(uid, _Unsettled(namespace))
@@ -77,7 +81,7 @@ class Unsettled:
     def answered(self, uid: str, now: float) -> None:
         """Record that a bind was answered: unanswered binds of its namespace are written again at once."""
         bind = self._binds.get(uid)
-        for other in list(self._pausing.get(bind.namespace, ())) if bind is not None else ():
+        for other in self.pausing(bind.namespace) if bind is not None else ():
             self.hasten(other, now)
 
     def drop(self, uid: str) -> None:

@@ -581,11 +581,14 @@ class Arrivals:
         self._pods.drop(uid)
         self._rereading.drop(uid)
 
-    def not_bound(self, uid: str, now: float) -> None:
-        """Record that a decided pod was not bound: it is read again, with its present owners."""
+    def not_bound(self, uid: str) -> None:
+        """Record that a decided pod was not bound: the next step reads it again, with its present owners.
+
+        Not at once: the binds of a gang may fail together, and it may have thousands of members.
+        """
         self.siblings.drop(uid)
         if (pod := self._pods.get(uid)) is not None:
-            self.understand(pod, now)
+            self._rereading.put(pod)
 
 
 def not_understood(pod: Pod, problem: str, now: float) -> tuple[Workload, Member]:

@@ -3,7 +3,8 @@
 On that node they count for all workloads of equal or lower priority.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 from topo_scheduler.api.objects import Pod
@@ -90,25 +91,39 @@ class Nominations:
             for uid, nomination in self._by_uid.items()
             if nomination.priority >= priority and uid not in own
         }
-        for uid in [uid for uid, (_, nomination) in self._counted.items() if wanted.get(uid) is not nomination]:
-            self._uncount(uid)
+        unwanted = [uid for uid, (_, nomination) in self._counted.items() if wanted.get(uid) is not nomination]
+        self._charge([self._counted.pop(uid) for uid in unwanted], -1)
         row_of = self._world.nodes.row_of
-        for uid, nomination in wanted.items():
-            if uid not in self._counted and (row := row_of.get(nomination.node)) is not None:
-                self._world.count(row, nomination.amounts, nomination.profile, 1)
-                self._counted[uid] = (row, nomination)
+        fresh = {
+            uid: (row, nomination)
+            for uid, nomination in wanted.items()
+            if uid not in self._counted and (row := row_of.get(nomination.node)) is not None
+        }
+        self._charge(fresh.values(), 1)
+        self._counted |= fresh
         self.stamp = stamp
         return stamp
 
     def count_nobody(self) -> None:
         """Remove all charges."""
-        for uid in list(self._counted):
-            self._uncount(uid)
+        counted, self._counted = self._counted, {}
+        self._charge(counted.values(), -1)
         self.stamp = None
 
-    def _uncount(self, uid: str) -> None:
-        row, nomination = self._counted.pop(uid)
-        self._world.count(row, nomination.amounts, nomination.profile, -1)
+    def _charge(self, counted: Collection[tuple[int, Nomination]], change: int) -> None:
+        """Charge nominations to their rows, or remove their charges (``change`` -1).
+
+        Those without a profile are charged together: thousands of members of one gang may be nominated.
+        """
+        alike: Counter[tuple[int, Amounts]] = Counter()
+        for row, nomination in counted:
+            if nomination.profile is None:
+                alike[row, nomination.amounts] += 1
+            else:
+                self._world.count(row, nomination.amounts, nomination.profile, change)
+        for (row, amounts), number in alike.items():
+            together = tuple((column, amount * number) for column, amount in amounts)
+            self._world.count(row, together, None, change)
 
 
 def nomination_of(pod: Pod, world: World) -> Nomination:
