@@ -58,10 +58,8 @@ def election_options(command: Callable[..., None]) -> Callable[..., None]:
         ("renew-deadline", Duration(), "How long a leader tries to renew before it stops leading."),
         ("lease-duration", Duration(), "How long other replicas wait after the last renewal."),
     ):
-        parameter = flag.replace("-", "_")
-        command = click.option(f"--leader-elect-{flag}", parameter, type=kind, metavar=_metavar(kind), help=text)(
-            command
-        )
+        parameter, metavar = flag.replace("-", "_"), "NAME" if kind is str else "DURATION"
+        command = click.option(f"--leader-elect-{flag}", parameter, type=kind, metavar=metavar, help=text)(command)
     # As in kube-scheduler: `--leader-elect`, `--leader-elect=false`.
     return click.option(
         "--leader-elect",
@@ -71,10 +69,6 @@ def election_options(command: Callable[..., None]) -> Callable[..., None]:
         metavar="[=true|false]",
         help="Take a Lease before scheduling; on by default.",
     )(command)
-
-
-def _metavar(kind: object) -> str:
-    return "DURATION" if isinstance(kind, Duration) else "NAME"
 
 
 @contextmanager
@@ -126,12 +120,10 @@ def command(config_path: Path | None, **flags: Any) -> None:
     logs.configure(logging.level, logging.format)
     try:
         run_async(_serve(configuration, config_path))
-    except Misconfigured as error:
+    except (ConfigError, Misconfigured) as error:
         raise CommandFailure(str(error), USAGE) from error
     except OSError as error:
         raise _port_failure(error, configuration) from error
-    except ConfigError as error:
-        raise CommandFailure(str(error), USAGE) from error
     except BaseExceptionGroup as group:
         cause = first_cause(group)
         if isinstance(cause, ConfigError):

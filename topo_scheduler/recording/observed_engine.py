@@ -171,7 +171,7 @@ def _observed(name: str, signature: Signature) -> Callable[..., Any]:
     def observed(self: ObservedEngine, *arguments: Any, **named: Any) -> Any:
         bound = bind(self, *arguments, **named)
         bound.apply_defaults()
-        values = [
+        values: list[Any] = [
             list(value) if position in signature.iterables else value for position, value in enumerate(bound.args[1:])
         ]
         method = getattr(super(ObservedEngine, self), name)
