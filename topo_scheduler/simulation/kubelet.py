@@ -25,6 +25,7 @@ from .apiserver.objects import (
     controller_of,
     is_deleting,
     is_finished,
+    is_ready,
     parse_timestamp,
     spec,
     status,
@@ -217,7 +218,7 @@ class Kubelet(Tending[Key]):
         elif pod.end is not None and now >= pod.end:
             code = int((record["metadata"].get("annotations") or {}).get(EXIT_CODE, 0))
             self._write(record, **self._ended(record.obj, code))
-        elif (condition(record.obj, "Ready") or {}).get("status") != "True":
+        elif not is_ready(record.obj):
             self._write(record, **self._running(record.obj))
         elif pod.end is not None:
             self._set_timer(record.key, pod.end)
@@ -316,8 +317,7 @@ class Kubelet(Tending[Key]):
         return asyncio.get_running_loop().time()
 
     def _set_timer(self, key: Key, moment: float) -> None:
-        if timer := self._timers.pop(key, None):
-            timer.cancel()
+        self._cancel_timer(key)
         self._timers[key] = asyncio.get_running_loop().call_at(moment, self._enqueue, key)
 
     def _release(self, node: _KubeletNode, record: ObjectVersion) -> None:
@@ -325,8 +325,7 @@ class Kubelet(Tending[Key]):
             add(node.used, pod.requests, -1)
 
     def _forget(self, record: ObjectVersion) -> None:
-        if timer := self._timers.pop(record.key, None):
-            timer.cancel()
+        self._cancel_timer(record.key)
         if name := spec(record.obj).get("nodeName"):
             node = self._node(name)
             self._release(node, record)

@@ -9,8 +9,9 @@ from functools import lru_cache
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.reading import check_sizes, read_cluster, read_workload
+from topo_scheduler.simulation.cases.transforms import fill
 from topo_scheduler.simulation.cases.what_if import what_if
-from topo_scheduler.simulation.fill import CaseDemand, demand_of, filled
+from topo_scheduler.simulation.fill import CaseDemand, demand_of
 from topo_scheduler.simulation.policies.names import (
     SimulatedPolicy,
     annotations_without_topology,
@@ -121,7 +122,7 @@ def simulate(task: Task, progress: Callable[[int, int], None] = lambda _, __: No
         if task.fill is None:
             total = len(workload.arrivals)
             return runner.stream(workload.arrivals, lambda count: progress(count, total))
-        arrivals = filled(workload, demand, sum(runner.history.capacity), task.fill, task.seed)
+        arrivals = fill(workload, sum(runner.history.capacity), task.fill, task.seed, demand.milli).arrivals
         return runner.fill(arrivals, lambda count: progress(count, len(arrivals)))
     finally:
         if gc_was_enabled:

@@ -76,9 +76,7 @@ def decode_patch(kind: ApiKind, media_type: str, body: bytes, decode: Any) -> An
 def _json_patch(kind: ApiKind, patch: Any, obj: Json) -> Json:
     try:
         result = jsonpatch.apply_patch(obj, patch)
-    except jsonpatch.JsonPatchTestFailed as error:
-        raise APIError(422, "Invalid", "the server rejected our request due to an error in our request") from error
-    except (jsonpatch.JsonPatchConflict, jsonpointer.JsonPointerException) as error:
+    except (jsonpatch.JsonPatchTestFailed, jsonpatch.JsonPatchConflict, jsonpointer.JsonPointerException) as error:
         raise APIError(422, "Invalid", "the server rejected our request due to an error in our request") from error
     except (jsonpatch.JsonPatchException, KeyError, TypeError) as error:
         raise bad_request(str(error)) from error

@@ -9,17 +9,17 @@ import asyncio
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
-from . import handlers, reading
+from . import reading, writing
 from .call import Call, ServerResponse
 from .discovery import UNSTORED, discover
 from .encoding import encode
-from .errors import APIError, bad_request, no_such_path
+from .errors import APIError, bad_request, method_not_allowed, no_such_path
 from .faults import BreakWatch, Delay, Disconnect, Fault, Faults, Refuse, Truncate
 from .listening import Listener
 from .objects import Json
@@ -32,8 +32,15 @@ _log = logging.getLogger(__name__)
 _HEALTH: Final = ("/healthz", "/livez", "/readyz")
 _MAX_BODY_BYTES: Final = 3 * 2**20
 _JSON: Final = "application/json"
-
-
+_VERBS: Final[Mapping[str, Callable[[Call], ServerResponse]]] = {
+    "get": reading.get,
+    "list": reading.list_objects,
+    "create": writing.create,
+    "update": writing.update,
+    "patch": writing.patch,
+    "delete": writing.delete,
+    "deletecollection": writing.delete_collection,
+}
 _TOO_LATE: Final = "Timeout: request did not complete within requested timeout - context deadline exceeded"
 
 
@@ -233,7 +240,9 @@ class EmbeddedAPIServer:
             kind = call.store.kinds.at(info.group, info.version, info.resource)
             if kind is None and (info.group, info.resource) not in UNSTORED:
                 return ServerResponse(b"404 page not found\n", 404, "text/plain; charset=utf-8")
-            return handlers.answer(call)
+            if info.verb not in _VERBS:
+                raise method_not_allowed(info.verb, info.resource)
+            return _VERBS[info.verb](call)
         if info.path.rstrip("/") in _HEALTH:
             return ServerResponse(b"ok", media_type="text/plain; charset=utf-8")
         document = discover(info.path, self.store.kinds, call.accept)

@@ -98,10 +98,8 @@ class Store:
 
     def get(self, kind: ApiKind | str, name: str, namespace: str = "") -> ObjectVersion:
         """Return an object; raises 404 if there is none."""
-        kind = self.kind(kind)
-        record = self._table(kind).items.get(Key(namespace, name))
-        if record is None:
-            raise not_found(kind, name)
+        if (record := self.find(kind, name, namespace)) is None:
+            raise not_found(self.kind(kind), name)
         return record
 
     def list(self, kind: ApiKind | str, selection: Selection = EVERYTHING) -> list[ObjectVersion]:

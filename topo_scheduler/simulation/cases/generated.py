@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from math import exp, log, sqrt
 from typing import Final
 
+from topo_scheduler.api.durations import parse_duration
 from topo_scheduler.api.objects import Node
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase
 from topo_scheduler.simulation.cases.object_factory import Host, TracedJob, make_node, take_host
-from topo_scheduler.simulation.cases.options import Options, duration, number, whole_number
+from topo_scheduler.simulation.cases.options import Options, number, whole_number
 from topo_scheduler.simulation.cases.tables import quoted
 
 LEAF_SPINE: Final = "leaf-spine"
@@ -119,7 +120,7 @@ def _duration(parameters: Options, rng: random.Random) -> Callable[[], float]:
     text = parameters.take("duration", str, "")
     kind, colon, first_moment = text.partition(":")
     if not colon:
-        seconds = parameters.take("duration", duration, 1.0)
+        seconds = parameters.take("duration", parse_duration, 1.0)
         return lambda: seconds
     name, _, value = first_moment.partition("=")
     name, value = name.strip(), value.strip()
@@ -170,4 +171,4 @@ def _moment(parameters: Options, moments: Options, name: str, example: str) -> f
     parameters.take(name, str, "")
     if name not in moments.values:
         raise CaseError(f"{parameters.spec}: the duration has no {name}; write such as {example}")
-    return moments.take(name, duration, 1.0)
+    return moments.take(name, parse_duration, 1.0)

@@ -17,7 +17,7 @@ from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import Node, Quantity
 from topo_scheduler.api.quantity import MAX_VALUE
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase, WorkloadCase
-from topo_scheduler.simulation.cases.object_factory import GPU, LEVELS, Host, is_share, make_node, make_pod, seconds_of
+from topo_scheduler.simulation.cases.object_factory import GPU, LEVELS, Host, make_node, make_pod, seconds_of
 from topo_scheduler.simulation.cases.tables import Row, read_rows
 
 NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -89,7 +89,7 @@ def _arrival(row: Row, name: str) -> Arrival:
         "cpu": f"{row.whole_number('cpu_milli')}m",
         "memory": f"{row.whole_number('memory_mib', high=MAX_MIB)}Mi",
     }
-    share = milli if is_share(gpus, milli) else 0
+    share = milli if gpus == 1 and 0 < milli < WHOLE else 0
     if gpus and not share:
         requests[GPU] = str(gpus)
     models = sorted(set(filter(None, row.fields.get("gpu_spec", "").split("|"))))

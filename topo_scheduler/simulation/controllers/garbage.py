@@ -11,7 +11,7 @@ from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.apiserver.objects import changed, is_deleting
 from topo_scheduler.simulation.apiserver.selectors import Selection
 
-from .runtime import Controller
+from .runtime import Controller, drop_finalizer
 
 _FOREGROUND: Final = "foregroundDeletion"
 _ORPHAN: Final = "orphan"
@@ -61,13 +61,13 @@ def _collect(pause_seconds: float, store: Store, key: Key) -> float | None:
     if _ORPHAN in owner[1]["metadata"]["finalizers"]:
         for table, record in dependents:
             _disown(store, table, record, uid)
-        _drop_finalizer(store, *owner, _ORPHAN)
+        drop_finalizer(store, *owner, _ORPHAN)
     else:
         for table, record in dependents:
             if not is_deleting(record.obj):
                 store.delete(table, *record.key.address, DeleteOptions(propagation="Foreground"))
         if not any(_blocks(record, uid) for _, record in dependents if _exists(store, record)):
-            _drop_finalizer(store, *owner, _FOREGROUND)
+            drop_finalizer(store, *owner, _FOREGROUND)
     return None
 
 
@@ -94,11 +94,6 @@ def _delete_or_disown(store: Store, table: str, record: ObjectVersion, uid: str)
 def _disown(store: Store, table: str, record: ObjectVersion, uid: str) -> None:
     refs = [ref for ref in record["metadata"].get("ownerReferences") or () if ref["uid"] != uid]
     store.modify(table, *record.key.address, lambda obj: changed(obj, "metadata", ownerReferences=refs or None))
-
-
-def _drop_finalizer(store: Store, table: str, record: ObjectVersion, finalizer: str) -> None:
-    remaining = [name for name in record["metadata"].get("finalizers") or () if name != finalizer]
-    store.modify(table, *record.key.address, lambda obj: changed(obj, "metadata", finalizers=remaining or None))
 
 
 def collector(pause_seconds: float = 0.0) -> Controller:

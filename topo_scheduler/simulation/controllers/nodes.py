@@ -18,6 +18,7 @@ from topo_scheduler.simulation.apiserver.objects import (
     condition,
     is_deleting,
     is_finished,
+    is_ready,
     parse_timestamp,
     spec,
     status,
@@ -109,7 +110,7 @@ def _reconcile(store: Store, key: Key) -> float | None:
         return None
     moment = timestamp(store.clock())
     node = store.modify("nodes", key.name, "", lambda obj: tainted(obj, moment))
-    if (condition(node.obj, "Ready") or {}).get("status") == "True" and not _evicts(node):
+    if is_ready(node.obj) and not _evicts(node):
         return None
     delays: list[float] = []
     for pod in store.list("pods", on_node(key.name)):
@@ -131,8 +132,7 @@ def _evicts(node: ObjectVersion) -> bool:
 
 
 def _mark_unready(store: Store, pod: ObjectVersion) -> None:
-    ready = condition(pod.obj, "Ready")
-    if ready is not None and ready["status"] == "True":
+    if is_ready(pod.obj):
         _set(store, pod, {"type": "Ready", "status": "False", "reason": "NodeNotReady"})
 
 
