@@ -16,12 +16,12 @@ from topo_scheduler.api.groups import (
 )
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import (
+    Condition,
     Container,
     Job,
     JobSpec,
     JobStatus,
     Node,
-    NodeCondition,
     NodeSpec,
     NodeStatus,
     ObjectMeta,
@@ -85,7 +85,7 @@ def make_node(
         spec=NodeSpec(unschedulable=unschedulable, taints=list(taints)),
         status=NodeStatus(
             allocatable=dict(allocatable) if allocatable is not None else has,
-            conditions=[NodeCondition("Ready", "True" if ready else "False")],
+            conditions=[Condition("Ready", "True" if ready else "False")],
         ),
     )
 

@@ -276,8 +276,8 @@ class NodeSpec(Base):
     taints: list[Taint] = []
 
 
-class NodeCondition(Base):
-    """``status.conditions[]`` of a node."""
+class Condition(Base):
+    """``status.conditions[]`` of a node or a Job."""
 
     type: str = ""
     status: str = ""
@@ -295,7 +295,7 @@ class NodeStatus(Base):
 
     allocatable: dict[str, Quantity] = {}
     capacity: dict[str, Quantity] = {}
-    conditions: list[NodeCondition] = []
+    conditions: list[Condition] = []
     declared_features: list[str] = []
     images: list[ContainerImage] = []
 
@@ -321,13 +321,6 @@ class JobSpec(Base):
     active_deadline_seconds: int | None = None
 
 
-class JobCondition(Base):
-    """``status.conditions[]`` of a Job."""
-
-    type: str = ""
-    status: str = ""
-
-
 class JobStatus(Base):
     """``status`` of a Job."""
 
@@ -335,7 +328,7 @@ class JobStatus(Base):
     failed: int = 0
     active: int = 0
     start_time: str | None = None
-    conditions: list[JobCondition] = []
+    conditions: list[Condition] = []
 
 
 class Job(Base):
@@ -378,7 +371,6 @@ class ListMeta(Base):
 
     resource_version: str = ""
     continue_: str = field(default="", name="continue")
-    remaining_item_count: int | None = None
 
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]

@@ -21,8 +21,8 @@ class PersistentVolumeClaimSpec(Base):
     selector: LabelSelector | None = None
 
 
-class PersistentVolumeClaimStatus(Base):
-    """``status`` of a claim."""
+class StorageStatus(Base):
+    """``status`` of a claim or a volume."""
 
     phase: str = ""
 
@@ -32,7 +32,7 @@ class PersistentVolumeClaim(Base):
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: PersistentVolumeClaimSpec = field(default_factory=PersistentVolumeClaimSpec)
-    status: PersistentVolumeClaimStatus = field(default_factory=PersistentVolumeClaimStatus)
+    status: StorageStatus = field(default_factory=StorageStatus)
 
 
 class ClaimReference(Base):
@@ -71,18 +71,12 @@ class PersistentVolumeSpec(Base):
     aws_elastic_block_store: AWSDisk | None = None
 
 
-class PersistentVolumeStatus(Base):
-    """``status`` of a volume."""
-
-    phase: str = ""
-
-
 class PersistentVolume(Base):
     """A PersistentVolume."""
 
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: PersistentVolumeSpec = field(default_factory=PersistentVolumeSpec)
-    status: PersistentVolumeStatus = field(default_factory=PersistentVolumeStatus)
+    status: StorageStatus = field(default_factory=StorageStatus)
 
 
 class TopologyRequirement(Base):

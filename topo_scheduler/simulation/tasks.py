@@ -21,7 +21,7 @@ from topo_scheduler.simulation.policies.names import (
     set_typical_pods,
 )
 from topo_scheduler.simulation.results import figures
-from topo_scheduler.simulation.results.model import Run, Slowdown
+from topo_scheduler.simulation.results.model import Assumptions, Run, Slowdown
 from topo_scheduler.simulation.results.placements import encode, file_of
 from topo_scheduler.simulation.slowdown import Assumed, network_of, slowdowns
 from topo_scheduler.simulation.virtual.history import RunHistory
@@ -155,7 +155,11 @@ def _summary(task: Task, cluster: ClusterCase, workload: WorkloadCase, history: 
         span_by_gpus=spans,
         slowdown=slow.pop(figures.ALL, None),
         slowdown_by_gpus=slow,
-        slowdown_assumes=figures.assumptions(task.assumed),
+        slowdown_assumes=Assumptions(
+            communication=task.assumed.communication,
+            network_gbits=task.assumed.network / 1000,
+            oversubscription=task.assumed.oversubscription,
+        ),
         decisions=history.decisions,
         decisions_per_s=round(history.decisions / history.busy, 1) if history.busy else 0.0,
         wall_s=round(wall, 3),

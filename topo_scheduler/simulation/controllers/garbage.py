@@ -96,7 +96,7 @@ def _disown(store: Store, table: str, record: ObjectVersion, uid: str) -> None:
     store.modify(table, *record.key.address, lambda obj: changed(obj, "metadata", ownerReferences=refs or None))
 
 
-def collector(pause_seconds: float = 0.0) -> Controller:
+def collector(pause_seconds: float) -> Controller:
     """Return a garbage collector that pauses between two dependents of one owner, as a busy one would."""
     return Controller("garbage-collector", _concerned_owners, partial(_collect, pause_seconds))
 

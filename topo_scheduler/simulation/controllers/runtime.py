@@ -110,12 +110,12 @@ def pod_of(
     return {"metadata": metadata, "spec": template["spec"]}
 
 
-def carry_out(store: Store, owner: ObjectVersion, plan: ControllerPlan, *, table: str = "pods") -> None:
+def carry_out(store: Store, owner: ObjectVersion, plan: ControllerPlan) -> None:
     """Apply a plan, except for the release of pods."""
     for obj in plan.create:
-        store.create(table, obj, owner.key.namespace)
+        store.create("pods", obj, owner.key.namespace)
     for record in plan.delete:
-        store.delete(table, *record.key.address, DeleteOptions(propagation="Background"))
+        store.delete("pods", *record.key.address, DeleteOptions(propagation="Background"))
     kind = store.kinds.kind_of(owner["apiVersion"], owner["kind"])
     if kind is not None:
         store.modify(kind, *owner.key.address, lambda obj: {**obj, "status": plan.status}, subresource="status")

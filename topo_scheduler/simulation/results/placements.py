@@ -8,7 +8,6 @@ import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from math import inf
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -137,11 +136,6 @@ def _check(run_file: RunFile) -> None:
                 raise ValueError(f"{name}: there is no {value}")
     if not nodes == len(run_file.paths) == len(run_file.capacity):
         raise ValueError("nodes, paths and capacity are not of one length")
-
-
-def read(path: Path) -> RunHistory:
-    """Return a run from its file; raises as `decode`."""
-    return decode(path.read_bytes())
 
 
 def file_of(policy: str, seed: int, what_if: str = "") -> str:
