@@ -28,7 +28,7 @@ from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.cli.explanation_schema import json_schema
 from topo_scheduler.cli.main import main as cli
 from topo_scheduler.observability.metrics import Metrics, Snapshot
-from topo_scheduler.simulation.results.model import json_schema as result_schema
+from topo_scheduler.simulation.results.model import Result
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 REFERENCE: Final = ROOT / "docs" / "reference"
@@ -468,7 +468,7 @@ def schema_page() -> str:
 
 def result_page() -> str:
     """Return the schema of ``result.json`` of ``simulate``."""
-    return json.dumps(result_schema(), indent=2) + "\n"
+    return json.dumps(Result.model_json_schema(), indent=2) + "\n"
 
 
 PAGES: Final[dict[str, Callable[[], str]]] = {

@@ -1,11 +1,8 @@
 """``topo-scheduler run``: the scheduler process. Flags override the configuration file, which overrides defaults."""
 
-import asyncio
 import errno
 import gc
-import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topo_scheduler.cli.common import USAGE, CommandFailure, cluster_options, config_option, first_cause, run_async
+from topo_scheduler.cli.common import (
+    USAGE,
+    CommandFailure,
+    cluster_options,
+    config_option,
+    first_cause,
+    run_async,
+    stop_event,
+)
 
 if TYPE_CHECKING:
     from topo_scheduler.api.config import Configuration
@@ -190,12 +195,7 @@ def _explain(error: Any) -> str:
 async def _serve(configuration: "Configuration", config_path: Path | None) -> None:
     from topo_scheduler.daemon import serve
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        if sys.platform != "win32":
-            loop.add_signal_handler(number, stop.set)
-    await serve(configuration, config_path=config_path, stop=stop)
+    await serve(configuration, config_path=config_path, stop=stop_event())
 
 
 def _port_failure(error: OSError, configuration: "Configuration") -> CommandFailure:

@@ -57,9 +57,7 @@ def _place(row: Row) -> dict[str, str]:
 
 def _once(row: Row, name: str, seen: dict[str, int]) -> str:
     name = name.lower()
-    if name in seen:
-        raise row.error(f"{name} is in line {seen[name]} already", "rename one, or delete it")
-    seen[name] = row.line
+    row.once(seen, name, name)
     return name
 
 
