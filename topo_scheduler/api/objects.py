@@ -49,6 +49,12 @@ class ObjectMeta(Base):
         return None
 
 
+class ApiObject(Base):
+    """Any object."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+
+
 class PartialObject(Base):
     """``PartialObjectMetadata``: the parts of a workload other than a Job that are read."""
 
@@ -238,10 +244,9 @@ class PodStatus(Base):
     allocated_resources: dict[str, Quantity] = {}
 
 
-class Pod(Base):
+class Pod(ApiObject):
     """A pod."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: PodSpec = field(default_factory=PodSpec)
     status: PodStatus = field(default_factory=PodStatus)
     excess: str = field(default="", name="topology.scheduler/excess")
@@ -300,10 +305,9 @@ class NodeStatus(Base):
     images: list[ContainerImage] = []
 
 
-class Node(Base):
+class Node(ApiObject):
     """A node."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: NodeSpec = field(default_factory=NodeSpec)
     status: NodeStatus = field(default_factory=NodeStatus)
 
@@ -331,10 +335,9 @@ class JobStatus(Base):
     conditions: list[Condition] = []
 
 
-class Job(Base):
+class Job(ApiObject):
     """A ``batch/v1`` Job."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: JobSpec = field(default_factory=JobSpec)
     status: JobStatus = field(default_factory=JobStatus)
 
@@ -355,10 +358,9 @@ class BudgetStatus(Base):
     observed_generation: int = 0
 
 
-class DisruptionBudget(Base):
+class DisruptionBudget(ApiObject):
     """A ``policy/v1`` PodDisruptionBudget."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: BudgetSpec = field(default_factory=BudgetSpec)
     status: BudgetStatus = field(default_factory=BudgetStatus)
 
