@@ -19,11 +19,10 @@ from prometheus_client.metrics import MetricWrapperBase
 
 from tests.bench.table import page_of_copy
 from tests.docs.rights import RIGHTS
-from topo_scheduler.api import labels
+from topo_scheduler.api import labels, names
 from topo_scheduler.api.config import TopologySchedulerConfig
 from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.models import Model
-from topo_scheduler.api.names import KINDS
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.cli.explanation_schema import json_schema
 from topo_scheduler.cli.main import main as cli
@@ -155,8 +154,21 @@ def _type(schema: dict[str, Any], described: dict[str, Any]) -> str:
     if low is not None:
         return f"{kind}, at least {low:.12g}"
     if "pattern" in inner:
-        return KINDS.get(inner["pattern"], f"{kind}, `{inner['pattern']}`")
+        return _KINDS.get(inner["pattern"], f"{kind}, `{inner['pattern']}`")
     return str(kind)
+
+
+_KINDS: Final = {
+    names.DNS_LABEL: "DNS label",
+    names.DNS_SUBDOMAIN: "DNS subdomain",
+    names.QUALIFIED_NAME: "qualified name",
+    names.LABEL_VALUE: "label value",
+    names.NAMESPACE_PATTERN: "namespace or pattern",
+    names.DOMAIN_PATH: "domain",
+    names.HOST_ADDRESS: "address",
+    names.FILE_PATH: "path",
+}
+"""What a text that matches a pattern is called."""
 
 
 def _plural(kind: str) -> str:

@@ -142,9 +142,7 @@ def _priority(kind: ApiKind, name: str, pod_spec: Json, store: Lookup) -> Json:
     """Return the fields that the Priority admission plugin writes."""
     class_name = pod_spec.get("priorityClassName")
     if class_name:
-        priority_class = store.find("priorityclasses.scheduling.k8s.io", class_name)
-        if priority_class is None:
-            raise forbidden("pods", name, f"no PriorityClass with name {class_name} was found", kind="pods")
+        priority_class: ObjectVersion | None = _priority_class(kind, name, class_name, store)
     else:
         classes = store.list("priorityclasses.scheduling.k8s.io")
         priority_class = max(
@@ -162,6 +160,13 @@ def _priority(kind: ApiKind, name: str, pod_spec: Json, store: Lookup) -> Json:
     policy = priority_class.get("preemptionPolicy") if priority_class else None
     fields = {"priority": value, "preemptionPolicy": policy or "PreemptLowerPriority"}
     return {**fields, "priorityClassName": priority_class["metadata"]["name"]} if priority_class else fields
+
+
+def _priority_class(kind: ApiKind, name: str, class_name: str, store: Lookup) -> ObjectVersion:
+    priority_class = store.find("priorityclasses.scheduling.k8s.io", class_name)
+    if priority_class is None:
+        raise forbidden(kind.id, name, f"no PriorityClass with name {class_name} was found", kind=kind.plural)
+    return priority_class
 
 
 def _tolerations(pod_spec: Json) -> list[Json]:
@@ -294,10 +299,7 @@ def _admit_pod_group(kind: ApiKind, group: Json, store: Lookup, moment: datetime
         raise invalid(kind, name, [("spec.schedulingPolicy.gang.minCount", problem)])
     if not (class_name := group_spec.get("priorityClassName")):
         return group
-    priority_class = store.find("priorityclasses.scheduling.k8s.io", class_name)
-    if priority_class is None:
-        raise forbidden(kind.id, name, f"no PriorityClass with name {class_name} was found", kind=kind.plural)
-    return changed(group, "spec", priority=int(priority_class["value"]))
+    return changed(group, "spec", priority=int(_priority_class(kind, name, class_name, store)["value"]))
 
 
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"

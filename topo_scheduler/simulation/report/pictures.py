@@ -98,14 +98,8 @@ def placed(course: Course) -> Markup:
         "Workloads that were placed as a whole, in percent of those that came. Small ones find room to the last."
     )
     shares_table = table(["% placed", *sizes], rows)
-    return _section(
-        "Workloads placed by size",
-        explanation,
-        charts.legend(looks, bars=True),
-        _axis_title(axis),
-        picture,
-        shares_table,
-    )
+    legend = charts.legend(looks, bars=True)
+    return _section("Workloads placed by size", explanation, legend, _axis_title(axis), picture, shares_table)
 
 
 def spans(course: Course) -> Markup:
