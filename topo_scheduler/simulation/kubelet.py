@@ -196,7 +196,9 @@ class Kubelet(Tending[Key]):
         if rejection is not None:
             reason, message = rejection
             started = timestamp(self._store.clock())
-            self._write(record, phase="Failed", reason=reason, message=message, startTime=started)
+            self._store.patch_status(
+                "pods", record.key, phase="Failed", reason=reason, message=message, startTime=started
+            )
             return
         pod = _Pod(requests_of(record.obj), begin=self._now() + self.start_seconds)
         state.pods[record["metadata"]["uid"]] = pod
@@ -214,12 +216,12 @@ class Kubelet(Tending[Key]):
                 self._set_timer(record.key, pod.begin)
                 return
             pod.end = self._end_of(record)
-            self._write(record, **self._running(record.obj))
+            self._store.patch_status("pods", record.key, **self._running(record.obj))
         elif pod.end is not None and now >= pod.end:
             code = int((record["metadata"].get("annotations") or {}).get(EXIT_CODE, 0))
-            self._write(record, **self._ended(record.obj, code))
+            self._store.patch_status("pods", record.key, **self._ended(record.obj, code))
         elif not is_ready(record.obj):
-            self._write(record, **self._running(record.obj))
+            self._store.patch_status("pods", record.key, **self._running(record.obj))
         elif pod.end is not None:
             self._set_timer(record.key, pod.end)
 
@@ -235,7 +237,7 @@ class Kubelet(Tending[Key]):
         if now < pod.stop:
             self._set_timer(record.key, pod.stop)
         else:
-            self._write(record, **self._ended(record.obj, _SIGTERM))
+            self._store.patch_status("pods", record.key, **self._ended(record.obj, _SIGTERM))
 
     def _confirm(self, record: ObjectVersion) -> None:
         """Confirm to the API server that a pod has terminated; finalizers may still keep the object."""

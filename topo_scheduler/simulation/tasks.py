@@ -209,9 +209,7 @@ def _changed(
     return cluster, workload
 
 
-@lru_cache(maxsize=2)
-def _read_cluster(spec: str) -> ClusterCase:
-    return read_cluster(spec)
+_read_cluster = lru_cache(maxsize=2)(read_cluster)
 
 
 @lru_cache(maxsize=2)

@@ -120,10 +120,6 @@ def _container_defaults(container: Json) -> Json:
     return complete
 
 
-def _pod(obj: Json) -> Json:
-    return {**obj, "spec": pod_spec_defaults(spec(obj))}
-
-
 def _admit_pod(kind: ApiKind, pod: Json, store: Lookup, moment: datetime) -> Json:
     name, pod_spec = pod["metadata"]["name"], pod["spec"]
     if not pod_spec.get("containers"):
@@ -340,7 +336,7 @@ def _admit_crd(kind: ApiKind, crd: Json, store: Lookup, moment: datetime) -> Jso
 
 
 _DEFAULTS: dict[str, Callable[[Json], Json]] = {
-    "pods": _pod,
+    "pods": lambda obj: {**obj, "spec": pod_spec_defaults(spec(obj))},
     "nodes": _node,
     "jobs.batch": _job,
     "deployments.apps": _deployment,

@@ -11,6 +11,7 @@ import random
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from . import admission, crds
 from .deletion import DeleteOptions, check_preconditions, may_vanish, prepare_delete
@@ -18,7 +19,7 @@ from .errors import already_exists, conflict, invalid, not_found, too_large_vers
 from .kinds import ApiKind, Registry
 from .lifecycle import check_type, prepare_create, prepare_update
 from .log import Log, ObjectVersion, Observer, StoreEvent, Watch
-from .objects import Clock, Json, Key, key_of, timestamp, utc_now
+from .objects import Clock, Json, Key, changed, key_of, timestamp, utc_now
 from .selectors import EVERYTHING, Selection
 
 _GENERATE_ATTEMPTS = 8
@@ -210,6 +211,10 @@ class Store:
         updated = prepare_update(kind, old.obj, new, subresource)
         admission.check_update(kind, old.obj, updated)
         return self.write(kind, old, updated, dry_run=dry_run)
+
+    def patch_status(self, kind: ApiKind | str, key: Key, **fields: Any) -> ObjectVersion:
+        """Set fields of the status of an object; None removes a field."""
+        return self.modify(kind, *key.address, lambda obj: changed(obj, "status", **fields), subresource="status")
 
     def replace(
         self, kind: ApiKind | str, obj: Json, *, subresource: str = "", dry_run: bool = False

@@ -47,12 +47,9 @@ def read_openb_nodes(path: Path) -> ClusterCase:
             model=row.fields["model"].strip(),
             sharing=True,
         )
-        nodes.append(make_node(name, (), host, _place(row)))
+        place = {level: row.fields.get(level, "").strip() for level in LEVELS}
+        nodes.append(make_node(name, (), host, {PREFIX + level: domain for level, domain in place.items() if domain}))
     return ClusterCase(path.stem, tuple(nodes))
-
-
-def _place(row: Row) -> dict[str, str]:
-    return {PREFIX + level: row.fields[level].strip() for level in LEVELS if row.fields.get(level, "").strip()}
 
 
 def _once(row: Row, name: str, seen: dict[str, int]) -> str:

@@ -66,13 +66,9 @@ def _collect(pause_seconds: float, store: Store, key: Key) -> float | None:
         for table, record in dependents:
             if not is_deleting(record.obj):
                 store.delete(table, *record.key.address, DeleteOptions(propagation="Foreground"))
-        if not any(_blocks(record, uid) for _, record in dependents if _exists(store, record)):
+        if not any(_blocks(record, uid) for _, record in dependents if store.exists(record["metadata"]["uid"])):
             drop_finalizer(store, *owner, _FOREGROUND)
     return None
-
-
-def _exists(store: Store, record: ObjectVersion) -> bool:
-    return store.exists(record["metadata"]["uid"])
 
 
 def _blocks(dependent: ObjectVersion, uid: str) -> bool:
