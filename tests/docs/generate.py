@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 
 from tests.bench.table import page_of_copy
@@ -24,7 +25,7 @@ from topo_scheduler.api.config import TopologySchedulerConfig
 from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.models import Model
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.cli.explanation_schema import json_schema
+from topo_scheduler.cli.explanation_schema import Explained
 from topo_scheduler.cli.main import main as cli
 from topo_scheduler.observability.metrics import Metrics, Snapshot
 from topo_scheduler.simulation.results.model import Result
@@ -475,7 +476,12 @@ def _help(command: click.Command, name: str) -> str:
 
 def schema_page() -> str:
     """Return the schema of ``explain -o json``."""
-    return json.dumps(json_schema(), indent=2) + "\n"
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Output of topo-scheduler explain -o json",
+        **msgspec.json.schema(Explained),
+    }
+    return json.dumps(schema, indent=2) + "\n"
 
 
 def result_page() -> str:

@@ -73,7 +73,7 @@ async def test_watched_kinds_are_climbed_without_a_request() -> None:
             assert chain.owners[1].annotations == {"topology.scheduler/from": "nightly"}
             assert chain.owners[0].job is not None
             assert chain.owners[0].job.spec.parallelism == 4
-            assert not w.server.requests.entries
+            assert not w.server.requests
 
 
 @virtual_time
@@ -88,7 +88,7 @@ async def test_any_served_kind_is_found_by_one_get() -> None:
         assert w.asked("get", "rayclusters") == 1
         another = create_ray_cluster(w, "ray-2")
         await owners.complete(metadata_owned_by(controller_reference(another)))
-        assert sum(entry.path == "/apis/ray.io/v1" for entry in w.server.requests.entries) == 1, "discovered once"
+        assert sum(entry.path == "/apis/ray.io/v1" for entry in w.server.requests) == 1, "discovered once"
 
 
 @virtual_time
@@ -136,7 +136,7 @@ async def test_what_is_not_there_ends_the_chain_with_the_reason(changes: Json, r
         assert not chain.forbidden
         w.server.requests.clear()
         assert owners.resolve(pod) == chain
-        assert not w.server.requests.entries, "remembered"
+        assert not w.server.requests, "remembered"
 
 
 @virtual_time
@@ -386,7 +386,7 @@ async def test_fetched_owners_are_kept_fresh_while_they_are_used_and_then_droppe
             w.server.requests.clear()
             await asyncio.sleep(200)
             assert owners.resolve(pod) == chain, "a refresh that fails changes nothing"
-            assert len(w.server.requests.entries) <= 4 * 4, "and is not repeated at once"
+            assert len(w.server.requests) <= 4 * 4, "and is not repeated at once"
             w.server.faults.clear()
             for _ in range(3):
                 await asyncio.sleep(300)
@@ -454,7 +454,7 @@ async def test_invented_kinds_cost_one_request_together() -> None:
         ]
         chains = await asyncio.gather(*[owners.complete(pod) for pod in pods])
         assert all("has no such kind" in chain.broken for chain in chains)
-        assert [entry.path for entry in w.server.requests.entries] == ["/apis"]
+        assert [entry.path for entry in w.server.requests] == ["/apis"]
 
 
 @virtual_time

@@ -127,6 +127,11 @@ class Isolated:
             record.threads = [thread for thread in record.threads if thread.is_alive()]
         return sum(len(record.threads) for record in self._records.values())
 
+    def set_aside(self) -> dict[str, float]:
+        """Return the minimum remaining time in seconds of each disabled plugin."""
+        now = self._clock()
+        return {name: max(0.0, record.until - now) for name, record in self._records.items() if self._aside(record)}
+
     # ------------------------------------------------------------ the guard of the engine
 
     def begin(self) -> None:

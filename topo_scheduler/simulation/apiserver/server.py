@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import math
+from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ from .faults import BreakWatch, Delay, Disconnect, Fault, Faults, Refuse, Trunca
 from .listening import Listener
 from .objects import Json
 from .rbac import ADMIN, ANONYMOUS, Tokens, User, authorize, impersonated
-from .requests import RequestInfo, RequestLog, deadline_seconds, read_request
+from .requests import RequestInfo, deadline_seconds, read_request
 from .store import Store
 from .watching import Over, Stream
 
@@ -63,7 +64,8 @@ class EmbeddedAPIServer:
     ) -> None:
         self.store = store or Store()
         self.faults = Faults()
-        self.requests = RequestLog()
+        self.requests: deque[RequestInfo] = deque(maxlen=100_000)
+        """The last requests, oldest first."""
         self.tokens = Tokens(anonymous)
         self.streams: set[Stream] = set()
         """Open watches."""
@@ -103,12 +105,6 @@ class EmbeddedAPIServer:
         """End an outage: listen again, on the same port."""
         if self._listener is None and self._address is not None:
             self._listen(*self._address)
-
-    async def outage(self, seconds: float) -> None:
-        """Simulate an outage of ``seconds``."""
-        await self.go_away()
-        await asyncio.sleep(seconds)
-        await self.come_back()
 
     async def __aenter__(self) -> EmbeddedAPIServer:
         await self.start()
@@ -169,7 +165,7 @@ class EmbeddedAPIServer:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         info = read_request(request.method, request.rel_url.raw_path, request.rel_url.query)
-        self.requests.add(info)
+        self.requests.append(info)
         fault = self.faults.strike(info)
         if isinstance(fault, Delay):
             fault = await self.delayed(info, request.rel_url.query, fault)

@@ -38,7 +38,8 @@ def read_openb_nodes(path: Path) -> ClusterCase:
     seen: dict[str, int] = {}
     nodes: list[Node] = []
     for row in read_rows(path, NODE_COLUMNS, LEVELS):
-        name = _once(row, row.text("sn"), seen)
+        name = row.text("sn").lower()
+        row.once(seen, name, name)
         host = Host(
             gpus=row.whole_number("gpu", high=MAX_GPUS),
             cpu=f"{row.whole_number('cpu_milli', low=1)}m",
@@ -52,12 +53,6 @@ def read_openb_nodes(path: Path) -> ClusterCase:
     return ClusterCase(path.stem, tuple(nodes))
 
 
-def _once(row: Row, name: str, seen: dict[str, int]) -> str:
-    name = name.lower()
-    row.once(seen, name, name)
-    return name
-
-
 def read_openb_pods(path: Path) -> WorkloadCase:
     """Return the listed pods in order of creation; pods without times come first.
 
@@ -65,7 +60,11 @@ def read_openb_pods(path: Path) -> WorkloadCase:
         CaseError: the list can't be used.
     """
     seen: dict[str, int] = {}
-    arrivals = [_arrival(row, _once(row, row.text("name"), seen)) for row in read_rows(path, POD_COLUMNS, POD_OPTIONAL)]
+    arrivals = []
+    for row in read_rows(path, POD_COLUMNS, POD_OPTIONAL):
+        name = row.text("name").lower()
+        row.once(seen, name, name)
+        arrivals.append(_arrival(row, name))
     first = min((arrival.at for arrival in arrivals if arrival.at > -inf), default=0.0)
     shifted = [
         Arrival(arrival.name, max(0.0, arrival.at - first), arrival.seconds, arrival.pods, source=arrival.source)
