@@ -35,7 +35,6 @@ STORED: Final[Mapping[str, Resource[Any]]] = {
 }
 """Kinds of storage by plural. They reach the engine's storage directly, not through methods of the engine."""
 STORAGE_CALLS: Final = ("storage_applied", "storage_deleted", "storage_synced")
-_ITERABLES: Final = (Iterable, Collection, Sequence)
 _WRITES: Final = {kind.__name__: kind for kind in (ReserveVolume, SelectNode)}
 
 
@@ -48,14 +47,12 @@ class Signature:
         names: names of its arguments.
         types: types of the encoded arguments, without the clock.
         clock: position of the clock, or -1.
-        iterables: positions of arguments that may be iterators.
     """
 
     method: Callable[..., Any]
     names: tuple[str, ...]
     types: tuple[Any, ...]
     clock: int
-    iterables: frozenset[int]
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -73,13 +70,12 @@ def _signature(method: Callable[..., Any]) -> Signature:
         tuple(parameter.name for parameter in parameters),
         tuple(_wire(hints[parameter.name]) for position, parameter in enumerate(parameters) if position != clock),
         clock,
-        frozenset(position for position, origin in enumerate(origins) if origin in _ITERABLES),
     )
 
 
 def _wire(hint: Any) -> Any:
     """Return the type as which an argument is decoded."""
-    if get_origin(hint) in _ITERABLES:
+    if get_origin(hint) in (Iterable, Collection, Sequence):
         (inner,) = get_args(hint)
         return list[_wire(inner)]  # type: ignore[misc]
     if get_origin(hint) is tuple:

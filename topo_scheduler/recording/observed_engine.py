@@ -5,26 +5,28 @@ readings that end a step, owners that the engine queries during a call, and answ
 listeners is a plain one, at no extra cost.
 """
 
-import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import Any, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from topo_scheduler.api.config import Configuration
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.groups import GroupApi
+from topo_scheduler.api.objects import DisruptionBudget, Node, PartialObject, Pod
 from topo_scheduler.kube.reading.sinks import Deleted
 from topo_scheduler.kube.reading.storage import StorageSink, storage_sinks
-from topo_scheduler.recording.calls import SIGNATURES, Signature
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError, PluginGuard
 from topo_scheduler.scheduling.extensions.registry import Extensions
-from topo_scheduler.scheduling.instructions import Instruction
+from topo_scheduler.scheduling.instructions import BindOutcome, EvictionOutcome, Instruction, PodRef
 from topo_scheduler.scheduling.intake.arrivals import Resolve
 from topo_scheduler.scheduling.intake.understand import Lineage
+from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
+from topo_scheduler.state.pods.pod_groups import GroupKey, PodGroup, Serving
+from topo_scheduler.state.storage.storage_objects import VolumeWrite
 
 log = logging.getLogger(__name__)
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -146,7 +148,7 @@ class OverheardGuard:
 
 
 class ObservedEngine(Engine):
-    """An engine with listeners. `_observed` makes each of its recorded methods from that of the engine."""
+    """An engine with listeners. It has each recorded method of the engine once more; iterators become lists."""
 
     def __init__(
         self,
@@ -162,39 +164,129 @@ class ObservedEngine(Engine):
         self.extensions.guard = OverheardGuard(guard.inner if isinstance(guard, OverheardGuard) else guard, self.ear)
         self.ear.tell(lambda listener: listener.begins(self))
 
+    # ------------------------------------------------------------ observed calls, as the engine defines them
 
-def _observed(name: str, signature: Signature) -> Callable[..., Any]:
-    """Return a method that makes a call of the engine and notifies the listeners; iterators become lists."""
-    bind = inspect.signature(signature.method).bind
+    def configure(self, config: Configuration) -> None:
+        self._observe(super().configure, config)
 
-    @wraps(signature.method)
-    def observed(self: ObservedEngine, *arguments: Any, **named: Any) -> Any:
-        bound = bind(self, *arguments, **named)
-        bound.apply_defaults()
-        values: list[Any] = [
-            list(value) if position in signature.iterables else value for position, value in enumerate(bound.args[1:])
-        ]
-        method = getattr(super(ObservedEngine, self), name)
-        if self.ear.open is not None:  # it is part of another call
-            return method(*values)
-        if signature.clock < 0:
-            return self.ear.hear(name, values, lambda _: method(*values))
-        clock = values.pop(signature.clock)
+    def nodes_applied(self, nodes: Iterable[Node], now: float) -> None:
+        self._observe(super().nodes_applied, list(nodes), now)
 
-        def timed(heard: Heard) -> Any:
+    def node_deleted(self, name: str, uid: str) -> None:
+        self._observe(super().node_deleted, name, uid)
+
+    def namespaces_applied(self, namespaces: Iterable[PartialObject]) -> None:
+        self._observe(super().namespaces_applied, list(namespaces))
+
+    def namespace_deleted(self, name: str) -> None:
+        self._observe(super().namespace_deleted, name)
+
+    def budgets_applied(self, budgets: Iterable[DisruptionBudget]) -> None:
+        self._observe(super().budgets_applied, list(budgets))
+
+    def budget_deleted(self, namespace: str, name: str) -> None:
+        self._observe(super().budget_deleted, namespace, name)
+
+    def budgets_known(self) -> None:
+        self._observe(super().budgets_known)
+
+    def may_preempt(self, ready: bool = True) -> None:
+        self._observe(super().may_preempt, ready)
+
+    def pods_applied(self, pods: Collection[Pod], now: float) -> None:
+        self._observe(super().pods_applied, list(pods), now)
+
+    def pod_deleted(self, uid: str, now: float) -> None:
+        self._observe(super().pod_deleted, uid, now)
+
+    def pods_told(self, pods: Collection[Pod], now: float) -> None:
+        self._observe(super().pods_told, list(pods), now)
+
+    def seats_kept(self, migration: str, seats: Sequence[ReservedSeat]) -> None:
+        self._observe(super().seats_kept, migration, list(seats))
+
+    def spares_avoid(self, nodes: Sequence[str]) -> None:
+        self._observe(super().spares_avoid, list(nodes))
+
+    def seat_taken(self, migration: str, pod: str, by: PodRef, origin: str, node: str) -> None:
+        self._observe(super().seat_taken, migration, pod, by, origin, node)
+
+    def search_wanted(self) -> None:
+        self._observe(super().search_wanted)
+
+    def groups_applied(self, groups: Iterable[PodGroup], now: float) -> None:
+        self._observe(super().groups_applied, list(groups), now)
+
+    def group_deleted(self, key: GroupKey, uid: str, now: float) -> None:
+        self._observe(super().group_deleted, key, uid, now)
+
+    def groups_served(self, api: GroupApi, serving: Serving, requested_at: float, now: float) -> None:
+        self._observe(super().groups_served, api, serving, requested_at, now)
+
+    def groups_remembered(self, api: GroupApi, now: float) -> None:
+        self._observe(super().groups_remembered, api, now)
+
+    def owner_changed(self, uid: str, now: float) -> None:
+        self._observe(super().owner_changed, uid, now)
+
+    def reread(self, now: float, clock: Callable[[], float]) -> None:
+        self._observe_timed(super().reread, now, clock)
+
+    def bind_finished(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
+        self._observe(super().bind_finished, uid, outcome, message, now)
+
+    def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
+        self._observe(super().rehearsed, uid, outcome, message, now)
+
+    def volumes_written(self, uid: str, done: Iterable[tuple[VolumeWrite, str]], problem: str) -> None:
+        self._observe(super().volumes_written, uid, list(done), problem)
+
+    def eviction_finished(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> None:
+        self._observe(super().eviction_finished, uid, outcome, message, now)
+
+    def rollback_refused(self, uid: str, message: str, now: float) -> None:
+        self._observe(super().rollback_refused, uid, message, now)
+
+    def bind_hangs(self, uid: str, now: float) -> None:
+        self._observe(super().bind_hangs, uid, now)
+
+    def bind_recalled(self, uid: str, waited: bool, now: float) -> None:
+        self._observe(super().bind_recalled, uid, waited, now)
+
+    def may_bind(self, uid: str) -> str:
+        return self._observe(super().may_bind, uid)
+
+    def step(self, now: float, clock: Callable[[], float], budget: float = 0.005) -> list[Instruction]:
+        return self._observe_timed(super().step, now, clock, budget)
+
+    # ------------------------------------------------------------ inside
+
+    def _observe(self, method: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """Make a call and notify the listeners, unless it is part of another call."""
+        if self.ear.open is not None:
+            return method(*arguments, **named)
+        return self.ear.hear(method.__name__, arguments, lambda _: method(*arguments, **named))
+
+    def _observe_timed(
+        self,
+        method: Callable[Concatenate[float, Callable[[], float], P], T],
+        now: float,
+        clock: Callable[[], float],
+        *arguments: P.args,
+        **named: P.kwargs,
+    ) -> T:
+        """Make a call that gets a clock, and record the readings of the clock as well."""
+        if self.ear.open is not None:
+            return method(now, clock, *arguments, **named)
+
+        def timed(heard: Heard) -> T:
             def read() -> float:
                 heard.clock.append(clock())
                 return heard.clock[-1]
 
-            return method(*values[: signature.clock], read, *values[signature.clock :])
+            return method(now, read, *arguments, **named)
 
-        return self.ear.hear(name, values, timed)
-
-    return observed
-
-
-for _name, _signature in SIGNATURES.items():
-    setattr(ObservedEngine, _name, _observed(_name, _signature))
+        return self.ear.hear(method.__name__, (now, *arguments), timed)
 
 
 def new_engine(
