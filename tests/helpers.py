@@ -16,12 +16,12 @@ from topo_scheduler.api.groups import (
 )
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import (
+    Condition,
     Container,
     Job,
     JobSpec,
     JobStatus,
     Node,
-    NodeCondition,
     NodeSpec,
     NodeStatus,
     ObjectMeta,
@@ -34,6 +34,7 @@ from topo_scheduler.api.objects import (
     Taint,
 )
 from topo_scheduler.api.selectors import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement
+from topo_scheduler.simulation.cluster import ClusterDescription, LeafDescription, SpineDescription
 from topo_scheduler.state.pods.pod_groups import PodGroup, read_group
 
 SCHEDULER: Final = "topology-aware-scheduler"
@@ -85,7 +86,7 @@ def make_node(
         spec=NodeSpec(unschedulable=unschedulable, taints=list(taints)),
         status=NodeStatus(
             allocatable=dict(allocatable) if allocatable is not None else has,
-            conditions=[NodeCondition("Ready", "True" if ready else "False")],
+            conditions=[Condition("Ready", "True" if ready else "False")],
         ),
     )
 
@@ -232,3 +233,20 @@ def term(*requirements: Requirement, fields: Sequence[Requirement] = ()) -> Node
 def where(key: str, operator: str, *values: str) -> Requirement:
     """Return one requirement."""
     return Requirement(key, operator, values)
+
+
+def leaf_spine(spines: Sequence[Sequence[int]], **leaf: Any) -> ClusterDescription:
+    """Return a cluster by nodes per leaf: ``[[4, 4], [2]]`` is two spines with leaf-1, leaf-2 and leaf-3.
+
+    ``leaf`` arguments are passed to every `LeafDescription`.
+    """
+    counts = iter(range(1, 1 + sum(len(sizes) for sizes in spines)))
+    return ClusterDescription(
+        spines=tuple(
+            SpineDescription(
+                name=f"spine-{number}",
+                leaves=tuple(LeafDescription(name=f"leaf-{next(counts)}", nodes=size, **leaf) for size in sizes),
+            )
+            for number, sizes in enumerate(spines, 1)
+        )
+    )

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.helpers import ours
 from topo_scheduler.api.annotations import (
     MOST_UNKNOWN,
+    USERS_MAY_WRITE,
     Enforcement,
     PlacementRequest,
     PlacementStrategy,
     Source,
-    annotation_names,
     read_annotations,
     unknown_annotations,
     written_number,
@@ -136,7 +136,7 @@ def test_a_level_is_a_name_or_a_label_that_tells_one(annotation: str) -> None:
 
 
 def test_every_annotation_has_a_malformed_example() -> None:
-    assert {PREFIX + annotation for annotation, _, _ in MALFORMED} == set(annotation_names())
+    assert {PREFIX + annotation for annotation, _, _ in MALFORMED} == set(USERS_MAY_WRITE)
 
 
 @pytest.mark.parametrize(("annotation", "text", "remedy"), MALFORMED)
@@ -251,7 +251,7 @@ def test_only_numbers_this_scheduler_could_have_written_are_read_back(text: str,
     assert written_number({}, "a") is None
 
 
-@given(st.dictionaries(st.sampled_from(annotation_names()), st.text(max_size=30)))
+@given(st.dictionaries(st.sampled_from(USERS_MAY_WRITE), st.text(max_size=30)))
 def test_nothing_a_user_writes_makes_the_reader_fall_over(annotations: dict[str, str]) -> None:
     request = read_annotations([Source("Pod", "a/b", annotations)])
     refused = {problem.annotation for problem in request.problems}

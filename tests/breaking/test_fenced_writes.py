@@ -20,7 +20,7 @@ WRITES = frozenset({"create", "update", "patch", "delete"})
 
 
 def _written(world: World, since: int) -> set[str]:
-    entries = list(world.server.requests.entries)[since:]
+    entries = list(world.server.requests)[since:]
     return {one.full_resource for one in entries if one.verb in WRITES} - OF_NO_LEASE
 
 
@@ -30,7 +30,7 @@ async def _leading(world: World) -> int:
     await world.leading()
     world.gang("g", 3)
     await world.until(lambda: world.whole("g"))
-    return len(world.server.requests.entries)
+    return len(world.server.requests)
 
 
 def _more(world: World) -> None:

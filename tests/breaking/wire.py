@@ -70,7 +70,7 @@ class Server(EmbeddedAPIServer):
         info = read_request(method, url.raw_path, url.query)
         if self.down:
             raise aiohttp.ServerDisconnectedError
-        self.requests.add(info)
+        self.requests.append(info)
         fault = self.faults.strike(info)
         if isinstance(fault, Delay):
             fault = await self.delayed(info, url.query, fault)

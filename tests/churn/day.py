@@ -51,7 +51,7 @@ async def live(hours: float, pods: int, share: float, seed: int, tell: Callable[
     """Let a daemon live so long in a cluster of about so many pods, of which a share is hostile."""
     day = Day(hours, share, seed)
     async with cluster(fabric(pods), window=2_000) as world:
-        world.server.requests.entries = deque(maxlen=1_000)
+        world.server.requests = deque(maxlen=1_000)
         process = world.start(configured(limits={"per_hour": 100_000, "per_namespace": 1_000}))
         await world.leading()
         term = process.daemon.term

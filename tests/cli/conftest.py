@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.helpers import leaf_spine
 from topo_scheduler.cli.main import main
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer
 from topo_scheduler.simulation.apiserver.pods import bind
-from topo_scheduler.simulation.cluster import A100, leaf_spine
 from topo_scheduler.simulation.demo import embedded_cluster, submit, until
 
 T = TypeVar("T")
@@ -120,7 +120,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="server")
     thread.start()
-    description = leaf_spine([[4, 2], [2]], gpu_model=A100, bandwidth="200Gb", down=(2,))
+    description = leaf_spine([[4, 2], [2]], gpu_model="NVIDIA-A100-SXM4-80GB", bandwidth="200Gb", down=(2,))
     context = embedded_cluster(description)
 
     async def enter() -> EmbeddedAPIServer:

@@ -49,7 +49,7 @@ def _granted(*names: str) -> set[Right]:
 
 def _asked(served: Served) -> set[Right]:
     """Return what was asked for since the last call; of what rules name, by these names only."""
-    entries = [entry for entry in list(served.server.requests.entries) if entry.resource]
+    entries = [entry for entry in list(served.server.requests) if entry.resource]
     for entry in entries:
         if entry.resource == "configmaps":
             assert entry.name == "topology-scheduler-config"

@@ -15,20 +15,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 
 from tests.bench.table import page_of_copy
 from tests.docs.rights import RIGHTS
-from topo_scheduler.api import labels
+from topo_scheduler.api import labels, names
 from topo_scheduler.api.config import TopologySchedulerConfig
 from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.models import Model
-from topo_scheduler.api.names import KINDS
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.cli.explanation_schema import json_schema
+from topo_scheduler.cli.explanation_schema import Explained
 from topo_scheduler.cli.main import main as cli
 from topo_scheduler.observability.metrics import Metrics, Snapshot
-from topo_scheduler.simulation.results.model import json_schema as result_schema
+from topo_scheduler.simulation.results.model import Result
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 REFERENCE: Final = ROOT / "docs" / "reference"
@@ -155,8 +155,21 @@ def _type(schema: dict[str, Any], described: dict[str, Any]) -> str:
     if low is not None:
         return f"{kind}, at least {low:.12g}"
     if "pattern" in inner:
-        return KINDS.get(inner["pattern"], f"{kind}, `{inner['pattern']}`")
+        return _KINDS.get(inner["pattern"], f"{kind}, `{inner['pattern']}`")
     return str(kind)
+
+
+_KINDS: Final = {
+    names.DNS_LABEL: "DNS label",
+    names.DNS_SUBDOMAIN: "DNS subdomain",
+    names.QUALIFIED_NAME: "qualified name",
+    names.LABEL_VALUE: "label value",
+    names.NAMESPACE_PATTERN: "namespace or pattern",
+    names.DOMAIN_PATH: "domain",
+    names.HOST_ADDRESS: "address",
+    names.FILE_PATH: "path",
+}
+"""What a text that matches a pattern is called."""
 
 
 def _plural(kind: str) -> str:
@@ -463,12 +476,17 @@ def _help(command: click.Command, name: str) -> str:
 
 def schema_page() -> str:
     """Return the schema of ``explain -o json``."""
-    return json.dumps(json_schema(), indent=2) + "\n"
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Output of topo-scheduler explain -o json",
+        **msgspec.json.schema(Explained),
+    }
+    return json.dumps(schema, indent=2) + "\n"
 
 
 def result_page() -> str:
     """Return the schema of ``result.json`` of ``simulate``."""
-    return json.dumps(result_schema(), indent=2) + "\n"
+    return json.dumps(Result.model_json_schema(), indent=2) + "\n"
 
 
 PAGES: Final[dict[str, Callable[[], str]]] = {

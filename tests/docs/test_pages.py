@@ -13,7 +13,7 @@ import yaml
 
 from tests.docs.generate import ROOT, commands
 from tests.docs.pages import PAGES, Block, anchors, blocks, links
-from topo_scheduler.api.annotations import Source, annotation_names, read_annotations
+from topo_scheduler.api.annotations import USERS_MAY_WRITE, Source, read_annotations
 from topo_scheduler.api.config import load_configuration
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.migrations import KIND, Migration, MigrationSpec
@@ -80,7 +80,7 @@ def test_yaml_is_accepted(block: Block) -> None:
     for document in documents:
         for annotations in _annotations(document):
             assert all(isinstance(value, str) for value in annotations.values()), "Kubernetes takes strings only"
-            assert {name for name in annotations if name.startswith(PREFIX)} <= set(annotation_names())
+            assert {name for name in annotations if name.startswith(PREFIX)} <= set(USERS_MAY_WRITE)
             assert read_annotations([Source("Job", block.where, annotations)]).problems == ()
 
 

@@ -49,7 +49,7 @@ async def test_a_bind_is_one_request_and_carries_annotations_and_labels() -> Non
         assert pod.spec.node_name == "node-1"
         assert pod.metadata.annotations == {"own": "kept", **NOTES}
         assert pod.metadata.labels == {"topology.scheduler/leaf": "leaf-1"}
-        assert len(w.server.requests.entries) == 1
+        assert len(w.server.requests) == 1
 
 
 @virtual_time
@@ -301,7 +301,7 @@ async def test_who_may_not_bind_sends_nothing() -> None:
         w.create_pod("pod")
         result = await binder(w, w.client.fenced(Fence(lambda: 0.0))).bind(request(w))
         assert result.outcome is BindStatus.UNBOUND
-        assert not w.server.requests.entries
+        assert not w.server.requests
 
 
 @virtual_time

@@ -265,7 +265,7 @@ async def test_no_writer_writes_after_the_lease(use: Callable[[Client, World], C
     async with world() as w:
         w.create_pod("pod")
         await use(w.client.fenced(Lease(0.0).fence()), w)
-        assert {entry.verb for entry in w.server.requests.entries} <= READS
+        assert {entry.verb for entry in w.server.requests} <= READS
 
 
 @virtual_time

@@ -74,7 +74,7 @@ async def test_watched_kinds_are_climbed_without_a_request() -> None:
             assert chain.owners[1].annotations == {"topology.scheduler/from": "nightly"}
             assert chain.owners[0].job is not None
             assert chain.owners[0].job.spec.parallelism == 4
-            assert not w.server.requests.entries
+            assert not w.server.requests
 
 
 @virtual_time
@@ -89,7 +89,7 @@ async def test_any_served_kind_is_found_by_one_get() -> None:
         assert w.asked("get", "rayclusters") == 1
         another = create_ray_cluster(w, "ray-2")
         await owners.complete(metadata_owned_by(controller_reference(another)))
-        assert sum(entry.path == "/apis/ray.io/v1" for entry in w.server.requests.entries) == 1, "discovered once"
+        assert sum(entry.path == "/apis/ray.io/v1" for entry in w.server.requests) == 1, "discovered once"
 
 
 @virtual_time
@@ -137,7 +137,7 @@ async def test_what_is_not_there_ends_the_chain_with_the_reason(changes: Json, r
         assert not chain.forbidden
         w.server.requests.clear()
         assert owners.resolve(pod) == chain
-        assert not w.server.requests.entries, "remembered"
+        assert not w.server.requests, "remembered"
 
 
 @virtual_time
@@ -387,7 +387,7 @@ async def test_fetched_owners_are_kept_fresh_while_they_are_used_and_then_droppe
             w.server.requests.clear()
             await asyncio.sleep(200)
             assert owners.resolve(pod) == chain, "a refresh that fails changes nothing"
-            assert len(w.server.requests.entries) <= 4 * 4, "and is not repeated at once"
+            assert len(w.server.requests) <= 4 * 4, "and is not repeated at once"
             w.server.faults.clear()
             for _ in range(3):
                 await asyncio.sleep(300)
@@ -450,11 +450,11 @@ async def test_an_answer_from_the_cache_of_kinds_does_not_show_that_the_api_serv
         nothing = made_up(apiVersion="made.up/v1", kind="Nothing")
         assert (await owners.complete(metadata_owned_by(nothing))).broken
         task = await hanging_owner(w, owners)
-        asked = len(w.server.requests.entries)
+        asked = len(w.server.requests)
         assert (await owners.complete(metadata_owned_by({**nothing, "uid": "another"}))).broken
         chain = await owners.confirm(metadata_owned_by(nothing), age=0.0, within=5.0)
         assert chain is not None and chain.broken
-        assert len(w.server.requests.entries) == asked, "the kind is known not to be served"
+        assert len(w.server.requests) == asked, "the kind is known not to be served"
         assert not owners._slots._shares._hung and not owners._confirmations._shares._hung
         await owners.complete(metadata_owned_by(made_up()))
         assert owners._slots._shares.is_marked("slow"), "the API server answered"
@@ -499,7 +499,7 @@ async def test_invented_kinds_cost_one_request_together() -> None:
         ]
         chains = await asyncio.gather(*[owners.complete(pod) for pod in pods])
         assert all("has no such kind" in chain.broken for chain in chains)
-        assert [entry.path for entry in w.server.requests.entries] == ["/apis"]
+        assert [entry.path for entry in w.server.requests] == ["/apis"]
 
 
 @virtual_time

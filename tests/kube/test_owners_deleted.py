@@ -113,7 +113,7 @@ async def test_an_owner_that_is_not_watched_is_known_to_be_gone_within_seconds()
             assert isinstance(chain, Chain) and chain.gone == "RayCluster ray does not exist"
             w.server.requests.clear()
             await asyncio.sleep(300)
-            gets = [entry for entry in w.server.requests.entries if "rayclusters/ray" in entry.path]
+            gets = [entry for entry in w.server.requests if "rayclusters/ray" in entry.path]
             assert not gets, "a uid never comes back: it is not asked for again"
 
 
@@ -151,7 +151,7 @@ async def test_owners_that_hang_delay_no_other_namespace() -> None:
             # Asked again less and less often, and 4 at once at most: 12 s each.
             w.server.requests.clear()
             await asyncio.sleep(600)
-            assert 0 < len([entry for entry in w.server.requests.entries if "/hostile/" in entry.path]) <= 4 * 600 / 10
+            assert 0 < len([entry for entry in w.server.requests if "/hostile/" in entry.path]) <= 4 * 600 / 10
             w.server.faults.clear()
             w.server.store.delete("rayclusters.ray.io", "hung-49", "hostile", DeleteOptions())
             await asyncio.sleep(UNANSWERED_MOST_SECONDS + 2 * TICK_SECONDS)

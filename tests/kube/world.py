@@ -64,7 +64,7 @@ class World:
 
     def asked(self, verb: str, resource: str) -> int:
         """How many such requests came in."""
-        return sum(entry.verb == verb and entry.full_resource == resource for entry in self.server.requests.entries)
+        return sum(entry.verb == verb and entry.full_resource == resource for entry in self.server.requests)
 
     def reflector(self, resource: Resource[T], sink: "View[T]", **options: Any) -> Reflector[T]:
         """A reflector that goes by the loop's time."""

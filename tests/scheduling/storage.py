@@ -23,10 +23,9 @@ from topo_scheduler.api.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
-    PersistentVolumeClaimStatus,
     PersistentVolumeSpec,
-    PersistentVolumeStatus,
     StorageClass,
+    StorageStatus,
     VolumeNodeAffinity,
 )
 from topo_scheduler.scheduling.instructions import Instruction, PrepareVolumes
@@ -69,7 +68,7 @@ def claim(
     return PersistentVolumeClaim(
         ObjectMeta(name=name, namespace="default", uid=f"claim-{name}"),
         PersistentVolumeClaimSpec(list(modes), ResourceRequirements({"storage": size}), storage_class_name=of),
-        PersistentVolumeClaimStatus("Pending"),
+        StorageStatus("Pending"),
     )
 
 
@@ -84,7 +83,7 @@ def volume(
         PersistentVolumeSpec(
             {"storage": size}, ["ReadWriteOnce", "ReadWriteMany"], storage_class_name=of, node_affinity=affinity
         ),
-        PersistentVolumeStatus("Available"),
+        StorageStatus("Available"),
     )
 
 

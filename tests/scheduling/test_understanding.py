@@ -22,7 +22,7 @@ from tests.helpers import (
     where,
 )
 from tests.scheduling.driver import Driver, fabric
-from topo_scheduler.api.annotations import WRITTEN, annotation_names
+from topo_scheduler.api.annotations import USERS_MAY_WRITE, WRITTEN
 from topo_scheduler.api.objects import Container, Pod, PodSpec, Quantity, ResourceRequirements
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import Reason
@@ -304,8 +304,8 @@ def test_a_domain_that_appears_later_is_found() -> None:
 
 @settings(deadline=None)
 @given(
-    st.dictionaries(st.sampled_from([*annotation_names(), "topology.scheduler/typo"]), st.text(max_size=8), max_size=4),
-    st.dictionaries(st.sampled_from(annotation_names()), st.text("0123456789GbtruefalseN", max_size=6), max_size=4),
+    st.dictionaries(st.sampled_from([*USERS_MAY_WRITE, "topology.scheduler/typo"]), st.text(max_size=8), max_size=4),
+    st.dictionaries(st.sampled_from(USERS_MAY_WRITE), st.text("0123456789GbtruefalseN", max_size=6), max_size=4),
     st.integers(0, 5),
     st.one_of(st.none(), st.integers(0, 5)),
     st.integers(0, 9),

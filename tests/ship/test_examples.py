@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from topo_scheduler.api.annotations import Source, annotation_names, read_annotations, unknown_annotations
+from topo_scheduler.api.annotations import USERS_MAY_WRITE, Source, read_annotations, unknown_annotations
 from topo_scheduler.api.config import load_configuration
 from topo_scheduler.api.labels import GPU_RESOURCES, PREFIX
 from topo_scheduler.api.process import API_VERSION, SCHEDULER_NAME, MetricsSettings, SchedulerConfig
@@ -87,7 +87,7 @@ def test_uses_only_known_annotations_with_good_values(path: Path) -> None:
         chain = [Source(item["kind"], item["metadata"]["name"], annotations)]
         assert read_annotations(chain).problems == ()
         assert unknown_annotations(chain) == []
-        assert {name for name in annotations if name.startswith(PREFIX)} <= set(annotation_names())
+        assert {name for name in annotations if name.startswith(PREFIX)} <= set(USERS_MAY_WRITE)
 
 
 @pytest.mark.parametrize("path", WORKLOADS, ids=lambda path: path.name)

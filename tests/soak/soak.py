@@ -101,7 +101,7 @@ async def soak(events: int, pods: int, every: int, tell: Callable[[str], None]) 
     """Let a daemon live through so many events in a cluster of so many pods, then let all end."""
     found = Soak()
     async with cluster(fabric(pods), window=2_000) as world:
-        world.server.requests.entries = deque(maxlen=1_000)
+        world.server.requests = deque(maxlen=1_000)
         limits = {"per_hour": 100_000, "per_namespace": 1_000}
         process = world.start(configured(limits=limits))
         await world.leading()

@@ -271,6 +271,7 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     CHECKPOINT_INTERVAL: ("checkpoint_interval", parse_duration),
 }
 _RANK: Final = {name: rank for rank, name in enumerate(_PARSERS)}
+USERS_MAY_WRITE: Final = tuple(_PARSERS)
 KNOWN: Final = frozenset(_PARSERS) | WRITTEN
 """All annotations under the prefix that the scheduler knows; it reports others as probable typing errors."""
 
@@ -369,11 +370,6 @@ def written_models(annotations: Mapping[str, str]) -> tuple[str, ...]:
         return _models(annotations[GPU_MODEL]) if GPU_MODEL in annotations else ()
     except ValueError:
         return ()
-
-
-def annotation_names() -> tuple[str, ...]:
-    """Return the names of annotations that users may write, for documentation and checks."""
-    return tuple(_PARSERS)
 
 
 assert {attribute for attribute, _ in _PARSERS.values()} <= {field.name for field in fields(PlacementRequest)}

@@ -319,21 +319,23 @@ def _is_other_object(document: Any, *, with_config_map: bool) -> bool:
     return with_config_map or (isinstance(version, str) and isinstance(kind, str) and not own)
 
 
-def _named(document: dict[str, Any]) -> str:
+def _name_of(document: dict[str, Any]) -> Any:
     metadata = document.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return metadata.get("name") if isinstance(metadata, dict) else None
+
+
+def _named(document: dict[str, Any]) -> str:
+    name = _name_of(document)
     return f"{document.get('kind', 'a document without a kind')}{f' {name}' if name else ''}"
 
 
 def _is_config_map(document: Any) -> bool:
     if not isinstance(document, dict) or (document.get("apiVersion"), document.get("kind")) != ("v1", "ConfigMap"):
         return False
-    metadata = document.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
     data = document.get("data")
     # A ConfigMap of any name counts if it has our documents: clusters may choose the name.
     own = isinstance(data, dict) and any(isinstance(text, str) and API_VERSION in text for text in data.values())
-    return name == CONFIG_MAP or own
+    return _name_of(document) == CONFIG_MAP or own
 
 
 def _in_config_map(source: str, config_map: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -6,10 +6,7 @@ All names are those of the projects that define them.
 from enum import StrEnum
 from typing import Any, Final
 
-from msgspec import field
-
-from topo_scheduler.api.base import Base
-from topo_scheduler.api.objects import ObjectMeta
+from topo_scheduler.api.objects import ApiObject
 
 
 class GroupApi(StrEnum):
@@ -90,9 +87,8 @@ MOST_SPEC_BYTES: Final = 32_768
 """Maximum bytes of the ``spec`` of a PodGroup, a PodDisruptionBudget or a claim, as JSON."""
 
 
-class PodGroupObject(Base):
+class PodGroupObject(ApiObject):
     """A PodGroup of any API, undecoded: the meaning of its fields differs by API, see ``state.pods.pod_groups``."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: dict[str, Any] = {}  # noqa: RUF012 - msgspec copies defaults
     status: dict[str, Any] = {}  # noqa: RUF012

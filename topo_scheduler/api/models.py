@@ -1,5 +1,6 @@
 """Base class and field types of the configuration models."""
 
+from functools import partial
 from typing import Annotated, Any, Final, Self
 
 from pydantic import (
@@ -34,14 +35,9 @@ def parsed_duration(value: object, most: int) -> object:
     raise ValueError("expected a duration such as 15s or 1m30s, or a number of seconds")
 
 
-def _seconds(value: object) -> object:
-    """Return a duration such as ``15s``, ``1m30s`` or ``500ms`` in seconds; other values are returned unchanged."""
-    return parsed_duration(value, _MOST)
-
-
 Seconds = Annotated[
     float,
-    BeforeValidator(_seconds),
+    BeforeValidator(partial(parsed_duration, most=_MOST)),
     PlainSerializer(written_duration),
     Field(gt=0, le=_MOST),
 ]

@@ -20,17 +20,6 @@ DOMAIN_PATH: Final = r"^[!-.0-~]+(/[!-.0-~]+)*$"
 HOST_ADDRESS: Final = r"^[-A-Za-z0-9.:%_]*$"
 FILE_PATH: Final = r"^[^\x00]*$"
 
-KINDS: Final = {
-    DNS_LABEL: "DNS label",
-    DNS_SUBDOMAIN: "DNS subdomain",
-    QUALIFIED_NAME: "qualified name",
-    LABEL_VALUE: "label value",
-    NAMESPACE_PATTERN: "namespace or pattern",
-    DOMAIN_PATH: "domain",
-    HOST_ADDRESS: "address",
-    FILE_PATH: "path",
-}
-"""What a text that matches a pattern is called."""
 RULES: Final = {
     DNS_LABEL: "lower-case letters, digits and '-', with a letter or digit at both ends",
     DNS_SUBDOMAIN: "lower-case letters, digits, '-' and '.', with a letter or digit at both ends of each part",

@@ -49,6 +49,12 @@ class ObjectMeta(Base):
         return None
 
 
+class ApiObject(Base):
+    """Any object."""
+
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+
+
 class PartialObject(Base):
     """``PartialObjectMetadata``: the parts of a workload other than a Job that are read."""
 
@@ -238,10 +244,9 @@ class PodStatus(Base):
     allocated_resources: dict[str, Quantity] = {}
 
 
-class Pod(Base):
+class Pod(ApiObject):
     """A pod."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: PodSpec = field(default_factory=PodSpec)
     status: PodStatus = field(default_factory=PodStatus)
     excess: str = field(default="", name="topology.scheduler/excess")
@@ -276,8 +281,8 @@ class NodeSpec(Base):
     taints: list[Taint] = []
 
 
-class NodeCondition(Base):
-    """``status.conditions[]`` of a node."""
+class Condition(Base):
+    """``status.conditions[]`` of a node or a Job."""
 
     type: str = ""
     status: str = ""
@@ -295,15 +300,14 @@ class NodeStatus(Base):
 
     allocatable: dict[str, Quantity] = {}
     capacity: dict[str, Quantity] = {}
-    conditions: list[NodeCondition] = []
+    conditions: list[Condition] = []
     declared_features: list[str] = []
     images: list[ContainerImage] = []
 
 
-class Node(Base):
+class Node(ApiObject):
     """A node."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: NodeSpec = field(default_factory=NodeSpec)
     status: NodeStatus = field(default_factory=NodeStatus)
 
@@ -321,13 +325,6 @@ class JobSpec(Base):
     active_deadline_seconds: int | None = None
 
 
-class JobCondition(Base):
-    """``status.conditions[]`` of a Job."""
-
-    type: str = ""
-    status: str = ""
-
-
 class JobStatus(Base):
     """``status`` of a Job."""
 
@@ -335,13 +332,12 @@ class JobStatus(Base):
     failed: int = 0
     active: int = 0
     start_time: str | None = None
-    conditions: list[JobCondition] = []
+    conditions: list[Condition] = []
 
 
-class Job(Base):
+class Job(ApiObject):
     """A ``batch/v1`` Job."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: JobSpec = field(default_factory=JobSpec)
     status: JobStatus = field(default_factory=JobStatus)
 
@@ -362,10 +358,9 @@ class BudgetStatus(Base):
     observed_generation: int = 0
 
 
-class DisruptionBudget(Base):
+class DisruptionBudget(ApiObject):
     """A ``policy/v1`` PodDisruptionBudget."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: BudgetSpec = field(default_factory=BudgetSpec)
     status: BudgetStatus = field(default_factory=BudgetStatus)
 
@@ -378,7 +373,6 @@ class ListMeta(Base):
 
     resource_version: str = ""
     continue_: str = field(default="", name="continue")
-    remaining_item_count: int | None = None
 
 
 EventType = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]

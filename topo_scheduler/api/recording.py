@@ -6,19 +6,14 @@ from pydantic import BeforeValidator, Field
 
 from topo_scheduler.api.models import Model, Seconds
 from topo_scheduler.api.names import FilePath
-from topo_scheduler.api.quantity import MAX_VALUE, QuantityError, parse_quantity
+from topo_scheduler.api.quantity import MAX_VALUE, parse_quantity
 
 LEAST_BYTES: Final = 1 << 20
 
 
 def _parse_bytes(value: object) -> object:
     """Turn a quantity such as ``2Gi`` into bytes; numbers pass."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return parse_quantity(value, 1)
-    except QuantityError as error:
-        raise ValueError(str(error)) from error
+    return parse_quantity(value) if isinstance(value, str) else value
 
 
 Bytes = Annotated[int, BeforeValidator(_parse_bytes), Field(le=MAX_VALUE)]

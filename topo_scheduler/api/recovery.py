@@ -1,5 +1,6 @@
 """Configuration of recovery from failed nodes: whether it runs, how soon, and its limits."""
 
+from functools import partial
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field, PlainSerializer
@@ -28,14 +29,15 @@ class RecoveryLimits(Model):
 _MOST: Final = 366 * 86_400
 
 
-def _age(value: object) -> object:
-    return parsed_duration(value, _MOST)
-
-
 class FinishedSpec(Model):
     """Retention of finished Migrations. Each is kept at least for an hour and for `limits.cooldown`."""
 
-    time: Annotated[float, BeforeValidator(_age), PlainSerializer(written_duration), Field(gt=0, le=_MOST)] = 604_800.0
+    time: Annotated[
+        float,
+        BeforeValidator(partial(parsed_duration, most=_MOST)),
+        PlainSerializer(written_duration),
+        Field(gt=0, le=_MOST),
+    ] = 604_800.0
     """How long a finished Migration is kept, at most 8784 h."""
     max_count: Annotated[int, Field(ge=0, le=100_000)] = 1000
     """Maximum number of finished Migrations. Beyond it the oldest are deleted earlier."""

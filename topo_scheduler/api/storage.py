@@ -3,7 +3,7 @@
 from msgspec import field
 
 from topo_scheduler.api.base import Base
-from topo_scheduler.api.objects import AWSDisk, GCEDisk, ObjectMeta, Quantity, ResourceRequirements
+from topo_scheduler.api.objects import ApiObject, AWSDisk, GCEDisk, Quantity, ResourceRequirements
 from topo_scheduler.api.selectors import LabelSelector, NodeSelector
 
 DEFAULT_MODE = "Filesystem"
@@ -21,18 +21,17 @@ class PersistentVolumeClaimSpec(Base):
     selector: LabelSelector | None = None
 
 
-class PersistentVolumeClaimStatus(Base):
-    """``status`` of a claim."""
+class StorageStatus(Base):
+    """``status`` of a claim or a volume."""
 
     phase: str = ""
 
 
-class PersistentVolumeClaim(Base):
+class PersistentVolumeClaim(ApiObject):
     """A PersistentVolumeClaim."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: PersistentVolumeClaimSpec = field(default_factory=PersistentVolumeClaimSpec)
-    status: PersistentVolumeClaimStatus = field(default_factory=PersistentVolumeClaimStatus)
+    status: StorageStatus = field(default_factory=StorageStatus)
 
 
 class ClaimReference(Base):
@@ -71,18 +70,11 @@ class PersistentVolumeSpec(Base):
     aws_elastic_block_store: AWSDisk | None = None
 
 
-class PersistentVolumeStatus(Base):
-    """``status`` of a volume."""
-
-    phase: str = ""
-
-
-class PersistentVolume(Base):
+class PersistentVolume(ApiObject):
     """A PersistentVolume."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: PersistentVolumeSpec = field(default_factory=PersistentVolumeSpec)
-    status: PersistentVolumeStatus = field(default_factory=PersistentVolumeStatus)
+    status: StorageStatus = field(default_factory=StorageStatus)
 
 
 class TopologyRequirement(Base):
@@ -98,10 +90,9 @@ class TopologyTerm(Base):
     match_label_expressions: list[TopologyRequirement] = []
 
 
-class StorageClass(Base):
+class StorageClass(ApiObject):
     """A StorageClass."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: list[TopologyTerm] = []
@@ -126,10 +117,9 @@ class CSINodeSpec(Base):
     drivers: list[CSINodeDriver] = []
 
 
-class CSINode(Base):
+class CSINode(ApiObject):
     """A CSINode; it has the name of its node."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: CSINodeSpec = field(default_factory=CSINodeSpec)
 
 
@@ -139,17 +129,15 @@ class CSIDriverSpec(Base):
     storage_capacity: bool = False
 
 
-class CSIDriver(Base):
+class CSIDriver(ApiObject):
     """A CSIDriver."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: CSIDriverSpec = field(default_factory=CSIDriverSpec)
 
 
-class CSIStorageCapacity(Base):
+class CSIStorageCapacity(ApiObject):
     """Free capacity of a storage class for the selected nodes."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None
     capacity: Quantity | None = None
@@ -170,8 +158,7 @@ class VolumeAttachmentSpec(Base):
     source: VolumeAttachmentSource = field(default_factory=VolumeAttachmentSource)
 
 
-class VolumeAttachment(Base):
+class VolumeAttachment(ApiObject):
     """A volume that is or will be attached to a node."""
 
-    metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: VolumeAttachmentSpec = field(default_factory=VolumeAttachmentSpec)

@@ -6,6 +6,7 @@ import codecs
 import gc
 import io
 import json
+import signal
 import sys
 from collections.abc import Callable, Coroutine
 from math import isnan
@@ -146,6 +147,15 @@ def run_async(work: Coroutine[Any, Any, T]) -> T:
         factory = None
     with asyncio.Runner(loop_factory=factory) as runner:
         return runner.run(work)
+
+
+def stop_event() -> asyncio.Event:
+    """Return an event that SIGTERM and SIGINT set from now on."""
+    stop = asyncio.Event()
+    if sys.platform != "win32":
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
 
 
 def as_document(answer: Any, output: str) -> str:

@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import signal
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from topo_scheduler.cli.common import CommandFailure, first_cause, run_async
+from topo_scheduler.cli.common import CommandFailure, first_cause, run_async, stop_event
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -71,7 +69,7 @@ async def _demo(serve: bool, port: int, interpreted: bool) -> None:
     from topo_scheduler.simulation.cluster import ClusterDescription
 
     started = time.perf_counter()
-    stop = _stop_event()
+    stop = stop_event()
     screen = render.console()
     manifests, config = demo.example_files(demo.examples_folder())
     async with contextlib.AsyncExitStack() as stack:
@@ -100,14 +98,6 @@ async def _demo(serve: bool, port: int, interpreted: bool) -> None:
             if serve:
                 _invite(screen, server, kubeconfig)
                 await stop.wait()
-
-
-def _stop_event() -> asyncio.Event:
-    stop = asyncio.Event()
-    if sys.platform != "win32":
-        for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    return stop
 
 
 def _configuration(path: Path | None, kubeconfig: Path) -> "Configuration":

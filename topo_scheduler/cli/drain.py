@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from topo_scheduler.api.text import few_of
+from topo_scheduler.api.text import counted, few_of
 from topo_scheduler.cli.common import (
     USAGE,
     CommandFailure,
@@ -73,18 +73,7 @@ class Stays:
     default="text",
     help="Format of the plan; json and yaml send progress to standard error.",
 )
-def command(
-    target: str,
-    dry_run: bool,
-    cause: str,
-    wait: bool,
-    timeout: float | None,
-    kubeconfig: str | None,
-    context: str | None,
-    config_path: Path | None,
-    config_map: str | None,
-    output: str,
-) -> None:
+def command(**options: Any) -> None:
     """Empty a domain such as spine-1/leaf-3, or a node.
 
     The command cordons the nodes. It creates one Migration for each gang, and for each controller of single pods, that
@@ -95,7 +84,7 @@ def command(
     If recovery is disabled or in dry run, the scheduler moves no pod. The command then refuses if a pod would have to
     move, and cordons nothing. Exit code 1 if it refuses, or if a Migration failed or was cancelled.
     """
-    run_async(_drain(target, dry_run, cause, wait, timeout, kubeconfig, context, config_path, config_map, output))
+    run_async(_drain(**options))
 
 
 async def _drain(
@@ -218,11 +207,6 @@ def migrations_for(
         workload = f"{controller.kind} {controller.name}" if key.startswith("gang ") else key
         migrations.append(WantedMigration(namespace, f"{slug}-{digest}", workload, named_pods))
     return migrations, stays
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _report(target: str, nodes: Sequence[str], migrations: Sequence[WantedMigration], stays: Sequence[Stays]) -> None:

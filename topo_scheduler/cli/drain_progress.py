@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from topo_scheduler.api.base import Base
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.api.process import LeaderElection
 from topo_scheduler.cli.common import CommandFailure, say
@@ -19,6 +19,8 @@ from topo_scheduler.kube.writing.migrations import MIGRATIONS
 from topo_scheduler.recovery.controller.disabled import REASON
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.live import Live
     from rich.table import Table
 
 POLL_SECONDS: Final = 1.0
@@ -29,18 +31,7 @@ STALE_LEASE_SECONDS: Final = 300.0
 """Seconds since the last renewal after which a Lease counts as without a leader, even if clocks differ."""
 
 _migration: Final = msgspec.json.Decoder(Migration)
-
-
-class _LeaseSpec(Base):
-    holder_identity: str | None = None
-    renew_time: str | None = None
-
-
-class _Lease(Base):
-    spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
-
-
-_lease: Final = msgspec.json.Decoder(_Lease)
+_object: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 async def check_leader(client: Client, election: LeaderElection) -> None:
@@ -50,13 +41,13 @@ async def check_leader(client: Client, election: LeaderElection) -> None:
     namespace, name = election.resource_namespace, election.resource_name
     path = f"/apis/coordination.k8s.io/v1/namespaces/{segment(namespace)}/leases/{segment(name)}"
     try:
-        lease = decode(_lease, await client.request("GET", path, timeout=TIMEOUT_SECONDS))
+        lease = decode(_object, await client.request("GET", path, timeout=TIMEOUT_SECONDS))
     except NotFound:
         problem = "does not exist"
     except ApiError:
         return  # without this permission, users see Migrations that get no status
     else:
-        problem = _without_leader(lease.spec)
+        problem = _without_leader(lease.get("spec") or {})
     if problem:
         say(
             f"warning: Lease {namespace}/{name} {problem}: no scheduler is running, and Migrations wait until one"
@@ -65,11 +56,11 @@ async def check_leader(client: Client, election: LeaderElection) -> None:
         )
 
 
-def _without_leader(spec: _LeaseSpec) -> str:
-    if not spec.holder_identity:
+def _without_leader(lease_spec: dict[str, Any]) -> str:
+    if not lease_spec.get("holderIdentity"):
         return "has no holder"
     try:
-        renewed = datetime.fromisoformat(spec.renew_time or "")
+        renewed = datetime.fromisoformat(lease_spec.get("renewTime") or "")
     except ValueError:
         return ""
     seconds = (datetime.now(UTC) - renewed).total_seconds()
@@ -93,8 +84,7 @@ async def wait_for_migrations(client: Client, names: Sequence[tuple[str, str]], 
     started = time.monotonic()
     migrations: dict[str, Migration | None] = {}
     screen = render.console()
-    display = _ProgressTable(screen) if screen.is_terminal else _LineProgress()
-    with display:
+    with _progress_table(screen) if screen.is_terminal else nullcontext(_LineProgress()) as display:
         while True:
             try:
                 migrations = {f"{namespace}/{name}": await _read(client, namespace, name) for namespace, name in names}
@@ -185,12 +175,6 @@ class _LineProgress:
         self._last_states: dict[str, tuple[str, str]] = {}
         self._noted: set[str] = set()
 
-    def __enter__(self) -> "_LineProgress":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Do nothing: there is nothing to close."""
-
     def show(self, migrations: Mapping[str, Migration | None]) -> None:
         """Print a line for each Migration whose state changed."""
         ended = sum(migration is None or _over(migration) for migration in migrations.values())
@@ -208,22 +192,21 @@ class _LineProgress:
             say(f"warning: {text}", err=True)
 
 
+@contextmanager
+def _progress_table(screen: "Console") -> "Iterator[_ProgressTable]":
+    """Show a table; its last state stays on the screen."""
+    from rich.live import Live
+
+    with Live(console=screen, auto_refresh=False) as live:
+        yield _ProgressTable(live)
+
+
 class _ProgressTable:
     """A table that is updated in place."""
 
-    def __init__(self, screen: "object") -> None:
-        from rich.live import Live
-
-        self._live = Live(console=screen, auto_refresh=False)  # type: ignore[arg-type]
+    def __init__(self, live: "Live") -> None:
+        self._live = live
         self._note = ""
-
-    def __enter__(self) -> "_ProgressTable":
-        self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Leave the last state on the screen."""
-        self._live.stop()
 
     def show(self, migrations: Mapping[str, Migration | None]) -> None:
         """Draw all Migrations."""

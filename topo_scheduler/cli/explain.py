@@ -1,6 +1,7 @@
 """``topo-scheduler explain``: why a pod or job was placed on its nodes, or why it is pending and what would help."""
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -28,17 +29,7 @@ from topo_scheduler.cli.common import (
 @config_map_option
 @click.option("--scheduler-name", metavar="NAME", help="Name of the scheduler; by default the configured one.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text")
-def command(
-    target: str,
-    namespace: str | None,
-    all_namespaces: bool,
-    kubeconfig: str | None,
-    context: str | None,
-    config_path: Path | None,
-    config_map: str | None,
-    scheduler_name: str | None,
-    output: str,
-) -> None:
+def command(namespace: str | None, all_namespaces: bool, **options: Any) -> None:
     """Report why a pod was placed on its node, or why it is pending and what would help.
 
     For a bound pod it shows what the scheduler recorded when it bound the pod, and the pod's gang. For a pending pod
@@ -53,17 +44,12 @@ def command(
     """
     if namespace and all_namespaces:
         raise CommandFailure("--namespace and --all-namespaces exclude each other; give one of them", USAGE)
-    run_async(
-        _explain(
-            target, "" if all_namespaces else namespace, kubeconfig, context, config_path, config_map,
-            scheduler_name, output,
-        )
-    )  # fmt: skip
+    run_async(_explain("" if all_namespaces else namespace, **options))
 
 
 async def _explain(
-    target: str,
     namespace: str | None,
+    target: str,
     kubeconfig: str | None,
     context: str | None,
     config_path: Path | None,

@@ -19,7 +19,6 @@ from topo_scheduler.api.annotations import (
     SPANNED_LEVEL,
     written_number,
 )
-from topo_scheduler.api.base import Base
 from topo_scheduler.api.fractions import written_indexes
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.objects import Pod
@@ -42,17 +41,7 @@ Json = dict[str, Any]
 _WITHOUT_LIMIT: Final = float("inf")
 
 
-class _PodEvent(Base):
-    type: str = ""
-    reason: str = ""
-    message: str = ""
-
-
-class _Events(Base):
-    items: list[_PodEvent] = msgspec.field(default_factory=list)
-
-
-_events: Final = msgspec.json.Decoder(_Events)
+_object: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 async def explain(client: Client, configuration: "Configuration", target: NamedObject) -> Json:
@@ -90,10 +79,10 @@ async def _events_of_pod(client: Client, pod: Pod) -> list[Json]:
     path = f"/api/v1/namespaces/{segment(pod.metadata.namespace)}/events"
     query = {"fieldSelector": f"involvedObject.uid={pod.metadata.uid}"}
     try:
-        answer = decode(_events, await client.request("GET", path, query=query, timeout=TIMEOUT_SECONDS))
+        answer = decode(_object, await client.request("GET", path, query=query, timeout=TIMEOUT_SECONDS))
     except Forbidden:
         return []
-    return [{"type": event.type, "reason": event.reason, "message": event.message} for event in answer.items]
+    return [{field: event.get(field, "") for field in ("type", "reason", "message")} for event in answer["items"]]
 
 
 # ---------------------------------------------------------------- bound

@@ -3,7 +3,7 @@
 Removing or renaming a field, or changing its meaning, needs a new version of the schema; new fields don't.
 """
 
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -205,13 +205,3 @@ class Explained(ReportPart):
     predicted_events: list[str] | msgspec.UnsetType = msgspec.UNSET
     pending: PendingReport | msgspec.UnsetType | None = msgspec.UNSET
     unread_objects: list[str] | msgspec.UnsetType = msgspec.UNSET
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of the output."""
-    schema = msgspec.json.schema(Explained)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Output of topo-scheduler explain -o json",
-        **schema,
-    }

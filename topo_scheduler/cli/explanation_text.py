@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from topo_scheduler.api.text import counted
+
 Json = dict[str, Any]
 
 MOST_DOMAINS: Final = 12
@@ -52,7 +54,7 @@ def _bound(pod: str, report: Json) -> Iterator[str]:
     if gang := report.get("gang"):
         yield ""
         known_as = f" ({gang['id']})" if not gang["id"].endswith(f"/{gang['name']}") else ""
-        yield f"Gang {gang['name']} of {_count(len(gang['members']), 'pod')}{known_as}:"
+        yield f"Gang {gang['name']} of {counted(len(gang['members']), 'pod')}{known_as}:"
         for member in gang["members"]:
             yield f"  rank {member['rank']}  {member['pod']}  {member['address'] or member['node'] or 'no node'}"
 
@@ -64,7 +66,7 @@ def _pending(pod: str, report: Json) -> Iterator[str]:
         placement = f"gang of {workload['size']}" if workload["gang"] else "placed for itself"
         yield (
             f"  workload   {workload['name']} ({workload['madeBy']}), {placement},"
-            f" {_count(workload['pods'], 'pod')} known, {_count(workload['gpusPerPod'], 'GPU')} each"
+            f" {counted(workload['pods'], 'pod')} known, {counted(workload['gpusPerPod'], 'GPU')} each"
         )
     if decision is None:
         yield ""
@@ -101,7 +103,7 @@ def _lost(decision: Json, why: Json | None) -> Iterator[str]:
     if rule is not None:
         domain = "the cluster" if rule["within"] == "cluster" else f"one {rule['within']}"
         where = "one leaf" if rule["leaves"] == 1 else f"{rule['leaves']} leaves of {domain}"
-        yield f"  size rule  at least {_count(rule['nodes'], 'node')}, within {where}"
+        yield f"  size rule  at least {counted(rule['nodes'], 'node')}, within {where}"
     if why is None:
         for domain in decision["domains"]:
             yield f"  {domain['path'] or 'cluster':<24} {domain['reason']}"
@@ -135,12 +137,8 @@ def _domains(why: Json, where: str) -> Iterator[str]:
             # The room is on more leaves than the size rule allows, or for pods that may not share a node.
             limitation = f" but not within {where}" if where and domain["room"] >= domain["needed"] else ""
             yield (
-                f"  {domain['path']:<24} room for {domain['room']} of {_count(domain['needed'], 'pod')}{limitation},"
-                f" {_count(domain['freeGpus'], 'GPU')} free on {_count(domain['nodes'], 'node')}: {reasons}"
+                f"  {domain['path']:<24} room for {domain['room']} of {counted(domain['needed'], 'pod')}{limitation},"
+                f" {counted(domain['freeGpus'], 'GPU')} free on {counted(domain['nodes'], 'node')}: {reasons}"
             )
         if len(domains) > MOST_DOMAINS:
             yield f"  and {len(domains) - MOST_DOMAINS} more of level {level}, with less room"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

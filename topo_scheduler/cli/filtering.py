@@ -9,21 +9,15 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
-from topo_scheduler.api.objects import Node, ObjectMeta, PartialObject, Pod
+from topo_scheduler.api.objects import Node, PartialObject, Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.quantity import QuantityError
-from topo_scheduler.api.storage import (
-    CSIDriver,
-    CSINode,
-    CSIStorageCapacity,
-    PersistentVolume,
-    PersistentVolumeClaim,
-    StorageClass,
-    VolumeAttachment,
-)
 from topo_scheduler.kube.reading.decoding import without_nulls
+from topo_scheduler.kube.reading.storage import storage_sinks
 from topo_scheduler.scheduling.rules.feasible import Nominated, reasons
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.simulation.cases.directory import SNAPSHOT_KEYS
+from topo_scheduler.simulation.cases.documents import RESOLVERS
 from topo_scheduler.state.nodes.resources import as_amounts
 from topo_scheduler.state.pods.classes import pod_class
 from topo_scheduler.state.pods.constraints import constraints_of, profile_of
@@ -32,19 +26,9 @@ from topo_scheduler.state.pods.selectors import SelectorError
 
 T = TypeVar("T", bound="msgspec.Struct")
 
-KINDS: Final[Mapping[str, str]] = {
-    "Node": "nodes",
-    "Namespace": "namespaces",
-    "PersistentVolume": "pvs",
-    "PersistentVolumeClaim": "pvcs",
-    "StorageClass": "storageClasses",
-    "CSINode": "csiNodes",
-    "CSIDriver": "csiDrivers",
-    "CSIStorageCapacity": "csiStorageCapacities",
-    "VolumeAttachment": "volumeAttachments",
-}
+KEYS: Final = tuple(SNAPSHOT_KEYS)
+_KEY_OF_KIND: Final = {kind: key for key, (_, kind) in SNAPSHOT_KEYS.items() if kind != "Pod"}
 """Key of the snapshot for each kind of object in a ``List``; a Pod without a node is pending."""
-KEYS: Final = ("pods", "pending", *KINDS.values())
 
 
 class SnapshotError(ValueError):
@@ -63,10 +47,7 @@ class _SnapshotLoader(yaml.SafeLoader):
     """Loads timestamps as plain strings."""
 
 
-_SnapshotLoader.yaml_implicit_resolvers = {
-    first_character: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first_character, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+_SnapshotLoader.yaml_implicit_resolvers = RESOLVERS
 
 
 def read_snapshot(path: Path) -> Mapping[str, Any]:
@@ -99,8 +80,8 @@ def _by_kind(listed: Mapping[str, Any]) -> dict[str, list[Any]]:
         kind = item.get("kind", "") if isinstance(item, Mapping) else ""
         if kind == "Pod":
             snapshot["pods" if (item.get("spec") or {}).get("nodeName") else "pending"].append(item)
-        elif kind in KINDS:
-            snapshot[KINDS[kind]].append(item)
+        elif kind in _KEY_OF_KIND:
+            snapshot[_KEY_OF_KIND[kind]].append(item)
     return snapshot
 
 
@@ -170,25 +151,13 @@ def _world(snapshot: Mapping[str, Any]) -> World:
     around.namespaces = {
         item.metadata.name: item.metadata.labels for item in _objects(snapshot, "namespaces", PartialObject)
     }
-    storage = around.storage
-    storage.claims = {_key(item.metadata): item for item in _objects(snapshot, "pvcs", PersistentVolumeClaim)}
-    for volume in _objects(snapshot, "pvs", PersistentVolume):
-        storage.put(storage.volumes, volume.metadata.name, volume)
-    storage.classes = {item.metadata.name: item for item in _objects(snapshot, "storageClasses", StorageClass)}
-    storage.csi_nodes = {item.metadata.name: item for item in _objects(snapshot, "csiNodes", CSINode)}
-    storage.drivers = {item.metadata.name: item for item in _objects(snapshot, "csiDrivers", CSIDriver)}
-    capacities = _objects(snapshot, "csiStorageCapacities", CSIStorageCapacity)
-    storage.capacities = {_key(item.metadata): item for item in capacities}
-    attachments = _objects(snapshot, "volumeAttachments", VolumeAttachment)
-    storage.attachments = {item.metadata.name: item for item in attachments}
+    for sink in storage_sinks(around.storage):
+        sink.applied(list(_objects(snapshot, _KEY_OF_KIND[sink.resource.kind], sink.resource.type)))
+        sink.synced()
     for pod in _objects(snapshot, "pods", Pod):
         if pod.spec.node_name and not pod.finished:
             world.bound(pod)
     return world
-
-
-def _key(metadata: ObjectMeta) -> tuple[str, str]:
-    return metadata.namespace, metadata.name
 
 
 def _objects(snapshot: Mapping[str, Any], key: str, kind: type[T]) -> Iterator[T]:

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from topo_scheduler.api.text import counted
 from topo_scheduler.scheduling.surveying.fragmentation import Fragmentation, LargestGang
 
 Json = dict[str, Any]
@@ -26,9 +27,9 @@ def _table(gangs: list[LargestGang]) -> Table:
     for gang in gangs:
         table.add_row(
             gang.level,
-            f"{gang.whole_nodes} x node = {_gpus(gang.whole_gpus)}",
+            f"{gang.whole_nodes} x node = {counted(gang.whole_gpus, 'GPU')}",
             _where(gang.whole_path) if gang.whole_gpus else "",
-            f"{gang.members} x {gang.typical} = {_gpus(gang.gpus)}",
+            f"{gang.members} x {gang.typical} = {counted(gang.gpus, 'GPU')}",
             _where(gang.path) if gang.gpus else "",
         )
     return table
@@ -68,7 +69,3 @@ def as_json(survey: Fragmentation) -> Json:
 
 def _where(path: tuple[str, ...]) -> str:
     return "/".join(path) or "cluster"
-
-
-def _gpus(count: int) -> str:
-    return f"{count} GPU{'' if count == 1 else 's'}"

@@ -6,12 +6,10 @@ Importing the configuration models takes 0.2 s, so they are imported only once t
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from topo_scheduler.api.base import Base
-from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.cli.common import USAGE, CommandFailure, say
 from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import ApiError, NotFound
@@ -26,55 +24,7 @@ SELECTOR: Final = "app=topology-scheduler"
 """Label of the Deployment in the manifests."""
 TIMEOUT_SECONDS: Final = 10.0
 
-
-class _ConfigMap(Base):
-    data: dict[str, str] = {}  # noqa: RUF012 - msgspec copies defaults
-
-
-class _Mount(Base):
-    name: str = ""
-    mount_path: str = ""
-
-
-class _Container(Base):
-    command: list[str] = []  # noqa: RUF012
-    args: list[str] = []  # noqa: RUF012
-    volume_mounts: list[_Mount] = []  # noqa: RUF012
-
-
-class _MapVolume(Base):
-    name: str = ""
-
-
-class _Volume(Base):
-    name: str = ""
-    config_map: _MapVolume | None = None
-
-
-class _PodSpec(Base):
-    containers: list[_Container] = []  # noqa: RUF012
-    volumes: list[_Volume] = []  # noqa: RUF012
-
-
-class _Template(Base):
-    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
-
-
-class _DeploymentSpec(Base):
-    template: _Template = msgspec.field(default_factory=_Template)
-
-
-class _Deployment(Base):
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: _DeploymentSpec = msgspec.field(default_factory=_DeploymentSpec)
-
-
-class _Deployments(Base):
-    items: list[_Deployment] = []  # noqa: RUF012
-
-
-_deployments: Final = msgspec.json.Decoder(_Deployments)
-_config_map: Final = msgspec.json.Decoder(_ConfigMap)
+_object: Final = msgspec.json.Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,10 +130,12 @@ def _path(namespace: str, name: str) -> str:
 async def _from_map(client: Client, namespace: str, name: str) -> LiveConfiguration:
     from topo_scheduler.api.config import ConfigError, load_configuration
 
-    config_map = decode(_config_map, await client.request("GET", _path(namespace, name), timeout=TIMEOUT_SECONDS))
+    config_map = decode(_object, await client.request("GET", _path(namespace, name), timeout=TIMEOUT_SECONDS))
     origin = f"ConfigMap {namespace}/{name}"
     files = {
-        f"{origin}: {key}": text for key, text in sorted(config_map.data.items()) if key.endswith((".yaml", ".yml"))
+        f"{origin}: {key}": text
+        for key, text in sorted((config_map.get("data") or {}).items())
+        if key.endswith((".yaml", ".yml"))
     }
     if not files:
         raise ConfigError(f"{origin}: no key ends in .yaml; the scheduler reads such keys only")
@@ -201,7 +153,7 @@ async def _deployed(client: Client) -> _Mounted | None:
         answer = await client.request("GET", "/apis/apps/v1/deployments", query=query, timeout=TIMEOUT_SECONDS)
     except ApiError:
         return None
-    mounted = [_mounted(deployment) for deployment in decode(_deployments, answer).items]
+    mounted = [_mounted(deployment) for deployment in decode(_object, answer)["items"]]
     if len({deployment.config_map for deployment in mounted}) > 1:
         names = ", ".join(
             f"{deployment.deployment} mounts {'/'.join(deployment.config_map) if deployment.config_map else 'none'}"
@@ -211,24 +163,28 @@ async def _deployed(client: Client) -> _Mounted | None:
     return mounted[0] if mounted else None
 
 
-def _mounted(deployment: _Deployment) -> _Mounted:
-    namespace = deployment.metadata.namespace
-    described = f"Deployment {namespace}/{deployment.metadata.name}"
-    spec = deployment.spec.template.spec
-    for container in spec.containers:
-        arguments = [*container.command, *container.args]
-        config = _flag(arguments, "--config")
+def _mounted(deployment: dict[str, Any]) -> _Mounted:
+    namespace, spec = deployment["metadata"]["namespace"], deployment["spec"]["template"]["spec"]
+    described = f"Deployment {namespace}/{deployment['metadata']['name']}"
+    scheduler_names = []
+    for container in spec["containers"]:
+        arguments = [*container.get("command", ()), *container.get("args", ())]
+        config, scheduler_name = _flag(arguments, "--config"), _flag(arguments, "--scheduler-name")
+        scheduler_names.append(scheduler_name)
         if config is None:
             continue
-        maps = {volume.name: volume.config_map.name for volume in spec.volumes if volume.config_map is not None}
+        maps = {
+            volume["name"]: volume["configMap"]["name"] for volume in spec.get("volumes", ()) if "configMap" in volume
+        }
         matching_mounts = [
-            mount for mount in container.volume_mounts if PurePosixPath(config).is_relative_to(mount.mount_path)
+            mount
+            for mount in container.get("volumeMounts", ())
+            if PurePosixPath(config).is_relative_to(mount["mountPath"])
         ]
-        mount = max(matching_mounts, key=lambda mount: len(mount.mount_path), default=None)
-        name = maps.get(mount.name) if mount is not None else None
-        return _Mounted(described, (namespace, name) if name else None, _flag(arguments, "--scheduler-name"))
-    names = [_flag([*container.command, *container.args], "--scheduler-name") for container in spec.containers]
-    return _Mounted(described, None, next(filter(None, names), None))
+        mount = max(matching_mounts, key=lambda mount: len(mount["mountPath"]), default=None)
+        name = maps.get(mount["name"]) if mount is not None else None
+        return _Mounted(described, (namespace, name) if name else None, scheduler_name)
+    return _Mounted(described, None, next(filter(None, scheduler_names), None))
 
 
 def _flag(arguments: Sequence[str], name: str) -> str | None:

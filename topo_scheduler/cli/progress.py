@@ -1,30 +1,14 @@
 """Progress of a simulation on a terminal."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-
-class Silent:
-    """No progress bar, for output that is no terminal."""
-
-    def __call__(self, number: int, name: str, arrived: int, total: int) -> None:
-        """Show nothing."""
-
-
-class Shown:
-    """A progress bar."""
-
-    def __init__(self, bar: "object", task: int) -> None:
-        self._bar, self._task = bar, task
-
-    def __call__(self, number: int, name: str, arrived: int, total: int) -> None:
-        """Show the number of completed runs, plus the share of the current run's arrivals."""
-        completed = number + arrived / max(1, total)
-        self._bar.update(self._task, completed=completed, description=name)  # type: ignore[attr-defined]
+Show = Callable[[int, str, int, int], None]
+"""Shows the number of completed runs, the name of the current run, and its workloads that arrived of all."""
 
 
 @contextmanager
-def progress(runs: int) -> Iterator[Silent | Shown]:
+def progress(runs: int) -> Iterator[Show]:
     """Show a progress bar on a terminal, nothing elsewhere."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -32,8 +16,13 @@ def progress(runs: int) -> Iterator[Silent | Shown]:
 
     screen = VisibleConsole(stderr=True)
     if not screen.is_terminal:
-        yield Silent()
+        yield lambda *_: None
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f}%"))
     with Progress(*columns, TimeRemainingColumn(), console=screen, transient=True) as bar:
-        yield Shown(bar, bar.add_task("", total=runs))
+        task = bar.add_task("", total=runs)
+
+        def show(number: int, name: str, arrived: int, total: int) -> None:
+            bar.update(task, completed=number + arrived / max(1, total), description=name)
+
+        yield show

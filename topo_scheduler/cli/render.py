@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.text import Text
 from rich.tree import Tree
 
-from topo_scheduler.api.text import lacking_labels
+from topo_scheduler.api.text import counted, lacking_labels
 from topo_scheduler.cli.common import visible
 from topo_scheduler.cli.views import DomainView, NodeView, Tenant
 from topo_scheduler.scheduling.surveying.link_survey import LinkState
@@ -89,7 +89,7 @@ def _domain_line(view: DomainView, level: str, wide: bool) -> Text:
         line.append(f" unit on {len(view.switches)} rails", style="dim")
     line.append(
         f"  {domain.free} of {domain.capacity} GPUs free, {domain.utilization:.0%} used,"
-        f" fragmentation {domain.fragmentation:.2f}, {_count(len(nodes), 'node')}"
+        f" fragmentation {domain.fragmentation:.2f}, {counted(len(nodes), 'node')}"
     )
     if view.uplink is not None and (wide or view.uplink.reserved or view.uplink.capacity is not None):
         line.append(f", {_uplink(view.uplink)}")
@@ -120,7 +120,7 @@ def _node_line(node: NodeView, wide: bool, tenants: bool, palette: Palette) -> T
     if wide:
         bandwidth = f"{readable(node.bandwidth)}Gb" if node.bandwidth else "bandwidth unknown"
         bandwidth += f", {readable(node.reserved)}Gb of it reserved" if node.reserved else ""
-        line.append(f"  {node.model or 'model unknown'}  {bandwidth}  {_count(node.pods, 'pod')}", style="dim")
+        line.append(f"  {node.model or 'model unknown'}  {bandwidth}  {counted(node.pods, 'pod')}", style="dim")
     if tenants and node.tenants:
         line.append("  ")
         line.append_text(Text(", ").join(Text(_say(tenant), style=palette.colour(tenant)) for tenant in node.tenants))
@@ -140,10 +140,6 @@ def _gpus(node: NodeView, palette: Palette, tenants: bool) -> Text:
     drawn = min(len(squares), node.capacity)
     squares.append("□" * (node.capacity - drawn), style="red" if node.state else "dim")
     return squares
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def unlabelled_gpus(root: DomainView) -> bool:
@@ -188,16 +184,15 @@ def _node_json(node: NodeView) -> dict[str, Any]:
         "bandwidthMbit": node.bandwidth or None,
         "reservedBandwidthMbit": node.reserved,
         "gpus": {"capacity": node.capacity, "used": node.used, "free": node.free},
-        "pods": [_tenant_json(tenant) for tenant in node.tenants],
-    }
-
-
-def _tenant_json(tenant: Tenant) -> dict[str, Any]:
-    return {
-        "namespace": tenant.namespace,
-        "name": tenant.name,
-        "gpus": tenant.gpus,
-        "schedulerName": tenant.scheduler,
+        "pods": [
+            {
+                "namespace": tenant.namespace,
+                "name": tenant.name,
+                "gpus": tenant.gpus,
+                "schedulerName": tenant.scheduler,
+            }
+            for tenant in node.tenants
+        ],
     }
 
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from topo_scheduler.api.annotations import SCORE
+from topo_scheduler.api.annotations import GANG_NAME, SCORE
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.printable import printable
@@ -15,6 +15,7 @@ from topo_scheduler.cli import render, views
 from topo_scheduler.cli.snapshot import build_world, connected, list_cluster
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Store
+from topo_scheduler.simulation.apiserver.objects import controller_of
 
 MOST_LINES: Final = 3
 """Maximum events of one workload that are shown: those of a gang are similar."""
@@ -73,12 +74,11 @@ def workloads(store: Store, pods: list[Pod]) -> list[Group]:
 def _origin(store: Store, pod: Pod) -> tuple[str, str]:
     namespace, reference = pod.metadata.namespace, pod.metadata.controller
     if reference is None:
-        gang = pod.metadata.annotations.get("topology.scheduler/gang-name")
+        gang = pod.metadata.annotations.get(GANG_NAME)
         return ("Gang", gang) if gang else ("Pod", pod.metadata.name)
     kind, name, version = reference.kind, reference.name, reference.api_version
     while (served := store.kinds.kind_of(version, kind)) and (owner := store.find(served, name, namespace)):
-        controller = next((ref for ref in owner["metadata"].get("ownerReferences", ()) if ref.get("controller")), None)
-        if controller is None:
+        if (controller := controller_of(owner.obj)) is None:
             break
         kind, name, version = controller["kind"], controller["name"], controller["apiVersion"]
     return kind, name

@@ -1,11 +1,8 @@
 """``topo-scheduler run``: the scheduler process. Flags override the configuration file, which overrides defaults."""
 
-import asyncio
 import errno
 import gc
-import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from topo_scheduler.cli.common import USAGE, CommandFailure, cluster_options, config_option, first_cause, run_async
+from topo_scheduler.cli.common import (
+    USAGE,
+    CommandFailure,
+    cluster_options,
+    config_option,
+    first_cause,
+    run_async,
+    stop_event,
+)
 
 if TYPE_CHECKING:
     from topo_scheduler.api.config import Configuration
@@ -58,10 +63,8 @@ def election_options(command: Callable[..., None]) -> Callable[..., None]:
         ("renew-deadline", Duration(), "How long a leader tries to renew before it stops leading."),
         ("lease-duration", Duration(), "How long other replicas wait after the last renewal."),
     ):
-        parameter = flag.replace("-", "_")
-        command = click.option(f"--leader-elect-{flag}", parameter, type=kind, metavar=_metavar(kind), help=text)(
-            command
-        )
+        parameter, metavar = flag.replace("-", "_"), "NAME" if kind is str else "DURATION"
+        command = click.option(f"--leader-elect-{flag}", parameter, type=kind, metavar=metavar, help=text)(command)
     # As in kube-scheduler: `--leader-elect`, `--leader-elect=false`.
     return click.option(
         "--leader-elect",
@@ -71,10 +74,6 @@ def election_options(command: Callable[..., None]) -> Callable[..., None]:
         metavar="[=true|false]",
         help="Take a Lease before scheduling; on by default.",
     )(command)
-
-
-def _metavar(kind: object) -> str:
-    return "DURATION" if isinstance(kind, Duration) else "NAME"
 
 
 @contextmanager
@@ -126,12 +125,10 @@ def command(config_path: Path | None, **flags: Any) -> None:
     logs.configure(logging.level, logging.format)
     try:
         run_async(_serve(configuration, config_path))
-    except Misconfigured as error:
+    except (ConfigError, Misconfigured) as error:
         raise CommandFailure(str(error), USAGE) from error
     except OSError as error:
         raise _port_failure(error, configuration) from error
-    except ConfigError as error:
-        raise CommandFailure(str(error), USAGE) from error
     except BaseExceptionGroup as group:
         cause = first_cause(group)
         if isinstance(cause, ConfigError):
@@ -198,12 +195,7 @@ def _explain(error: Any) -> str:
 async def _serve(configuration: "Configuration", config_path: Path | None) -> None:
     from topo_scheduler.daemon import serve
 
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        if sys.platform != "win32":
-            loop.add_signal_handler(number, stop.set)
-    await serve(configuration, config_path=config_path, stop=stop)
+    await serve(configuration, config_path=config_path, stop=stop_event())
 
 
 def _port_failure(error: OSError, configuration: "Configuration") -> CommandFailure:

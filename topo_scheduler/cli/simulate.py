@@ -205,7 +205,8 @@ def _tasks(options: _Options, cluster: "str | ClusterCase") -> "list[Task]":
 
 def _simulate(options: _Options, tasks: "Sequence[Task]") -> int:
     """Run tasks, show and write their results; return the number of lost tasks."""
-    from topo_scheduler.simulation.results.writing import check_folder, lost_run, write_result
+    from topo_scheduler.simulation.results.model import Lost
+    from topo_scheduler.simulation.results.writing import check_folder, write_result
     from topo_scheduler.simulation.tasks import Done
 
     if options.out is not None:
@@ -216,7 +217,11 @@ def _simulate(options: _Options, tasks: "Sequence[Task]") -> int:
     runs = [outcome.run for outcome in done]
     if options.out is not None:
         files = {outcome.run.file: outcome.placements for outcome in done}
-        write_result(options.out, runs, files, [lost_run(outcome.task, outcome.reason) for outcome in lost])
+        lost_runs = [
+            Lost(policy=task.policy.name, seed=task.seed, what_if=task.what_if or None, why=reason)
+            for task, reason in ((outcome.task, outcome.reason) for outcome in lost)
+        ]
+        write_result(options.out, runs, files, lost_runs)
     _show(runs)
     for lost_task in lost:
         say(f"lost: {_name(lost_task.task)}, seed {lost_task.task.seed}: {lost_task.reason}", err=True)

@@ -45,15 +45,7 @@ if TYPE_CHECKING:
     metavar="SECONDS",
     help="Pause between redraws of --watch.",
 )
-def command(
-    kubeconfig: str | None,
-    context: str | None,
-    config_path: Path | None,
-    config_map: str | None,
-    output: str,
-    watch: bool,
-    interval: float,
-) -> None:
+def command(watch: bool, interval: float, **options: Any) -> None:
     """Show the fabric as a tree: domains and nodes with their GPUs, utilisation and fragmentation.
 
     Below the tree: for each level and GPU model the largest gang that would fit now, and the number of stranded GPUs.
@@ -62,10 +54,7 @@ def command(
     cluster, unless --config names a file.
     """
     try:
-        if watch:
-            run_async(_watch(kubeconfig, context, config_path, config_map, output, interval))
-        else:
-            run_async(_show(kubeconfig, context, config_path, config_map, output))
+        run_async(_watch(interval, **options) if watch else _show(**options))
     except KeyboardInterrupt:
         if not watch:
             raise
@@ -97,12 +86,12 @@ async def _show(
 
 
 async def _watch(
+    interval: float,
     kubeconfig: str | None,
     context: str | None,
     config_path: Path | None,
     config_map: str | None,
     output: str,
-    interval: float,
 ) -> None:
     import asyncio
     from datetime import datetime

@@ -1,8 +1,8 @@
 """Metrics. Labels are bounded: domains, levels and outcomes, never a pod or a job. One metric has a namespace label."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -28,17 +28,6 @@ class DomainState:
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenCounts:
-    """Written data of the record and the audit log so far; 0 where they are not configured."""
-
-    record_bytes: int = 0
-    record_calls: int = 0
-    record_stopped: bool = False
-    audit_lines: int = 0
-    audit_dropped: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class LinkLoad:
     """A link at the time of a scrape, in bit/s. ``capacity`` is None where unknown."""
 
@@ -48,39 +37,136 @@ class LinkLoad:
     reserved: float
 
 
+Family = GaugeMetricFamily | CounterMetricFamily
+
+
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    """The metric of a field. With labels, the field maps their values to numbers."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+    counts: bool
+
+    def family(self, value: Any) -> Family:
+        """Return the samples for the value of the field."""
+        family = (CounterMetricFamily if self.counts else GaugeMetricFamily)(self.name, self.text, labels=self.labels)
+        for key, number in value.items() if self.labels else (((), value),):
+            family.add_metric([str(part) for part in (key if isinstance(key, tuple) else (key,))], number)
+        return family
+
+
+def _gauge(name: str, text: str, *labels: str) -> Any:
+    return _field(_Metric(name, text, labels, counts=False))
+
+
+def _counter(name: str, text: str, *labels: str) -> Any:
+    return _field(_Metric(name, text, labels, counts=True))
+
+
+def _field(metric: _Metric) -> Any:
+    metadata = {"metric": metric}
+    return field(default_factory=dict, metadata=metadata) if metric.labels else field(default=0, metadata=metadata)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenCounts:
+    """Written data of the record and the audit log so far; 0 where they are not configured."""
+
+    record_bytes: int = _counter("topology_scheduler_record_bytes", "Compressed bytes of the record.")
+    record_calls: int = _counter("topology_scheduler_record_calls", "Calls of the engine that were recorded.")
+    audit_lines: int = _counter("topology_scheduler_audit_lines", "Lines of the audit log.")
+    audit_dropped: int = _counter(
+        "topology_scheduler_audit_lines_dropped", "Lines of the audit log that could not be written."
+    )
+    record_stopped: bool = _gauge("topology_scheduler_record_stopped", "1 if recording stopped after a failure.")
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The values of gauges at a scrape. ``staleness`` and ``longest_wait`` are in seconds, ``shares`` from 0 to 1.
+    """The values at a scrape, in the order in which they are exposed. ``shares`` are from 0 to 1.
 
-    ``largest_gangs``: GPUs by level, GPU model and ``node`` or ``typical`` member. ``stranded_gpus``: by GPU model.
+    Members of ``largest_gangs`` are ``node`` or ``typical``. Code 0 of ``api_requests`` means no answer.
     """
 
     domains: Iterable[DomainState] = ()
     links: Iterable[LinkLoad] = ()
-    unknown_links: dict[str, int] | None = None
-    gpu_allocation: float = 0.0
-    largest_gangs: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
-    stranded_gpus: Mapping[str, int] = field(default_factory=dict)
-    pending: dict[str, int] | None = None
-    longest_wait: dict[str, float] | None = None
-    shares: dict[str, float] | None = None
-    staleness: dict[str, float] | None = None
-    nodes: int = 0
-    unlabelled_nodes: int = 0
-    unlabelled_gpu_nodes: int = 0
-    leaves_above_limits: Mapping[str, int] = field(default_factory=dict)
-    oversubscribed_nodes: int = 0
-    held_back_classes: int = 0
-    reservations: int = 0
-    reserved_gpus: int = 0
-    binds_in_flight: int = 0
-    migrations: int = 0
-    spares: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    leading: bool = False
-    api_requests: dict[tuple[str, int], int] | None = None
-    api_bytes: int = 0
-    events: dict[str, int] | None = None
-    plugin_threads: int = 0
+    unknown_links: Mapping[str, int] = _gauge(
+        "topology_scheduler_links_of_unknown_capacity",
+        "Links that are not limited because their capacity is unknown; level node: networks of nodes.",
+        "level",
+    )
+    largest_gangs: Mapping[tuple[str, str, str], int] = _gauge(
+        "topology_scheduler_largest_gang_gpus",
+        "GPUs of the largest gang that would fit into one domain of a level now, of whole nodes or of typical members.",
+        "level",
+        "model",
+        "member",
+    )
+    stranded_gpus: Mapping[str, int] = _gauge(
+        "topology_scheduler_stranded_gpus",
+        "Free GPUs that neither a whole node nor a typical member can have.",
+        "model",
+    )
+    gpu_allocation: float = _gauge("topology_gpu_allocation_ratio", "Share of all GPUs in use.")
+    nodes: int = _gauge("topology_scheduler_nodes", "Nodes known.")
+    unlabelled_nodes: int = _gauge(
+        "topology_scheduler_unlabelled_nodes", "Nodes whose labels do not give their position."
+    )
+    unlabelled_gpu_nodes: int = _gauge(
+        "topology_scheduler_unlabelled_gpu_nodes",
+        "Nodes with GPUs whose labels do not give their position: gangs there are placed without topology.",
+    )
+    leaves_above_limits: Mapping[str, int] = _gauge(
+        "topology_scheduler_leaves_above_limit",
+        "Leaves that are larger than a limit per leaf that is set: gangs that fit into one are spread.",
+        "limit",
+    )
+    oversubscribed_nodes: int = _gauge(
+        "topology_scheduler_oversubscribed_nodes", "Nodes that hold more than they have."
+    )
+    held_back_classes: int = _gauge(
+        "topology_scheduler_held_back_classes",
+        "Classes of pods of which the API server refused one lately, by namespace.",
+    )
+    reservations: int = _gauge("topology_scheduler_reservations", "Workloads with a reservation.")
+    reserved_gpus: int = _gauge(
+        "topology_scheduler_reserved_gpus",
+        "GPUs reserved for pending workloads, including those that other pods still use.",
+    )
+    migrations: int = _gauge("topology_scheduler_migrations", "Migrations that have not ended.")
+    spares: Mapping[tuple[str, str], int] = _gauge(
+        "topology_scheduler_spare_nodes",
+        "Nodes of a leaf that are kept for recovery: wanted; of these free of pods with GPUs, or lent to pods that the"
+        " scheduler would evict. On the others GPUs are still in use.",
+        "domain",
+        "state",
+    )
+    binds_in_flight: int = _gauge("topology_scheduler_binds_in_flight", "Bindings without a known outcome.")
+    leading: bool = _gauge("topology_scheduler_leader", "1 while this replica leads.")
+    plugin_threads: int = _gauge(
+        "topology_scheduler_plugin_threads_lost", "Threads of plugins that took too long and could not be ended."
+    )
+    pending: Mapping[str, int] = _gauge("scheduler_pending_pods", "Pending pods, by queue.", "queue")
+    longest_wait: Mapping[str, float] = _gauge(
+        "topology_scheduler_longest_wait_seconds",
+        "Time since the longest pending pod was first seen, by queue.",
+        "queue",
+    )
+    shares: Mapping[str, float] = _gauge(
+        "topology_scheduler_dominant_share_ratio",
+        "Largest of a namespace's shares of all GPUs, CPU and memory; of namespaces with pods of this scheduler.",
+        "namespace",
+    )
+    staleness: Mapping[str, float] = _gauge(
+        "topology_scheduler_watch_staleness_seconds", "Time since a watch last received anything.", "resource"
+    )
+    api_requests: Mapping[tuple[str, int], int] = _counter(
+        "topology_scheduler_api_requests", "Requests to the API server; code 0: no answer.", "verb", "code"
+    )
+    api_bytes: int = _counter("topology_scheduler_api_received_bytes", "Bytes read from the API server.")
+    events: Mapping[str, int] = _counter("topology_scheduler_events", "Events by result.", "result")
     written: WrittenCounts = WrittenCounts()
 
 
@@ -191,163 +277,39 @@ class _AtScrape(Collector):
     def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
         self._snapshot = snapshot
 
-    def describe(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        return self._families(Snapshot())
+    def describe(self) -> Iterator[Family]:
+        return _families(Snapshot())
 
-    def collect(self) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        return self._families(self._snapshot())
-
-    def _families(self, snapshot: Snapshot) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-        utilization = GaugeMetricFamily(
-            "topology_domain_utilization_ratio", "Share of a domain's GPUs in use.", labels=("level", "domain")
-        )
-        fragmentation = GaugeMetricFamily(
-            "topology_scheduler_domain_fragmentation_ratio",
-            "1 - largest gang of whole nodes that fits in a domain / its free GPUs.",
-            labels=("level", "domain"),
-        )
-        for domain in snapshot.domains:
-            utilization.add_metric((domain.level, domain.path), domain.utilization)
-            fragmentation.add_metric((domain.level, domain.path), domain.fragmentation)
-        yield utilization
-        yield fragmentation
-        yield from _links(snapshot)
-        largest = GaugeMetricFamily(
-            "topology_scheduler_largest_gang_gpus",
-            "GPUs of the largest gang that would fit into one domain of a level now, of whole nodes or of typical"
-            " members.",
-            labels=("level", "model", "member"),
-        )
-        for labels, gpus in snapshot.largest_gangs.items():
-            largest.add_metric(labels, gpus)
-        yield largest
-        stranded = GaugeMetricFamily(
-            "topology_scheduler_stranded_gpus",
-            "Free GPUs that neither a whole node nor a typical member can have.",
-            labels=("model",),
-        )
-        for model, gpus in snapshot.stranded_gpus.items():
-            stranded.add_metric((model,), gpus)
-        yield stranded
-        yield _gauge("topology_gpu_allocation_ratio", "Share of all GPUs in use.", snapshot.gpu_allocation)
-        yield _gauge("topology_scheduler_nodes", "Nodes known.", snapshot.nodes)
-        yield _gauge(
-            "topology_scheduler_unlabelled_nodes",
-            "Nodes whose labels do not give their position.",
-            snapshot.unlabelled_nodes,
-        )
-        yield _gauge(
-            "topology_scheduler_unlabelled_gpu_nodes",
-            "Nodes with GPUs whose labels do not give their position: gangs there are placed without topology.",
-            snapshot.unlabelled_gpu_nodes,
-        )
-        above_limit = GaugeMetricFamily(
-            "topology_scheduler_leaves_above_limit",
-            "Leaves that are larger than a limit per leaf that is set: gangs that fit into one are spread.",
-            labels=("limit",),
-        )
-        for limit, leaves in snapshot.leaves_above_limits.items():
-            above_limit.add_metric((limit,), leaves)
-        yield above_limit
-        yield _gauge(
-            "topology_scheduler_oversubscribed_nodes",
-            "Nodes that hold more than they have.",
-            snapshot.oversubscribed_nodes,
-        )
-        yield _gauge(
-            "topology_scheduler_held_back_classes",
-            "Classes of pods of which the API server refused one lately, by namespace.",
-            snapshot.held_back_classes,
-        )
-        yield _gauge("topology_scheduler_reservations", "Workloads with a reservation.", snapshot.reservations)
-        yield _gauge(
-            "topology_scheduler_reserved_gpus",
-            "GPUs reserved for pending workloads, including those that other pods still use.",
-            snapshot.reserved_gpus,
-        )
-        yield _gauge("topology_scheduler_migrations", "Migrations that have not ended.", snapshot.migrations)
-        spares = GaugeMetricFamily(
-            "topology_scheduler_spare_nodes",
-            "Nodes of a leaf that are kept for recovery: wanted; of these free of pods with GPUs, or lent to pods that"
-            " the scheduler would evict. On the others GPUs are still in use.",
-            labels=("domain", "state"),
-        )
-        for (domain_path, state), nodes in snapshot.spares.items():
-            spares.add_metric((domain_path, state), nodes)
-        yield spares
-        yield _gauge(
-            "topology_scheduler_binds_in_flight", "Bindings without a known outcome.", snapshot.binds_in_flight
-        )
-        yield _gauge("topology_scheduler_leader", "1 while this replica leads.", int(snapshot.leading))
-        yield _gauge(
-            "topology_scheduler_plugin_threads_lost",
-            "Threads of plugins that took too long and could not be ended.",
-            snapshot.plugin_threads,
-        )
-        pending = GaugeMetricFamily("scheduler_pending_pods", "Pending pods, by queue.", labels=("queue",))
-        for queue, count in (snapshot.pending or {}).items():
-            pending.add_metric((queue,), count)
-        yield pending
-        waits = GaugeMetricFamily(
-            "topology_scheduler_longest_wait_seconds",
-            "Time since the longest pending pod was first seen, by queue.",
-            labels=("queue",),
-        )
-        for queue, seconds in (snapshot.longest_wait or {}).items():
-            waits.add_metric((queue,), seconds)
-        yield waits
-        shares = GaugeMetricFamily(
-            "topology_scheduler_dominant_share_ratio",
-            "Largest of a namespace's shares of all GPUs, CPU and memory; of namespaces with pods of this scheduler.",
-            labels=("namespace",),
-        )
-        for namespace, share in (snapshot.shares or {}).items():
-            shares.add_metric((namespace,), share)
-        yield shares
-        stale = GaugeMetricFamily(
-            "topology_scheduler_watch_staleness_seconds",
-            "Time since a watch last received anything.",
-            labels=("resource",),
-        )
-        for resource, seconds in (snapshot.staleness or {}).items():
-            stale.add_metric((resource,), seconds)
-        yield stale
-        requests = CounterMetricFamily(
-            "topology_scheduler_api_requests", "Requests to the API server; code 0: no answer.", labels=("verb", "code")
-        )
-        for (verb, code), count in (snapshot.api_requests or {}).items():
-            requests.add_metric((verb, str(code)), count)
-        yield requests
-        received = CounterMetricFamily("topology_scheduler_api_received_bytes", "Bytes read from the API server.")
-        received.add_metric((), snapshot.api_bytes)
-        yield received
-        events = CounterMetricFamily("topology_scheduler_events", "Events by result.", labels=("result",))
-        for result, count in (snapshot.events or {}).items():
-            events.add_metric((result,), count)
-        yield events
-        yield from _of_written(snapshot.written)
+    def collect(self) -> Iterator[Family]:
+        return _families(self._snapshot())
 
 
-def _of_written(written: WrittenCounts) -> Iterator[GaugeMetricFamily | CounterMetricFamily]:
-    for name, text, value in (
-        ("record_bytes", "Compressed bytes of the record.", written.record_bytes),
-        ("record_calls", "Calls of the engine that were recorded.", written.record_calls),
-        ("audit_lines", "Lines of the audit log.", written.audit_lines),
-        ("audit_lines_dropped", "Lines of the audit log that could not be written.", written.audit_dropped),
-    ):
-        counter = CounterMetricFamily(f"topology_scheduler_{name}", text)
-        counter.add_metric((), value)
-        yield counter
-    yield _gauge(
-        "topology_scheduler_record_stopped", "1 if recording stopped after a failure.", int(written.record_stopped)
+def _families(snapshot: Snapshot) -> Iterator[Family]:
+    yield from _domains(snapshot.domains)
+    yield from _links(snapshot.links)
+    for values in (snapshot, snapshot.written):
+        for item in fields(values):
+            if "metric" in item.metadata:
+                yield item.metadata["metric"].family(getattr(values, item.name))
+
+
+def _domains(domains: Iterable[DomainState]) -> Iterator[Family]:
+    utilization = GaugeMetricFamily(
+        "topology_domain_utilization_ratio", "Share of a domain's GPUs in use.", labels=("level", "domain")
     )
+    fragmentation = GaugeMetricFamily(
+        "topology_scheduler_domain_fragmentation_ratio",
+        "1 - largest gang of whole nodes that fits in a domain / its free GPUs.",
+        labels=("level", "domain"),
+    )
+    for domain in domains:
+        utilization.add_metric((domain.level, domain.path), domain.utilization)
+        fragmentation.add_metric((domain.level, domain.path), domain.fragmentation)
+    yield utilization
+    yield fragmentation
 
 
-def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
-    return GaugeMetricFamily(name, text, value=value)
-
-
-def _links(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
+def _links(links: Iterable[LinkLoad]) -> Iterator[Family]:
     names = ("level", "domain")
     capacity = GaugeMetricFamily(
         "topology_scheduler_link_capacity_bits_per_second",
@@ -360,17 +322,9 @@ def _links(snapshot: Snapshot) -> Iterator[GaugeMetricFamily]:
         "Bandwidth of a link that gangs have reserved.",
         labels=names,
     )
-    for link in snapshot.links:
+    for link in links:
         if link.capacity is not None:
             capacity.add_metric((link.level, link.path), link.capacity)
         reserved.add_metric((link.level, link.path), link.reserved)
-    unknown = GaugeMetricFamily(
-        "topology_scheduler_links_of_unknown_capacity",
-        "Links that are not limited because their capacity is unknown; level node: networks of nodes.",
-        labels=("level",),
-    )
-    for level, count in (snapshot.unknown_links or {}).items():
-        unknown.add_metric((level,), count)
     yield capacity
     yield reserved
-    yield unknown

@@ -23,38 +23,18 @@ from topo_scheduler.scheduling.placing.model import class_views
 from topo_scheduler.state.pods import pod_index
 
 _OURS: Final = ("topo_scheduler.api.", "topo_scheduler.state.", "topo_scheduler.scheduling.")
-_OTHERS: Final = frozenset(
-    (
-        ("builtins", "set"),
-        ("builtins", "frozenset"),
-        ("builtins", "bytearray"),
-        ("builtins", "complex"),
-        ("builtins", "range"),
-        ("builtins", "slice"),
-        ("collections", "Counter"),
-        ("collections", "OrderedDict"),
-        ("collections", "defaultdict"),
-        ("collections", "deque"),
-        ("fractions", "Fraction"),
-        ("builtins", "dict"),
-        ("builtins", "list"),
-        ("builtins", "int"),
-        ("datetime", "datetime"),
-        ("numpy", "dtype"),
-        ("numpy", "ndarray"),
-        ("numpy._core.multiarray", "_reconstruct"),
-        ("numpy._core.multiarray", "scalar"),
-        ("numpy._core.numeric", "_frombuffer"),
-        ("numpy.core.multiarray", "_reconstruct"),
-        ("numpy.core.multiarray", "scalar"),
-        ("numpy.core.numeric", "_frombuffer"),
-        ("msgspec", "Raw"),
-        ("msgspec._core", "Raw"),
-        ("msgspec._core", "rebuild"),
-        ("weakref", "WeakKeyDictionary"),
-        ("weakref", "WeakValueDictionary"),
-    )
-)
+_OTHERS: Final[Mapping[str, tuple[str, ...]]] = {
+    "builtins": ("set", "frozenset", "bytearray", "complex", "range", "slice", "dict", "list", "int"),
+    "collections": ("Counter", "OrderedDict", "defaultdict", "deque"),
+    "fractions": ("Fraction",),
+    "datetime": ("datetime",),
+    "numpy": ("dtype", "ndarray"),
+    **dict.fromkeys(("numpy._core.multiarray", "numpy.core.multiarray"), ("_reconstruct", "scalar")),
+    **dict.fromkeys(("numpy._core.numeric", "numpy.core.numeric"), ("_frombuffer",)),
+    "msgspec": ("Raw",),
+    "msgspec._core": ("Raw", "rebuild"),
+    "weakref": ("WeakKeyDictionary", "WeakValueDictionary"),
+}
 _COUNTERS: Final[tuple[Any, ...]] = (class_views, pod_index)
 """Modules with a ``_numbers`` counter, which must continue above the numbers in use."""
 _EXTENSIONS: Final = "extensions"
@@ -100,7 +80,7 @@ class _Unpickler(pickle.Unpickler):
         return self._known[pid]
 
     def find_class(self, module_name: str, global_name: str) -> Any:
-        if (module_name, global_name) in _OTHERS:
+        if global_name in _OTHERS.get(module_name, ()):
             return super().find_class(module_name, global_name)
         if module_name.startswith(_OURS):
             value = super().find_class(module_name, global_name)

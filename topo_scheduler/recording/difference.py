@@ -18,19 +18,14 @@ def first_difference(recorded: Out, replayed: Out) -> tuple[str, str, str, str] 
             values_text = ("nothing", extra_text) if values is recorded else (extra_text, "nothing")
             return subject(fields), f"instruction {index + 1}", *values_text
         (kind, raw), (other_kind, other_raw) = recorded[index], replayed[index]
+        if kind == other_kind and bytes(raw) == bytes(other_raw):
+            continue
+        fields, other_fields = msgspec.json.decode(raw), msgspec.json.decode(other_raw)
         if kind != other_kind:
-            recorded_fields, replayed_fields = msgspec.json.decode(raw), msgspec.json.decode(other_raw)
-            position = f"instruction {index + 1}"
-            return (
-                subject(recorded_fields),
-                position,
-                f"{kind} {_short(recorded_fields)}",
-                f"{other_kind} {_short(replayed_fields)}",
-            )
-        if bytes(raw) != bytes(other_raw):
-            recorded_fields, replayed_fields = msgspec.json.decode(raw), msgspec.json.decode(other_raw)
-            path, recorded_value, replayed_value = _inside(recorded_fields, replayed_fields, kind)
-            return subject(recorded_fields), path, _short(recorded_value), _short(replayed_value)
+            values_text = (f"{kind} {_short(fields)}", f"{other_kind} {_short(other_fields)}")
+            return subject(fields), f"instruction {index + 1}", *values_text
+        path, recorded_value, replayed_value = _inside(fields, other_fields, kind)
+        return subject(fields), path, _short(recorded_value), _short(replayed_value)
     return None
 
 

@@ -11,7 +11,7 @@
 Nodes are numbered across the whole cluster from ``node-1``; numbers in ``down`` count within the leaf.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -22,7 +22,6 @@ from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.models import Model
 
 H100: Final = "NVIDIA-H100-80GB-HBM3"
-A100: Final = "NVIDIA-A100-SXM4-80GB"
 GPU_RESOURCE: Final = "nvidia.com/gpu"
 MODEL_LABEL: Final = "nvidia.com/gpu.product"
 
@@ -79,23 +78,6 @@ class ClusterDescription(Model):
                 for number_in_leaf in range(1, leaf.nodes + 1):
                     number += 1
                     yield node(f"{self.node_prefix}{number}", spine.name, leaf, ready=number_in_leaf not in leaf.down)
-
-
-def leaf_spine(spines: Sequence[Sequence[int]], **leaf: Any) -> ClusterDescription:
-    """Return a cluster by nodes per leaf: ``[[4, 4], [2]]`` is two spines with leaf-1, leaf-2 and leaf-3.
-
-    ``leaf`` arguments are passed to every `LeafDescription`.
-    """
-    counts = iter(range(1, 1 + sum(len(sizes) for sizes in spines)))
-    return ClusterDescription(
-        spines=tuple(
-            SpineDescription(
-                name=f"spine-{number}",
-                leaves=tuple(LeafDescription(name=f"leaf-{next(counts)}", nodes=size, **leaf) for size in sizes),
-            )
-            for number, sizes in enumerate(spines, 1)
-        )
-    )
 
 
 def node(name: str, spine: str, leaf: LeafDescription, *, ready: bool = True) -> dict[str, Any]:

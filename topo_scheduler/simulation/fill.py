@@ -1,6 +1,5 @@
-"""The fill protocol of FGD's authors: pods arrive in random order up to a target load, and never finish.
+"""The GPU demand of a case, for the fill protocol of FGD's authors (`cases.transforms.fill`).
 
-The list is shuffled and resampled until the requested GPUs reach a given share of the capacity.
 Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 6.
 """
 
@@ -12,8 +11,7 @@ import msgspec
 
 from topo_scheduler.api.labels import GPU_RESOURCES
 from topo_scheduler.scheduling.intake.understand import understand
-from topo_scheduler.simulation.cases.model import Arrival, WorkloadCase
-from topo_scheduler.simulation.cases.transforms import fill
+from topo_scheduler.simulation.cases.model import WorkloadCase
 from topo_scheduler.simulation.virtual.objects import Owners
 from topo_scheduler.state.nodes.resources import ResourceTable
 from topo_scheduler.state.pods.classes import PodClass
@@ -51,19 +49,3 @@ def demand_of(workload: WorkloadCase) -> CaseDemand:
             kinds[kind_of(dict(cls.amounts), cls.models)] += 1
         milli.append(total)
     return CaseDemand(tuple(milli), kinds)
-
-
-def filled(workload: WorkloadCase, demand: CaseDemand, capacity: int, share: float, seed: int) -> list[Arrival]:
-    """Return the workloads shuffled and resampled until their requests reach a share of the capacity.
-
-    Args:
-        workload: the list.
-        demand: its GPU demand.
-        capacity: GPUs of the cluster, in thousandths.
-        share: target of the requested GPUs, as a share of the capacity.
-        seed: seed of the random numbers.
-
-    Raises:
-        CaseError: no workload requests GPUs, or the cluster has none.
-    """
-    return list(fill(workload, capacity, share, seed, demand.milli).arrivals)

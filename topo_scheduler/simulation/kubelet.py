@@ -25,6 +25,7 @@ from .apiserver.objects import (
     controller_of,
     is_deleting,
     is_finished,
+    is_ready,
     parse_timestamp,
     spec,
     status,
@@ -195,7 +196,9 @@ class Kubelet(Tending[Key]):
         if rejection is not None:
             reason, message = rejection
             started = timestamp(self._store.clock())
-            self._write(record, phase="Failed", reason=reason, message=message, startTime=started)
+            self._store.patch_status(
+                "pods", record.key, phase="Failed", reason=reason, message=message, startTime=started
+            )
             return
         pod = _Pod(requests_of(record.obj), begin=self._now() + self.start_seconds)
         state.pods[record["metadata"]["uid"]] = pod
@@ -213,12 +216,12 @@ class Kubelet(Tending[Key]):
                 self._set_timer(record.key, pod.begin)
                 return
             pod.end = self._end_of(record)
-            self._write(record, **self._running(record.obj))
+            self._store.patch_status("pods", record.key, **self._running(record.obj))
         elif pod.end is not None and now >= pod.end:
             code = int((record["metadata"].get("annotations") or {}).get(EXIT_CODE, 0))
-            self._write(record, **self._ended(record.obj, code))
-        elif (condition(record.obj, "Ready") or {}).get("status") != "True":
-            self._write(record, **self._running(record.obj))
+            self._store.patch_status("pods", record.key, **self._ended(record.obj, code))
+        elif not is_ready(record.obj):
+            self._store.patch_status("pods", record.key, **self._running(record.obj))
         elif pod.end is not None:
             self._set_timer(record.key, pod.end)
 
@@ -234,7 +237,7 @@ class Kubelet(Tending[Key]):
         if now < pod.stop:
             self._set_timer(record.key, pod.stop)
         else:
-            self._write(record, **self._ended(record.obj, _SIGTERM))
+            self._store.patch_status("pods", record.key, **self._ended(record.obj, _SIGTERM))
 
     def _confirm(self, record: ObjectVersion) -> None:
         """Confirm to the API server that a pod has terminated; finalizers may still keep the object."""
@@ -316,8 +319,7 @@ class Kubelet(Tending[Key]):
         return asyncio.get_running_loop().time()
 
     def _set_timer(self, key: Key, moment: float) -> None:
-        if timer := self._timers.pop(key, None):
-            timer.cancel()
+        self._cancel_timer(key)
         self._timers[key] = asyncio.get_running_loop().call_at(moment, self._enqueue, key)
 
     def _release(self, node: _KubeletNode, record: ObjectVersion) -> None:
@@ -325,8 +327,7 @@ class Kubelet(Tending[Key]):
             add(node.used, pod.requests, -1)
 
     def _forget(self, record: ObjectVersion) -> None:
-        if timer := self._timers.pop(record.key, None):
-            timer.cancel()
+        self._cancel_timer(record.key)
         if name := spec(record.obj).get("nodeName"):
             node = self._node(name)
             self._release(node, record)

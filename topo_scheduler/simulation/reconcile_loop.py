@@ -58,6 +58,10 @@ class Tending(ABC, Generic[Turn]):
         self._due[turn] = None
         self._wake.set()
 
+    def _cancel_timer(self, turn: Turn) -> None:
+        if timer := self._timers.pop(turn, None):
+            timer.cancel()
+
     @abstractmethod
     def _notice(self, table: str, event: StoreEvent) -> None:
         """Enqueue the work that a change requires. It must not write, since it runs within another write."""

@@ -11,7 +11,7 @@ smallest share of its links limits a ring. Rates change only when a gang starts 
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby, pairwise
 from math import inf
 
@@ -89,18 +89,6 @@ class _Ring:
         slowed_step = 1 - communication + network_share * (self.alone / self.rate if self.links else 1.0)
         self.stretched += (at - self.since) * (slowed_step / step)
         self.since = at
-
-
-@dataclass(slots=True)
-class _Traffic:
-    """Active rings by link."""
-
-    network: Network
-    on: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
-
-    def share(self, link: int) -> float:
-        """Return the bandwidth of each ring on a link, in Mbit/s."""
-        return self.network.capacity[link] / max(1, len(self.on[link]))
 
 
 def network_of(
@@ -196,15 +184,20 @@ def _run(rings: Sequence[_Ring], network: Network, communication: float) -> None
     events = sorted(
         event for number, ring in enumerate(rings) for event in ((ring.begin, 1, number), (ring.end, 0, number))
     )
-    traffic = _Traffic(network)
+    rings_on: dict[int, set[int]] = defaultdict(set)
+
+    def share_of(link: int) -> float:
+        """Return the bandwidth of each ring on a link, in Mbit/s."""
+        return network.capacity[link] / max(1, len(rings_on[link]))
+
     for at, moment_events in groupby(events, key=lambda event: event[0]):
         shares_before: dict[int, float] = {}
         changed: set[int] = set()
         for _, starts, number in moment_events:
             ring = rings[number]
             for link in ring.links:
-                shares_before.setdefault(link, traffic.share(link))
-                (traffic.on[link].add if starts else traffic.on[link].discard)(number)
+                shares_before.setdefault(link, share_of(link))
+                (rings_on[link].add if starts else rings_on[link].discard)(number)
             if starts:
                 ring.since, ring.rate = at, inf
                 changed.add(number)
@@ -212,15 +205,15 @@ def _run(rings: Sequence[_Ring], network: Network, communication: float) -> None
                 ring.until(at, communication)
                 changed.discard(number)
         for link, share in shares_before.items():
-            share_now = traffic.share(link)
+            share_now = share_of(link)
             # A ring limited by another link is not affected.
             changed.update(
                 other
-                for other in traffic.on[link]
+                for other in rings_on[link]
                 if rings[other].rate > share_now or rings[other].rate == share < share_now
             )
         for number in changed:
             ring = rings[number]
             if ring.since < at:
                 ring.until(at, communication)
-            ring.rate = min((traffic.share(link) for link in ring.links), default=inf)
+            ring.rate = min((share_of(link) for link in ring.links), default=inf)

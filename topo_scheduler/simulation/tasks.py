@@ -9,8 +9,9 @@ from functools import lru_cache
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.reading import check_sizes, read_cluster, read_workload
+from topo_scheduler.simulation.cases.transforms import fill
 from topo_scheduler.simulation.cases.what_if import what_if
-from topo_scheduler.simulation.fill import CaseDemand, demand_of, filled
+from topo_scheduler.simulation.fill import CaseDemand, demand_of
 from topo_scheduler.simulation.policies.names import (
     SimulatedPolicy,
     annotations_without_topology,
@@ -20,7 +21,7 @@ from topo_scheduler.simulation.policies.names import (
     set_typical_pods,
 )
 from topo_scheduler.simulation.results import figures
-from topo_scheduler.simulation.results.model import Run, Slowdown
+from topo_scheduler.simulation.results.model import Assumptions, Run, Slowdown
 from topo_scheduler.simulation.results.placements import encode, file_of
 from topo_scheduler.simulation.slowdown import Assumed, network_of, slowdowns
 from topo_scheduler.simulation.virtual.history import RunHistory
@@ -121,7 +122,7 @@ def simulate(task: Task, progress: Callable[[int, int], None] = lambda _, __: No
         if task.fill is None:
             total = len(workload.arrivals)
             return runner.stream(workload.arrivals, lambda count: progress(count, total))
-        arrivals = filled(workload, demand, sum(runner.history.capacity), task.fill, task.seed)
+        arrivals = fill(workload, sum(runner.history.capacity), task.fill, task.seed, demand.milli).arrivals
         return runner.fill(arrivals, lambda count: progress(count, len(arrivals)))
     finally:
         if gc_was_enabled:
@@ -154,7 +155,11 @@ def _summary(task: Task, cluster: ClusterCase, workload: WorkloadCase, history: 
         span_by_gpus=spans,
         slowdown=slow.pop(figures.ALL, None),
         slowdown_by_gpus=slow,
-        slowdown_assumes=figures.assumptions(task.assumed),
+        slowdown_assumes=Assumptions(
+            communication=task.assumed.communication,
+            network_gbits=task.assumed.network / 1000,
+            oversubscription=task.assumed.oversubscription,
+        ),
         decisions=history.decisions,
         decisions_per_s=round(history.decisions / history.busy, 1) if history.busy else 0.0,
         wall_s=round(wall, 3),
@@ -204,9 +209,7 @@ def _changed(
     return cluster, workload
 
 
-@lru_cache(maxsize=2)
-def _read_cluster(spec: str) -> ClusterCase:
-    return read_cluster(spec)
+_read_cluster = lru_cache(maxsize=2)(read_cluster)
 
 
 @lru_cache(maxsize=2)

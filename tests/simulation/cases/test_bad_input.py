@@ -10,10 +10,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.helpers import make_pod
+from tests.helpers import leaf_spine, make_pod
 from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.reading import check_sizes, read_cluster, read_workload
-from topo_scheduler.simulation.cluster import leaf_spine
 
 NODES = "sn,cpu_milli,memory_mib,gpu,model\nn0,64000,262144,2,P100\nn1,96000,393216,8,V100\n"
 PODS = (

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.helpers import leaf_spine
 from tests.recording.making import HeardDriver, record
 from tests.scheduling.driver import fabric, gang
 from topo_scheduler.api.objects import Job, PartialObject
@@ -17,7 +18,6 @@ from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_mill
 from topo_scheduler.simulation.cases.live import read_cluster_of, read_live
 from topo_scheduler.simulation.cases.model import Arrival, CaseError, WorkloadCase
 from topo_scheduler.simulation.cases.reading import read_cluster, read_workload
-from topo_scheduler.simulation.cluster import leaf_spine
 from topo_scheduler.simulation.policies.names import read_policies
 from topo_scheduler.simulation.tasks import Task, cases_of, run
 

@@ -12,10 +12,10 @@ Imported by: `cli`, `simulation`.
 
 from .deletion import DeleteOptions
 from .errors import APIError
-from .faults import BreakWatch, Delay, Disconnect, Faults, Refuse, Truncate
+from .faults import BreakWatch, Delay, Disconnect, Refuse, Truncate
 from .log import ObjectVersion, StoreEvent, Watch
 from .objects import Json, Key
-from .rbac import ADMIN, ANONYMOUS, User
+from .rbac import ADMIN
 from .requests import RequestInfo
 from .selectors import Selection, select
 from .server import EmbeddedAPIServer
@@ -23,14 +23,12 @@ from .store import Store
 
 __all__ = [
     "ADMIN",
-    "ANONYMOUS",
     "APIError",
     "BreakWatch",
     "Delay",
     "DeleteOptions",
     "Disconnect",
     "EmbeddedAPIServer",
-    "Faults",
     "Json",
     "Key",
     "ObjectVersion",
@@ -40,7 +38,6 @@ __all__ = [
     "Store",
     "StoreEvent",
     "Truncate",
-    "User",
     "Watch",
     "select",
 ]

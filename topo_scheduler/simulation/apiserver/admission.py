@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 
 from topo_scheduler.api.quantity import QuantityError, parse_quantity
@@ -16,7 +17,7 @@ from . import crds
 from .errors import APIError, bad_request, forbidden, invalid
 from .kinds import ApiKind, Registry
 from .log import ObjectVersion
-from .objects import Json, changed, condition, meta, spec, timestamp
+from .objects import Json, changed, is_ready, meta, spec, timestamp
 from .selectors import from_label_selector, matches_labels
 
 GATED = "Scheduling is blocked due to non-empty scheduling gates"
@@ -119,10 +120,6 @@ def _container_defaults(container: Json) -> Json:
     return complete
 
 
-def _pod(obj: Json) -> Json:
-    return {**obj, "spec": pod_spec_defaults(spec(obj))}
-
-
 def _admit_pod(kind: ApiKind, pod: Json, store: Lookup, moment: datetime) -> Json:
     name, pod_spec = pod["metadata"]["name"], pod["spec"]
     if not pod_spec.get("containers"):
@@ -141,9 +138,7 @@ def _priority(kind: ApiKind, name: str, pod_spec: Json, store: Lookup) -> Json:
     """Return the fields that the Priority admission plugin writes."""
     class_name = pod_spec.get("priorityClassName")
     if class_name:
-        priority_class = store.find("priorityclasses.scheduling.k8s.io", class_name)
-        if priority_class is None:
-            raise forbidden("pods", name, f"no PriorityClass with name {class_name} was found", kind="pods")
+        priority_class: ObjectVersion | None = _priority_class(kind, name, class_name, store)
     else:
         classes = store.list("priorityclasses.scheduling.k8s.io")
         priority_class = max(
@@ -161,6 +156,13 @@ def _priority(kind: ApiKind, name: str, pod_spec: Json, store: Lookup) -> Json:
     policy = priority_class.get("preemptionPolicy") if priority_class else None
     fields = {"priority": value, "preemptionPolicy": policy or "PreemptLowerPriority"}
     return {**fields, "priorityClassName": priority_class["metadata"]["name"]} if priority_class else fields
+
+
+def _priority_class(kind: ApiKind, name: str, class_name: str, store: Lookup) -> ObjectVersion:
+    priority_class = store.find("priorityclasses.scheduling.k8s.io", class_name)
+    if priority_class is None:
+        raise forbidden(kind.id, name, f"no PriorityClass with name {class_name} was found", kind=kind.plural)
+    return priority_class
 
 
 def _tolerations(pod_spec: Json) -> list[Json]:
@@ -186,9 +188,8 @@ def qos_class(pod_spec: Json) -> str:
 
 
 def _cpu_and_memory(resources: Json) -> tuple[dict[str, int], dict[str, int]]:
-    limits_and_requests = (resources.get("limits") or {}, resources.get("requests") or {})
     try:
-        return _amounts(limits_and_requests[0]), _amounts(limits_and_requests[1])
+        return _amounts(resources.get("limits") or {}), _amounts(resources.get("requests") or {})
     except QuantityError as error:
         raise bad_request(f'Pod in version "v1" cannot be handled as a Pod: {error}') from error
 
@@ -241,10 +242,6 @@ def _deployment(obj: Json) -> Json:
     return _with_template(obj, replicas=1, strategy=rolling, revisionHistoryLimit=10, progressDeadlineSeconds=600)
 
 
-def _replica_set(obj: Json) -> Json:
-    return _with_template(obj, replicas=1)
-
-
 def _stateful_set(obj: Json) -> Json:
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}
     return _with_template(
@@ -275,8 +272,7 @@ def _node(obj: Json) -> Json:
 
 def _admit_node(kind: ApiKind, node: Json, store: Lookup, moment: datetime) -> Json:
     """Return the node, tainted as not ready until its kubelet reports that it is ready."""
-    ready = condition(node, "Ready")
-    if ready is not None and ready.get("status") == "True":
+    if is_ready(node):
         return node
     return changed(node, "spec", taints=[*(spec(node).get("taints") or []), NOT_READY])
 
@@ -299,34 +295,19 @@ def _admit_pod_group(kind: ApiKind, group: Json, store: Lookup, moment: datetime
         raise invalid(kind, name, [("spec.schedulingPolicy.gang.minCount", problem)])
     if not (class_name := group_spec.get("priorityClassName")):
         return group
-    priority_class = store.find("priorityclasses.scheduling.k8s.io", class_name)
-    if priority_class is None:
-        raise forbidden(kind.id, name, f"no PriorityClass with name {class_name} was found", kind=kind.plural)
-    return changed(group, "spec", priority=int(priority_class["value"]))
-
-
-def _priority_class(obj: Json) -> Json:
-    return {**obj, **_missing(obj, preemptionPolicy="PreemptLowerPriority")}
+    return changed(group, "spec", priority=int(_priority_class(kind, name, class_name, store)["value"]))
 
 
 _DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
-def _storage_class(obj: Json) -> Json:
-    return {**obj, **_missing(obj, reclaimPolicy="Delete", volumeBindingMode="Immediate")}
+def _with_fields(**defaults: str) -> Callable[[Json], Json]:
+    """Return a rule that adds the fields which an object lacks. They follow its type, which must stay first."""
+    return lambda obj: {**obj, **{name: value for name, value in defaults.items() if name not in obj}}
 
 
-def _missing(obj: Json, **defaults: str) -> Json:
-    """Return the defaults that an object lacks. They follow its type, which must stay first."""
-    return {name: value for name, value in defaults.items() if name not in obj}
-
-
-def _claim(obj: Json) -> Json:
-    return {**obj, "spec": {"volumeMode": "Filesystem", **spec(obj)}}
-
-
-def _volume(obj: Json) -> Json:
-    return {**obj, "spec": {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain", **spec(obj)}}
+def _with_spec(**defaults: str) -> Callable[[Json], Json]:
+    return lambda obj: {**obj, "spec": {**defaults, **spec(obj)}}
 
 
 def _admit_claim(kind: ApiKind, claim: Json, store: Lookup, moment: datetime) -> Json:
@@ -355,17 +336,17 @@ def _admit_crd(kind: ApiKind, crd: Json, store: Lookup, moment: datetime) -> Jso
 
 
 _DEFAULTS: dict[str, Callable[[Json], Json]] = {
-    "pods": _pod,
+    "pods": lambda obj: {**obj, "spec": pod_spec_defaults(spec(obj))},
     "nodes": _node,
     "jobs.batch": _job,
     "deployments.apps": _deployment,
-    "replicasets.apps": _replica_set,
+    "replicasets.apps": partial(_with_template, replicas=1),
     "statefulsets.apps": _stateful_set,
     "daemonsets.apps": _with_template,
-    "priorityclasses.scheduling.k8s.io": _priority_class,
-    "storageclasses.storage.k8s.io": _storage_class,
-    "persistentvolumeclaims": _claim,
-    "persistentvolumes": _volume,
+    "priorityclasses.scheduling.k8s.io": _with_fields(preemptionPolicy="PreemptLowerPriority"),
+    "storageclasses.storage.k8s.io": _with_fields(reclaimPolicy="Delete", volumeBindingMode="Immediate"),
+    "persistentvolumeclaims": _with_spec(volumeMode="Filesystem"),
+    "persistentvolumes": _with_spec(volumeMode="Filesystem", persistentVolumeReclaimPolicy="Retain"),
 }
 _ON_CREATE: dict[str, Callable[[ApiKind, Json, Lookup, datetime], Json]] = {
     "pods": _admit_pod,

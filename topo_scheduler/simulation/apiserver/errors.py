@@ -113,11 +113,6 @@ def too_many_requests(message: str, *, retry_after: int | None = None, **details
     return APIError(429, "TooManyRequests", message, retry_after=retry_after, **details)
 
 
-def unauthorized() -> APIError:
-    """Return the error 401 for an unknown token."""
-    return APIError(401, "Unauthorized", "Unauthorized")
-
-
 def forbidden(resource: str, name: str, reason: str, **details: Any) -> APIError:
     """Return the error 403."""
     subject = f'{resource} "{name}"' if name else resource

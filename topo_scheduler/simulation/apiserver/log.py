@@ -8,6 +8,7 @@ view, regardless of the number of watchers.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
@@ -135,14 +136,7 @@ class Log:
         """Return the position of the first event after ``revision``; raises 410 if it is too old."""
         if revision < self.oldest:
             raise expired(f"too old resource version: {revision} ({self.oldest})")
-        low, high = 0, len(self._events)
-        while low < high:
-            middle = (low + high) // 2
-            if self._events[middle].revision <= revision:
-                low = middle + 1
-            else:
-                high = middle
-        return self._dropped + low
+        return self._dropped + bisect_right(self._events, revision, key=lambda event: event.revision)
 
     def since(self, position: int) -> list[StoreEvent]:
         """Return all events from a position on; raises 410 if some were dropped."""

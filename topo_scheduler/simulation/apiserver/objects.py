@@ -102,6 +102,11 @@ def condition(obj: Mapping[str, Any], condition_type: str) -> Json | None:
     return next((entry for entry in status(obj).get("conditions") or [] if entry.get("type") == condition_type), None)
 
 
+def is_ready(obj: Mapping[str, Any]) -> bool:
+    """Whether the Ready condition of a pod or a node is true."""
+    return (condition(obj, "Ready") or {}).get("status") == "True"
+
+
 def is_deleting(obj: Mapping[str, Any]) -> bool:
     """Whether deletion of an object was requested; it may exist for a while."""
     return "deletionTimestamp" in meta(obj)

@@ -23,28 +23,19 @@ STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 _ALL: Final = (JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH, APPLY_PATCH)
 
+_BY_NAME: Final = (
+    "containers", "env", "ephemeralContainers", "imagePullSecrets", "initContainers", "resourceClaimStatuses",
+    "resourceClaims", "schedulingGates", "secrets", "volumes",
+)  # fmt: skip
 _MERGE_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
-    "addresses": ("type",),
-    "conditions": ("type",),
-    "containers": ("name",),
-    "env": ("name",),
-    "ephemeralContainers": ("name",),
-    "hostAliases": ("ip",),
-    "hostIPs": ("ip",),
-    "imagePullSecrets": ("name",),
-    "initContainers": ("name",),
-    "ownerReferences": ("uid",),
-    "podIPs": ("ip",),
+    **dict.fromkeys(_BY_NAME, ("name",)),
+    **dict.fromkeys(("addresses", "conditions"), ("type",)),
+    **dict.fromkeys(("hostAliases", "hostIPs", "podIPs"), ("ip",)),
+    **dict.fromkeys(("ownerReferences", "reservedFor"), ("uid",)),
     "ports": ("containerPort", "port"),
-    "reservedFor": ("uid",),
-    "resourceClaimStatuses": ("name",),
-    "resourceClaims": ("name",),
-    "schedulingGates": ("name",),
-    "secrets": ("name",),
     "topologySpreadConstraints": ("topologyKey",),
     "volumeDevices": ("devicePath",),
     "volumeMounts": ("mountPath",),
-    "volumes": ("name",),
 }
 """For each list that is a map: the fields that identify an item (ports have one of two). As in the API types, any other
 list, such as taints or tolerations, is replaced as a whole."""
@@ -76,9 +67,7 @@ def decode_patch(kind: ApiKind, media_type: str, body: bytes, decode: Any) -> An
 def _json_patch(kind: ApiKind, patch: Any, obj: Json) -> Json:
     try:
         result = jsonpatch.apply_patch(obj, patch)
-    except jsonpatch.JsonPatchTestFailed as error:
-        raise APIError(422, "Invalid", "the server rejected our request due to an error in our request") from error
-    except (jsonpatch.JsonPatchConflict, jsonpointer.JsonPointerException) as error:
+    except (jsonpatch.JsonPatchTestFailed, jsonpatch.JsonPatchConflict, jsonpointer.JsonPointerException) as error:
         raise APIError(422, "Invalid", "the server rejected our request due to an error in our request") from error
     except (jsonpatch.JsonPatchException, KeyError, TypeError) as error:
         raise bad_request(str(error)) from error

@@ -9,7 +9,7 @@ from .deletion import DeleteOptions, check_preconditions, delete_options
 from .errors import APIError, bad_request, conflict, forbidden, internal, not_found, success, too_many_requests
 from .kinds import ApiKind
 from .log import ObjectVersion
-from .objects import Json, changed, condition, is_deleting, is_finished, spec, status, timestamp, with_condition
+from .objects import Json, changed, is_deleting, is_finished, is_ready, spec, status, timestamp, with_condition
 from .selectors import Selection, from_label_selector, matches_labels
 from .store import Store
 
@@ -98,16 +98,12 @@ def _spend_budget(store: Store, pod: ObjectVersion, options: DeleteOptions) -> N
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
         raise APIError(500, "", message)
     budget = budgets[0]
-    if not _is_ready(pod.obj) and _spares_unready(budget):
+    if not is_ready(pod.obj) and _spares_unready(budget):
         return
     _check_budget(budget)
     if not options.dry_run:
         new_budget = _spent(budget.obj, pod.key.name, timestamp(store.clock()))
         store.write(store.kind(PDB), budget, new_budget)
-
-
-def _is_ready(pod: Json) -> bool:
-    return (condition(pod, "Ready") or {}).get("status") == "True"
 
 
 def _spares_unready(budget: ObjectVersion) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .errors import APIError, forbidden, unauthorized
+from .errors import APIError, forbidden
 from .objects import Json
 from .requests import RequestInfo
 from .store import Store
@@ -72,7 +72,7 @@ class Tokens:
             return self.anonymous
         user = self.users.get(authorization.removeprefix("Bearer ").strip())
         if user is None:
-            raise unauthorized()
+            raise APIError(401, "Unauthorized", "Unauthorized")
         return user
 
 

@@ -1,15 +1,14 @@
-"""Attributes of requests, from method, path and query, and a log of requests.
+"""Attributes of requests, from method, path and query.
 
-The attributes are those of ``k8s.io/apiserver/pkg/endpoints/request``. RBAC rules refer to them, so the log shows which
-permissions a client needs.
+The attributes are those of ``k8s.io/apiserver/pkg/endpoints/request``. RBAC rules refer to them, so a log of
+requests shows which permissions a client needs.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
@@ -94,22 +93,3 @@ def _selected_name(fields: str) -> str:
     """Return the name that a field selector demands; RBAC authorizes such a list by the name."""
     clauses = (clause.partition("=") for clause in fields.split(","))
     return next((value.lstrip("=") for label, _, value in clauses if label == "metadata.name"), "")
-
-
-@dataclass(slots=True)
-class RequestLog:
-    """The last requests, oldest first."""
-
-    entries: deque[RequestInfo] = field(default_factory=lambda: deque(maxlen=100_000))
-
-    def add(self, info: RequestInfo) -> None:
-        """Append a request."""
-        self.entries.append(info)
-
-    def clear(self) -> None:
-        """Remove all requests."""
-        self.entries.clear()
-
-    def permissions(self) -> set[tuple[str, str, str]]:
-        """Return every ``(verb, group, resource/subresource)`` that was requested."""
-        return {(entry.verb, entry.group, entry.full_resource) for entry in self.entries if entry.resource}

@@ -164,12 +164,6 @@ class Selection:
         """Whether there are neither label nor field clauses."""
         return not self.labels and not self.fields
 
-    @property
-    def name(self) -> str:
-        """The name in a clause such as ``metadata.name=x``, empty without one."""
-        names = (clause.value for clause in self.fields if clause.path == ("metadata", "name") and clause.equal)
-        return next(names, "")
-
 
 EVERYTHING = Selection()
 

@@ -9,22 +9,23 @@ import asyncio
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
-from . import handlers, reading
+from . import reading, writing
 from .call import Call, ServerResponse
 from .discovery import UNSTORED, discover
 from .encoding import encode
-from .errors import APIError, bad_request, no_such_path
+from .errors import APIError, bad_request, method_not_allowed, no_such_path
 from .faults import BreakWatch, Delay, Disconnect, Fault, Faults, Refuse, Truncate
 from .listening import Listener
 from .objects import Json
 from .rbac import ADMIN, ANONYMOUS, Tokens, User, authorize, impersonated
-from .requests import RequestInfo, RequestLog, deadline_seconds, read_request
+from .requests import RequestInfo, deadline_seconds, read_request
 from .store import Store
 from .watching import Over, Stream
 
@@ -32,8 +33,15 @@ _log = logging.getLogger(__name__)
 _HEALTH: Final = ("/healthz", "/livez", "/readyz")
 _MAX_BODY_BYTES: Final = 3 * 2**20
 _JSON: Final = "application/json"
-
-
+_VERBS: Final[Mapping[str, Callable[[Call], ServerResponse]]] = {
+    "get": reading.get,
+    "list": reading.list_objects,
+    "create": writing.create,
+    "update": writing.update,
+    "patch": writing.patch,
+    "delete": writing.delete,
+    "deletecollection": writing.delete_collection,
+}
 _TOO_LATE: Final = "Timeout: request did not complete within requested timeout - context deadline exceeded"
 
 
@@ -56,7 +64,8 @@ class EmbeddedAPIServer:
     ) -> None:
         self.store = store or Store()
         self.faults = Faults()
-        self.requests = RequestLog()
+        self.requests: deque[RequestInfo] = deque(maxlen=100_000)
+        """The last requests, oldest first."""
         self.tokens = Tokens(anonymous)
         self.streams: set[Stream] = set()
         """Open watches."""
@@ -96,12 +105,6 @@ class EmbeddedAPIServer:
         """End an outage: listen again, on the same port."""
         if self._listener is None and self._address is not None:
             self._listen(*self._address)
-
-    async def outage(self, seconds: float) -> None:
-        """Simulate an outage of ``seconds``."""
-        await self.go_away()
-        await asyncio.sleep(seconds)
-        await self.come_back()
 
     async def __aenter__(self) -> EmbeddedAPIServer:
         await self.start()
@@ -162,7 +165,7 @@ class EmbeddedAPIServer:
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         info = read_request(request.method, request.rel_url.raw_path, request.rel_url.query)
-        self.requests.add(info)
+        self.requests.append(info)
         fault = self.faults.strike(info)
         if isinstance(fault, Delay):
             fault = await self.delayed(info, request.rel_url.query, fault)
@@ -233,7 +236,9 @@ class EmbeddedAPIServer:
             kind = call.store.kinds.at(info.group, info.version, info.resource)
             if kind is None and (info.group, info.resource) not in UNSTORED:
                 return ServerResponse(b"404 page not found\n", 404, "text/plain; charset=utf-8")
-            return handlers.answer(call)
+            if info.verb not in _VERBS:
+                raise method_not_allowed(info.verb, info.resource)
+            return _VERBS[info.verb](call)
         if info.path.rstrip("/") in _HEALTH:
             return ServerResponse(b"ok", media_type="text/plain; charset=utf-8")
         document = discover(info.path, self.store.kinds, call.accept)

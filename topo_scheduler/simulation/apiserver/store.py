@@ -11,6 +11,7 @@ import random
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from . import admission, crds
 from .deletion import DeleteOptions, check_preconditions, may_vanish, prepare_delete
@@ -18,7 +19,7 @@ from .errors import already_exists, conflict, invalid, not_found, too_large_vers
 from .kinds import ApiKind, Registry
 from .lifecycle import check_type, prepare_create, prepare_update
 from .log import Log, ObjectVersion, Observer, StoreEvent, Watch
-from .objects import Clock, Json, Key, key_of, timestamp, utc_now
+from .objects import Clock, Json, Key, changed, key_of, timestamp, utc_now
 from .selectors import EVERYTHING, Selection
 
 _GENERATE_ATTEMPTS = 8
@@ -98,10 +99,8 @@ class Store:
 
     def get(self, kind: ApiKind | str, name: str, namespace: str = "") -> ObjectVersion:
         """Return an object; raises 404 if there is none."""
-        kind = self.kind(kind)
-        record = self._table(kind).items.get(Key(namespace, name))
-        if record is None:
-            raise not_found(kind, name)
+        if (record := self.find(kind, name, namespace)) is None:
+            raise not_found(self.kind(kind), name)
         return record
 
     def list(self, kind: ApiKind | str, selection: Selection = EVERYTHING) -> list[ObjectVersion]:
@@ -212,6 +211,10 @@ class Store:
         updated = prepare_update(kind, old.obj, new, subresource)
         admission.check_update(kind, old.obj, updated)
         return self.write(kind, old, updated, dry_run=dry_run)
+
+    def patch_status(self, kind: ApiKind | str, key: Key, **fields: Any) -> ObjectVersion:
+        """Set fields of the status of an object; None removes a field."""
+        return self.modify(kind, *key.address, lambda obj: changed(obj, "status", **fields), subresource="status")
 
     def replace(
         self, kind: ApiKind | str, obj: Json, *, subresource: str = "", dry_run: bool = False

@@ -66,34 +66,26 @@ def human_duration(seconds: float) -> str:
     return f"{days // 365}y"
 
 
-def _since(path: str) -> Cell:
+def _cell(path: str, show: Callable[[Any, datetime], Any]) -> Cell:
+    """Return a cell that shows the value at a path, which may be None."""
     steps = path.split(".")
+    return lambda obj, now: show(dig(obj, steps), now)
 
-    def cell(obj: Json, now: datetime) -> str:
-        moment = dig(obj, steps)
-        return human_duration((now - parse_timestamp(moment)).total_seconds()) if moment else "<unknown>"
 
-    return cell
+def _age(moment: str | None, now: datetime) -> str:
+    return human_duration((now - parse_timestamp(moment)).total_seconds()) if moment else "<unknown>"
 
 
 def _at(path: str, default: Any = "") -> Cell:
-    steps = path.split(".")
-
-    def cell(obj: Json, now: datetime) -> Any:
-        value = dig(obj, steps)
-        return default if value is None else value
-
-    return cell
+    return _cell(path, lambda value, now: default if value is None else value)
 
 
 def _text(path: str, default: str = "<none>") -> Cell:
-    steps = path.split(".")
+    return _cell(path, lambda value, now: default if value in (None, "") else str(value))
 
-    def cell(obj: Json, now: datetime) -> str:
-        value = dig(obj, steps)
-        return default if value in (None, "") else str(value)
 
-    return cell
+def _count(path: str) -> Cell:
+    return _cell(path, lambda value, now: len(value or ()))
 
 
 def _ratio(done: str, total: str) -> Cell:
@@ -101,13 +93,8 @@ def _ratio(done: str, total: str) -> Cell:
     return lambda obj, now: f"{done_cell(obj, now)}/{total_cell(obj, now)}"
 
 
-def _count(path: str) -> Cell:
-    steps = path.split(".")
-    return lambda obj, now: len(dig(obj, steps) or ())
-
-
 NAME = Column("Name", lambda obj, now: meta(obj).get("name", ""))
-AGE = Column("Age", _since("metadata.creationTimestamp"))
+AGE = Column("Age", _cell("metadata.creationTimestamp", _age))
 _DEFAULT = (NAME, AGE)
 
 
@@ -177,7 +164,7 @@ def _event_object(event: Json, now: datetime) -> str:
 def _event_age(event: Json, now: datetime) -> str:
     last = dig(event, ("series", "lastObservedTime"))
     last = last or event.get("lastTimestamp") or event.get("eventTime") or meta(event).get("creationTimestamp")
-    return human_duration((now - parse_timestamp(last)).total_seconds()) if last else "<unknown>"
+    return _age(last, now)
 
 
 def _subjects(binding: Json, now: datetime) -> str:
@@ -288,8 +275,6 @@ def _json_path(path: str, kind: str) -> Cell:
                 obj = next((item for item in obj or () if item.get(key) == value), None)
             else:
                 obj = obj.get((field or quoted).replace("\0", ".")) if isinstance(obj, dict) else None
-        if kind == "date" and obj:
-            return human_duration((now - parse_timestamp(obj)).total_seconds())
-        return obj
+        return _age(obj, now) if kind == "date" and obj else obj
 
     return cell

@@ -23,7 +23,7 @@ def create(call: Call) -> ServerResponse:
     """Create an object, or execute a POST to a subresource."""
     info, subresource = call.info, call.info.subresource
     if (info.group, info.resource) in UNSTORED:
-        return _bind_by_body(call) if info.resource == "bindings" else _review(call)
+        return ServerResponse(encode(_bind(call) if info.resource == "bindings" else _review(call)), 201)
     kind = call.kind()
     if not subresource and not info.name:
         record = call.store.create(kind, call.object(), info.namespace, dry_run=call.dry_run)
@@ -35,14 +35,10 @@ def create(call: Call) -> ServerResponse:
 
 
 def _bind(call: Call) -> Json:
-    return pods.bind(call.store, call.info.namespace, call.info.name, call.object(), dry_run=call.dry_run)
-
-
-def _bind_by_body(call: Call) -> ServerResponse:
-    """Bind a pod through the older path, which has the name of the pod in the body only."""
+    """Bind a pod; the older path has its name in the body only."""
     body = call.object()
-    name = meta(body).get("name") or ""
-    return ServerResponse(encode(pods.bind(call.store, call.info.namespace, name, body, dry_run=call.dry_run)), 201)
+    name = call.info.name if call.info.subresource else meta(body).get("name") or ""
+    return pods.bind(call.store, call.info.namespace, name, body, dry_run=call.dry_run)
 
 
 def _evict(call: Call) -> Json:
@@ -65,7 +61,7 @@ def _issue_token(call: Call) -> Json:
 _POSTS: Final[Mapping[str, Callable[[Call], Json]]] = {"binding": _bind, "eviction": _evict, "token": _issue_token}
 
 
-def _review(call: Call) -> ServerResponse:
+def _review(call: Call) -> Json:
     """Answer an access review."""
     body = call.object()
     review_spec, path = body.get("spec") or {}, (body.get("spec") or {}).get("nonResourceAttributes") or {}
@@ -78,7 +74,7 @@ def _review(call: Call) -> ServerResponse:
         resource.get("resource", ""), resource.get("subresource", ""), resource.get("namespace", ""),
         resource.get("name", ""),
     )  # fmt: skip
-    return ServerResponse(encode({**body, "status": {"allowed": allowed(call.store, user, info)}}), 201)
+    return {**body, "status": {"allowed": allowed(call.store, user, info)}}
 
 
 def update(call: Call) -> ServerResponse:

@@ -1,6 +1,6 @@
 """GPU amounts of nodes and pods, in thousandths of a GPU."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from topo_scheduler.api.annotations import GPU_COUNT, GPU_FRACTION, written_number
 from topo_scheduler.api.fractions import WHOLE, written_share
@@ -10,22 +10,22 @@ from topo_scheduler.api.quantity import QuantityError, parse_quantity
 from topo_scheduler.simulation.cases.model import Arrival
 
 
-def node_milli(node: Node, resources: Sequence[str] = GPU_RESOURCES) -> int:
+def node_milli(node: Node) -> int:
     """Return the allocatable GPUs of a node; 0 if the quantity can't be read."""
-    return WHOLE * sum(_count(node.status.allocatable.get(name, 0)) for name in resources)
+    return WHOLE * sum(_count(node.status.allocatable.get(name, 0)) for name in GPU_RESOURCES)
 
 
-def capacity_milli(nodes: Iterable[Node], resources: Sequence[str] = GPU_RESOURCES) -> int:
+def capacity_milli(nodes: Iterable[Node]) -> int:
     """Return the allocatable GPUs of all nodes together."""
-    return sum(node_milli(node, resources) for node in nodes)
+    return sum(node_milli(node) for node in nodes)
 
 
-def pod_milli(pod: Pod, resources: Sequence[str] = GPU_RESOURCES) -> int:
+def pod_milli(pod: Pod) -> int:
     """Return the GPUs that a pod requests by requests, limits, or its own annotations."""
     gpus = 0
     for container in pod.spec.containers:
         requests = container.resources.requests or container.resources.limits
-        gpus += sum(_count(requests.get(name) or container.resources.limits.get(name, 0)) for name in resources)
+        gpus += sum(_count(requests.get(name) or container.resources.limits.get(name, 0)) for name in GPU_RESOURCES)
     if gpus:
         return WHOLE * gpus
     annotations = pod.metadata.annotations
@@ -34,9 +34,9 @@ def pod_milli(pod: Pod, resources: Sequence[str] = GPU_RESOURCES) -> int:
     return WHOLE * (written_number(annotations, GPU_COUNT) or 0)
 
 
-def arrival_milli(arrival: Arrival, resources: Sequence[str] = GPU_RESOURCES) -> int:
+def arrival_milli(arrival: Arrival) -> int:
     """Return the GPUs that all pods of a workload request together."""
-    milli = sum(pod_milli(pod, resources) for pod in arrival.pods)
+    milli = sum(pod_milli(pod) for pod in arrival.pods)
     return milli or WHOLE * sum(_by_owner(owner, len(arrival.pods)) for owner in arrival.owners.values())
 
 

@@ -27,14 +27,18 @@ MALFORMED_ERRORS: Final = (ValueError, TypeError, LookupError, AttributeError, O
 """Exceptions that constructors of PyYAML raise for malformed scalars, in addition to its own errors."""
 
 
+RESOLVERS: Final = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+"""Resolvers for a loader that keeps timestamps as strings."""
+
+
 class _DocumentLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """Keeps timestamps as strings."""
 
 
-_DocumentLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+_DocumentLoader.yaml_implicit_resolvers = RESOLVERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,12 +82,8 @@ def _job(path: Path, line: int, fields: list[str]) -> TracedJob:
     if gpus > MAX_GPUS:
         raise wrong(path, line, f"{gpus} GPUs", f"write at most {MAX_GPUS}")
     seconds = max(round(steps / rate, 3), MIN_SECONDS)
-    name = f"{_plain(path.stem)}-{line}"
-    return TracedJob(name, _moment(path, line, fields[5]), seconds, gpus, source=f"{path}:{line}")
-
-
-def _plain(stem: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-") or "job"
+    stem = re.sub(r"[^a-z0-9]+", "-", path.stem.lower()).strip("-") or "job"
+    return TracedJob(f"{stem}-{line}", _moment(path, line, fields[5]), seconds, gpus, source=f"{path}:{line}")
 
 
 def _whole_number(path: Path, line: int, noun: str, text: str) -> int:

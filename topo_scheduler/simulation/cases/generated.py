@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from math import exp, log, sqrt
 from typing import Final
 
+from topo_scheduler.api.durations import parse_duration
 from topo_scheduler.api.objects import Node
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase
 from topo_scheduler.simulation.cases.object_factory import Host, TracedJob, make_node, take_host
-from topo_scheduler.simulation.cases.options import Options, duration, number, whole_number
+from topo_scheduler.simulation.cases.options import Options, number, whole_number
 from topo_scheduler.simulation.cases.tables import quoted
 
 LEAF_SPINE: Final = "leaf-spine"
@@ -26,6 +27,12 @@ SHORTEST_SECONDS: Final = 0.001
 _LEAST_CV: Final = 1e-6
 """Gaps with a smaller coefficient of variation are equal to the millisecond. The gamma shape is ``1 / cv**2``."""
 STREAMS: Final = ("poisson", "gamma")
+_MOMENTS: Final = {
+    "exponential": ("mean",),
+    "lognormal": ("mean", "sigma", "duration-cv"),
+    "uniform": ("low", "high"),
+}
+"""The parameters of each distribution of durations, one of which follows its name."""
 MAX_NODES: Final = 200_000
 MAX_JOBS: Final = 1_000_000
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -119,7 +126,7 @@ def _duration(parameters: Options, rng: random.Random) -> Callable[[], float]:
     text = parameters.take("duration", str, "")
     kind, colon, first_moment = text.partition(":")
     if not colon:
-        seconds = parameters.take("duration", duration, 1.0)
+        seconds = parameters.take("duration", parse_duration, 1.0)
         return lambda: seconds
     name, _, value = first_moment.partition("=")
     name, value = name.strip(), value.strip()
@@ -127,18 +134,18 @@ def _duration(parameters: Options, rng: random.Random) -> Callable[[], float]:
         raise CaseError(f"{parameters.spec}: {name} is given twice; keep one")
     values: Mapping[str, str] = {**parameters.values, name: value}
     moments = Options(parameters.spec, values)
+    known = _MOMENTS.get(kind, ())
+    if known and name not in known:
+        raise CaseError(f"{parameters.spec}: {kind} durations have no {quoted(name)}; there are {', '.join(known)}")
     if kind == "exponential":
-        _only(parameters, name, kind, "mean")
         mean = _moment(parameters, moments, "mean", "lognormal:mean=2h,sigma=1.5")
         return lambda: rng.expovariate(1 / mean)
     if kind == "lognormal":
-        _only(parameters, name, kind, "mean", "sigma", "duration-cv")
         mean = _moment(parameters, moments, "mean", "lognormal:mean=2h,sigma=1.5")
         sigma = _sigma(parameters, moments)
         centre = log(mean) - sigma**2 / 2
         return lambda: exp(rng.gauss(centre, sigma))
     if kind == "uniform":
-        _only(parameters, name, kind, "low", "high")
         low, high = (_moment(parameters, moments, name, "uniform:low=1h,high=3h") for name in ("low", "high"))
         if high < low:
             raise CaseError(f"{parameters.spec}: high is less than low; swap them")
@@ -147,12 +154,6 @@ def _duration(parameters: Options, rng: random.Random) -> Callable[[], float]:
         f"{parameters.spec}: duration: {quoted(text)} is none; write a duration such as 2h, exponential:mean=2h,"
         " lognormal:mean=2h,sigma=1.5 or uniform:low=1h,high=3h"
     )
-
-
-def _only(parameters: Options, name: str, kind: str, *known: str) -> None:
-    """Check the parameter that follows the name of a distribution."""
-    if name not in known:
-        raise CaseError(f"{parameters.spec}: {kind} durations have no {quoted(name)}; there are {', '.join(known)}")
 
 
 def _sigma(parameters: Options, moments: Options) -> float:
@@ -170,4 +171,4 @@ def _moment(parameters: Options, moments: Options, name: str, example: str) -> f
     parameters.take(name, str, "")
     if name not in moments.values:
         raise CaseError(f"{parameters.spec}: the duration has no {name}; write such as {example}")
-    return moments.take(name, duration, 1.0)
+    return moments.take(name, parse_duration, 1.0)

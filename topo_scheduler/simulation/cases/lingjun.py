@@ -32,9 +32,7 @@ def read_lingjun(path: Path, host: Host) -> ClusterCase:
     nodes: list[tuple[tuple[str, ...], str, Node]] = []
     for row in read_rows(path, COLUMNS):
         name = _name(row)
-        if name in seen:
-            raise row.error(f"ip {quoted(row.text('ip'))} is in line {seen[name]} already", "delete one of them")
-        seen[name] = row.line
+        row.once(seen, name, f"ip {quoted(row.text('ip'))}", "delete one of them")
         place = tuple(_switch(row, column) for column in COLUMNS[1:])
         nodes.append((place, name, make_node(name, place, host)))
     return ClusterCase(path.stem, tuple(node for _, _, node in sorted(nodes, key=lambda entry: entry[:2])))

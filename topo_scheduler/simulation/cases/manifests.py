@@ -82,16 +82,12 @@ def _groups(documents: Iterable[Document]) -> dict[str, PodGroup]:
         CaseError: the API of a PodGroup is unknown, or a field is invalid, so that no policy could place its pods.
     """
     groups = {}
-    for document in _of_kind(documents, "PodGroup"):
+    for document in (document for document in documents if document.kind == "PodGroup"):
         (group,) = groups_of((document,))
         if group.problem:
             raise document.error(group.problem, "correct it, or leave the PodGroup and its pods out")
         groups[f"{group.key.namespace}/{group.key.name}"] = group
     return groups
-
-
-def _of_kind(documents: Iterable[Document], kind: str) -> list[Document]:
-    return [document for document in documents if document.kind == kind]
 
 
 def _controllers(document: Document) -> Iterable[str]:

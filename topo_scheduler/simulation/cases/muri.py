@@ -40,9 +40,7 @@ def read_muri(path: Path) -> list[TracedJob]:
         job = row.text("job_id").lower()
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?", job):
             raise row.error(f"job_id {quoted(job)} can't be part of a name", "write letters, digits and dashes")
-        if job in seen:
-            raise row.error(f"job_id {job} is in line {seen[job]} already", "rename one, or delete it")
-        seen[job] = row.line
+        row.once(seen, job, f"job_id {job}")
         gpus, at = row.whole_number("num_gpu", low=1, high=MAX_GPUS), row.whole_number("submit_time") / 1000
         seconds = max(row.whole_number("duration") / 1000, MIN_SECONDS)
         priority = row.whole_number("priority", high=1_000_000_000) if row.fields.get("priority", "").strip() else 0

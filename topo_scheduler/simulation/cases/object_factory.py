@@ -2,19 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from topo_scheduler.api.annotations import EXPECTED_DURATION, GPU_FRACTION, GPU_MODEL
 from topo_scheduler.api.durations import written_duration
-from topo_scheduler.api.fractions import WHOLE, write_fraction
+from topo_scheduler.api.fractions import write_fraction
 from topo_scheduler.api.groups import JOB_INDEX
 from topo_scheduler.api.labels import BANDWIDTH_LABELS, GPU_MODEL_LABELS, GPU_RESOURCES, GPU_SHARING, PREFIX
 from topo_scheduler.api.objects import (
+    Condition,
     Container,
     Job,
     JobSpec,
     Node,
-    NodeCondition,
     NodeStatus,
     ObjectMeta,
     OwnerReference,
@@ -24,9 +25,9 @@ from topo_scheduler.api.objects import (
     ResourceRequirements,
 )
 from topo_scheduler.api.process import SCHEDULER_NAME
-from topo_scheduler.api.quantity import QuantityError, parse_bandwidth, parse_quantity
+from topo_scheduler.api.quantity import parse_bandwidth, parse_quantity
 from topo_scheduler.simulation.cases.model import Arrival
-from topo_scheduler.simulation.cases.options import Options, one_of, whole_number, word
+from topo_scheduler.simulation.cases.options import Options, checked, one_of, whole_number
 
 GPU: Final = GPU_RESOURCES[0]
 LEVELS: Final = ("fabric", "core", "spine", "leaf")
@@ -59,31 +60,13 @@ def take_host(options: Options) -> Host:
     """Read the properties of nodes from options."""
     return Host(
         gpus=options.take("gpus", whole_number(1, 64), 8),
-        cpu=options.take("cpu", _cpu, "128"),
-        memory=options.take("memory", _memory, "1Ti"),
+        cpu=options.take("cpu", checked(partial(parse_quantity, scale=1000)), "128"),
+        memory=options.take("memory", checked(parse_quantity), "1Ti"),
         pods=options.take("pods", whole_number(1, 100_000), 110),
-        model=options.take("model", word, ""),
-        bandwidth=options.take("bandwidth", _bandwidth, ""),
+        model=options.take("model", str, ""),
+        bandwidth=options.take("bandwidth", checked(parse_bandwidth), ""),
         sharing=options.take("sharing", one_of("true", "false"), "false") == "true",
     )
-
-
-def _cpu(text: str) -> str:
-    parse_quantity(text, 1000)
-    return text
-
-
-def _memory(text: str) -> str:
-    parse_quantity(text)
-    return text
-
-
-def _bandwidth(text: str) -> str:
-    try:
-        parse_bandwidth(text)
-    except QuantityError as error:
-        raise ValueError(str(error)) from error
-    return text
 
 
 def make_node(name: str, place: Sequence[str], host: Host, labels: Mapping[str, str] | None = None) -> Node:
@@ -112,9 +95,7 @@ def make_node(name: str, place: Sequence[str], host: Host, labels: Mapping[str, 
         metadata=ObjectMeta(
             name=name, uid=f"node/{name}", resource_version="1", labels={**node_labels, **(labels or {})}
         ),
-        status=NodeStatus(
-            allocatable=allocatable, capacity=dict(allocatable), conditions=[NodeCondition("Ready", "True")]
-        ),
+        status=NodeStatus(allocatable=allocatable, capacity=dict(allocatable), conditions=[Condition("Ready", "True")]),
     )
 
 
@@ -241,8 +222,3 @@ def make_job(
 def seconds_of(begin: float, end: float) -> float:
     """Return the duration between two times in seconds, at least `MIN_SECONDS`."""
     return max(end - begin, MIN_SECONDS)
-
-
-def is_share(gpus: int, milli: int) -> bool:
-    """Whether a pod of ``gpus`` GPUs with ``milli`` thousandths of each requests a share of one GPU."""
-    return gpus == 1 and 0 < milli < WHOLE

@@ -17,7 +17,7 @@ from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import Node, Quantity
 from topo_scheduler.api.quantity import MAX_VALUE
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase, WorkloadCase
-from topo_scheduler.simulation.cases.object_factory import GPU, LEVELS, Host, is_share, make_node, make_pod, seconds_of
+from topo_scheduler.simulation.cases.object_factory import GPU, LEVELS, Host, make_node, make_pod, seconds_of
 from topo_scheduler.simulation.cases.tables import Row, read_rows
 
 NODE_COLUMNS: Final = ("sn", "cpu_milli", "memory_mib", "gpu", "model")
@@ -38,7 +38,8 @@ def read_openb_nodes(path: Path) -> ClusterCase:
     seen: dict[str, int] = {}
     nodes: list[Node] = []
     for row in read_rows(path, NODE_COLUMNS, LEVELS):
-        name = _once(row, row.text("sn"), seen)
+        name = row.text("sn").lower()
+        row.once(seen, name, name)
         host = Host(
             gpus=row.whole_number("gpu", high=MAX_GPUS),
             cpu=f"{row.whole_number('cpu_milli', low=1)}m",
@@ -47,20 +48,9 @@ def read_openb_nodes(path: Path) -> ClusterCase:
             model=row.fields["model"].strip(),
             sharing=True,
         )
-        nodes.append(make_node(name, (), host, _place(row)))
+        place = {level: row.fields.get(level, "").strip() for level in LEVELS}
+        nodes.append(make_node(name, (), host, {PREFIX + level: domain for level, domain in place.items() if domain}))
     return ClusterCase(path.stem, tuple(nodes))
-
-
-def _place(row: Row) -> dict[str, str]:
-    return {PREFIX + level: row.fields[level].strip() for level in LEVELS if row.fields.get(level, "").strip()}
-
-
-def _once(row: Row, name: str, seen: dict[str, int]) -> str:
-    name = name.lower()
-    if name in seen:
-        raise row.error(f"{name} is in line {seen[name]} already", "rename one, or delete it")
-    seen[name] = row.line
-    return name
 
 
 def read_openb_pods(path: Path) -> WorkloadCase:
@@ -70,7 +60,11 @@ def read_openb_pods(path: Path) -> WorkloadCase:
         CaseError: the list can't be used.
     """
     seen: dict[str, int] = {}
-    arrivals = [_arrival(row, _once(row, row.text("name"), seen)) for row in read_rows(path, POD_COLUMNS, POD_OPTIONAL)]
+    arrivals = []
+    for row in read_rows(path, POD_COLUMNS, POD_OPTIONAL):
+        name = row.text("name").lower()
+        row.once(seen, name, name)
+        arrivals.append(_arrival(row, name))
     first = min((arrival.at for arrival in arrivals if arrival.at > -inf), default=0.0)
     shifted = [
         Arrival(arrival.name, max(0.0, arrival.at - first), arrival.seconds, arrival.pods, source=arrival.source)
@@ -89,7 +83,7 @@ def _arrival(row: Row, name: str) -> Arrival:
         "cpu": f"{row.whole_number('cpu_milli')}m",
         "memory": f"{row.whole_number('memory_mib', high=MAX_MIB)}Mi",
     }
-    share = milli if is_share(gpus, milli) else 0
+    share = milli if gpus == 1 and 0 < milli < WHOLE else 0
     if gpus and not share:
         requests[GPU] = str(gpus)
     models = sorted(set(filter(None, row.fields.get("gpu_spec", "").split("|"))))

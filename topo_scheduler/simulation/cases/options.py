@@ -4,14 +4,13 @@
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from typing import Final, TypeVar
 
-from topo_scheduler.api.durations import DurationError, parse_duration
-from topo_scheduler.api.text import did_you_mean, few_of
+from topo_scheduler.api.text import did_you_mean
 from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.cases.tables import quoted
 
@@ -112,17 +111,14 @@ def number(low: float, high: float = 1e9) -> Callable[[str], float]:
     return parse
 
 
-def duration(text: str) -> float:
-    """Return a duration such as ``90s`` or ``1h30m`` in seconds."""
-    try:
-        return parse_duration(text)
-    except DurationError as error:
-        raise ValueError(str(error)) from None
+def checked(parse: Callable[[str], object]) -> Callable[[str], str]:
+    """Return a parser that returns the text unchanged if another parser accepts it."""
 
+    def check(text: str) -> str:
+        parse(text)
+        return text
 
-def word(text: str) -> str:
-    """Return the text unchanged."""
-    return text
+    return check
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
@@ -134,8 +130,3 @@ def one_of(*choices: str) -> Callable[[str], str]:
         return text
 
     return parse
-
-
-def names(texts: Sequence[str]) -> str:
-    """Return the first few items of a list, for a message."""
-    return few_of(texts, 5)

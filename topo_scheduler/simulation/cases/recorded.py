@@ -182,7 +182,9 @@ def _take_owners(owners: dict[str, Job | PartialObject], chain: tuple[RecordedOw
 
 
 def _cluster(folder: Path, history: _Told) -> ClusterCase:
-    running = [seen.pod for seen in history.pods.values() if seen.initial and _holds(seen.pod)]
+    running = [
+        seen.pod for seen in history.pods.values() if seen.initial and seen.pod.spec.node_name and not seen.pod.finished
+    ]
     return ClusterCase(
         folder.name,
         tuple(history.nodes.values()),
@@ -194,10 +196,6 @@ def _cluster(folder: Path, history: _Told) -> ClusterCase:
         history.topology,
         {plural: tuple(objects.values()) for plural, objects in history.storage.items()},
     )
-
-
-def _holds(pod: Pod) -> bool:
-    return bool(pod.spec.node_name) and not pod.finished
 
 
 def _workload(folder: Path, history: _Told) -> WorkloadCase:

@@ -60,6 +60,12 @@ class Row:
         """Return the error for this line."""
         return wrong(self.path, self.line, problem, remedy)
 
+    def once(self, seen: dict[str, int], key: str, described: str, remedy: str = "rename one, or delete it") -> None:
+        """Add a key to those of earlier lines, or raise the error for one that is there already."""
+        if key in seen:
+            raise self.error(f"{described} is in line {seen[key]} already", remedy)
+        seen[key] = self.line
+
     def text(self, column: str) -> str:
         """Return a field that must not be empty."""
         value = self.fields.get(column, "").strip()

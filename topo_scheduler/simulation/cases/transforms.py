@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil
-from typing import Final
+from typing import Any, Final
 
 from msgspec import structs
 
@@ -158,7 +158,7 @@ def renamed_copy(arrival: Arrival, suffix: str, *, at: float | None = None) -> A
     for uid, owner in arrival.owners.items():
         copy = structs.replace(owner, metadata=_marked(owner, suffix, arrival.owners))
         owners[f"{uid}-{suffix}"] = copy
-    pods = tuple(_pod_again(pod, suffix, arrival.owners) for pod in arrival.pods)
+    pods = tuple(_copy(pod, _marked(pod, suffix, arrival.owners)) for pod in arrival.pods)
     groups = tuple(
         replace(group, key=replace(group.key, name=f"{group.key.name}-{suffix}"), uid=f"{group.uid}-{suffix}")
         for group in arrival.groups
@@ -186,12 +186,10 @@ def _marked(obj: Pod | Job | PartialObject, suffix: str, owners: Mapping[str, ob
     )
 
 
-def _pod_again(pod: Pod, suffix: str, owners: Mapping[str, object]) -> Pod:
+def _copy(pod: Pod, metadata: ObjectMeta, **spec: Any) -> Pod:
+    """Return a copy of a pod with other metadata and some other fields of its spec, which shares no part to change."""
     return structs.replace(
-        pod,
-        metadata=_marked(pod, suffix, owners),
-        spec=structs.replace(pod.spec),
-        status=structs.replace(pod.status),
+        pod, metadata=metadata, spec=structs.replace(pod.spec, **spec), status=structs.replace(pod.status)
     )
 
 
@@ -259,8 +257,7 @@ def _sized(pod: Pod, before: int, gpus: int) -> Pod:
             for section in ("requests", "limits")
         }
         containers.append(structs.replace(container, resources=structs.replace(resources, **scaled)))
-    spec = structs.replace(pod.spec, containers=containers)
-    return structs.replace(pod, metadata=metadata, spec=spec, status=structs.replace(pod.status))
+    return _copy(pod, metadata, containers=containers)
 
 
 def _scaled(name: str, value: str | int | float, gpus: int, before: int) -> str:
@@ -278,9 +275,7 @@ def _member(model: Pod, name: str, index: int, reference: OwnerReference) -> Pod
         annotations={**model.metadata.annotations, JOB_INDEX: str(index)},
         owner_references=[reference],
     )
-    return structs.replace(
-        model, metadata=metadata, spec=structs.replace(model.spec), status=structs.replace(model.status)
-    )
+    return _copy(model, metadata)
 
 
 def merge_workloads(name: str, workloads: Sequence[WorkloadCase]) -> WorkloadCase:

@@ -16,15 +16,14 @@ from msgspec import structs
 from topo_scheduler.api.labels import GPU_RESOURCES, network_families
 from topo_scheduler.api.objects import Node, ObjectMeta
 from topo_scheduler.api.process import FabricSettings
+from topo_scheduler.api.text import few_of
 from topo_scheduler.simulation.cases.documents import SUFFIXES, read_documents, read_folder
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase, WorkloadCase
-from topo_scheduler.simulation.cases.object_factory import HOSTNAME
-from topo_scheduler.simulation.cases.options import names
+from topo_scheduler.simulation.cases.object_factory import HOSTNAME, LEVELS
 from topo_scheduler.simulation.cases.tables import quoted
 from topo_scheduler.simulation.cases.transforms import merge_workloads
 
 _ADD: Final = re.compile(r"add-leaf:(\d{1,5})x(\d{1,2})(?:@(.+))?")
-_LEVELS: Final = ("fabric", "core", "spine", "leaf")
 
 
 def changes_of(text: str) -> tuple[str, ...]:
@@ -73,7 +72,7 @@ def place_of(node: Node) -> tuple[tuple[str, str], ...]:
     labels = node.metadata.labels
     for family in network_families(FabricSettings().families):
         if family.applies(labels):
-            keys = (family.keys[level] for level in _LEVELS if level in family.keys)
+            keys = (family.keys[level] for level in LEVELS if level in family.keys)
             return tuple((key, labels[key]) for key in keys if key in labels)
     return ()
 
@@ -124,7 +123,7 @@ def _parent(change: str, nodes: Sequence[Node], domain: str) -> tuple[str, ...]:
     wanted_path = tuple(domain.strip("/").split("/"))
     matching = [path for path in leaves if path[len(path) - len(wanted_path) :] == wanted_path]
     if len(matching) != 1:
-        candidates = names(["/".join(path) for path in sorted(matching or leaves)])
+        candidates = few_of(["/".join(path) for path in sorted(matching or leaves)], 5)
         raise CaseError(f"{change}@{domain}: {len(matching)} domains are called so; there are {candidates}")
     return matching[0]
 
@@ -171,7 +170,7 @@ def drain(cluster: ClusterCase, domain: str) -> ClusterCase:
                 nodes_by_domain.setdefault(path[:depth], []).append(name)
     if len(nodes_by_domain) != 1:
         known = sorted({"/".join(path[:-1]) for path in paths.values() if path[:-1]})
-        candidates = names(["/".join(path) for path in sorted(nodes_by_domain)] or known or sorted(paths))
+        candidates = few_of(["/".join(path) for path in sorted(nodes_by_domain)] or known or sorted(paths), 5)
         count = "no domain is" if not nodes_by_domain else f"{len(nodes_by_domain)} domains are"
         raise CaseError(f"drain:{domain}: {count} called so; write the whole path of one of {candidates}")
     ((_, drained),) = nodes_by_domain.items()

@@ -17,7 +17,7 @@ from topo_scheduler.simulation.apiserver import Store
 from . import deployment, disruption, garbage, job, nodes, replicaset, statefulset, volumes
 from .runtime import Controller, ControllerPlan, ControllerRunner
 
-ALL: Final[tuple[Controller, ...]] = (
+_ALL: Final[tuple[Controller, ...]] = (
     garbage.NAMESPACES,
     nodes.CONTROLLER,
     deployment.CONTROLLER,
@@ -29,13 +29,12 @@ ALL: Final[tuple[Controller, ...]] = (
     volumes.CLAIM_CONTROLLER,
     volumes.VOLUME_CONTROLLER,
     volumes.EPHEMERAL,
-    garbage.collector(),
 )
 
 
 def controllers(store: Store, *, garbage_pause_seconds: float = 0.0) -> ControllerRunner:
     """Return a runner for all controllers; the garbage collector pauses between two dependents of one owner."""
-    return ControllerRunner(store, [*ALL[:-1], garbage.collector(garbage_pause_seconds)])
+    return ControllerRunner(store, [*_ALL, garbage.collector(garbage_pause_seconds)])
 
 
-__all__ = ["ALL", "Controller", "ControllerPlan", "ControllerRunner", "controllers"]
+__all__ = ["Controller", "ControllerPlan", "ControllerRunner", "controllers"]

@@ -12,6 +12,7 @@ from topo_scheduler.simulation.apiserver.objects import (
     controller_of,
     is_deleting,
     is_finished,
+    is_ready,
     parse_timestamp,
     spec,
     status,
@@ -20,7 +21,6 @@ from topo_scheduler.simulation.apiserver.objects import (
 from topo_scheduler.simulation.apiserver.pods import PDB
 from topo_scheduler.simulation.apiserver.selectors import Selection, from_label_selector, matches_labels
 
-from .replicaset import is_ready
 from .runtime import Controller
 
 _GRANT_LIFETIME: Final = timedelta(minutes=2)
@@ -30,7 +30,7 @@ _GRANT_LIFETIME: Final = timedelta(minutes=2)
 def status_of(budget: ObjectVersion, pods: list[ObjectVersion], scale: int, moment: datetime) -> Json:
     """Return the status of a budget, given the selected pods and their expected number."""
     granted = _still_granted(budget, pods, moment)
-    healthy = sum(is_ready(pod) and not is_deleting(pod.obj) and pod.key.name not in granted for pod in pods)
+    healthy = sum(is_ready(pod.obj) and not is_deleting(pod.obj) and pod.key.name not in granted for pod in pods)
     expected = scale if _needs_scale(budget) else len(pods)
     desired = _desired(budget, expected)
     allowed = max(healthy - desired, 0) if expected > 0 else 0

@@ -11,7 +11,7 @@ from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.apiserver.objects import changed, is_deleting
 from topo_scheduler.simulation.apiserver.selectors import Selection
 
-from .runtime import Controller
+from .runtime import Controller, drop_finalizer
 
 _FOREGROUND: Final = "foregroundDeletion"
 _ORPHAN: Final = "orphan"
@@ -61,18 +61,14 @@ def _collect(pause_seconds: float, store: Store, key: Key) -> float | None:
     if _ORPHAN in owner[1]["metadata"]["finalizers"]:
         for table, record in dependents:
             _disown(store, table, record, uid)
-        _drop_finalizer(store, *owner, _ORPHAN)
+        drop_finalizer(store, *owner, _ORPHAN)
     else:
         for table, record in dependents:
             if not is_deleting(record.obj):
                 store.delete(table, *record.key.address, DeleteOptions(propagation="Foreground"))
-        if not any(_blocks(record, uid) for _, record in dependents if _exists(store, record)):
-            _drop_finalizer(store, *owner, _FOREGROUND)
+        if not any(_blocks(record, uid) for _, record in dependents if store.exists(record["metadata"]["uid"])):
+            drop_finalizer(store, *owner, _FOREGROUND)
     return None
-
-
-def _exists(store: Store, record: ObjectVersion) -> bool:
-    return store.exists(record["metadata"]["uid"])
 
 
 def _blocks(dependent: ObjectVersion, uid: str) -> bool:
@@ -96,12 +92,7 @@ def _disown(store: Store, table: str, record: ObjectVersion, uid: str) -> None:
     store.modify(table, *record.key.address, lambda obj: changed(obj, "metadata", ownerReferences=refs or None))
 
 
-def _drop_finalizer(store: Store, table: str, record: ObjectVersion, finalizer: str) -> None:
-    remaining = [name for name in record["metadata"].get("finalizers") or () if name != finalizer]
-    store.modify(table, *record.key.address, lambda obj: changed(obj, "metadata", finalizers=remaining or None))
-
-
-def collector(pause_seconds: float = 0.0) -> Controller:
+def collector(pause_seconds: float) -> Controller:
     """Return a garbage collector that pauses between two dependents of one owner, as a busy one would."""
     return Controller("garbage-collector", _concerned_owners, partial(_collect, pause_seconds))
 

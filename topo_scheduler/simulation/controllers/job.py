@@ -14,17 +14,17 @@ from typing import Final
 from topo_scheduler.simulation.apiserver import Key, ObjectVersion, Store, StoreEvent
 from topo_scheduler.simulation.apiserver.objects import (
     Json,
-    changed,
     condition,
     controller_of,
     is_deleting,
     is_finished,
+    is_ready,
     status,
     timestamp,
     with_condition,
 )
 
-from .runtime import Controller, ControllerPlan, carry_out, owned, owner_and_owned, pod_of
+from .runtime import Controller, ControllerPlan, carry_out, drop_finalizer, owned, owner_and_owned, pod_of
 
 FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
@@ -45,11 +45,11 @@ def plan(job: ObjectVersion, pods: list[ObjectVersion], moment: datetime) -> Con
     terminating = sum(is_deleting(pod.obj) and not is_finished(pod.obj) for pod in pods)
     desired = _desired_pods(job["spec"], counted_status.get("succeeded", 0), len(live))
     missing = max(desired - len(live) - (terminating if _replaces_failed_only(job) else 0), 0)
-    surplus = sorted(live, key=lambda pod: (_is_ready(pod), bool(pod["spec"].get("nodeName"))))
+    surplus = sorted(live, key=lambda pod: (is_ready(pod.obj), bool(pod["spec"].get("nodeName"))))
     active = {
         **counted_status,
         "active": len(live) + missing,
-        "ready": sum(map(_is_ready, live)),
+        "ready": sum(is_ready(pod.obj) for pod in live),
         "terminating": terminating,
     }
     active.setdefault("startTime", timestamp(moment))
@@ -97,10 +97,6 @@ def _is_over(job: ObjectVersion, pod: ObjectVersion) -> bool:
 def _replaces_failed_only(job: ObjectVersion) -> bool:
     """Whether a Job replaces pods only after they failed; the default of Jobs with a failure policy."""
     return bool(job["spec"].get("podReplacementPolicy") == "Failed")
-
-
-def _is_ready(pod: ObjectVersion) -> bool:
-    return (condition(pod.obj, "Ready") or {}).get("status") == "True"
 
 
 def _desired_pods(spec: Json, succeeded: int, live: int) -> int:
@@ -208,8 +204,7 @@ def format_indexes(indexes: set[int]) -> str:
 def _release(store: Store, pod: ObjectVersion) -> None:
     """Remove the tracking finalizer of a counted pod, if the pod still exists."""
     if store.find("pods", *pod.key.address) is not None:
-        remaining = [name for name in pod["metadata"].get("finalizers", ()) if name != FINALIZER]
-        store.modify("pods", *pod.key.address, lambda obj: changed(obj, "metadata", finalizers=remaining or None))
+        drop_finalizer(store, "pods", pod, FINALIZER)
 
 
 def _reconcile(store: Store, key: Key) -> float | None:

@@ -18,6 +18,7 @@ from topo_scheduler.simulation.apiserver.objects import (
     condition,
     is_deleting,
     is_finished,
+    is_ready,
     parse_timestamp,
     spec,
     status,
@@ -109,7 +110,7 @@ def _reconcile(store: Store, key: Key) -> float | None:
         return None
     moment = timestamp(store.clock())
     node = store.modify("nodes", key.name, "", lambda obj: tainted(obj, moment))
-    if (condition(node.obj, "Ready") or {}).get("status") == "True" and not _evicts(node):
+    if is_ready(node.obj) and not _evicts(node):
         return None
     delays: list[float] = []
     for pod in store.list("pods", on_node(key.name)):
@@ -122,18 +123,13 @@ def _reconcile(store: Store, key: Key) -> float | None:
             continue
         if remaining is not None:
             delays.append(remaining)
-        _mark_unready(store, pod)
+        if is_ready(pod.obj):
+            _set(store, pod, {"type": "Ready", "status": "False", "reason": "NodeNotReady"})
     return min(delays, default=None)
 
 
 def _evicts(node: ObjectVersion) -> bool:
     return any(taint["effect"] == "NoExecute" for taint in spec(node.obj).get("taints") or ())
-
-
-def _mark_unready(store: Store, pod: ObjectVersion) -> None:
-    ready = condition(pod.obj, "Ready")
-    if ready is not None and ready["status"] == "True":
-        _set(store, pod, {"type": "Ready", "status": "False", "reason": "NodeNotReady"})
 
 
 def _remove(store: Store, pod: ObjectVersion) -> None:
@@ -149,12 +145,7 @@ def _mark_disrupted(store: Store, pod: ObjectVersion, reason: str, message: str,
 
 def _set(store: Store, pod: ObjectVersion, new_condition: Json, **fields: str) -> None:
     conditions = with_condition(status(pod.obj).get("conditions"), new_condition, store.clock())
-    store.modify(
-        "pods",
-        *pod.key.address,
-        lambda obj: changed(obj, "status", conditions=conditions, **fields),
-        subresource="status",
-    )
+    store.patch_status("pods", pod.key, conditions=conditions, **fields)
 
 
 CONTROLLER: Final = Controller("nodes", _nodes, _reconcile)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from topo_scheduler.simulation.apiserver import Key, ObjectVersion, Store
-from topo_scheduler.simulation.apiserver.objects import condition, is_deleting, is_finished
+from topo_scheduler.simulation.apiserver.objects import is_deleting, is_finished, is_ready
 
 from .runtime import Controller, ControllerPlan, carry_out, owned, owner_and_owned, pod_of
 
@@ -16,7 +16,7 @@ def plan(replica_set: ObjectVersion, pods: list[ObjectVersion]) -> ControllerPla
     """Return the plan for a ReplicaSet, given its pods."""
     live = [pod for pod in pods if not is_finished(pod.obj) and not is_deleting(pod.obj)]
     desired, generation = replica_set["spec"]["replicas"], replica_set["metadata"]["generation"]
-    ready = sum(is_ready(pod) for pod in live)
+    ready = sum(is_ready(pod.obj) for pod in live)
     missing = max(desired - len(live), 0)
     status = {
         "replicas": len(live) + missing,
@@ -32,14 +32,9 @@ def plan(replica_set: ObjectVersion, pods: list[ObjectVersion]) -> ControllerPla
     )
 
 
-def is_ready(pod: ObjectVersion) -> bool:
-    """Whether a pod's Ready condition is true."""
-    return (condition(pod.obj, "Ready") or {}).get("status") == "True"
-
-
 def _deletion_order(pod: ObjectVersion) -> tuple[bool, bool, int]:
     """Return a sort key; the smallest is deleted first: without a node, then not ready, then the youngest."""
-    return bool(pod["spec"].get("nodeName")), is_ready(pod), -pod.revision
+    return bool(pod["spec"].get("nodeName")), is_ready(pod.obj), -pod.revision
 
 
 def _reconcile(store: Store, key: Key) -> float | None:

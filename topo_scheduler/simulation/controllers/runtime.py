@@ -14,7 +14,7 @@ from typing import Final
 
 from topo_scheduler.simulation.apiserver import APIError, Key, ObjectVersion, Store, StoreEvent
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
-from topo_scheduler.simulation.apiserver.objects import Json, controller_of
+from topo_scheduler.simulation.apiserver.objects import Json, changed, controller_of
 from topo_scheduler.simulation.reconcile_loop import Tending
 
 _log = logging.getLogger(__name__)
@@ -110,15 +110,21 @@ def pod_of(
     return {"metadata": metadata, "spec": template["spec"]}
 
 
-def carry_out(store: Store, owner: ObjectVersion, plan: ControllerPlan, *, table: str = "pods") -> None:
+def carry_out(store: Store, owner: ObjectVersion, plan: ControllerPlan) -> None:
     """Apply a plan, except for the release of pods."""
     for obj in plan.create:
-        store.create(table, obj, owner.key.namespace)
+        store.create("pods", obj, owner.key.namespace)
     for record in plan.delete:
-        store.delete(table, *record.key.address, DeleteOptions(propagation="Background"))
+        store.delete("pods", *record.key.address, DeleteOptions(propagation="Background"))
     kind = store.kinds.kind_of(owner["apiVersion"], owner["kind"])
     if kind is not None:
         store.modify(kind, *owner.key.address, lambda obj: {**obj, "status": plan.status}, subresource="status")
+
+
+def drop_finalizer(store: Store, table: str, record: ObjectVersion, finalizer: str) -> None:
+    """Remove a finalizer of an object."""
+    remaining = [name for name in record["metadata"].get("finalizers") or () if name != finalizer]
+    store.modify(table, *record.key.address, lambda obj: changed(obj, "metadata", finalizers=remaining or None))
 
 
 class ControllerRunner(Tending[tuple[int, Key]]):
@@ -146,8 +152,7 @@ class ControllerRunner(Tending[tuple[int, Key]]):
 
     def _reconcile(self, number: int, key: Key) -> None:
         controller, retry_seconds = self._controllers[number], None
-        if timer := self._timers.pop((number, key), None):
-            timer.cancel()
+        self._cancel_timer((number, key))
         try:
             retry_seconds = controller.reconcile(self._store, key)
         except APIError as error:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from topo_scheduler.simulation.apiserver import Key, ObjectVersion, Store
-from topo_scheduler.simulation.apiserver.objects import Json, is_deleting, is_finished
+from topo_scheduler.simulation.apiserver.objects import Json, is_deleting, is_finished, is_ready
 
 from .deployment import template_hash
-from .replicaset import is_ready
 from .runtime import Controller, ControllerPlan, carry_out, owned, owner_and_owned, pod_of
 from .volumes import CLAIMS, claims_of_replica
 
@@ -31,7 +30,7 @@ def plan(stateful_set: ObjectVersion, pods: list[ObjectVersion]) -> ControllerPl
             create.append(_pod(stateful_set, index, revision))
         elif is_finished(pod.obj) and not is_deleting(pod.obj):
             delete.append(pod)
-        elif is_ready(pod) and not is_deleting(pod.obj):
+        elif is_ready(pod.obj) and not is_deleting(pod.obj):
             continue
         if not parallel:
             break
@@ -40,7 +39,7 @@ def plan(stateful_set: ObjectVersion, pods: list[ObjectVersion]) -> ControllerPl
         surplus := [pod_by_index[index] for index in sorted(pod_by_index, reverse=True) if index >= replicas]
     ):
         delete += surplus if parallel else surplus[:1]
-    elif settled and all(is_ready(pod) for pod in pod_by_index.values()):
+    elif settled and all(is_ready(pod.obj) for pod in pod_by_index.values()):
         outdated = (
             pod_by_index[index]
             for index in sorted(pod_by_index, reverse=True)
@@ -63,7 +62,7 @@ def _pod(stateful_set: ObjectVersion, index: int, revision: str) -> Json:
 
 
 def _status(stateful_set: ObjectVersion, pods: list[ObjectVersion], created: int, revision: str) -> Json:
-    ready = sum(is_ready(pod) for pod in pods)
+    ready = sum(is_ready(pod.obj) for pod in pods)
     updated = created + sum(pod["metadata"]["labels"][_REVISION] == revision for pod in pods)
     counts = {
         "replicas": len(pods) + created,

@@ -52,9 +52,9 @@ def _reconcile_claim(store: Store, key: Key) -> float | None:
     if volume is not None and _available_to(volume, claim):
         _bind(store, volume, claim)
     elif name and _COMPLETED in _annotations(claim):
-        _set_phase(store, CLAIMS, claim, "Lost")
+        store.patch_status(CLAIMS, claim.key, phase="Lost")
     else:
-        _set_phase(store, CLAIMS, claim, "Pending")
+        store.patch_status(CLAIMS, claim.key, phase="Pending")
     return None
 
 
@@ -141,7 +141,7 @@ def _bind(store: Store, volume: ObjectVersion, claim: ObjectVersion) -> None:
     """Bind a volume and a claim to each other."""
     if (spec(volume.obj).get("claimRef") or {}).get("uid") != claim["metadata"]["uid"]:
         store.modify(VOLUMES, *volume.key.address, lambda obj: changed(obj, "spec", claimRef=_reference(claim)))
-    _set_phase(store, VOLUMES, volume, "Bound")
+    store.patch_status(VOLUMES, volume.key, phase="Bound")
     if _COMPLETED not in _annotations(claim):
         annotations = {**_annotations(claim), _COMPLETED: "yes"}
         if not spec(claim.obj).get("volumeName"):
@@ -158,10 +158,6 @@ def _bind(store: Store, volume: ObjectVersion, claim: ObjectVersion) -> None:
         "capacity": volume_spec.get("capacity"),
     }
     store.modify(CLAIMS, *claim.key.address, lambda obj: {**obj, "status": claim_status}, subresource="status")
-
-
-def _set_phase(store: Store, table: str, record: ObjectVersion, phase: str) -> None:
-    store.modify(table, *record.key.address, lambda obj: changed(obj, "status", phase=phase), subresource="status")
 
 
 def _annotations(record: ObjectVersion) -> Json:
@@ -185,12 +181,12 @@ def _reconcile_volume(store: Store, key: Key) -> float | None:
         return None
     uid = (spec(volume.obj).get("claimRef") or {}).get("uid")
     if not uid:
-        _set_phase(store, VOLUMES, volume, "Available")
+        store.patch_status(VOLUMES, volume.key, phase="Available")
     elif not store.exists(uid):
         if spec(volume.obj).get("persistentVolumeReclaimPolicy") == "Delete":
             store.delete(VOLUMES, *key.address)
         else:
-            _set_phase(store, VOLUMES, volume, "Released")
+            store.patch_status(VOLUMES, volume.key, phase="Released")
     return None
 
 

@@ -5,12 +5,13 @@ kube-scheduler's plugins NodeResourcesFit and NodeResourcesBalancedAllocation; W
 USENIX ATC 2023, and the simulator of its authors for best fit, the dot product (of Tetris, SIGCOMM 2014) and FGD.
 """
 
-from typing import Final, Protocol, cast
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
 from topo_scheduler.api.small_pods import FGD
-from topo_scheduler.scheduling.extensions.extension import Bool, Nodes, Request
+from topo_scheduler.scheduling.extensions.extension import Nodes, Request
 from topo_scheduler.scheduling.extensions.gradient import scored
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import CPU, GPU, MEMORY
@@ -26,44 +27,11 @@ _DEFAULT_MEMORY_MIB: Final = 200
 """Milli-CPU and MiB that kube-scheduler's scores assume for a pod without requests."""
 
 
-class ScoredNodes(Protocol):
-    """The node data that scores read, as in `extension.Nodes`."""
-
-    @property
-    def allocatable(self) -> Int64:
-        """int64[N, resources]."""
-        ...
-
-    @property
-    def requested(self) -> Int64:
-        """int64[N, resources]."""
-        ...
-
-    @property
-    def gpu_free(self) -> Int64:
-        """int64[N, d]."""
-        ...
-
-    @property
-    def gpu_sharing(self) -> Bool:
-        """bool[N]."""
-        ...
-
-    @property
-    def model(self) -> Int64:
-        """int64[N]."""
-        ...
+NodeScore = Callable[[Nodes, Request, Int64], Int64]
+"""Returns int64[n] for n rows; of the nodes it reads no more than `placing` offers of a trial."""
 
 
-class NodeScore(Protocol):
-    """A node score."""
-
-    def __call__(self, nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
-        """Return int64[n]."""
-        ...
-
-
-def least_allocated(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
+def least_allocated(nodes: Nodes, request: Request, rows: Int64) -> Int64:
     """kube-scheduler's default: LeastAllocated of CPU and memory, and BalancedAllocation, with equal weights."""
     used, total = _used_after(nodes, request, rows)
     free_shares = np.maximum(total - used, 0) * BEST_SCORE // np.maximum(total, 1)
@@ -71,7 +39,7 @@ def least_allocated(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     return score
 
 
-def most_allocated(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
+def most_allocated(nodes: Nodes, request: Request, rows: Int64) -> Int64:
     """kube-scheduler's NodeResourcesFit with the strategy MostAllocated over CPU, memory and GPUs, of equal weights.
 
     A resource that a node does not have does not count on it.
@@ -85,7 +53,7 @@ def most_allocated(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     return score
 
 
-def best_fit(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
+def best_fit(nodes: Nodes, request: Request, rows: Int64) -> Int64:
     """Prefer the least CPU and GPUs left free, each as a share of the largest node's."""
     largest_cpu, largest_gpu = _largest(nodes)
     cpu = nodes.allocatable[rows, CPU] - nodes.requested[rows, CPU] - request.cls.amount(CPU)
@@ -95,7 +63,7 @@ def best_fit(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     return score
 
 
-def dot_product(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
+def dot_product(nodes: Nodes, request: Request, rows: Int64) -> Int64:
     """Prefer the least dot product of free and requested CPU and GPUs, as shares of the largest node's."""
     largest_cpu, largest_gpu = _largest(nodes)
     cpu = nodes.allocatable[rows, CPU] - nodes.requested[rows, CPU]
@@ -105,18 +73,18 @@ def dot_product(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
     return score
 
 
-def gradient(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
+def gradient(nodes: Nodes, request: Request, rows: Int64) -> Int64:
     """FGD: int(100 * sigmoid(decrease of stranded GPUs for typical pods))."""
     return gradient_and_gpu(nodes, request, rows)[:, 0]
 
 
-def gradient_and_gpu(nodes: ScoredNodes, request: Request, rows: Int64) -> Int64:
+def gradient_and_gpu(nodes: Nodes, request: Request, rows: Int64) -> Int64:
     """Return the FGD score, and the GPU index that a share would take (int64[n, 2])."""
     assert request.typical is not None
-    return scored(FGD, cast(Nodes, nodes), request.cls, request.typical, rows)
+    return scored(FGD, nodes, request.cls, request.typical, rows)
 
 
-def _used_after(nodes: ScoredNodes, request: Request, rows: Int64) -> tuple[Int64, Int64]:
+def _used_after(nodes: Nodes, request: Request, rows: Int64) -> tuple[Int64, Int64]:
     """Return requested milli-CPU and MiB of each row including the pod, and the allocatable ones (int64[n, 2] each)."""
     scale = np.array((1, _MIB), np.int64)
     cpu = request.cls.amount(CPU) or _DEFAULT_CPU_MILLI
@@ -134,7 +102,7 @@ def _balanced(used: Int64, total: Int64) -> Int64:
     return score
 
 
-def _free_gpus(nodes: ScoredNodes, rows: Int64) -> Int64:
+def _free_gpus(nodes: Nodes, rows: Int64) -> Int64:
     """Return the free thousandths of GPUs on each row (int64[n])."""
     device_free = nodes.gpu_free[rows]
     whole = WHOLE_GPU * (nodes.allocatable[rows, GPU] - nodes.requested[rows, GPU])
@@ -146,6 +114,6 @@ def _asked_gpus(request: Request) -> int:
     return WHOLE_GPU * request.cls.gpus + request.cls.share
 
 
-def _largest(nodes: ScoredNodes) -> tuple[int, int]:
+def _largest(nodes: Nodes) -> tuple[int, int]:
     """Return milli-CPU and GPU-thousandths of the largest node; at least 1 each."""
     return max(1, int(nodes.allocatable[:, CPU].max())), max(1, WHOLE_GPU * int(nodes.allocatable[:, GPU].max()))

@@ -201,15 +201,15 @@ def _mark(look: Look, x: float, y: float, size: float = 4, tooltip: str = "") ->
 class Series:
     """Values of a side at all times: the mean, the lowest and the highest over the seeds."""
 
-    look: Look
-    values: Sequence[float]
-    low: Sequence[float]
-    high: Sequence[float]
+    mean: list[float]
+    low: list[float]
+    high: list[float]
 
 
 def lines(
     title: str,
     xs: Sequence[float],
+    looks: Sequence[Look],
     series: Sequence[Series],
     axes: tuple[Axis, Axis],
     *,
@@ -220,6 +220,7 @@ def lines(
     Args:
         title: title of the chart.
         xs: the times.
+        looks: styles of the sides.
         series: values of all sides.
         axes: the axis of times and the axis of values.
         diagonal: whether to draw the line of equal x and y.
@@ -237,22 +238,20 @@ def lines(
             (x1, y1), (x2, y2) = place(0, 0), place(diagonal_end, diagonal_end)
             diagonal_title = tag("title", "all that was asked for")
             elements.append(tag("line", diagonal_title, class_="ideal", x1=x1, y1=y1, x2=x2, y2=y2))
-        for side in series:
-            if list(side.low) != list(side.high):
+        for look, side in zip(looks, series, strict=True):
+            if side.low != side.high:
                 upper_edge = [place(*point) for point in zip(xs, side.high, strict=True)]
                 lower_edge = [place(*point) for point in zip(xs, side.low, strict=True)]
                 band = _path([*upper_edge, *reversed(lower_edge)]) + "Z"
-                elements.append(tag("path", class_=f"band {side.look.classes}", opacity=opacity, d=band))
-        for side_number, side in enumerate(series):
-            points = [place(*point) for point in zip(xs, side.values, strict=True)]
-            elements.append(
-                tag("path", tag("title", side.look.name), class_=f"line {side.look.classes}", d=_path(points))
-            )
+                elements.append(tag("path", class_=f"band {look.classes}", opacity=opacity, d=band))
+        for side_number, (look, side) in enumerate(zip(looks, series, strict=True)):
+            points = [place(*point) for point in zip(xs, side.mean, strict=True)]
+            elements.append(tag("path", tag("title", look.name), class_=f"line {look.classes}", d=_path(points)))
             shift = (2 * side_number + 1) / (2 * len(series))
             for mark_number in range(6):
                 position = min(len(points) - 1, int((mark_number + shift) * len(points) / 6))
-                tooltip = f"{side.look.name}: {side.values[position]:,.1f} at {_labelled(x, xs[position])}"
-                elements.append(_mark(side.look, *points[position], tooltip=tooltip))
+                tooltip = f"{look.name}: {side.mean[position]:,.1f} at {_labelled(x, xs[position])}"
+                elements.append(_mark(look, *points[position], tooltip=tooltip))
         return join(*elements)
 
     return _drawn(title, draw)

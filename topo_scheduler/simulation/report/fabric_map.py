@@ -5,6 +5,7 @@ Frames are evenly spaced times. A pod that starts and ends between two frames ap
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import inf
 from typing import Any, Final
 
@@ -185,13 +186,7 @@ def _columns(rows: Sequence[tuple[int, ...]]) -> list[list[int]]:
 
 def _places(paths: Sequence[tuple[str, ...]]) -> list[list[Any]]:
     """Return runs of adjacent nodes in the same leaf: path of the leaf, and number of nodes."""
-    leaf_runs: list[list[Any]] = []
-    for path in paths:
-        if leaf_runs and leaf_runs[-1][0] == list(path):
-            leaf_runs[-1][1] += 1
-        else:
-            leaf_runs.append([list(path), 1])
-    return leaf_runs
+    return [[list(path), len(list(nodes))] for path, nodes in groupby(paths)]
 
 
 def _position(known: list[dict[str, Any]], entry: dict[str, Any]) -> int:

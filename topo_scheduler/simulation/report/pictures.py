@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from topo_scheduler.simulation.report import charts
-from topo_scheduler.simulation.report.charts import Axis, Look, Series
+from topo_scheduler.simulation.report.charts import Axis, Look
 from topo_scheduler.simulation.report.markup import Markup, tag
 from topo_scheduler.simulation.report.sides import BROKEN, ROOM, USED, Course, Side, by_size, spans_of, waits_of
 from topo_scheduler.simulation.results.figures import ALL
@@ -98,14 +98,8 @@ def placed(course: Course) -> Markup:
         "Workloads that were placed as a whole, in percent of those that came. Small ones find room to the last."
     )
     shares_table = table(["% placed", *sizes], rows)
-    return _section(
-        "Workloads placed by size",
-        explanation,
-        charts.legend(looks, bars=True),
-        _axis_title(axis),
-        picture,
-        shares_table,
-    )
+    legend = charts.legend(looks, bars=True)
+    return _section("Workloads placed by size", explanation, legend, _axis_title(axis), picture, shares_table)
 
 
 def spans(course: Course) -> Markup:
@@ -140,8 +134,8 @@ def spans(course: Course) -> Markup:
 
 def fragmentation(course: Course) -> list[Markup]:
     """Return the sections on fragmentation: GPUs free on partly used nodes, and room for a gang in one leaf."""
-    broken = max((float(side.lines[BROKEN].high.max()) for side in course.sides), default=0.0)
-    room = max((float(side.lines[ROOM].high.max()) for side in course.sides), default=0.0)
+    broken = max((max(side.lines[BROKEN].high) for side in course.sides), default=0.0)
+    room = max((max(side.lines[ROOM].high) for side in course.sides), default=0.0)
     return [
         _section(
             "Fragmentation",
@@ -194,15 +188,14 @@ def _lines(course: Course, title: str, name: str, y: Axis, form: str) -> tuple[M
     else:
         unit, unit_name = next((unit_entry for unit_entry in _UNITS if end >= 2 * unit_entry[0]), _UNITS[-1])
         x = charts.exact(charts.even(unit_name, end, unit=unit), end)
-    series = [
-        Series(look, side.lines[name].mean.tolist(), side.lines[name].low.tolist(), side.lines[name].high.tolist())
-        for look, side in zip(looks, course.sides, strict=True)
-    ]
-    picture = charts.lines(title, moments, series, (x, y), diagonal=course.fill and name == USED)
+    series = [side.lines[name] for side in course.sides]
+    picture = charts.lines(title, moments, looks, series, (x, y), diagonal=course.fill and name == USED)
     step = max(1, (len(moments) - 1) // _TABLE_ROWS)
     indexes = range(step, len(moments), step)
     header = [x.title, *(f"{moments[index] / unit:,.1f}" for index in indexes)]
-    rows = [[line.look.name, *(format(line.values[position], form) for position in indexes)] for line in series]
+    rows = [
+        [side.name, *(format(side.lines[name].mean[position], form) for position in indexes)] for side in course.sides
+    ]
     return charts.legend(looks), _axis_title(y), picture, table(header, rows)
 
 

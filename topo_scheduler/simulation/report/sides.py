@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from topo_scheduler.simulation.report.charts import Series
 from topo_scheduler.simulation.report.fabric_map import MapRun, map_run
 from topo_scheduler.simulation.results.figures import order_of_size, size_of
 from topo_scheduler.simulation.results.model import Result, Run
@@ -39,7 +40,7 @@ class Side:
     colour: int
     dash: int
     runs: list[Run]
-    lines: dict[str, SeriesLine] = field(default_factory=dict)
+    lines: dict[str, Series] = field(default_factory=dict)
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By size: number of workloads of which all pods ran, and number of workloads."""
     map: MapRun | None = None
@@ -117,9 +118,9 @@ def _sides(runs: Sequence[Run]) -> list[Side]:
     ]
 
 
-def _line(values: Sequence[Floats]) -> SeriesLine:
+def _line(values: Sequence[Floats]) -> Series:
     stacked = np.stack(values)
-    return SeriesLine(stacked.mean(axis=0), stacked.min(axis=0), stacked.max(axis=0))
+    return Series(stacked.mean(axis=0).tolist(), stacked.min(axis=0).tolist(), stacked.max(axis=0).tolist())
 
 
 # ---------------------------------------------------------------- one run

@@ -6,8 +6,8 @@ from math import ceil, inf
 from typing import Final
 
 from topo_scheduler.scheduling.intake.pending import worded
-from topo_scheduler.simulation.results.model import Assumptions, Slowdown, Span, Wait
-from topo_scheduler.simulation.slowdown import Assumed, Slow
+from topo_scheduler.simulation.results.model import Slowdown, Span, Wait
+from topo_scheduler.simulation.slowdown import Slow
 from topo_scheduler.simulation.virtual.history import BEFORE, RunHistory, WorkloadOutcome
 from topo_scheduler.state.topology.fabric import Path
 
@@ -122,15 +122,6 @@ def _slowdown(history: RunHistory, gangs: Sequence[Slow]) -> Slowdown:
     )
 
 
-def assumptions(assumed: Assumed) -> Assumptions:
-    """Return the assumptions of the slowdown estimate for the result."""
-    return Assumptions(
-        communication=assumed.communication,
-        network_gbits=assumed.network / 1000,
-        oversubscription=assumed.oversubscription,
-    )
-
-
 def allocated(history: RunHistory) -> float:
     """Return the percentage of GPUs that are allocated at the end."""
     held = sum(stay.milli for stay in history.stays if stay.end == inf)
@@ -145,12 +136,8 @@ def utilisation(history: RunHistory, until: float, since: float = 0.0) -> float 
     first = max(since, min((outcome.arrived for outcome in history.outcomes), default=0.0))
     if history.order or until <= first:
         return None
-    held = sum(stay.milli * _overlap(stay.start, stay.end, first, until) for stay in history.stays)
+    held = sum(stay.milli * max(0.0, min(stay.end, until) - max(stay.start, first)) for stay in history.stays)
     return round(100 * held / (max(1, sum(history.capacity)) * (until - first)), 4)
-
-
-def _overlap(start: float, end: float, first: float, until: float) -> float:
-    return max(0.0, min(end, until) - max(start, first))
 
 
 def _mean(values: Iterable[int]) -> float | None:

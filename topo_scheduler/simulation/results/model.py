@@ -1,6 +1,6 @@
 """Data model of ``result.json``: the figures of each run. Incompatible changes raise its schema version."""
 
-from typing import Any, Final
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -135,8 +135,3 @@ class Result(Record):
     """Version of topo-scheduler that wrote the result."""
     runs: list[Run]
     lost: list[Lost] = Field(default_factory=list)
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON Schema of ``result.json``."""
-    return Result.model_json_schema()

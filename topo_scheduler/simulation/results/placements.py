@@ -6,8 +6,8 @@ belong together. Times are in seconds, null for what never happened; in a fill t
 
 import hashlib
 import re
+from collections.abc import Iterator, Sequence
 from math import inf
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +18,7 @@ from topo_scheduler.simulation.virtual.history import RunHistory, Stay, Workload
 SCHEMA: Final = 1
 FOLDER: Final = "runs"
 _COMPRESSION_LEVEL: Final = 9
+_MAY_NEVER_COME: Final = ("started", "ended", "end")
 _MAX_STEM_CHARACTERS: Final = 160
 """Longest stem of a file name, in characters; with seed and suffix it stays below the limits of file systems."""
 
@@ -70,7 +71,6 @@ class RunFile(msgspec.Struct):
 
 def encode(history: RunHistory) -> bytes:
     """Return the file of a run."""
-    outcomes, stays = history.outcomes, history.stays
     run_file = RunFile(
         SCHEMA,
         list(history.levels),
@@ -80,24 +80,8 @@ def encode(history: RunHistory) -> bytes:
         list(history.cordoned),
         history.order,
         history.end,
-        Jobs(
-            [outcome.name for outcome in outcomes],
-            [outcome.pods for outcome in outcomes],
-            [outcome.milli for outcome in outcomes],
-            [outcome.arrived for outcome in outcomes],
-            [_finite(outcome.started) for outcome in outcomes],
-            [_finite(outcome.ended) for outcome in outcomes],
-            [outcome.restarts for outcome in outcomes],
-        ),
-        Placements(
-            [stay.job for stay in stays],
-            [stay.pod for stay in stays],
-            [stay.node for stay in stays],
-            [stay.milli for stay in stays],
-            [list(stay.devices) for stay in stays],
-            [stay.start for stay in stays],
-            [_finite(stay.end) for stay in stays],
-        ),
+        Jobs(*_columns(Jobs, history.outcomes)),
+        Placements(*_columns(Placements, history.stays)),
     )
     return zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL, write_content_size=True).compress(
         msgspec.json.encode(run_file)
@@ -126,24 +110,18 @@ def decode(data: bytes) -> RunHistory:
         end=run_file.end,
         cordoned=tuple(run_file.cordoned),
     )
-    columns: Any = zip(
-        jobs.name, jobs.pods, jobs.arrived, jobs.milli, jobs.started, jobs.ended, jobs.restarts, strict=True
-    )
-    for name, pods, arrived, milli, started, ended, restarts in columns:
+    for name, pods, milli, arrived, started, ended, restarts in zip(*msgspec.structs.astuple(jobs), strict=True):
         history.outcomes.append(WorkloadOutcome(name, pods, arrived, milli, _known(started), _known(ended), restarts))
-    rows: Any = zip(
-        placements.job,
-        placements.pod,
-        placements.node,
-        placements.milli,
-        placements.devices,
-        placements.start,
-        placements.end,
-        strict=True,
-    )
-    for job, pod, node, milli, devices, start, end in rows:
+    for job, pod, node, milli, devices, start, end in zip(*msgspec.structs.astuple(placements), strict=True):
         history.stays.append(Stay(job, pod, node, milli, tuple(devices), start, _known(end)))
     return history
+
+
+def _columns(kind: type[msgspec.Struct], rows: Sequence[WorkloadOutcome | Stay]) -> Iterator[list[Any]]:
+    """Yield the column of each field of a table; times that never came are null."""
+    for field in kind.__struct_fields__:
+        column = [getattr(row, field) for row in rows]
+        yield [None if value == inf else value for value in column] if field in _MAY_NEVER_COME else column
 
 
 def _check(run_file: RunFile) -> None:
@@ -160,11 +138,6 @@ def _check(run_file: RunFile) -> None:
         raise ValueError("nodes, paths and capacity are not of one length")
 
 
-def read(path: Path) -> RunHistory:
-    """Return a run from its file; raises as `decode`."""
-    return decode(path.read_bytes())
-
-
 def file_of(policy: str, seed: int, what_if: str = "") -> str:
     """Return the path of a run's file, relative to the result. A long name is cut and ends in a digest of the whole."""
     parts = (re.sub(r"[^A-Za-z0-9._-]+", "-", part).strip("-.") for part in (policy, what_if) if part)
@@ -172,10 +145,6 @@ def file_of(policy: str, seed: int, what_if: str = "") -> str:
     if len(stem) > _MAX_STEM_CHARACTERS:
         stem = f"{stem[:_MAX_STEM_CHARACTERS]}-{hashlib.sha256(stem.encode()).hexdigest()[:12]}"
     return f"{FOLDER}/{stem}.{seed}.json.zst"
-
-
-def _finite(seconds: float) -> float | None:
-    return seconds if seconds < inf else None
 
 
 def _known(seconds: float | None) -> float:

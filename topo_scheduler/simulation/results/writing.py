@@ -16,8 +16,7 @@ from topo_scheduler import __version__
 from topo_scheduler.simulation.cases.model import CaseError
 from topo_scheduler.simulation.report.page import report
 from topo_scheduler.simulation.results.model import SCHEMA, Lost, Result, Run
-from topo_scheduler.simulation.results.placements import FOLDER, decode, read
-from topo_scheduler.simulation.tasks import Task
+from topo_scheduler.simulation.results.placements import FOLDER, decode
 from topo_scheduler.simulation.virtual.history import RunHistory
 
 RESULT: Final = "result.json"
@@ -133,11 +132,6 @@ def read_result(folder: Path) -> Result:
         raise CaseError(f"{path}: {field}: {first_error['msg']}; simulate again with --out") from error
 
 
-def lost_run(task: Task, reason: str) -> Lost:
-    """Return the entry of a result for a task that was given up."""
-    return Lost(policy=task.policy.name, seed=task.seed, what_if=task.what_if or None, why=reason)
-
-
 def write_report(folder: Path) -> Path:
     """Write the report of an existing result again; return its path.
 
@@ -164,7 +158,7 @@ def write_report(folder: Path) -> Path:
 
 def _read_run(path: Path) -> RunHistory:
     try:
-        return read(path)
+        return decode(path.read_bytes())
     except OSError as error:
         raise CaseError(f"{path}: {error.strerror}; simulate again with --out") from error
     except (msgspec.MsgspecError, zstandard.ZstdError, ValueError) as error:

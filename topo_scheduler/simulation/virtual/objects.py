@@ -1,7 +1,6 @@
 """Pods and their owners as an API server would return them in the course of a simulation."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -9,6 +8,7 @@ from msgspec.structs import replace
 
 from topo_scheduler.api.objects import Job, PartialObject, Pod, PodStatus
 from topo_scheduler.kube.connection.times import micro_time
+from topo_scheduler.recording.lines import RecordedOwner
 from topo_scheduler.scheduling.instructions import Bind
 from topo_scheduler.scheduling.intake.understand import Lineage
 
@@ -54,19 +54,7 @@ def terminating_pod(pod: Pod, at: float) -> Pod:
     return Pod(metadata=replace(pod.metadata, deletion_timestamp=timestamp(at)), spec=pod.spec, status=pod.status)
 
 
-@dataclass(frozen=True, slots=True)
-class OwnerLink:
-    """One owner in the chain of controllers of a pod."""
-
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-    annotations: Mapping[str, str]
-    job: Job | None
-
-
-Annotations = Callable[[Mapping[str, str]], Mapping[str, str]]
+Annotations = Callable[[Mapping[str, str]], dict[str, str]]
 """Returns those annotations of an object that a policy understands."""
 
 
@@ -89,7 +77,7 @@ class Owners:
 
     def resolve(self, pod: Pod) -> Lineage:
         """Return the known owners of a pod, nearest first."""
-        links: list[OwnerLink] = []
+        links: list[RecordedOwner] = []
         reference = pod.metadata.controller
         while reference is not None and len(links) < _MAX_OWNERS:
             owner = self._owners.get(reference.uid)
@@ -98,6 +86,6 @@ class Owners:
             meta = owner.metadata
             job = owner if isinstance(owner, Job) else None
             annotations = self._annotations(meta.annotations)
-            links.append(OwnerLink(reference.kind, meta.namespace, meta.name, meta.uid, annotations, job))
+            links.append(RecordedOwner(reference.kind, meta.namespace, meta.name, meta.uid, annotations, job))
             reference = meta.controller
         return Lineage(links)

@@ -96,7 +96,6 @@ class VirtualRunner:
         annotations: Annotations = dict,
         group_seen: Callable[[PodGroup], PodGroup] = lambda group: group,
         latency: float = 0.0,
-        after_step: Callable[["VirtualRunner"], None] = lambda _: None,
     ) -> None:
         """Load a cluster into an engine.
 
@@ -108,12 +107,10 @@ class VirtualRunner:
             annotations: selects the pod annotations that the policy sees.
             group_seen: returns a PodGroup as the policy sees it.
             latency: seconds from a decision until its pods run.
-            after_step: called whenever the engine has settled.
         """
         self.engine = engine
         self.now = 0.0
         self.history = _history_of(cluster, levels or SchedulerConfig(), engine)
-        self.after_step = after_step
         self._owners = owners
         self._annotations = annotations
         self._group_seen = group_seen
@@ -272,7 +269,8 @@ class VirtualRunner:
         engine = self.engine
         for _ in range(_MAX_STEPS):
             began = time.perf_counter()
-            instructions = engine.step(self.now, _no_clock)
+            # The runner measures the time from outside: decisions must not depend on it.
+            instructions = engine.step(self.now, lambda: 0.0)
             self.history.busy += time.perf_counter() - began
             binds = self._carry_out(instructions)
             if binds and self._latency:
@@ -283,7 +281,6 @@ class VirtualRunner:
                 break
         else:
             raise RuntimeError("the engine never comes to rest; please report this with the cluster and the workload")
-        self.after_step(self)
 
     def _carry_out(self, instructions: Iterable[Instruction]) -> list[Bind]:
         engine, binds = self.engine, list[Bind]()
@@ -408,11 +405,6 @@ def _batches(arrivals: Sequence[Arrival], running: Collection[int]) -> Iterator[
         batch_key = key
     if batch:
         yield batch
-
-
-def _no_clock() -> float:
-    """Return 0: the runner measures the time of steps from outside, and decisions must not depend on it."""
-    return 0.0
 
 
 def _history_of(cluster: ClusterCase, levels: SchedulerConfig, engine: Engine) -> RunHistory:
