@@ -91,7 +91,8 @@ async def test_a_pod_that_borrows_an_owner_of_another_namespace_is_no_member(
 
 def borrowing(name: str, job: Json, node: str = "") -> Json:
     """A pod that says in its metadata that it is the third member of another namespace's Job of three."""
-    claims, spec = {"gang-size": "3", "gpu-model": "H300"}, {}
+    claims = {"gang-size": "3", "gpu-model": "H300"}
+    spec: Json = {}
     if node:  # what the scheduler itself writes of pods that it binds
         claims |= {"gang-id": f"default/{job['metadata']['uid']}", "rank": "2", "gang-minimum": "3"}
         spec["nodeName"] = node
