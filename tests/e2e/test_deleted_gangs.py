@@ -197,3 +197,46 @@ async def test_a_gang_of_twenty_whose_namespace_is_deleted_evicts_nothing(cluste
     await cluster.wait_unschedulable(waiting[0])
     await cluster.api.delete("namespaces", "doomed-twenty")
     await goes_without_harm(cluster, running, ["train"], "doomed-twenty")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("nodes", "what"),
+    [(16, "jobs"), (64, "jobs"), (16, "namespaces")],
+    ids=["18-foreground", "66-foreground", "18-namespace"],
+)
+async def test_a_gang_that_would_fit_while_it_is_being_deleted_evicts_nothing(
+    cluster: Cluster, daemon: Replica, nodes: int, what: str
+) -> None:
+    """Its Job or its namespace is marked as deleted, and no controller has deleted a pod of it yet."""
+    daemon.may_be_refused = True  # no event can be created in a namespace that is being deleted
+    running = await full_cluster(cluster, nodes)
+    used = set(nodes_of(await cluster.pods_of("served")))
+    held = [node["metadata"]["name"] for node in await cluster.api.list("nodes", None)]
+    held = [node for node in held if node not in used]
+    for node in held:
+        await cluster.apply(objects.pod(f"held-{node}", 8, scheduler="another", priorityClassName="e2e-high"))
+        await cluster.api.bind(f"held-{node}", node)
+    namespace = f"doomed-{what}-{nodes}"
+    await cluster.add_namespace(namespace)
+    size = nodes + len(held)
+    await cluster.apply(objects.gang("train", size, 8, namespace=namespace, priorityClassName="e2e-high"))
+    waiting = await cluster.wait_pods("train", size, 60, namespace=namespace)
+    await cluster.wait_unschedulable(waiting[0])
+    async with cluster.without_controllers():
+        if what == "jobs":
+            await cluster.api.delete("jobs", "train", namespace, propagation="Foreground")
+        else:
+            await cluster.api.delete("namespaces", namespace)
+        for node in held:
+            await cluster.free(node)
+
+        async def unharmed() -> bool:
+            pods = await cluster.pods_of("served")
+            alive = {pod["metadata"]["uid"] for pod in pods if not pod["metadata"].get("deletionTimestamp")}
+            return alive == running and not any(nodes_of(await cluster.pods_of("train", namespace)))
+
+        await cluster.holds_for(3.0, unharmed, "no running pod is evicted, and none of the gang is bound")
+    await goes_without_harm(cluster, running, ["train"], namespace)
+    if what == "jobs":
+        await cluster.api.delete("namespaces", namespace)
