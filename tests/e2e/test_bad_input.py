@@ -169,11 +169,32 @@ async def test_a_malformed_label_of_a_node_is_told_and_the_node_used(
     assert any("node odd: " in message and "'fast'" in message for message in caplog.messages)
 
 
-async def test_nodes_that_do_not_tell_their_place_are_used_and_counted(cluster: Cluster, daemon: Replica) -> None:
-    await cluster.add_nodes([objects.node(f"plain-{n}") for n in range(2)])
+async def test_nodes_that_do_not_tell_their_place_are_used_counted_and_warned_of(
+    cluster: Cluster, start_replica: StartReplica, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.add_nodes(
+        [objects.node("placed", spine="s1", leaf="l1", gpus=0), objects.node("half", spine="s1"), objects.node("plain")]
+    )
+    replica = await start_replica()
+    (warning,) = [record for record in caplog.records if "position in the fabric" in record.getMessage()]
+    assert warning.levelname == "WARNING" and warning.name.startswith("topo_scheduler")
+    assert warning.getMessage().startswith("2 of 3 nodes have no labels for their position in the fabric: ")
+    assert warning.__dict__["examples"] == ["half", "plain"]
     await cluster.apply(objects.gang("pair", 2))
-    await cluster.wait_bound("pair", 2)
-    assert await daemon.metric("topology_scheduler_unlabelled_nodes") == 2
+    (pod, *_) = await cluster.wait_bound("pair", 2)
+    event = await cluster.wait_note(pod, "whose labels do not give their position", reason="Scheduled")
+    assert "needed" not in event["note"]
+    assert await replica.metric("topology_scheduler_unlabelled_nodes") == 2
+    assert await replica.metric("topology_scheduler_unlabelled_gpu_nodes") == 2
+
+
+async def test_of_a_labelled_fabric_nothing_is_warned(
+    cluster: Cluster, start_replica: StartReplica, caplog: pytest.LogCaptureFixture
+) -> None:
+    await cluster.add_fabric({"s1": [2]})
+    replica = await start_replica()
+    assert not any("position in the fabric" in message for message in caplog.messages)
+    assert await replica.metric("topology_scheduler_unlabelled_nodes") == 0
 
 
 # ------------------------------------------------------------------ nodes that change

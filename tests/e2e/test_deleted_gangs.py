@@ -56,7 +56,9 @@ async def full_cluster(cluster: Cluster, nodes: int) -> set[str]:
     return {pod["metadata"]["uid"] for pod in await cluster.wait_bound("served", nodes, 90)}
 
 
-async def goes_without_harm(cluster: Cluster, running: set[str], names: Sequence[str]) -> None:
+async def goes_without_harm(
+    cluster: Cluster, running: set[str], names: Sequence[str], namespace: str = "default"
+) -> None:
     """Watch the pods of Jobs until they are gone: none is bound, and no running pod is evicted."""
 
     async def untouched() -> None:
@@ -65,7 +67,7 @@ async def goes_without_harm(cluster: Cluster, running: set[str], names: Sequence
         assert alive == running, f"{len(running - alive)} of {len(running)} running pods were evicted"
 
     async with asyncio.timeout(120):
-        while pods := [pod for name in names for pod in await cluster.pods_of(name)]:
+        while pods := [pod for name in names for pod in await cluster.pods_of(name, namespace)]:
             assert not any(nodes_of(pods)), "a pod that is about to be deleted was bound"
             await untouched()
             await asyncio.sleep(0.2)
@@ -79,9 +81,12 @@ async def goes_without_harm(cluster: Cluster, running: set[str], names: Sequence
     [
         (64, 100, "Background"),
         (16, 20, "Foreground"),
+        (16, 64, "Foreground"),
+        (64, 100, "Foreground"),
         (16, 256, "Background"),
+        (16, 256, "Foreground"),
     ],
-    ids=["100", "20-foreground", "256"],
+    ids=["100", "20-foreground", "64-foreground", "100-foreground", "256", "256-foreground"],
 )
 async def test_a_deleted_gang_evicts_nothing(
     cluster: Cluster, daemon: Replica, nodes: int, size: int, propagation: str
@@ -179,3 +184,59 @@ async def test_a_namespace_that_is_deleted_takes_no_room(cluster: Cluster, daemo
     await cluster.wait_until(gone, 60, "the pods of the namespace are gone")
     (runs,) = await cluster.pods_of("runs")
     assert not runs["metadata"].get("deletionTimestamp")
+
+
+@pytest.mark.timeout(300)
+async def test_a_gang_of_twenty_whose_namespace_is_deleted_evicts_nothing(cluster: Cluster, daemon: Replica) -> None:
+    """As soon as two of them are gone, the others would fit if running pods gave way."""
+    daemon.may_be_refused = True  # no event can be created in a namespace that is being deleted
+    running = await full_cluster(cluster, 16)
+    await cluster.add_namespace("doomed-twenty")
+    await cluster.apply(objects.gang("train", 20, 8, namespace="doomed-twenty", priorityClassName="e2e-high"))
+    waiting = await cluster.wait_pods("train", 20, 60, namespace="doomed-twenty")
+    await cluster.wait_unschedulable(waiting[0])
+    await cluster.api.delete("namespaces", "doomed-twenty")
+    await goes_without_harm(cluster, running, ["train"], "doomed-twenty")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("nodes", "what"),
+    [(16, "jobs"), (64, "jobs"), (16, "namespaces")],
+    ids=["18-foreground", "66-foreground", "18-namespace"],
+)
+async def test_a_gang_that_would_fit_while_it_is_being_deleted_evicts_nothing(
+    cluster: Cluster, daemon: Replica, nodes: int, what: str
+) -> None:
+    """Its Job or its namespace is marked as deleted, and no controller has deleted a pod of it yet."""
+    daemon.may_be_refused = True  # no event can be created in a namespace that is being deleted
+    running = await full_cluster(cluster, nodes)
+    used = set(nodes_of(await cluster.pods_of("served")))
+    held = [node["metadata"]["name"] for node in await cluster.api.list("nodes", None)]
+    held = [node for node in held if node not in used]
+    for node in held:
+        await cluster.apply(objects.pod(f"held-{node}", 8, scheduler="another", priorityClassName="e2e-high"))
+        await cluster.api.bind(f"held-{node}", node)
+    namespace = f"doomed-{what}-{nodes}"
+    await cluster.add_namespace(namespace)
+    size = nodes + len(held)
+    await cluster.apply(objects.gang("train", size, 8, namespace=namespace, priorityClassName="e2e-high"))
+    waiting = await cluster.wait_pods("train", size, 60, namespace=namespace)
+    await cluster.wait_unschedulable(waiting[0])
+    async with cluster.without_controllers():
+        if what == "jobs":
+            await cluster.api.delete("jobs", "train", namespace, propagation="Foreground")
+        else:
+            await cluster.api.delete("namespaces", namespace)
+        for node in held:
+            await cluster.free(node)
+
+        async def unharmed() -> bool:
+            pods = await cluster.pods_of("served")
+            alive = {pod["metadata"]["uid"] for pod in pods if not pod["metadata"].get("deletionTimestamp")}
+            return alive == running and not any(nodes_of(await cluster.pods_of("train", namespace)))
+
+        await cluster.holds_for(3.0, unharmed, "no running pod is evicted, and none of the gang is bound")
+    await goes_without_harm(cluster, running, ["train"], namespace)
+    if what == "jobs":
+        await cluster.api.delete("namespaces", namespace)

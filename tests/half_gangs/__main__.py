@@ -11,7 +11,7 @@ from tests.e2e.api import Api
 from tests.e2e.cluster import Cluster
 
 from .rounds import Kind, Scheduler, line, play, prepare
-from .webhook import Webhook
+from .webhook import Mood, Webhook
 
 ACCOUNT = ("kube-system", "topology-scheduler")
 
@@ -34,7 +34,7 @@ async def run(rounds: int, kinds: list[Kind]) -> int:
             try:
                 for number in range(rounds):
                     for kind in kinds:
-                        if kind in (Kind.REFUSES, Kind.HANGS):
+                        if kind.mood is not Mood.ALLOWS:
                             await webhook.register(api, url)
                         result = await play(cluster, plane, scheduler, webhook, kind)
                         await webhook.unregister(api)

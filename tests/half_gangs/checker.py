@@ -10,12 +10,17 @@ from tests.e2e.objects import PREFIX
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A gang: how many members it is to have, how many pods are there, and how many of them have a node."""
+    """A gang: how many members it is to have, how many pods are there, and the uids of those that have a node."""
 
     name: str
     size: int
     pods: int
-    bound: int
+    uids: frozenset[str]
+
+    @property
+    def bound(self) -> int:
+        """How many members have a node."""
+        return len(self.uids)
 
     @property
     def half(self) -> bool:
@@ -24,20 +29,39 @@ class Standing:
 
 
 @dataclass(slots=True)
-class Spells:
-    """For how long gangs were half bound without a break."""
+class Spell:
+    """A time for which a gang was half bound."""
 
-    longest_seconds: float = 0.0
-    longest_gang: str = ""
-    _since: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    gang: str = ""
+
+
+@dataclass(slots=True)
+class Spells:
+    """For how long gangs were half bound."""
+
+    unbroken: Spell = field(default_factory=Spell)
+    """The longest one from the first look at which a gang was half bound."""
+    idle: Spell = field(default_factory=Spell)
+    """The longest one from the look that found the last newly bound member: so long a rollback took."""
+    _half: dict[str, tuple[float, float, frozenset[str]]] = field(default_factory=dict)
+    """By gang: since when it is half bound, when a member was bound last, and the members bound at some look."""
 
     def look(self, now: float, standing: Sequence[Standing]) -> None:
         """Take in how gangs stand at a moment, in seconds of any clock that does not go back."""
-        half = {one.name for one in standing if one.half}
-        self._since = {name: self._since.get(name, now) for name in half}
-        for name, since in self._since.items():
-            if now - since > self.longest_seconds:
-                self.longest_seconds, self.longest_gang = now - since, name
+        half: dict[str, tuple[float, float, frozenset[str]]] = {}
+        for one in standing:
+            if one.half:
+                since, progressed, seen = self._half.get(one.name, (now, now, one.uids))
+                progressed = progressed if one.uids <= seen else now
+                half[one.name] = (since, progressed, seen | one.uids)
+                self.unbroken = _longer(self.unbroken, Spell(now - since, one.name))
+                self.idle = _longer(self.idle, Spell(now - progressed, one.name))
+        self._half = half
+
+
+def _longer(one: Spell, other: Spell) -> Spell:
+    return max(one, other, key=lambda spell: spell.seconds)
 
 
 async def standings(api: Api, namespace: str = "default") -> list[Standing]:
@@ -45,16 +69,19 @@ async def standings(api: Api, namespace: str = "default") -> list[Standing]:
     sizes: dict[str, int] = {}
     for job in await api.list("jobs", namespace):
         sizes[job["metadata"]["name"]] = int(job["spec"]["parallelism"])
-    there: dict[str, list[bool]] = defaultdict(list)
+    there: dict[str, int] = defaultdict(int)
+    bound: dict[str, set[str]] = defaultdict(set)
     for pod in await api.list("pods", namespace):
         name, size = _gang_of(pod)
         if not name:
             continue
         sizes.setdefault(name, size)
         if not pod["metadata"].get("deletionTimestamp"):
-            there[name].append(bool(pod["spec"].get("nodeName")))
+            there[name] += 1
+            if pod["spec"].get("nodeName"):
+                bound[name].add(pod["metadata"]["uid"])
     return [
-        Standing(name, size, len(there[name]), sum(there[name])) for name, size in sorted(sizes.items()) if size > 1
+        Standing(name, size, there[name], frozenset(bound[name])) for name, size in sorted(sizes.items()) if size > 1
     ]
 
 

@@ -37,15 +37,23 @@ SETTLES_SECONDS: Final = 90.0
 CALM_SECONDS: Final = 6.0
 ROLLED_BACK_SECONDS: Final = 5.0
 BIND_TIMEOUT_SECONDS: Final = 5.0
-SLACK_SECONDS: Final = 5.0
-"""For all of the control plane and its tests on two cores: binds, evictions, and the looks of the checker."""
-CONFIG: Final = """apiVersion: topology.scheduler/v1alpha1
+SLACK_SECONDS: Final = 3.0
+"""For the evictions of several gangs, 8 at a time in one namespace, the looks of the checker, and a control plane and
+its tests on two cores."""
+TAKES_OVER_SECONDS: Final = 2.0
+"""For a leader that has lost the lease or is new: it takes the lease, and reads everything before it decides."""
+UNBROKEN_SLACK_SECONDS: Final = 5.0
+"""As the slack, and for members that are bound one after the other: each restarts the 5 s."""
+DEFAULT_CONFIG: Final = """apiVersion: topology.scheduler/v1alpha1
 kind: SchedulerConfig
-leaderElection: {leaseDuration: 4, renewDeadline: 3, retryPeriod: 0.5}
-clientConnection: {bindTimeout: 5, maxBindsInFlight: 2}
+metrics: {bindAddress: 127.0.0.1, port: 0}
+"""
+"""All defaults, but for the port, which others may use here."""
+CONFIG: Final = f"""{DEFAULT_CONFIG}
+leaderElection: {{leaseDuration: 4, renewDeadline: 3, retryPeriod: 0.5}}
+clientConnection: {{bindTimeout: {BIND_TIMEOUT_SECONDS:g}, maxBindsInFlight: 2}}
 podInitialBackoffSeconds: 0.2
 podMaxBackoffSeconds: 1
-metrics: {bindAddress: 127.0.0.1, port: 0}
 """
 """Short leases, and two binds at a time, so that the fault meets gangs that are half bound."""
 
@@ -57,12 +65,51 @@ class Kind(StrEnum):
     SERVER = "API server killed"
     REFUSES = "webhook refuses one member"
     HANGS = "webhook hangs on one member"
+    REFUSES_DEFAULT = "webhook refuses one member, default configuration"
+    HANGS_DEFAULT = "webhook hangs on one member, default configuration"
+
+    @property
+    def mood(self) -> Mood:
+        """What the webhook does with the Binding of a member."""
+        if self in (Kind.REFUSES, Kind.REFUSES_DEFAULT):
+            return Mood.REFUSES
+        return Mood.HANGS if self in (Kind.HANGS, Kind.HANGS_DEFAULT) else Mood.ALLOWS
+
+    @property
+    def config(self) -> str:
+        """The scheduler's configuration."""
+        return DEFAULT_CONFIG if self in (Kind.REFUSES_DEFAULT, Kind.HANGS_DEFAULT) else CONFIG
 
     @property
     def limit_seconds(self) -> float:
-        """For how long a gang may be half bound without a break, while there are a leader and an API server."""
+        """For how long a gang may be half bound after the last of its members that was bound.
+
+        This counts only while the API server answers, and not before the new leader has the lease.
+        """
+        takes_over = TAKES_OVER_SECONDS if self in (Kind.LEADER, Kind.SERVER) else 0.0
+        return takes_over + ROLLED_BACK_SECONDS + SLACK_SECONDS
+
+    @property
+    def unbroken_limit_seconds(self) -> float:
+        """For how long a gang may be half bound without a break, however many members are bound meanwhile.
+
+        With two binds at a time, members are bound one after the other while others hang.
+        """
         hangs = BIND_TIMEOUT_SECONDS if self is Kind.HANGS else 0.0
-        return hangs + ROLLED_BACK_SECONDS + SLACK_SECONDS
+        return hangs + ROLLED_BACK_SECONDS + UNBROKEN_SLACK_SECONDS
+
+    def too_long(self, spells: Spells) -> list[str]:
+        """Return which gang was half bound for longer than it may be."""
+        problems = []
+        for spell, limit, since in (
+            (spells.idle, self.limit_seconds, " after the last member that was bound"),
+            (spells.unbroken, self.unbroken_limit_seconds, ""),
+        ):
+            if spell.seconds > limit:
+                problems.append(
+                    f"{spell.gang} half bound for {spell.seconds:.1f} s{since}, which is more than {limit:g} s"
+                )
+        return problems
 
 
 @dataclass(slots=True)
@@ -89,12 +136,12 @@ class Scheduler:
     def __init__(self, kubeconfig: Path, directory: Path) -> None:
         self._kubeconfig = kubeconfig
         self._config = directory / "scheduler.yaml"
-        self._config.write_text(CONFIG)
         self.log = directory / "scheduler.log"
         self._process: asyncio.subprocess.Process | None = None
 
-    async def start(self) -> None:
-        """Start it."""
+    async def start(self, config: str) -> None:
+        """Start it with a configuration."""
+        self._config.write_text(config)
         with self.log.open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "topo_scheduler", "run"),
@@ -126,16 +173,16 @@ async def prepare(cluster: Cluster) -> None:
 async def play(cluster: Cluster, plane: ControlPlane, scheduler: Scheduler, webhook: Webhook, kind: Kind) -> Result:
     """Play a round on an empty cluster, and leave it empty."""
     result = Result(kind)
-    webhook.mood = {Kind.REFUSES: Mood.REFUSES, Kind.HANGS: Mood.HANGS}.get(kind, Mood.ALLOWS)
+    webhook.mood = kind.mood
     try:
-        await scheduler.start()
+        await scheduler.start(kind.config)
         await _leads(cluster)
         await _submit(cluster)
         result.met = await _half_bound(cluster)
         term = await _term(cluster)
         if kind is Kind.LEADER:
             await scheduler.kill()
-            await scheduler.start()
+            await scheduler.start(kind.config)
         elif kind is Kind.SERVER:
             await asyncio.to_thread(plane.restart, "kube-apiserver", grace=0)
         began = time.monotonic()
@@ -145,9 +192,7 @@ async def play(cluster: Cluster, plane: ControlPlane, scheduler: Scheduler, webh
         result.problems += await overbooked(cluster.api, objects.NVIDIA)
         if not result.met:
             result.problems.append("no gang was half bound when the fault came, so nothing was tried")
-        if result.spells.longest_seconds > kind.limit_seconds:
-            spell = f"{result.spells.longest_gang} half bound for {result.spells.longest_seconds:.1f} s"
-            result.problems.append(f"{spell}, which is more than {kind.limit_seconds:g} s")
+        result.problems += kind.too_long(result.spells)
         if not scheduler.alive:
             result.problems.append("the scheduler ended by itself")
     except TimeoutError as error:
@@ -255,5 +300,6 @@ def line(number: int, result: Result) -> str:
     left = [f"{one.name} {one.bound}/{one.size}" for one in result.left]
     told: Json = {"round": number, "kind": result.kind.value, "ok": result.ok, "half_at_fault": result.met}
     told |= {"settled_seconds": round(result.settled_seconds, 1), "whole": result.whole}
-    told |= {"longest_half_seconds": round(result.spells.longest_seconds, 1)}
+    told |= {"longest_half_seconds": round(result.spells.unbroken.seconds, 1)}
+    told |= {"longest_half_after_a_bind_seconds": round(result.spells.idle.seconds, 1)}
     return json.dumps(told | {"left_half": left, "problems": result.problems})

@@ -1,8 +1,10 @@
 """What is told of pods that wait: the line operators grep for, then the domain's sentence, once a reason."""
 
+import pytest
+
 from tests.helpers import NVIDIA, make_node, make_pod
 from tests.scheduling.driver import Driver, fabric
-from topo_scheduler.api.objects import Container, Pod, PodSpec, ResourceRequirements, Taint
+from topo_scheduler.api.objects import Container, Node, Pod, PodSpec, ResourceRequirements, Taint
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import BindOutcome
 from topo_scheduler.state.decision import Verdict
@@ -185,6 +187,39 @@ def test_placed_pods_are_told_leaves_score_and_rank() -> None:
         assert message.startswith(f"Successfully assigned default/{pod.metadata.name} to {pod.spec.node_name} (")
         assert "s1/l1, s1/l2, 2 of 2 leaves needed" in message
         assert f"rank {pod.metadata.annotations['topology.scheduler/rank']} of gang g" in message
+
+
+LABELLED = [make_node("labelled", "s1/l1")]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "path"),
+    [
+        ([make_node(f"n{number}") for number in range(3)], "unlabelled"),
+        ([*LABELLED, *(make_node(f"n{number}") for number in range(3))], "unlabelled/unlabelled"),
+        ([*LABELLED, *(make_node(f"n{number}", "s1/") for number in range(3))], "s1/unlabelled"),
+        # Leaf l1 of which spine? It need not be one switch.
+        ([*LABELLED, *(make_node(f"n{number}", "l1") for number in range(3))], "unlabelled/l1"),
+    ],
+    ids=["no node is labelled", "half of them", "by spine only", "by leaf only"],
+)
+def test_of_nodes_whose_labels_give_no_position_no_leaves_are_counted(nodes: list[Node], path: str) -> None:
+    d = Driver(nodes)
+    pods = gang(3)
+    d.run(*pods)
+    for pod in pods:
+        (message,) = d.told(pod, Reason.SCHEDULED)
+        assert f"({path}, of nodes whose labels do not give their position in the fabric, score" in message
+        assert "needed" not in message
+
+
+def test_of_a_gang_on_labelled_and_unlabelled_nodes_no_leaves_are_counted() -> None:
+    d = Driver([*LABELLED, make_node("plain"), make_node("half", "s1/")])
+    pods = gang(3)
+    d.run(*pods)
+    (message,) = d.told(pods[0], Reason.SCHEDULED)
+    assert "s1/l1, s1/unlabelled, unlabelled/unlabelled, of nodes whose labels do not give" in message
+    assert "needed" not in message
 
 
 def test_a_node_that_can_not_be_read_is_complained_of_by_name_and_used() -> None:

@@ -20,7 +20,7 @@ def why_there(placement: Placement, leaves: Sequence[Path], *, gang: bool, withi
         return f"{names}, {score}, chosen from {counted_candidates}"
     used_domains, level = placement.domains or (len(leaves), "leaf")
     needed_text = f"{used_domains} of {_counted(placement.rule.leaves, level)} needed"
-    if any(path and path[-1] == UNLABELLED for path in leaves):
+    if any(UNLABELLED in path for path in leaves):
         needed_text = "of nodes whose labels do not give their position in the fabric"
     return f"{names}, {needed_text}{within if placement.rule.leaves > 1 else ''}, {score}"
 
