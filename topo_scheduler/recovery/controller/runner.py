@@ -336,6 +336,7 @@ class RecoveryRunner:
         elif not self._spec.enabled:
             self._machine.release_all()
             self._machine = None
+            self._moved_owners.follow(())
             self._changed()
             log.info("recovery is off")
 
@@ -397,6 +398,8 @@ class RecoveryRunner:
             except Exception as error:
                 log.exception("recovery skips an event that raised: %s", type(message).__name__)
                 self._carry_out(CountRecoveryFailure(kind_of(error)))
+        if self._watcher.forget_unknown(self._view.nodes.row_of):
+            machine.forget_unknown_nodes(now)
 
     def _read_migration(self, migration: Migration | Unreadable) -> None:
         """Handle a Migration that was read after a change."""

@@ -89,6 +89,10 @@ class Recovery:
         for key in self.migrations.keys() - set(existing):
             namespace, _, name = key.partition("/")
             self.migrations.gone(namespace, name, "")
+        self.forget_unknown_nodes(now)
+
+    def forget_unknown_nodes(self, now: float) -> None:
+        """Handle the deletion of all nodes that the engine does not know."""
         for name in self.detection.names() - self._view.nodes.row_of.keys():
             self.detection.gone(name, "", now)
 
