@@ -1,7 +1,7 @@
 """Every container of what talks to the API server has a row in the table of caps, and keeps to it."""
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -16,6 +16,7 @@ from topo_scheduler.kube.reading.owners import OwnerDirectory
 from topo_scheduler.kube.reading.sinks import Deleted
 from topo_scheduler.kube.writing.conditions import ConditionWriter
 from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
+from topo_scheduler.kube.writing.pod_status import PodStatusWriter
 from topo_scheduler.recovery.controller.handlers import UNKNOWN_NODES
 from topo_scheduler.runtime.owner_confirmation import Existence
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
@@ -119,7 +120,7 @@ def check_term(it: Cluster, process: Process, *, over: bool = False) -> None:
     check_containers(process.daemon.term, "term", pods, nodes, objects, skipped, SECTIONS, slack)
 
 
-def submit(it: Cluster, name: str, gpus: int, **spec: str) -> None:
+def submit(it: Cluster, name: str, gpus: int, **spec: Any) -> None:
     """Create gangs of two in all namespaces."""
     for number in range(GANGS):
         job = objects.gang(f"{name}-{number}", 2, gpus, namespace=f"team-{number % NAMESPACES}", **spec)
@@ -228,3 +229,17 @@ async def test_confirmations_of_pods_that_preempt() -> None:
         assert bounds("term")["term._owner_confirmation._pods._confirmed"].startswith("1,000 entries")
         assert 0 < len(existing._confirmed) <= 1_000
         assert not existing._asking
+
+
+@virtual_time
+async def test_statuses_of_pods() -> None:
+    async with world() as w:
+        statuses = PodStatusWriter(w.client)
+        for number in range(3):
+            meta = w.create_pod(f"pod-{number}").metadata
+            named = meta.namespace, meta.name, meta.uid
+            await statuses.nominate(*named, "node")
+            await statuses.mark_preempted(*named, "preempted", 0.0)
+            await statuses.mark_failed(*named)
+        left = statuses._failing, statuses._writing, statuses._nodes, statuses._explaining
+        assert not any(left), left
