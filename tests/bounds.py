@@ -2,7 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -21,19 +22,19 @@ FEW: Final = ("budgets", "Migrations", "owners", "events")
 
 
 def bounds(root: str) -> dict[str, str]:
-    """Return the bound of each container below a root by its path, as the page says it."""
+    """Return the bound of each container below a root by its path, as the page says it. A row may name many objects."""
     found: dict[str, str] = {}
     for line in PAGE.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.split("|")]
-        if len(cells) == 5 and re.match(rf"`{root}[`.]", cells[1]):
-            path = cells[1].strip("`")
-            for name in re.findall(r"`([\w.<>\[\]]+)`", cells[3]):
+        if len(cells) == 5 and cells[1].startswith("`"):
+            paths = [path for path in re.findall(r"`([\w.]+)`", cells[1]) if path.partition(".")[0] == root]
+            for path, name in product(paths, re.findall(r"`([\w.<>\[\]]+)`", cells[3])):
                 assert f"{path}.{name}" not in found, f"{path}.{name} has two rows"
                 found[f"{path}.{name}"] = cells[2]
     return found
 
 
-def most(bound: str, pods: int, nodes: int, objects: int = 0) -> int:
+def most(bound: str, pods: int, nodes: int, objects: int = 0, slack: int = SLACK_ENTRIES) -> int:
     """Return how many entries a container may have. ``objects`` other than pods and nodes that there are."""
     number = re.match(r"([\d,]+) entries", bound)
     if number:
@@ -41,7 +42,7 @@ def most(bound: str, pods: int, nodes: int, objects: int = 0) -> int:
     word = bound.split(",")[0]
     match word:
         case "pods":
-            return 2 * pods + SLACK_ENTRIES
+            return 2 * pods + slack
         case "nodes":
             return 4 * max(nodes, ROWS) + SLACK_ENTRIES
         case "nodes × resources":
@@ -49,7 +50,7 @@ def most(bound: str, pods: int, nodes: int, objects: int = 0) -> int:
         case "configuration":
             return 4 * SLACK_ENTRIES
     assert word in (*WORDS, *FEW), f"{bound}: a bound of no kind that is known"
-    return 2 * objects + SLACK_ENTRIES
+    return 2 * objects + slack
 
 
 def container(path: str, root: str) -> str:
@@ -58,7 +59,14 @@ def container(path: str, root: str) -> str:
 
 
 def check_containers(
-    one: object, root: str, pods: int, nodes: int, objects: int = 0, others: Collection[str] = ()
+    one: object,
+    root: str,
+    pods: int,
+    nodes: int,
+    objects: int = 0,
+    others: Collection[str] = (),
+    sections: Mapping[str, str] | None = None,
+    slack: int = SLACK_ENTRIES,
 ) -> None:
     """Fail where a container below an object has no row, or more entries than its row allows.
 
@@ -69,14 +77,20 @@ def check_containers(
         nodes: how many nodes.
         objects: how many other objects.
         others: beginnings of paths that are not looked at, as other objects own them.
+        sections: beginnings of paths whose objects the page calls otherwise, with their names there.
+        slack: entries in addition to those of pods and of other objects.
     """
-    named = bounds(root)
+    sections = sections or {}
+    named = {name: bound for called in {root, *sections.values()} for name, bound in bounds(called).items()}
     sizes: Counter[str] = census(one)
     for path, entries in sizes.items():
         name = container(path, root)
         if name.startswith(tuple(others)):
             continue
+        inner = max((begin for begin in sections if name.startswith(f"{begin}.")), key=len, default="")
+        if inner:
+            name = sections[inner] + name.removeprefix(inner)
         assert name in named, f"{name} has no row in {PAGE.name}: what bounds it?"
         nested = "[" in path or "<" in path
-        allowed = most(named[name], pods, nodes, objects) * (NESTED_ENTRIES if nested else 1)
+        allowed = most(named[name], pods, nodes, objects, slack) * (NESTED_ENTRIES if nested else 1)
         assert entries <= allowed, f"{path} has {entries} entries, by {PAGE.name} at most {allowed} ({named[name]})"

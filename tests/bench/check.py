@@ -1,8 +1,9 @@
 """Whether anything became slower than it may: ``python -m tests.bench.check [--from FILE]``, ``tox -e bench-check``.
 
 Without ``--from`` it measures what needs nothing but Python, and what looks worse once more before it fails. With
-it, every ratio of a run of ``tox -e bench`` is looked at, and so are the promised floors of races and what verifiers
-said of placements. Either is compared with ``baseline.json``; a figure that is missing fails as well.
+it, every ratio of a run of ``tox -e bench`` is looked at, and so are the promised floors of races, the promised times
+of starts and takeovers, and what verifiers said of placements. Either is compared with ``baseline.json``; a figure that
+is missing fails as well.
 """
 
 import argparse
@@ -123,13 +124,16 @@ def compared(baseline: Mapping[str, Allowed], now: Mapping[str, float], ratios: 
     return rows
 
 
-def below_floors(parts: Mapping[str, Json]) -> list[str]:
-    """Return the promised rates and races that a run falls short of, whatever the baseline says."""
-    return [
-        f"{promise.tells}: {promise.promised} is promised, {promise.told(measured)} measured"
-        for promise in PROMISES
-        if promise.at_least and (measured := promise.measured(parts)) is not None and not promise.kept(measured)
-    ]
+def missed(parts: Mapping[str, Json]) -> list[str]:
+    """Return the promised rates, races, starts and takeovers that a run misses or lacks, whatever the baseline says."""
+    found = []
+    for promise in PROMISES:
+        if promise.at_least or promise.checked:
+            measured = promise.measured(parts)
+            if measured is None or not promise.kept(measured):
+                told = "nothing" if measured is None else promise.told(measured)
+                found.append(f"{promise.tells}: {promise.promised} is promised, {told} measured")
+    return found
 
 
 def better_of(
@@ -208,7 +212,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             results = read(told.file)
             rows = compared(baseline, ratios_of(results["parts"]), RATIOS)
             failed = [f"{name}: {results['parts'][name]['failed']}" for name in failures(results["parts"])]
-            failed += [*below_floors(results["parts"]), *wrong(results["parts"])]
+            failed += [*missed(results["parts"]), *wrong(results["parts"])]
     except Unusable as error:
         _say(str(error))
         return 1

@@ -16,6 +16,7 @@ from tests.controlplane import ControlPlane, build
 from . import kai, objects
 from .embedded import embedded
 from .objects import Json
+from .promises import EVENTS_SECONDS
 from .server import Plane, Server, connected
 from .verify import verify
 
@@ -142,10 +143,10 @@ async def _verified(server: Server, members: int, *, complete: bool) -> Json:
     return verify(await server.pods(), nodes["items"], jobs["items"], members, complete=complete)
 
 
-async def _events_exist(server: Server, wanted: int) -> float | None:
-    """Seconds after the last bind until every pod has its Scheduled event; None if 30 s do not suffice."""
+async def _events_exist(server: Server, wanted: int) -> float:
+    """Seconds after the last bind until every pod has its Scheduled event; not below 30 where 30 s do not suffice."""
     began = time.monotonic()
-    while time.monotonic() - began < 30:
+    while (passed := time.monotonic() - began) < EVENTS_SECONDS:
         listed = await server.get(
             "/apis/events.k8s.io/v1/namespaces/default/events", fieldSelector="reason=Scheduled", limit="1"
         )
@@ -158,7 +159,7 @@ async def _events_exist(server: Server, wanted: int) -> float | None:
         if count >= wanted:
             return round(time.monotonic() - began, 1)
         await asyncio.sleep(0.5)
-    return None
+    return round(passed, 1)
 
 
 async def plain(nodes: int, pods: int = 4000) -> Json:

@@ -137,11 +137,14 @@ RATIOS: Final = (
 
 
 def figure(parts: Mapping[str, Json], path: str) -> float | None:
-    """Return a figure by its path, None where it was not measured."""
+    """Return a figure by its path, None where it was not measured. A number in a path is a place in a list."""
     name, *keys = path.split(".")
     found: Any = parts.get(name, {}).get("figures")
     for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
+        if isinstance(found, list):
+            found = found[int(key)] if key.isdecimal() and int(key) < len(found) else None
+        else:
+            found = found.get(key) if isinstance(found, dict) else None
     return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
 
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from .objects import Json
 from .parts import PARTS
-from .promises import PROMISES
+from .promises import PROMISES, SETTLED_ELSEWHERE
 from .ratios import RATIOS
 from .results import read, write
 
@@ -21,8 +21,8 @@ _HEAD: Final = """\
 
 One run of `tox -e bench`, one part after the other, on one machine. Rates and times are those of this machine in that
 hour; the [ratios](#ratios) hold better, and `tox -e bench-check` fails where one becomes worse than its baseline
-allows. How it was measured, and what it means: [speed](../explanation/speed.md). All figures:
-[measurements.json](measurements.json).
+allows. How it was measured, and what it means: [speed](../explanation/speed.md). A figure with a link comes from the
+linked page, not from this run. All other figures: [measurements.json](measurements.json).
 
 Times in core are CPU time: what a decision takes when nothing else runs. Races, memory and traffic are of the daemon as
 a process of its own; API server, scheduler and the measuring program share the CPUs.
@@ -134,6 +134,8 @@ def _promises(parts: Mapping[str, Json]) -> Rows:
         else:
             measured = "; ".join(filter(None, (one.told(found), one.remark(parts))))
             yield one.tells, one.promised, measured, one.kept(found)
+    for other in SETTLED_ELSEWHERE:
+        yield other.tells, other.promised, f"[{other.measured}]({other.page})", other.kept
 
 
 _CONTESTANTS: Final = {"ours": "topo-scheduler", "kube_scheduler": "kube-scheduler 1.36.3", "kai": "KAI-Scheduler"}

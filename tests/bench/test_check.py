@@ -54,6 +54,29 @@ def test_a_race_below_its_promised_floor_fails_whatever_the_baseline_says(
     assert "WORSE" not in said.out
 
 
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("takeover.first_bind.max_s", "first bind from the start of a process"),
+        ("takeover.after_sigkill_beyond_lease.max_s", "first bind after SIGKILL of the leader"),
+    ],
+)
+@pytest.mark.parametrize("times", [1.2, None], ids=["too late", "not measured"])
+def test_a_start_or_takeover_that_is_later_than_promised_fails(
+    path: str, words: str, times: float | None, checked: Checked, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = synthetic_parts({path: times or 1.0})
+    if times is None:
+        _, kind, _ = path.split(".")
+        del parts["takeover"]["figures"][kind]
+    assert checked(parts) == 1
+    said = capsys.readouterr()
+    (line,) = [line for line in said.err.splitlines() if line.startswith("failed: ")]
+    assert words in line
+    assert ("nothing measured" in line) == (times is None)
+    assert "WORSE" not in said.out
+
+
 def _moved(ratio: Ratio, by: float) -> dict[str, float]:
     """Only this ratio becomes worse by so much: its figures are read by others too, so it is checked by name."""
     return {ratio.over: by if ratio.better == "lower" else 1 / by}
@@ -220,5 +243,6 @@ def test_a_baseline_of_some_parts_leaves_the_others(tmp_path: Path) -> None:
 def test_a_figure_is_found_by_its_path() -> None:
     parts = {"one": {"figures": {"a": {"b": 3}, "list": [1]}}}
     assert figure(parts, "one.a.b") == 3.0
-    for path in ("one.a", "one.a.c", "one.list.0", "two.a", "one"):
+    assert figure(parts, "one.list.0") == 1.0
+    for path in ("one.a", "one.a.c", "one.list.1", "one.list.a", "two.a", "one"):
         assert figure(parts, path) is None

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from tests.bench import machine, results
+from tests.bench import machine, race, results
 from tests.bench.__main__ import main
 from tests.bench.objects import Json
 from tests.bench.parts import PARTS, Part
@@ -105,3 +107,12 @@ def test_a_run_is_json_to_the_last(tmp_path: Path) -> None:
     write(path, begun())
     assert json.loads(path.read_text()) == read(path)
     assert [one.name for one in tmp_path.iterdir()] == ["bench.json"]
+
+
+async def test_events_that_do_not_come_in_time_break_their_promise(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def get(*_: object, **__: object) -> Json:
+        return {"items": [], "metadata": {}}
+
+    monkeypatch.setattr(race, "EVENTS_SECONDS", 0.4)
+    assert await race._events_exist(cast("Any", SimpleNamespace(get=get)), 1) >= 0.4
+    assert await race._events_exist(cast("Any", SimpleNamespace(get=get)), 0) < 0.4

@@ -7,10 +7,10 @@ import pytest
 from tests.bench.check import of_parts
 from tests.bench.objects import Json
 from tests.bench.parts import PARTS
-from tests.bench.promises import PROMISES, Promise
+from tests.bench.promises import EVENTS_SECONDS, PROMISES, SETTLED_ELSEWHERE, Promise
 from tests.bench.ratios import RATIOS, ratios_of
 from tests.bench.results import failures, read
-from tests.bench.table import COPY, page
+from tests.bench.table import COPY, REFERENCE, page
 
 
 @pytest.fixture
@@ -60,6 +60,93 @@ def test_starts_and_takeovers_have_promises_with_their_verdicts(kept: Json) -> N
     assert re.search(r"after SIGKILL of the leader.*\| under 2 s \| 2.1 s \| \*\*no\*\* \|", text)
     del kept["parts"]["takeover"]
     assert len(re.findall(r"the longest of three \| under . s \| not measured \|", page(kept))) == 2
+
+
+def _numbers(name: str, *rows: str) -> list[list[float]]:
+    """Return the numbers in the cells of the rows of a page that begin so, the first cell excluded."""
+    lines = (REFERENCE / name).read_text(encoding="utf-8").splitlines()
+    found = [
+        [float(number) for cell in line.split("|")[2:] for number in re.findall(r"(?<![\w.])\d[\d.]*", cell)]
+        for line in lines
+        if line.startswith(tuple(f"| {row}" for row in rows))
+    ]
+    assert len(found) >= len(rows), (name, rows)
+    return found
+
+
+LISTS = (
+    "default",
+    "cpu050",
+    "cpu100",
+    "gpushare40",
+    "gpushare60",
+    "gpuspec10",
+    "gpuspec20",
+    "multigpu20",
+    "multigpu30",
+)
+
+
+def test_what_other_pages_say_of_promises_is_what_they_say() -> None:
+    ((*refused,),) = _numbers("measurements-limits.md", "this scheduler, of 5,000 |")
+    reliability = "measurements-reliability.md"
+    killed = _numbers(reliability, "the leader is killed |", "the API server is killed |")
+    webhooks = _numbers(reliability, "a webhook rejects one member |", "a webhook hangs on one member |")
+    simulated = {
+        one: abs(_numbers("measurements-simulation.md", f"`{one}` |")[0][4] - published)
+        for one in LISTS
+        for published in (_numbers("measurements-simulation.md", f"`{one}` |")[0][5],)
+    }
+    here = {one: row[2] - row[3] for one in LISTS for row in _numbers("measurements-fgd.md", f"{one} |")}
+    far, farther = (max(differences, key=lambda one: abs(differences[one])) for differences in (simulated, here))
+    assert [(one.measured, one.kept) for one in SETTLED_ELSEWHERE] == [
+        (f"{max(refused) / 50:g} %", max(refused) / 50 <= 0.1),
+        (f"{max(map(max, killed)):g} s", max(map(max, killed)) <= 5),
+        (f"{max(map(max, webhooks)):g} s", max(map(max, webhooks)) <= 5),
+        (f"{simulated[far]:.2f} (`{far}`)", simulated[far] <= 0.3),
+        (f"{abs(here[farther]):.2f} (`{farther}`)", abs(here[farther]) <= 0.3),
+    ]
+
+
+def test_promises_settled_elsewhere_have_rows_with_their_verdicts(kept: Json) -> None:
+    text = page(kept)
+    for one in SETTLED_ELSEWHERE:
+        (row,) = re.findall(rf"^\| {re.escape(one.tells)} \|.*$", text, re.MULTILINE)
+        name, _, anchor = one.page.partition("#")
+        headings = re.findall(r"^#+ (.*)$", (REFERENCE / name).read_text(encoding="utf-8"), re.MULTILINE)
+        assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}
+        assert row.endswith(f"| [{one.measured}]({one.page}) | {'yes' if one.kept else '**no**'} |")
+
+
+@pytest.mark.parametrize(
+    ("path", "kept_at", "missed_at"),
+    [
+        ("roomless.preemption.0.max_ms", 999.0, 1001.0),
+        ("roomless.preemption.1.max_ms", 999.0, 1001.0),
+        *((f"heal.{name}.to_plan_s", 0.9, 1.1) for name in ("eight_nodes", "leaf", "spine")),
+        ("heal_full.eight_nodes.to_plan_s", 0.9, 1.1),
+        *((f"plain.{nodes}.ours.events_complete_after_s", 29.9, EVENTS_SECONDS) for nodes in (1000, 5000)),
+        *((f"gangs.{nodes}.ours.events_complete_after_s", 29.9, EVENTS_SECONDS) for nodes in (1000, 5000)),
+        ("memory.5000.20000.first_bind_after_s", 2.9, 3.1),
+    ],
+)
+def test_each_figure_that_was_promised_has_its_verdict(path: str, kept_at: float, missed_at: float, kept: Json) -> None:
+    (promise,) = [one for one in PROMISES if one.path == path]
+    part, *keys, last = path.split(".")
+    at = kept["parts"][part]["figures"]
+    for key in keys:
+        at = at[int(key) if isinstance(at, list) else key]
+    for value, verdict in ((kept_at, "yes"), (missed_at, "**no**")):
+        at[last] = value
+        (row,) = re.findall(rf"^\| {re.escape(promise.tells)} \|.*$", page(kept), re.MULTILINE)
+        assert row.endswith(f"| {verdict} |")
+
+
+def test_victims_of_other_candidates_are_not_those_promised(kept: Json) -> None:
+    (promise,) = [one for one in PROMISES if one.path == "roomless.preemption.1.max_ms"]
+    kept["parts"]["roomless"]["figures"]["preemption"].insert(0, {"nodes": 200, "candidates": 70, "max_ms": 1.0})
+    kept["parts"]["roomless"]["figures"]["preemption"][1]["candidates"] = 699
+    assert promise.measured(kept["parts"]) is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,36 @@ SCHEDULING: Final = {"numpy", "topo_scheduler.scheduling", "topo_scheduler.state
 """What knows a whole cluster."""
 CLUSTER: Final = {"numpy", "aiohttp", "rich", "kubernetes_asyncio"}
 """Imported by commands that ask a cluster; kubernetes_asyncio reads the kubeconfig."""
+
+
+SIMPLE_SECONDS: Final = 0.5
+"""CPU time of a simple command until its first request."""
+LIBRARIES_AND_OURS: Final = 1.25
+"""CPU time of such a command, in that of importing its libraries for HTTP and kubeconfigs: holds on slow machines."""
+
+
+@pytest.fixture
+def unreachable(tmp_path: Path) -> str:
+    """A kubeconfig whose server refuses connections."""
+    config = {
+        "clusters": [{"name": "none", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "contexts": [{"name": "none", "context": {"cluster": "none", "user": "none"}}],
+        "users": [{"name": "none", "user": {"token": "x"}}],
+        "current-context": "none",
+    }
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(json.dumps(config))
+    return str(kubeconfig)
+
+
+def cpu_seconds(*arguments: str, status: int = 0) -> float:
+    """Return the CPU time of a Python process."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    answer = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=60)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert answer.returncode == status, answer.stderr
+    assert not status or "Cannot connect to host 127.0.0.1:9 " in answer.stderr
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def imported(*arguments: str, status: int = 0) -> set[str]:
@@ -66,17 +97,32 @@ def test_commands_of_a_cluster_import_no_compiler(served: Served, command: tuple
 @pytest.mark.parametrize(
     "command", [("explain", "any"), ("topology",), ("drain", "any")], ids=["explain", "topology", "drain"]
 )
-def test_what_the_first_request_does_without_is_imported_after_it(tmp_path: Path, command: tuple[str, ...]) -> None:
-    config = {
-        "clusters": [{"name": "none", "cluster": {"server": "http://127.0.0.1:9"}}],
-        "contexts": [{"name": "none", "context": {"cluster": "none", "user": "none"}}],
-        "users": [{"name": "none", "user": {"token": "x"}}],
-        "current-context": "none",
-    }
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(json.dumps(config))
-    found = imported(*command, "--kubeconfig", str(kubeconfig), status=1)
+def test_what_the_first_request_does_without_is_imported_after_it(unreachable: str, command: tuple[str, ...]) -> None:
+    found = imported(*command, "--kubeconfig", unreachable, status=1)
     assert not found & (NEVER | COMPILED | SCHEDULING | {"pydantic", "rich"})
+
+
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        (("check-config", str(ROOT / "manifests" / "install.yaml")), 0),
+        (("topology",), 1),
+        (("explain", "any"), 1),
+        (("drain", "any"), 1),
+    ],
+    ids=["check-config", "topology", "explain", "drain"],
+)
+def test_simple_commands_take_half_a_second_until_their_first_request(
+    command: tuple[str, ...], status: int, unreachable: str
+) -> None:
+    arguments = ["-m", "topo_scheduler", *command, *(("--kubeconfig", unreachable) if status else ())]
+    libraries = ["-c", "import aiohttp, kubernetes_asyncio"]
+    # In turns, the least of three: the others ran next to other work.
+    seconds, of_libraries = map(
+        min, zip(*((cpu_seconds(*arguments, status=status), cpu_seconds(*libraries)) for _ in range(3)), strict=True)
+    )
+    slow_machine = LIBRARIES_AND_OURS * of_libraries if status else 0.0
+    assert seconds < max(SIMPLE_SECONDS, slow_machine)
 
 
 def test_hardly_any_garbage_is_collected_while_a_command_imports(served: Served) -> None:

@@ -111,3 +111,30 @@ async def test_what_hangs_in_other_namespaces_holds_up_no_bind_and_no_worker_is_
     assert all(f"victim-later-{number}" in engine.ended for number in range(3 * workers))
     for task in working:
         task.cancel()
+
+
+@pytest.mark.parametrize("outcome", [BindStatus.BOUND, BindStatus.GONE, BindStatus.UNBOUND])
+@virtual_time
+async def test_what_plugins_said_is_forgotten_unless_a_bind_follows_the_dry_run(outcome: BindStatus) -> None:
+    """The pod may have gone while plugins were asked: nothing else would forget their answers."""
+    forgotten: list[str] = []
+
+    async def dry_run(*_: object, **__: object) -> BindResult:
+        return BindResult(outcome)
+
+    plugins = SimpleNamespace(forget=forgotten.append, request=request)
+    writers = Writers(*cast("Any", (SimpleNamespace(bind=dry_run), plugins, *6 * [None])))
+    executor = Executor(
+        cast("Any", Engine()),
+        writers,
+        Metrics(Snapshot),
+        name="topo-scheduler",
+        workers=1,
+        clock=now,
+        wall=now,
+        start=cast("Any", None),
+        changed=lambda: None,
+        confirm=cast("Any", None),
+    )
+    await executor._rehearse(a_bind("tenant"))
+    assert forgotten == ([] if outcome is BindStatus.BOUND else ["tenant-p"])

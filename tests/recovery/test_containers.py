@@ -1,5 +1,8 @@
 """Every container of recovery has a row in the table of caps, and keeps to it while users' Migrations come and go."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from tests.bounds import check_containers
@@ -8,6 +11,8 @@ from tests.scheduling.driver import copies
 from topo_scheduler.api.objects import ContainerState, ContainerStatus, Waiting
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.detection import pod_failures as module
+from topo_scheduler.recovery.planning.joint_planning import Together, _Plan
+from topo_scheduler.recovery.planning.seat_claims import SeatGrant
 
 OTHERS = ("recovery._view", "recovery._control", "recovery.lost_gpus.nodes")
 """What belongs to the engine."""
@@ -59,3 +64,16 @@ def test_pods_that_crash_without_end_are_remembered_up_to_a_cap(monkeypatch: pyt
         troubles.applied([crashing], world.now)
         troubles.deleted([crashing.metadata.uid])
     assert list(troubles._troubles) == [f"u{number}" for number in range(150, 200)]
+
+
+def test_migrations_that_end_after_their_seats_were_found_invalid_are_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Together, "_good", lambda *_: False)
+    context = SimpleNamespace(tracked={"default/m": None})
+    together = Together(cast("Any", context), lambda: 0.0, cast("Any", None))
+    for key in ("default/m", *(f"default/over-{number}" for number in range(100))):
+        grant = {key: SeatGrant({"u": "node"})}
+        together._plan = _Plan(grant, None, True, 0.0, for_now=False, leaving=(), until=0.0)
+        assert together._planned(cast("Any", SimpleNamespace(key=key)), None, 0.0) is None
+    assert together._failed == {"default/m", "default/over-99"}

@@ -240,8 +240,9 @@ class Executor:
                     self._binds.hangs(bind.pod.namespace)
             except (PluginError, Refusal) as error:
                 log.debug("pod %s/%s is not tried: %s", bind.pod.namespace, bind.pod.name, error)
+            if outcome is not BindOutcome.BOUND:
+                self._to.plugins.forget(bind.pod.uid)
         if outcome is BindOutcome.REJECTED:
-            self._to.plugins.forget(bind.pod.uid)
             log.warning("pods like %s/%s are still refused: %s", bind.pod.namespace, bind.pod.name, message)
         self._engine.rehearsed(bind.pod.uid, outcome, message, self._clock())
         self._changed()

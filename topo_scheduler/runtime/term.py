@@ -118,6 +118,7 @@ class Term:
             self.engine.groups_remembered(api, clock())
         self._conditions = ConditionWriter(client, busy=self.busy, clock=clock, wall=wall)
         self._group_conditions = GroupConditionWriter(client, busy=self.busy, clock=clock, wall=wall)
+        self._owner_confirmation = OwnerConfirmation(self.engine, self._owners, client, clock)
         self._executor = Executor(
             self.engine,
             Writers(
@@ -137,7 +138,7 @@ class Term:
             wall=wall,
             start=self._start,
             changed=self._wake.set,
-            confirm=OwnerConfirmation(self.engine, self._owners, client, clock).of_pending,
+            confirm=self._owner_confirmation.of_pending,
         )
         self.recovery = RecoveryRunner(
             client,

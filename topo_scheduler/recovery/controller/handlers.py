@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -36,6 +36,8 @@ LOGIN_SECONDS: Final = 2.0
 """Seconds between attempts to get credentials."""
 SILENCE_SECONDS: Final = 70.0
 """Seconds without a byte after which a watch is reopened."""
+UNKNOWN_NODES: Final = 64
+"""Nodes in addition to twice those that exist, beyond which `Watcher` forgets those that do not exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,17 @@ class Watcher:
         while self._messages:
             messages.append(self._messages.popleft())
         return messages
+
+    def forget_unknown(self, nodes: Collection[str]) -> bool:
+        """Forget nodes that do not exist, once they are many; return whether that was so.
+
+        kopf does not report what was deleted while its watch was away.
+        """
+        many = len(self._last_posted) > 2 * len(nodes) + UNKNOWN_NODES
+        for name in list(self._last_posted) if many else ():
+            if name not in nodes:
+                self._last_posted.pop(name, None)
+        return many
 
     # ------------------------------------------------------------ in the thread
 

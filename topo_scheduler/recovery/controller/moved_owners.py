@@ -81,6 +81,7 @@ class MovedOwners:
         for key, moved_owner in list(self._followed.items()):
             if key not in by_key or by_key[key].metadata.uid != moved_owner.uid:
                 del self._followed[key]
+                self._read_since.pop(key, None)
                 self._note()
         for key, migration in by_key.items():
             moved_owner = self._followed.setdefault(key, _MovedOwner(migration.metadata.uid))
@@ -142,7 +143,7 @@ class MovedOwners:
         try:
             below = await find()
             moved_owner.unread.discard(name)
-            if below is not None:
+            if below is not None and self._followed.get(key) is moved_owner:
                 moved_owner.tops[name] = below
                 self._read_since[key] = None
                 self._note()

@@ -317,6 +317,7 @@ class RecoveryRunner:
         elif not self.spec.enabled:
             self._machine.release_all()
             self._machine = None
+            self._moved_owners.follow(())
             self.changed()
             log.info("recovery is off")
 
@@ -374,6 +375,8 @@ class RecoveryRunner:
             except Exception as error:
                 log.exception("recovery skips an event that raised: %s", type(message).__name__)
                 self._carry_out(CountRecoveryFailure(kind_of(error)))
+        if self._watcher.forget_unknown(self.view.nodes.row_of):
+            machine.forget_unknown_nodes(now)
 
     def _read_migration(self, migration: Migration | Unreadable) -> None:
         """Handle a Migration that was read after a change."""

@@ -84,6 +84,10 @@ class Recovery:
         """
         for key in self.migrations.context.tracked.keys() - set(existing):
             self.migrations.gone(key)
+        self.forget_unknown_nodes(now)
+
+    def forget_unknown_nodes(self, now: float) -> None:
+        """Handle the deletion of all nodes that the engine does not know."""
         for name in self.detection.names() - self._view.nodes.row_of.keys():
             self.detection.gone(name, "", now)
 

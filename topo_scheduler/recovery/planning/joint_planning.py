@@ -159,6 +159,7 @@ class Together:
             self._failed.discard(claim.key)
             self._search, self._alone = None, now
         else:
+            self._failed &= self.context.tracked.keys()  # others have ended since
             self._failed.add(claim.key)
         return None
 
