@@ -69,6 +69,17 @@ CONFIG_POLL_SECONDS: Final = 2.0
 """Interval between reads of the configuration files. A ConfigMap takes up to a minute to reach its pod anyway."""
 
 
+def collect_last_term() -> None:
+    """Free what the last term froze, while nobody waits for this replica.
+
+    The next term collects garbage too. It would walk the imported modules with it, a second on a busy machine, while a
+    short lease runs out.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
 class Daemon:
     """One replica. When `run` is cancelled, it waits for binds in flight, releases the Lease and ends."""
 
@@ -227,7 +238,7 @@ class Daemon:
                 note=lambda text: elector.note(SERVED_APIS, text),
             )
 
-        await elector.run(lambda: self._lead(elector.fence, handover()))
+        await elector.run(lambda: self._lead(elector.fence, handover()), lost=collect_last_term)
 
     async def _lead(self, fence: Fence, handover: Handover | None = None) -> None:
         # Imported late: it loads the kernels, which must be compiled while health is served, in `run`.
@@ -251,7 +262,6 @@ class Daemon:
         finally:
             self.leading.clear()
             self.term = None
-            gc.unfreeze()  # objects that the term froze are garbage now
 
     # ------------------------------------------------------------ configuration
 

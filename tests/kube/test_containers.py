@@ -30,7 +30,7 @@ SECTIONS: Final = {
     "term._owners": "owners",
     "term._owners._client": "client",
     "term.engine": "engine",
-    "term.recovery._events": "events",
+    "term.recovery.events": "events",
     "term.recovery._machine": "recovery",
     "term.recovery._troubles": "recovery.troubles",
 }

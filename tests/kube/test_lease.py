@@ -1,6 +1,7 @@
 """At no time do two lead; a leader that cannot renew stops in time; and somebody leads again soon after."""
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -74,6 +75,32 @@ async def test_who_lost_the_lease_contends_again() -> None:
         await a.server.come_back()
         await eventually(lambda: a.active, within=5)
         assert len(a.terms) == 1
+
+
+@virtual_time
+async def test_once_a_lost_term_has_ended_what_it_left_is_collected_before_contending_again() -> None:
+    async with candidates() as t:
+        a = await t.add("a", run=False)
+        events: list[str] = []
+
+        async def leads() -> None:
+            events.append("begins")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                events.append("ends")
+
+        task = asyncio.create_task(a.elector.run(leads, lambda: events.append(f"lost, holds: {a.holds()}")))
+        await eventually(lambda: events == ["begins"])
+        await a.server.go_away()
+        await asyncio.sleep(15)
+        assert events == ["begins", "ends", "lost, holds: False"]
+        await a.server.come_back()
+        await eventually(lambda: len(events) == 4, within=20)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert events[3:] == ["begins", "ends"], "it stopped by itself: nobody needs a clean heap"
 
 
 @pytest.mark.parametrize(

@@ -175,12 +175,14 @@ class LeaderElector:
         """
         return self._quiet_at - self._clock()
 
-    async def run(self, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def run(
+        self, body: Callable[[], Coroutine[Any, Any, None]], lost: Callable[[], None] = lambda: None
+    ) -> None:
         """Run ``body`` while leading, again each time the lease is won; return when it returns.
 
-        On loss of the lease, the elector cancels the body and contends again once the body has ended. If the body
-        ends by itself, or ``run`` is cancelled, the elector renews the lease until the body has ended. Then it
-        releases the lease.
+        On loss of the lease, the elector cancels the body. Once the body has ended, the elector calls ``lost`` and
+        contends again. If the body ends by itself, or ``run`` is cancelled, the elector renews the lease until the body
+        has ended. Then it releases the lease.
         """
         while True:
             await self._acquire()
@@ -188,6 +190,7 @@ class LeaderElector:
             if await self._lead(body):
                 return
             logger.warning("not leading any more, %s is; contending again", self.leader or "no known replica")
+            lost()
 
     # ------------------------------------------------------------ leading
 
