@@ -319,6 +319,22 @@ def test_a_new_process_knows_what_is_reserved_from_the_pods_alone() -> None:
     assert reserved_mbits(first)
 
 
+def test_a_pod_that_someone_else_binds_to_its_node_reserves_nothing_as_for_a_new_process() -> None:
+    cluster = nodes_with_bandwidth({"s/l1": 1, "s/l2": 1})
+    first = Driver(cluster)
+    pods = bandwidth_gang(2)
+    first.apply(*pods)
+    first.step()
+    stolen = pods[0]
+    stolen.spec.node_name = first.flight.pop(stolen.metadata.uid).node
+    first.apply(stolen)
+    assert first.engine.world.links.held(stolen.metadata.uid) is None
+    second = Driver(cluster)
+    second.apply(stolen)
+    first.delete(pods[1])
+    assert reserved_mbits(first) == reserved_mbits(second) == {}
+
+
 def test_the_first_pod_of_a_node_may_end_before_the_others() -> None:
     cluster = nodes_with_bandwidth({"s/l1": 1, "s/l2": 1})
     first = Driver(cluster)

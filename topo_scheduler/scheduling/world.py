@@ -175,7 +175,8 @@ class World:
         amounts = as_amounts(charged)
         devices = self.claims.devices(pod, charged, known)
         before = known.row if known is not None else -1
-        if known is not None and known.assumed and same_node and (known.amounts, known.devices) != (amounts, devices):
+        assumed_here = same_node and known is not None and known.assumed
+        if assumed_here and known is not None and (known.amounts, known.devices) != (amounts, devices):
             self.ledger.release(uid)  # another client bound it to the same node, without our annotations
         daemon = _is_daemon(pod)
         changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, profile=profile, devices=devices)
@@ -188,7 +189,7 @@ class World:
             )
         if not daemon:
             self.wanted(pod, charged)
-        if self.links.pod_bound(pod, trusted=self.claims.may_be_ours(pod)):
+        if self.links.pod_bound(pod, trusted=self.claims.may_be_ours(pod), assumed=assumed_here):
             self.improvements += 1
         if changed and daemon:
             self._change_rules()

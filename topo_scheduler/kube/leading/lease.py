@@ -175,9 +175,7 @@ class LeaderElector:
         """
         return self._quiet_at - self._clock()
 
-    async def run(
-        self, body: Callable[[], Coroutine[Any, Any, None]], lost: Callable[[], None] = lambda: None
-    ) -> None:
+    async def run(self, body: Callable[[], Coroutine[Any, Any, None]], lost: Callable[[], None] = lambda: None) -> None:
         """Run ``body`` while leading, again each time the lease is won; return when it returns.
 
         On loss of the lease, the elector cancels the body. Once the body has ended, the elector calls ``lost`` and

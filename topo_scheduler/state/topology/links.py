@@ -169,21 +169,23 @@ class Links:
         self._freed = True
         return True
 
-    def pod_bound(self, pod: Pod, *, trusted: bool = True) -> bool:
+    def pod_bound(self, pod: Pod, *, trusted: bool = True, assumed: bool = False) -> bool:
         """Reserve what the annotations of a bound pod say; return whether that replaced a different reservation.
 
-        A known reservation on the same node stays, as the annotations may have been edited. For other pods no more
-        than the bandwidth of their node counts.
+        A known reservation on the same node stays, as the annotations may have been edited. But the first report of a
+        bind without any means that another client bound the pod. For other pods no more than the bandwidth of their
+        node counts.
 
         Args:
             pod: the pod.
             trusted: whether this scheduler may have placed it; annotations of other pods reserve nothing.
+            assumed: whether the pod was assumed on this node until now.
         """
         uid, node = pod.metadata.uid, pod.spec.node_name
         previous = self.held(uid) if self._gang_of else None
-        if previous is not None and previous[1] == node:
-            return False
         reserved = reservation_of(pod) if trusted else None
+        if previous is not None and previous[1] == node and (reserved is not None or not assumed):
+            return False
         if reserved is not None:
             row = self._nodes.row_of.get(node)
             node_bandwidth = UNKNOWN if row is None else int(self._nodes.bandwidth[row])
