@@ -49,7 +49,7 @@ def test_each_container_keeps_to_its_row_while_migrations_of_users_come_and_go()
 
 
 def test_pods_that_crash_without_end_are_remembered_up_to_a_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_TROUBLES", 50)
+    monkeypatch.setattr(module, "MAX_FAILING_PODS", 50)
     world = World(RecoverySpec(enabled=True), {"s1/l1": 2})
     world.gang("a", 1)
     world.run()

@@ -10,7 +10,7 @@ from topo_scheduler.recovery.model.instructions import TellMigration
 
 
 def full(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(module, "MOST_OF_NAMESPACE_BYTES", 20_000)
+    monkeypatch.setattr(module, "MAX_OF_NAMESPACE_BYTES", 20_000)
     world = World(RecoverySpec(enabled=True, dry_run=True), {"s1/l1": 4})
     for name in ("a", "b", "c"):
         world.gang(name, 1)
@@ -63,7 +63,7 @@ def test_one_that_grows_by_an_edit_fails_too(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_namespaces_with_little_are_not_refused_for_those_with_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 30_000)
+    monkeypatch.setattr(module, "MAX_BYTES", 30_000)
     world = full(monkeypatch)
     world.request("one", "a-0", namespace="evil", cause="x" * 16_000)
     world.request("two", "a-0", namespace="worse", cause="x" * 12_000)

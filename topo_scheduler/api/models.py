@@ -18,7 +18,7 @@ from pydantic.alias_generators import to_camel
 from topo_scheduler.api.durations import parse_duration, written_duration
 from topo_scheduler.api.text import QUOTED_CHARACTERS, clipped, did_you_mean
 
-_MOST: Final = 86_400
+_MAX_SECONDS: Final = 86_400
 """A day, in seconds."""
 
 
@@ -37,9 +37,9 @@ def parsed_duration(value: object, most: int) -> object:
 
 Seconds = Annotated[
     float,
-    BeforeValidator(partial(parsed_duration, most=_MOST)),
+    BeforeValidator(partial(parsed_duration, most=_MAX_SECONDS)),
     PlainSerializer(written_duration),
-    Field(gt=0, le=_MOST),
+    Field(gt=0, le=_MAX_SECONDS),
 ]
 """Seconds, written as a duration (``15s``) or a number."""
 Share = Annotated[float, Field(ge=0, le=1)]

@@ -15,7 +15,7 @@ from topo_scheduler.scheduling.extensions.registry import Extensions, answer_of
 from topo_scheduler.scheduling.instructions import Bind
 from topo_scheduler.state.pods.classes import PodClass
 
-KEEP: Final = 10_000
+MAX_QUEUED_NOTIFICATIONS: Final = 10_000
 """Maximum number of queued post-bind notifications. Further ones are dropped and counted."""
 
 
@@ -44,7 +44,7 @@ class BindPlugins:
         self._isolated = isolated
         self._counts = counts
         self._answers: dict[str, tuple[str, BindRequest]] = {}
-        self._queue: asyncio.Queue[Prepared] = asyncio.Queue(KEEP)
+        self._queue: asyncio.Queue[Prepared] = asyncio.Queue(MAX_QUEUED_NOTIFICATIONS)
 
     async def request(self, bind: Bind, pod: Pod | None, cls: PodClass) -> Prepared:
         """Return the bind to write, with what plugins add.

@@ -49,7 +49,7 @@ from topo_scheduler.state.storage.storage_objects import VolumeWrite
 
 log = logging.getLogger(__name__)
 
-MOST_STAND_INS: Final = 48
+MAX_ADDITIONAL_WORKERS: Final = 48
 """Maximum workers in addition, one for each bind or dry run that hangs: a few tenants must not hold all workers."""
 
 _OUTCOMES: Final = {
@@ -220,7 +220,7 @@ class Executor:
 
     def _stand_in(self, uid: str) -> None:
         """Start a worker in the place of one whose bind hangs, which ends after that bind."""
-        if uid not in self._stand_ins and len(self._stand_ins) < MOST_STAND_INS:
+        if uid not in self._stand_ins and len(self._stand_ins) < MAX_ADDITIONAL_WORKERS:
             self._stand_ins.add(uid)
             self._start(self.bind(), f"bind instead of {uid}")
 

@@ -120,7 +120,7 @@ class _Target(Base, omit_defaults=False):
     api_version: str = "v1"
 
 
-class _Binding(Base, omit_defaults=False):
+class _BindingBody(Base, omit_defaults=False):
     metadata: _Metadata
     target: _Target
     kind: str = "Binding"
@@ -308,4 +308,4 @@ def _unsettled(doubt: bool) -> BindStatus:
 
 def _body(request: BindRequest) -> bytes:
     metadata = _Metadata(request.name, request.namespace, request.uid, request.annotations, request.labels)
-    return _encode(_Binding(metadata, _Target(request.node)))
+    return _encode(_BindingBody(metadata, _Target(request.node)))

@@ -25,7 +25,7 @@ from topo_scheduler.kube.connection.resources import PODS
 from topo_scheduler.kube.connection.retrying import Slot, retried
 from topo_scheduler.kube.connection.times import time as timestamp
 from topo_scheduler.kube.writing.fair_queue import FairQueue
-from topo_scheduler.kube.writing.low_priority_writes import CONCURRENCY, OF_NAMESPACE, Lane
+from topo_scheduler.kube.writing.low_priority_writes import CONCURRENT_WRITES, WRITES_OF_NAMESPACE, Lane
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class ConditionWriter:
         client: Client,
         *,
         busy: Callable[[], bool] = lambda: False,
-        concurrency: int = CONCURRENCY,
+        concurrency: int = CONCURRENT_WRITES,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -74,7 +74,7 @@ class ConditionWriter:
         self._client = client
         self._clock = clock
         self._wall = wall
-        self._waiting: FairQueue[str, _PodConditions] = FairQueue(OF_NAMESPACE, reserved_of(concurrency))
+        self._waiting: FairQueue[str, _PodConditions] = FairQueue(WRITES_OF_NAMESPACE, reserved_of(concurrency))
         """By uid of the pod; the writer sends one condition per pod at a time."""
         self._done: dict[str, tuple[int, str]] = {}  # uid: hash of the message, resourceVersion after the write
         self._lane: Lane[str, _PodConditions] = Lane(

@@ -10,15 +10,15 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, NoReturn
 
-from topo_scheduler.kube.connection.fair_slots import LENDABLE, Loans
+from topo_scheduler.kube.connection.fair_slots import LENDABLE_SLOTS, Loans
 from topo_scheduler.kube.connection.retrying import Slot
 from topo_scheduler.kube.writing.fair_queue import FairQueue, K, T
 
 POLL_SECONDS = 0.05
 """Interval, in seconds, at which a paused lane checks whether it may continue."""
 
-CONCURRENCY: Final = 16
-OF_NAMESPACE: Final = 6
+CONCURRENT_WRITES: Final = 16
+WRITES_OF_NAMESPACE: Final = 6
 """Concurrent writes of one kind, in all and per namespace."""
 
 
@@ -31,7 +31,7 @@ class Lane(Generic[K, T]):
         queue: FairQueue[K, T],
         do: Callable[[T, Slot], Awaitable[None]],
         busy: Callable[[], bool],
-        concurrency: int = CONCURRENCY,
+        concurrency: int = CONCURRENT_WRITES,
         patience: float,
         settle: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
@@ -44,7 +44,7 @@ class Lane(Generic[K, T]):
         self._do = do
         self._busy = busy
         self._idle = concurrency
-        self._loans = Loans(LENDABLE, self._release, queue.hangs)
+        self._loans = Loans(LENDABLE_SLOTS, self._release, queue.hangs)
         self._patience = patience
         self._settle = settle
         self._clock = clock

@@ -5,7 +5,7 @@ from typing import Final
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.kube.writing.migrations import Unreadable
 from topo_scheduler.recovery.model.instructions import TellMigration, WriteStatus
-from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, Condition, changed_status, write
+from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, ConditionUpdate, changed_status, write
 
 REASON: Final = "RecoveryDisabled"
 MESSAGE: Final = (
@@ -26,7 +26,7 @@ def without_recovery(migration: Migration, scheduler: str, wall: float) -> Answe
     phase = migration.phase
     if phase is not None and phase.over:
         return None
-    condition = Condition(NEXT_CONDITION[phase], status=False, reason=REASON, message=MESSAGE)
+    condition = ConditionUpdate(NEXT_CONDITION[phase], status=False, reason=REASON, message=MESSAGE)
     message = MESSAGE if phase is None else None
     status = changed_status(migration, wall, scheduler=scheduler, message=message, conditions=[condition])
     if status is None:
@@ -44,7 +44,7 @@ def malformed(unreadable: Unreadable, scheduler: str, wall: float) -> Answer | N
     if unreadable.phase == Phase.FAILED or unreadable.scheduler not in ("", scheduler):
         return None
     text = f"the object can't be read: {unreadable.message}; delete it and create a valid one"
-    condition = Condition("Reserved", status=False, reason=unreadable.reason, message=text)
+    condition = ConditionUpdate("Reserved", status=False, reason=unreadable.reason, message=text)
     status = changed_status(
         Migration(), wall, scheduler=scheduler, phase=Phase.FAILED, message=text, conditions=[condition]
     )

@@ -59,21 +59,21 @@ from topo_scheduler.scheduling.scheduler_view import SchedulerControl, Scheduler
 
 log = logging.getLogger(__name__)
 
-LOOK_AGAIN: Final = 30.0
+DEFINITION_CHECK_SECONDS: Final = 30.0
 """Seconds after which the runner checks again whether Migrations are defined."""
 ANSWER_SECONDS: Final = 5.0
 """Seconds between lists of Migrations while recovery is off, to report that in their status."""
 LIST_SECONDS: Final = 5.0
 """Longest wait for the first list of Migrations, before scheduling begins without the seats that they hold."""
-MOST_DEATHS: Final = 5
-"""Restarts of the thread within `DEATHS_WITHIN` seconds, before it stays dead."""
-DEATHS_WITHIN: Final = 600.0
+MAX_DEATHS: Final = 5
+"""Restarts of the thread within `DEATHS_WITHIN_SECONDS` seconds, before it stays dead."""
+DEATHS_WITHIN_SECONDS: Final = 600.0
 READ_SECONDS: Final = 10.0
-READ_AGAIN: Final = 5.0
+READ_AGAIN_SECONDS: Final = 5.0
 """Seconds after which a failed read of a pod is retried."""
 LONGEST_REASON_CHARACTERS: Final = 512
-IN_FLIGHT: Final = 16
-IN_FLIGHT_OF_NAMESPACE: Final = 6
+REQUESTS_IN_FLIGHT: Final = 16
+REQUESTS_IN_FLIGHT_OF_NAMESPACE: Final = 6
 """Evictions and pod reads in flight, in all and per namespace, as webhooks may hang."""
 _pod = msgspec.json.Decoder(Pod)
 
@@ -122,7 +122,7 @@ class RecoveryRunner:
         """Uids of the pods that are being read."""
         self._evictor = Evictor(self.client)
         self._statuses = PodStatusWriter(self.client)
-        self._slots = FairSlots(IN_FLIGHT, IN_FLIGHT_OF_NAMESPACE)
+        self._slots = FairSlots(REQUESTS_IN_FLIGHT, REQUESTS_IN_FLIGHT_OF_NAMESPACE)
         self._troubles = PodTroubles(self.view.scheduler_name, self.spec.pod_failures, self.epoch, self.view.decided)
         self._wake = asyncio.Event()
         self._moved_owners = MovedOwners(self.owners, self._read, self.start, self._wake.set)
@@ -153,7 +153,7 @@ class RecoveryRunner:
             if not self.spec.enabled:
                 await self._answer_without_recovery()
             elif self._machine is None and not await self._begin():
-                await self._pause(LOOK_AGAIN)
+                await self._pause(DEFINITION_CHECK_SECONDS)
             elif self._dead:
                 await self._reconfigured.wait()
             else:
@@ -244,7 +244,7 @@ class RecoveryRunner:
             try:
                 await self._answer_each()
             except NotFound:
-                pause = LOOK_AGAIN
+                pause = DEFINITION_CHECK_SECONDS
             except KubeError as error:
                 self._warn_once(f"Migrations can't be listed, so that none reports that recovery is off: {error}")
             await self._pause(pause)
@@ -328,8 +328,8 @@ class RecoveryRunner:
         it, as does a server after the definition of Migrations was deleted.
         """
         now = self.clock()
-        self._deaths = [*(at for at in self._deaths if now - at < DEATHS_WITHIN), now]
-        if len(self._deaths) > MOST_DEATHS:
+        self._deaths = [*(at for at in self._deaths if now - at < DEATHS_WITHIN_SECONDS), now]
+        if len(self._deaths) > MAX_DEATHS:
             self._dead = wrong
             log.error("%s, for the %d. time: not restarting it", wrong, len(self._deaths))
             return
@@ -491,7 +491,7 @@ class RecoveryRunner:
                         self._machine.learned(uids)
                         self._wake.set()
                 if remaining:
-                    await asyncio.sleep(READ_AGAIN)
+                    await asyncio.sleep(READ_AGAIN_SECONDS)
         finally:
             self._reading.difference_update(pod.uid for pod in remaining)
 

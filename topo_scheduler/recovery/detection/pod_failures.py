@@ -23,9 +23,9 @@ from topo_scheduler.recovery.detection.node_health import NodeProblem
 from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS
 
 CRASHES: Final = "CrashLoopBackOff"
-MOST_TROUBLES: Final = 10_000
+MAX_FAILING_PODS: Final = 10_000
 """Refused or crashing pods that are remembered; beyond them the oldest are forgotten."""
-NAMED: Final = 3
+NAMED_PODS: Final = 3
 """Pods named in a message at most."""
 
 
@@ -102,7 +102,7 @@ class PodTroubles:
             at = min(now, begun - self.epoch) if refused else now
             if at + self.spec.window > now:
                 self._troubles[uid] = _Trouble(pod.spec.node_name, workload_of(pod), refused, pod.key, reason, at)
-                if len(self._troubles) > MOST_TROUBLES:
+                if len(self._troubles) > MAX_FAILING_PODS:
                     del self._troubles[next(iter(self._troubles))]
                 self._stale = True
         elif _runs_well(pod):
@@ -208,4 +208,4 @@ def _runs_well(pod: Pod) -> bool:
 
 def _named(troubles: Collection[_Trouble]) -> str:
     ordered = sorted(troubles, key=lambda trouble: trouble.pod)
-    return few_of([f"{trouble.pod} ({trouble.reason})" for trouble in ordered], NAMED)
+    return few_of([f"{trouble.pod} ({trouble.reason})" for trouble in ordered], NAMED_PODS)

@@ -8,7 +8,7 @@ from topo_scheduler.api.annotations import OnFailure
 from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.api.text import counted
 from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationContext
-from topo_scheduler.recovery.model.migration_state import Condition, Tracked, with_targets
+from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Tracked, with_targets
 from topo_scheduler.recovery.model.seating import MovingPod, find_seats, moves_of, pod_names, vacant
 from topo_scheduler.recovery.planning.joint_planning import PlanningTurn, Together
 from topo_scheduler.recovery.planning.migration_validation import (
@@ -21,7 +21,7 @@ from topo_scheduler.recovery.planning.migration_validation import (
     rest_of_gang,
 )
 from topo_scheduler.recovery.planning.relocation import helpers_of, restart_cost, unread_neighbours
-from topo_scheduler.recovery.planning.relocation_search import NEXT, Searching
+from topo_scheduler.recovery.planning.relocation_search import NEXT_SECONDS, Searching
 from topo_scheduler.recovery.planning.seat_claims import RelocationRequest, SeatGrant
 from topo_scheduler.recovery.planning.spares import (
     may_give_way,
@@ -31,12 +31,12 @@ from topo_scheduler.recovery.planning.spares import (
     trial_preparation,
     why_no_seats,
 )
-from topo_scheduler.recovery.planning.voluntary_checks import ALONE, all_have_seats, kept_free, reason_useless
+from topo_scheduler.recovery.planning.voluntary_checks import ALONE_SECONDS, all_have_seats, kept_free, reason_useless
 from topo_scheduler.scheduling.instructions import PodRef
 
 HELP_SECONDS: Final = 30.0
 """Seconds within which the Migrations that make room must have appeared."""
-LOOK_AGAIN: Final = 1.0
+SEARCH_INTERVAL_SECONDS: Final = 1.0
 """Seconds between two searches for seats, at least."""
 NOTHING_TO_MOVE: Final = "NothingToMove"
 """The reason of a Migration that ends because its pods are gone."""
@@ -95,7 +95,7 @@ class Planning:
         moves = moves_of(self.context.view, moving_pods)
         policy = policy_of(moving_pods, migration)
         targets = self._seats(tracked, moving_pods, now) if policy != OnFailure.SHRINK else {}
-        reserved = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
+        reserved = ConditionUpdate("Reserved", status=False, reason="Planned", message="seats are held once it begins")
         if not targets and policy != OnFailure.SHRINK:
             reserved = _no_seats(moving_pods, searching=self._may_relocate(migration, now))
         moves, cause = with_targets(moves, targets), migration.spec.cause
@@ -124,7 +124,7 @@ class Planning:
             return
         elif migration.shrinks:
             reason = "Lent" if migration.gives_way else "Shrinks"
-            reserved = Condition("Reserved", False, reason, why_no_seats(migration.status.policy))
+            reserved = ConditionUpdate("Reserved", False, reason, why_no_seats(migration.status.policy))
             self.context.write(tracked, now, Phase.RESERVING, None, reserved)
         else:
             self._hold(tracked, moving_pods, now)
@@ -138,7 +138,7 @@ class Planning:
             return
         turn = self._together.turn(tracked, moving_pods, state, now)
         if turn is not None and turn.share is None:
-            tracked.not_before = now + NEXT
+            tracked.not_before = now + NEXT_SECONDS
             return
         targets = self._seats(tracked, moving_pods, now) if turn is None else _free_seats(turn, moving_pods)
         text = counted(len(moving_pods), "seat", "is held", "are held")
@@ -151,14 +151,14 @@ class Planning:
             self.context, tracked, moving_pods, self._avoided(migration, moving_pods, now), targets, now
         )
         targets, text = lent or (targets, text)
-        result = _Looked(state, now + LOOK_AGAIN)
+        result = _Looked(state, now + SEARCH_INTERVAL_SECONDS)
         if not targets and not self.context.helpers(migration):
             if not self.context.view.planning.ready:
                 tracked.not_before = result.again
                 return
             room = self._planned_room(tracked, moving_pods, state, turn, now)
             if room is None:
-                tracked.not_before = now + NEXT
+                tracked.not_before = now + NEXT_SECONDS
                 return
             result, targets, text = room, room.seats, room.text
         if result.whole:
@@ -171,7 +171,7 @@ class Planning:
             return
         moves = with_targets(moves_of(self.context.view, moving_pods), targets)
         self.context.keep(migration, moves)
-        held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
+        held = ConditionUpdate("Reserved", status=True, reason="SeatsHeld", message=text)
         self.context.begin(migration, len(moves), now)
         self.context.write(tracked, now, Phase.RESERVING, moves, held)
 
@@ -182,7 +182,7 @@ class Planning:
 
         None while the search goes on.
         """
-        migration, no_room = tracked.migration, _Looked(state, now + LOOK_AGAIN)
+        migration, no_room = tracked.migration, _Looked(state, now + SEARCH_INTERVAL_SECONDS)
         if not self._may_relocate(migration, now):
             return no_room
         if unread := [
@@ -225,9 +225,9 @@ class Planning:
         """Make the whole gang move."""
         moves = with_targets(moves_of(self.context.view, whole), targets)
         text = "there is no room near: all of the gang moves"
-        reserved = Condition("Reserved", status=False, reason="Planned", message=text)
+        reserved = ConditionUpdate("Reserved", status=False, reason="Planned", message=text)
         self.context.write(tracked, now, None, moves, reserved, policy=OnFailure.RESTART_GANG)
-        return _Looked(state, now + LOOK_AGAIN, whole=True)
+        return _Looked(state, now + SEARCH_INTERVAL_SECONDS, whole=True)
 
     def _make_room_by(
         self, tracked: Tracked, moving_pods: Sequence[MovingPod], room: SeatGrant, state: object, now: float
@@ -237,7 +237,7 @@ class Planning:
         text = (
             f"{counted(len(moving_pods), 'seat', 'is held', 'are held')}, which {pod_names(room.relocated)} leave first"
         )
-        return _Looked(state, now + LOOK_AGAIN, dict(room.seats), text)
+        return _Looked(state, now + SEARCH_INTERVAL_SECONDS, dict(room.seats), text)
 
     def _circular(self, migration: Migration) -> bool:
         """Return whether a Migration would make room for one that makes room itself."""
@@ -253,12 +253,14 @@ class Planning:
         lost = None if migration.shrinks else self.context.lost_target(moves, now)
         if lost is not None:
             self.context.release(migration.key)
-            seat_lost = Condition("Reserved", status=False, reason="SeatLost", message=f"node {lost} can't be used now")
+            seat_lost = ConditionUpdate(
+                "Reserved", status=False, reason="SeatLost", message=f"node {lost} can't be used now"
+            )
             self.context.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
             return
         self.context.keep(migration, moves)
         if not all_have_seats(self.context, migration):
-            if self.context.since(tracked, Phase.RESERVING, now) > ALONE:
+            if self.context.since(tracked, Phase.RESERVING, now) > ALONE_SECONDS:
                 self.context.end(tracked, Phase.CANCELLED, "NoUse", "others have no seats that must move as well", now)
             return
         if migration.shrinks or vacant(self.context.view, moves):
@@ -269,7 +271,9 @@ class Planning:
             waited > HELP_SECONDS and not self.context.helpers(migration)
         ):
             self.context.release(migration.key)
-            seat_lost = Condition("Reserved", status=False, reason="SeatLost", message="others did not leave the seats")
+            seat_lost = ConditionUpdate(
+                "Reserved", status=False, reason="SeatLost", message="others did not leave the seats"
+            )
             self.context.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
 
     def _end_if_unneeded(self, tracked: Tracked, now: float) -> bool:
@@ -333,9 +337,9 @@ class Planning:
         return avoided | avoided_nodes(self.context.view, migration.spec.avoid) | kept_free(self.context, migration)
 
 
-def _no_seats(moving_pods: Sequence[MovingPod], *, searching: bool = False) -> Condition:
+def _no_seats(moving_pods: Sequence[MovingPod], *, searching: bool = False) -> ConditionUpdate:
     count = counted(len(moving_pods), "pod")
     reason, text = "NoRoom", f"no room for {count} by the rules; the scheduler retries when room is freed"
     if searching:
         reason, text = "Searching", f"no node is free for {count} by the rules; searching for other pods to relocate"
-    return Condition("Reserved", status=False, reason=reason, message=text)
+    return ConditionUpdate("Reserved", status=False, reason=reason, message=text)

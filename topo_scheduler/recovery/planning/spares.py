@@ -14,7 +14,7 @@ import numpy as np
 from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.api.text import counted
 from topo_scheduler.recovery.model.migration_context import MigrationContext
-from topo_scheduler.recovery.model.migration_state import Condition, Tracked
+from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Tracked
 from topo_scheduler.recovery.model.seating import (
     MovingPod,
     find_moving_pod,
@@ -229,7 +229,7 @@ def plan_giving_way(context: MigrationContext, tracked: Tracked, now: float) -> 
     except Refused as error:
         context.end(tracked, error.phase, error.reason, str(error), now)
         return
-    reserved = Condition("Reserved", status=False, reason="Lent", message=why_no_seats(GIVE_WAY))
+    reserved = ConditionUpdate("Reserved", status=False, reason="Lent", message=why_no_seats(GIVE_WAY))
     moves, cause = moves_of(context.view, moving_pods), migration.spec.cause
     context.write(tracked, now, Phase.PLANNED, moves, reserved, message=cause, policy=GIVE_WAY)
 
