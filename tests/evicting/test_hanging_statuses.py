@@ -48,7 +48,7 @@ class Machine:
 class Guard:
     """Lets every pod be evicted."""
 
-    async def why_not_evict(self, key: str, uid: str) -> str:
+    async def reason_not_to_evict(self, key: str, uid: str) -> str:
         return ""
 
     def why_over(self, key: str, uid: str) -> str:

@@ -136,5 +136,5 @@ async def test_what_plugins_said_is_forgotten_unless_a_bind_follows_the_dry_run(
         changed=lambda: None,
         confirm=cast("Any", None),
     )
-    await executor._rehearse(a_bind("tenant"))
+    await executor._dry_run(a_bind("tenant"))
     assert forgotten == ([] if outcome is BindStatus.BOUND else ["tenant-p"])

@@ -24,7 +24,7 @@ from tests.recovery.joint_claims import (
 )
 from tests.recovery.world import World, leaf
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.planning.joint_relocation import Others, one_by_one
+from topo_scheduler.recovery.planning.joint_relocation import EligiblePods, one_by_one
 from topo_scheduler.recovery.planning.relocation import RESTART_SECONDS
 from topo_scheduler.recovery.planning.seat_claims import Copies
 from topo_scheduler.scheduling.time_slicing import whole
@@ -76,7 +76,7 @@ def case(seed: int, failed: int, count: int = 5) -> Case | None:
     claims = [relocation_request(world, one.name, one.lost, bad) for one in lost]
     claims.sort(key=lambda claim: claim.key)
     shares = plan_jointly(world, claims)
-    copies, others = Copies(world.view, world.now), Others(frozenset(), EPOCH + world.now)
+    copies, others = Copies(world.view, world.now), EligiblePods(frozenset(), EPOCH + world.now)
     after = whole(one_by_one(copies, claims, shares, others))
     assert after is not None
     shares = after

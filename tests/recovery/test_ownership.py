@@ -9,7 +9,7 @@ from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.recovery import FinishedSpec, RecoveryLimits, RecoverySpec
 from topo_scheduler.recovery.controller.disabled import without_recovery
-from topo_scheduler.recovery.model.instructions import TellMigration, WriteStatus
+from topo_scheduler.recovery.model.instructions import EmitMigrationEvent, WriteStatus
 from topo_scheduler.recovery.model.ownership import UNANSWERED_SECONDS, UNCLAIMED_SECONDS, answers_at, bound_pods
 from topo_scheduler.recovery.model.seating import find_moving_pod
 from topo_scheduler.recovery.planning.relocation import MAX_READ_PODS, unread_neighbours
@@ -32,7 +32,7 @@ def world_with(*schedulers: str, named: str = SCHEDULER) -> World:
 
 def _untouched(world: World, key: str) -> bool:
     migration = world.migrations[key]
-    return migration.status == MigrationStatus() and not any(isinstance(one, TellMigration) for one in world.told)
+    return migration.status == MigrationStatus() and not any(isinstance(one, EmitMigrationEvent) for one in world.told)
 
 
 def _by_uid(world: World, name: str, *pods: str) -> None:

@@ -321,7 +321,10 @@ _NOTHING: Final = PlacementRequest()
 
 
 def unknown_annotations(chain: Sequence[Source]) -> list[str]:
-    """Return warnings about unknown annotations under our prefix; the last one counts those beyond `MAX_UNKNOWN_ANNOTATIONS`."""
+    """Return warnings about unknown annotations under our prefix.
+
+    The last one counts those beyond `MAX_UNKNOWN_ANNOTATIONS`.
+    """
     unknown = [
         (source, name)
         for source in chain

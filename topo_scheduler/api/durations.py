@@ -29,11 +29,11 @@ class DurationError(ValueError):
 
 
 @lru_cache(maxsize=4096)
-def parse_duration(text: str, most: int = MAX_SECONDS) -> float:
+def parse_duration(text: str, max_seconds: int = MAX_SECONDS) -> float:
     """Return a duration such as ``10m`` or ``1h30m`` in seconds: Go's form, without a sign.
 
     Raises:
-        DurationError: malformed, zero, negative, or longer than ``most`` seconds; the message says what to write.
+        DurationError: malformed, zero, negative, or longer than ``max_seconds``; the message says what to write.
     """
     stripped = text.strip()
     if stripped.startswith("-"):
@@ -43,8 +43,8 @@ def parse_duration(text: str, most: int = MAX_SECONDS) -> float:
     if len(stripped) > _LONGEST_CHARACTERS or _WHOLE.fullmatch(stripped.removeprefix("+")) is None:
         raise DurationError(f"{stripped[:_LONGEST_CHARACTERS]!r} is not a duration such as 90s, 10m or 1h30m")
     exact = sum((Fraction(number) * _UNITS[unit] for number, unit in _PART.findall(stripped)), Fraction(0))
-    if not 0 < exact <= most:
-        raise DurationError(f"{stripped!r} is not between 1ns and {most // 3600}h")
+    if not 0 < exact <= max_seconds:
+        raise DurationError(f"{stripped!r} is not between 1ns and {max_seconds // 3600}h")
     return float(exact)
 
 

@@ -249,7 +249,7 @@ class Migration(Base):
         return self.status.policy in ("shrink", "give-way")
 
     @property
-    def gives_way(self) -> bool:
+    def returns_nodes(self) -> bool:
         """Whether pods leave spare nodes that were lent to them, for another Migration."""
         return self.spec.give_way and bool(self.spec.makes_room_for)
 

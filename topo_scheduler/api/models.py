@@ -22,14 +22,14 @@ _MAX_SECONDS: Final = 86_400
 """A day, in seconds."""
 
 
-def parsed_duration(value: object, most: int) -> object:
-    """Return a duration in seconds, at most ``most``; a number is returned unchanged.
+def parsed_duration(value: object, max_seconds: int) -> object:
+    """Return a duration in seconds, at most ``max_seconds``; a number is returned unchanged.
 
     Raises:
         ValueError: neither a duration nor a number.
     """
     if isinstance(value, str):
-        return parse_duration(value, most)
+        return parse_duration(value, max_seconds)
     if isinstance(value, int | float):
         return value
     raise ValueError("expected a duration such as 15s or 1m30s, or a number of seconds")
@@ -37,7 +37,7 @@ def parsed_duration(value: object, most: int) -> object:
 
 Seconds = Annotated[
     float,
-    BeforeValidator(partial(parsed_duration, most=_MAX_SECONDS)),
+    BeforeValidator(partial(parsed_duration, max_seconds=_MAX_SECONDS)),
     PlainSerializer(written_duration),
     Field(gt=0, le=_MAX_SECONDS),
 ]

@@ -34,7 +34,7 @@ class FinishedSpec(Model):
 
     time: Annotated[
         float,
-        BeforeValidator(partial(parsed_duration, most=_MAX_SECONDS)),
+        BeforeValidator(partial(parsed_duration, max_seconds=_MAX_SECONDS)),
         PlainSerializer(written_duration),
         Field(gt=0, le=_MAX_SECONDS),
     ] = 604_800.0

@@ -49,7 +49,7 @@ class Counts(Protocol):
         """Count a call that failed."""
 
 
-class _Nobody:
+class _NoCounts:
     def plugin_called(self, plugin: str, point: str, seconds: float) -> None:
         """Count nothing."""
 
@@ -111,7 +111,7 @@ class Isolated:
         self, timeout: float, counts: Counts | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.timeout = timeout
-        self.counts: Counts = counts or _Nobody()
+        self.counts: Counts = counts or _NoCounts()
         self._clock = clock
         self._idle: list[_Worker] = []
         self._workers = 0
@@ -180,7 +180,7 @@ class Isolated:
         self._check(plugin, point)
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
-        job = _PluginCall(work, lambda: _tell(loop, done))
+        job = _PluginCall(work, lambda: _notify(loop, done))
         worker = self._worker()
         began = self._clock()
         worker.jobs.put(job)
@@ -258,6 +258,6 @@ class Isolated:
         return error
 
 
-def _tell(loop: asyncio.AbstractEventLoop, done: asyncio.Event) -> None:
+def _notify(loop: asyncio.AbstractEventLoop, done: asyncio.Event) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(done.set)

@@ -95,14 +95,14 @@ class BindPlugins:
             assert prepared.binding is not None
             for plugin in prepared.tell:
                 try:
-                    await self._isolated.call_async(plugin.name, "post-bind", _Telling(plugin, prepared.binding))
+                    await self._isolated.call_async(plugin.name, "post-bind", _PostBindCall(plugin, prepared.binding))
                 except PluginError:
                     continue  # logged and counted; the pod stays bound
 
     async def _ask(self, plugins: list[Plugin], binding: Binding, plain: BindRequest) -> BindRequest:
         annotations, labels = dict(plain.annotations), dict(plain.labels)
         for plugin in plugins:
-            answer = await self._isolated.call_async(plugin.name, "bind", _Asking(plugin, binding))
+            answer = await self._isolated.call_async(plugin.name, "bind", _BindCall(plugin, binding))
             if answer.refusal:
                 raise Refusal(f"plugin {plugin.name} refuses: {answer.refusal}")
             annotations |= answer.annotations
@@ -111,7 +111,7 @@ class BindPlugins:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class _BindCall:
     plugin: Plugin
     binding: Binding
 
@@ -121,7 +121,7 @@ class _Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class _Telling:
+class _PostBindCall:
     plugin: Plugin
     binding: Binding
 

@@ -58,7 +58,7 @@ class Existence:
         self._confirmed: dict[_Named, float] = {}
         self._asking: dict[_Named, asyncio.Task[str]] = {}
 
-    async def why_not(self, namespace: str, name: str, uid: str = "") -> str:
+    async def refusal(self, namespace: str, name: str, uid: str = "") -> str:
         """Return why no pod may be evicted for an object or for what it contains, or an empty string.
 
         Concurrent callers share one request, which ends with its own timeout.
@@ -144,7 +144,7 @@ class OwnerConfirmation:
         described = f"{kind} {namespace + '/' if namespace else ''}{name}"
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return await existing.why_not(namespace, name, uid)
+                return await existing.refusal(namespace, name, uid)
         except (TimeoutError, KubeError) as error:
             log.warning("%s is not confirmed: %r", described, error)
             return f"the API server did not answer within {ANSWER_SECONDS:g} s whether {described} exists"

@@ -52,9 +52,9 @@ def _bytes(value: object) -> int:
 def slim_reference(metadata: ObjectMeta) -> None:
     """Cut the names in the reference to the controller: the API server accepts any length."""
     owner = metadata.controller
-    most = MAX_NAME_CHARACTERS
-    if owner is not None and max(len(owner.name), len(owner.uid), len(owner.kind), len(owner.api_version)) > most:
-        cut = {field: getattr(owner, field)[: most + 1] for field in ("name", "uid", "kind", "api_version")}
+    limit = MAX_NAME_CHARACTERS
+    if owner is not None and max(len(owner.name), len(owner.uid), len(owner.kind), len(owner.api_version)) > limit:
+        cut = {field: getattr(owner, field)[: limit + 1] for field in ("name", "uid", "kind", "api_version")}
         metadata.owner_references = [msgspec.structs.replace(owner, **cut)]
 
 

@@ -1,8 +1,8 @@
 """Report to users what happened to their pods: events.k8s.io/v1, one per object and changed message.
 
 Recording takes a few microseconds and never blocks or raises; posting has a lower priority than binds (see
-``lane``). A ``FailedScheduling`` event replaces one of the same object that was queued a moment before. If the
-scheduler knows that a more complete event will follow, it holds the first one for at most two seconds. One event can
+`low_priority_writes`). A ``FailedScheduling`` event replaces one of the same object that was queued a moment before. If
+the scheduler knows that a more complete event will follow, it holds the first one for at most two seconds. One event can
 then state both what is lacking and what would help.
 
 The recorder counts repetitions of a message about an object. It publishes them as the event's series at most every
@@ -39,7 +39,7 @@ from topo_scheduler.kube.connection.resources import segment
 from topo_scheduler.kube.connection.retrying import Slot, retried
 from topo_scheduler.kube.connection.times import micro_time
 from topo_scheduler.kube.writing.fair_queue import FairQueue
-from topo_scheduler.kube.writing.low_priority_writes import CONCURRENT_WRITES, WRITES_OF_NAMESPACE, Lane
+from topo_scheduler.kube.writing.low_priority_writes import CONCURRENT_WRITES, WRITES_OF_NAMESPACE, LowPriorityWriter
 
 logger = logging.getLogger(__name__)
 
@@ -172,7 +172,7 @@ class EventRecorder:
         self._replaceable: dict[str, _EventSeries] = {}
         """Queued events with the reason `REPLACED`, by uid of the object."""
         self._known: OrderedDict[tuple[str, str, int], _EventSeries] = OrderedDict()
-        self._lane: Lane[tuple[str, str, int], _EventSeries] = Lane(
+        self._writer: LowPriorityWriter[tuple[str, str, int], _EventSeries] = LowPriorityWriter(
             queue=self._queue,
             do=self._write,
             busy=busy,
@@ -225,18 +225,18 @@ class EventRecorder:
         self._queue.put(series.key, regarding.namespace, since, series)
         if reason == REPLACED:
             self._replaceable[regarding.uid] = series
-        self._lane.wake()
+        self._writer.wake()
 
     async def run(self) -> NoReturn:
         """Post recorded events until cancelled."""
-        await self._lane.run()
+        await self._writer.run()
 
     async def flush(self, timeout: float) -> bool:
         """Post all recorded events now, even while binds are in flight; return whether that finished in time.
 
         ``timeout`` is in seconds.
         """
-        return await self._lane.flush(timeout)
+        return await self._writer.flush(timeout)
 
     def _left(self, series: _EventSeries) -> None:
         """Note that an event has left the queue."""

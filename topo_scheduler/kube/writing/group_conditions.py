@@ -23,7 +23,7 @@ from topo_scheduler.kube.connection.retrying import Slot
 from topo_scheduler.kube.connection.times import time as timestamp
 from topo_scheduler.kube.writing.conditions import CONFLICTS, PATIENCE_SECONDS, send_status
 from topo_scheduler.kube.writing.fair_queue import FairQueue
-from topo_scheduler.kube.writing.low_priority_writes import CONCURRENT_WRITES, WRITES_OF_NAMESPACE, Lane
+from topo_scheduler.kube.writing.low_priority_writes import CONCURRENT_WRITES, WRITES_OF_NAMESPACE, LowPriorityWriter
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class GroupConditionWriter:
             WRITES_OF_NAMESPACE, reserved_of(concurrency)
         )
         """By uid; the writer sends one condition per PodGroup at a time."""
-        self._lane: Lane[str, tuple[float, GroupMark]] = Lane(
+        self._writer: LowPriorityWriter[str, tuple[float, GroupMark]] = LowPriorityWriter(
             queue=self._waiting,
             do=self._write,
             busy=busy,
@@ -84,18 +84,18 @@ class GroupConditionWriter:
         if before is not None and before.scheduled and not mark.scheduled:
             return
         self._waiting.put(mark.uid, mark.namespace, since, (since, mark))
-        self._lane.wake()
+        self._writer.wake()
 
     async def run(self) -> NoReturn:
         """Write until cancelled."""
-        await self._lane.run()
+        await self._writer.run()
 
     async def flush(self, timeout: float) -> bool:
         """Write all pending conditions even while binds are in flight; return whether that finished in time.
 
         ``timeout`` is in seconds.
         """
-        return await self._lane.flush(timeout)
+        return await self._writer.flush(timeout)
 
     async def _write(self, item: tuple[float, GroupMark], slot: Slot) -> None:
         _, mark = item

@@ -329,7 +329,7 @@ def beyond_caps(migration: Migration) -> str:
     """Return which field of a Migration exceeds its cap, and what to do; empty if none does."""
     spec, status = migration.spec, migration.status
     entries, characters = ("entries", "name fewer, in several Migrations"), ("characters", "shorten it")
-    for field, count, most, (described, remedy) in (
+    for field, count, cap, (described, remedy) in (
         ("spec.pods", len(spec.pods), MAX_PODS, entries),
         ("spec.avoid", len(spec.avoid), MAX_AVOIDED_NODES, entries),
         ("status.moves", len(status.moves), MAX_PODS, entries),
@@ -344,8 +344,8 @@ def beyond_caps(migration: Migration) -> str:
         ("spec.schedulerName", len(spec.scheduler_name), MAX_NAME_CHARACTERS, characters),
         ("spec.makesRoomFor", len(spec.makes_room_for), MAX_TEXT_CHARACTERS, characters),
     ):
-        if count > most:
-            return f"{field} has {count:,} {described}, of {most:,} at most; {remedy}"
+        if count > cap:
+            return f"{field} has {count:,} {described}, of {cap:,} at most; {remedy}"
     return ""
 
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.kube.writing.migrations import Unreadable
-from topo_scheduler.recovery.model.instructions import TellMigration, WriteStatus
+from topo_scheduler.recovery.model.instructions import EmitMigrationEvent, WriteStatus
 from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, ConditionUpdate, changed_status, write
 
 REASON: Final = "RecoveryDisabled"
@@ -13,7 +13,7 @@ MESSAGE: Final = (
     " TopologySchedulerConfig, or delete this Migration"
 )
 
-Answer = tuple[WriteStatus, TellMigration]
+Answer = tuple[WriteStatus, EmitMigrationEvent]
 """The status to write, and its event."""
 
 
@@ -54,4 +54,4 @@ def malformed(unreadable: Unreadable, scheduler: str, wall: float) -> Answer | N
 
 
 def _answer(status: WriteStatus, reason: str, message: str) -> Answer:
-    return status, TellMigration(status.namespace, status.name, status.uid, True, reason, message)
+    return status, EmitMigrationEvent(status.namespace, status.name, status.uid, True, reason, message)

@@ -38,17 +38,17 @@ from topo_scheduler.recovery.controller.migration_reader import MigrationReader
 from topo_scheduler.recovery.controller.moved_owners import MovedOwners
 from topo_scheduler.recovery.core.machine import Recovery
 from topo_scheduler.recovery.detection.node_health import NodeHealth
-from topo_scheduler.recovery.detection.pod_failures import PodTroubles
+from topo_scheduler.recovery.detection.pod_failures import PodFailures
 from topo_scheduler.recovery.model.instructions import (
     CountRecoveryFailure,
     CreateMigration,
     DeleteMigration,
+    EmitMigrationEvent,
     EvictPod,
     Instruction,
     LearnPods,
     MigrationRequest,
-    Spent,
-    TellMigration,
+    PhaseDuration,
     Warn,
     WriteStatus,
 )
@@ -123,7 +123,9 @@ class RecoveryRunner:
         self._evictor = Evictor(self.client)
         self._statuses = PodStatusWriter(self.client)
         self._slots = FairSlots(REQUESTS_IN_FLIGHT, REQUESTS_IN_FLIGHT_OF_NAMESPACE)
-        self._troubles = PodTroubles(self.view.scheduler_name, self.spec.pod_failures, self.epoch, self.view.decided)
+        self._pod_failures = PodFailures(
+            self.view.scheduler_name, self.spec.pod_failures, self.epoch, self.view.decided
+        )
         self._wake = asyncio.Event()
         self._moved_owners = MovedOwners(self.owners, self._read, self.start, self._wake.set)
         self._guard = EvictionGuard(self._moved_owners, lambda: self._machine)
@@ -163,13 +165,13 @@ class RecoveryRunner:
         """Handle pods that appeared or changed."""
         for pod in pods if self.spec.enabled else ():
             try:
-                self._troubles.applied((pod,), self.clock())
+                self._pod_failures.applied((pod,), self.clock())
             except Exception:  # the engine decides whether the pod is valid
                 log.exception("pod %s can't be watched for failures", pod.key)
 
     def pods_deleted(self, uids: Iterable[str]) -> None:
         """Handle pods that are gone."""
-        self._troubles.deleted(uids)
+        self._pod_failures.deleted(uids)
 
     def owner_changed(self, uid: str) -> None:
         """Handle an owner that changed, or was deleted."""
@@ -205,8 +207,8 @@ class RecoveryRunner:
 
     async def _begin(self) -> bool:
         """Read all Migrations; return whether their definition is installed."""
-        self._troubles.configure(self.spec.pod_failures)
-        machine = Recovery(self.view, self.control, self.spec, self.epoch, self._troubles, self.clock)
+        self._pod_failures.configure(self.spec.pod_failures)
+        machine = Recovery(self.view, self.control, self.spec, self.epoch, self._pod_failures, self.clock)
         try:
             await self._read_all(machine)
         except NotFound:
@@ -419,11 +421,11 @@ class RecoveryRunner:
                 for namespace, unread in by_namespace.items():
                     self._reading.update(pod.uid for pod in unread)
                     self.start(self._learn(unread), f"read pods of namespace {namespace}")
-            case TellMigration(namespace, name, uid, warning, reason, message):
+            case EmitMigrationEvent(namespace, name, uid, warning, reason, message):
                 regarding = ObjectReference(f"{GROUP}/{VERSION}", KIND, namespace, name, uid)
                 self.events.record(regarding, "Warning" if warning else "Normal", reason, message, "Migrating")
                 log.info("Migration %s/%s: %s: %s", namespace, name, reason, message)
-            case Spent(phase, seconds, cause, outcome):
+            case PhaseDuration(phase, seconds, cause, outcome):
                 if phase == "total":
                     self.metrics.recovery.labels(cause, outcome).observe(seconds)
                 else:
@@ -447,7 +449,7 @@ class RecoveryRunner:
 
     async def _evict(self, evict: EvictPod) -> None:
         pod = evict.pod
-        if reason := await self._guard.why_not_evict(evict.migration, evict.uid):
+        if reason := await self._guard.reason_not_to_evict(evict.migration, evict.uid):
             self._evicted(evict, goes=False, reason="OwnerNotConfirmed", message=reason)
             return
         result = await self._evictor.evict(
@@ -462,7 +464,9 @@ class RecoveryRunner:
         goes = result.outcome in (EvictionStatus.EVICTED, EvictionStatus.GONE)
         level = logging.INFO if goes else logging.WARNING
         log.log(level, "moving %s/%s: %s %s", pod.namespace, pod.name, result.outcome.value, result.message)
-        self._evicted(evict, goes=goes, reason=_why_not(result.outcome, result.message), message=result.message)
+        self._evicted(
+            evict, goes=goes, reason=_condition_reason(result.outcome, result.message), message=result.message
+        )
         if evict.force and result.outcome is EvictionStatus.EVICTED:
             # Last, because a webhook on statuses may hang, and must not delay the Migration.
             await self._statuses.mark_failed(pod.namespace, pod.name, pod.uid)
@@ -524,7 +528,7 @@ class RecoveryRunner:
         return pod_object if pod_object.metadata.uid == pod.uid else None
 
 
-def _why_not(outcome: EvictionStatus, message: str) -> str:
+def _condition_reason(outcome: EvictionStatus, message: str) -> str:
     if outcome is EvictionStatus.WITHDRAWN:
         return "OwnerNotConfirmed"
     if outcome is EvictionStatus.BLOCKED:

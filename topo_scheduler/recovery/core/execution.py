@@ -151,7 +151,7 @@ class Execution:
         migration, key = tracked.migration, tracked.migration.key
         if migration.shrinks:
             policy, count = migration.status.policy, len(migration.status.moves)
-            reason = "Lent" if migration.gives_way else "Shrinks"
+            reason = "Lent" if migration.returns_nodes else "Shrinks"
             placed = ConditionUpdate("Placed", status=True, reason=reason, message=why_no_seats(policy))
             self.context.end(tracked, Phase.DONE, "", how_it_ended(policy, count), now, None, placed)
             return

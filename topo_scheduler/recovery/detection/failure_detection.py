@@ -1,6 +1,6 @@
 """Detects failed nodes and failed domains, and when each failure began.
 
-A problem counts once it has lasted for the debounce. A deletion counts after `GATHER_SECONDS` seconds, so that nodes deleted
+A problem counts once it has lasted for the debounce. A deletion counts after `GATHER_SECONDS`, so that nodes deleted
 together are handled together. If most nodes of a domain have failed by then, the domain failed: one event for all its
 nodes. A node that failed is in quarantine for a while after it returns, and longer if it failed repeatedly. While it is
 in quarantine, no pod is planned onto it.

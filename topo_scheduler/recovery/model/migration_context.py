@@ -8,7 +8,7 @@ from topo_scheduler.api.migrations import Migration, Move, OtherPod, Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.detection.failure_detection import Detection
-from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, LearnPods, TellMigration
+from topo_scheduler.recovery.model.instructions import CreateMigration, EmitMigrationEvent, Instruction, LearnPods
 from topo_scheduler.recovery.model.limits import RecoveryMigrationLimits
 from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Tracked, changed_status, durations, write
 from topo_scheduler.recovery.model.move_rate_limit import Moved
@@ -213,7 +213,7 @@ class MigrationContext:
             message=message,
             conditions=[condition],
         )
-        self.out.append(TellMigration(meta.namespace, meta.name, meta.uid, True, "MigrationFailed", message))
+        self.out.append(EmitMigrationEvent(meta.namespace, meta.name, meta.uid, True, "MigrationFailed", message))
         if status is not None:
             self.out.append(write(migration, status))
 
@@ -253,7 +253,7 @@ class MigrationContext:
     def emit_event(self, tracked: Tracked, *, warning: bool, reason: str, message: str) -> None:
         """Emit an event on a Migration."""
         meta = tracked.migration.metadata
-        self.out.append(TellMigration(meta.namespace, meta.name, meta.uid, warning, reason, message))
+        self.out.append(EmitMigrationEvent(meta.namespace, meta.name, meta.uid, warning, reason, message))
 
     def learn(self, tracked: Tracked, pods: Sequence[PodRef]) -> None:
         """Have the runner read pods that an earlier process placed, unless that is in progress."""

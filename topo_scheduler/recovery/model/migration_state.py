@@ -19,7 +19,7 @@ from topo_scheduler.api.migrations import (
     Phase,
 )
 from topo_scheduler.api.timestamps import seconds_of
-from topo_scheduler.recovery.model.instructions import Spent, WriteStatus
+from topo_scheduler.recovery.model.instructions import PhaseDuration, WriteStatus
 from topo_scheduler.scheduling.barrier import Backoff
 from topo_scheduler.state.pods.workloads import Member
 
@@ -183,15 +183,15 @@ def write(migration: Migration, status: MigrationStatus) -> WriteStatus:
     return WriteStatus(meta.namespace, meta.name, meta.uid, meta.resource_version, status)
 
 
-def durations(migration: Migration, phase: Phase, wall: float) -> list[Spent]:
+def durations(migration: Migration, phase: Phase, wall: float) -> list[PhaseDuration]:
     """Return the duration of the phase that a Migration leaves, and the total if the new phase is final."""
     status, cause = migration.status, migration.cause.value
     out = []
     if (begun := seconds_of(status.times.get(status.phase, ""))) is not None:
-        out.append(Spent(status.phase, max(0.0, wall - begun), cause))
+        out.append(PhaseDuration(status.phase, max(0.0, wall - begun), cause))
     since = seconds_of(migration.spec.since) or seconds_of(migration.metadata.creation_timestamp or "")
     if phase.over and since is not None:
-        out.append(Spent("total", max(0.0, wall - since), cause, phase.value))
+        out.append(PhaseDuration("total", max(0.0, wall - since), cause, phase.value))
     return out
 
 

@@ -28,7 +28,7 @@ PATIENCE_SECONDS: Final = 30.0
 
 
 @dataclass(slots=True)
-class _Others:
+class _DepartureProgress:
     """What this process knows of the pods that leave for one gang, beyond the objects."""
 
     created_at: float = inf
@@ -44,13 +44,13 @@ class GangRoom:
     context: MigrationContext
     _first: dict[str, float] = field(default_factory=dict)
     """When a Migration of an unknown gang was first seen, by its uid; minus infinity once the gang was known."""
-    _others: dict[str, _Others] = field(default_factory=dict)
+    _departures: dict[str, _DepartureProgress] = field(default_factory=dict)
     """Pods that leave, by the uid of the Migration."""
 
     def forget(self, uid: str) -> None:
         """Forget a Migration that is over, or was deleted."""
         self._first.pop(uid, None)
-        self._others.pop(uid, None)
+        self._departures.pop(uid, None)
 
     def advance(self, tracked: Tracked, now: float) -> None:
         """Do the work that is due."""
@@ -121,13 +121,13 @@ class GangRoom:
         context.keep(migration, self._unseated(workload, moves))
         if not pending or vacant(context.view, moves):
             context.write(tracked, now, Phase.PLACING, None)
-        elif reason := self._why_not(tracked, now):
+        elif reason := self._reason_useless(tracked, now):
             self.context.end(tracked, Phase.CANCELLED, "NoRoom", reason, now)
 
-    def _why_not(self, tracked: Tracked, now: float) -> str:
+    def _reason_useless(self, tracked: Tracked, now: float) -> str:
         """Create the Migrations of the other pods, once; return why waiting for them is useless, or an empty string."""
         migration = tracked.migration
-        progress = self._others.setdefault(migration.metadata.uid, _Others())
+        progress = self._departures.setdefault(migration.metadata.uid, _DepartureProgress())
         remaining = find_moving_pods(self.context.view, (other.uid for other in migration.status.others))
         moving = self.context.moved_for(migration.key)
         progress.seen |= {pod.member.uid for pod in remaining if pod.member.uid in moving}

@@ -3,9 +3,9 @@
 First each takes the best free seats, in the given order. If all have seats as near as if they were alone, as is usual,
 the result is final. Otherwise:
 
-- Up to `EXACT_MIGRATIONS` Migrations are planned together. For each set that might have seats, the best first, the search
-  tries other seats for those that took seats which another could use. The planner finds other seats with some of their
-  nodes shut, as in Lawler's procedure for the k best solutions (Management Science 18, 1972).
+- Up to `EXACT_MIGRATIONS` Migrations are planned together. For each set that might have seats, the best first, the
+  search tries other seats for those that took seats which another could use. The planner finds other seats with some of
+  their nodes shut, as in Lawler's procedure for the k best solutions (Management Science 18, 1972).
 - Of more, each that goes without seats, or has far ones, is planned with the first few whose seats it could use. The
   others keep their seats.
 """

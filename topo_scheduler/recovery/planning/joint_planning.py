@@ -2,8 +2,9 @@
 
 A Migration that is about to begin takes the grant that is planned for it. The plan covers all pending Migrations that a
 failure caused, those that make room for these, and those that are being created. There is no plan for a single
-Migration, or for more than `MAX_MIGRATIONS`: then each takes what it finds, in their order. A grant is checked once more before
-it counts, and planned again if it is no longer valid. No plan outlives the process, as nothing was done for it yet.
+Migration, or for more than `MAX_MIGRATIONS`: then each takes what it finds, in their order. A grant is checked once
+more before it counts, and planned again if it is no longer valid. No plan outlives the process, as nothing was done
+for it yet.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,8 +21,8 @@ from topo_scheduler.recovery.model.migration_state import Tracked
 from topo_scheduler.recovery.model.seating import MovingPod
 from topo_scheduler.recovery.planning.joint_assignment import EXACT_MIGRATIONS, free_seats
 from topo_scheduler.recovery.planning.joint_assignment import Parts as Steps
-from topo_scheduler.recovery.planning.joint_relocation import Others, room_for_all
-from topo_scheduler.recovery.planning.migration_validation import Refused, Unlearned, policy_of, read_pods
+from topo_scheduler.recovery.planning.joint_relocation import EligiblePods, room_for_all
+from topo_scheduler.recovery.planning.migration_validation import PodsNotRead, Refused, policy_of, read_pods
 from topo_scheduler.recovery.planning.relocation import unread_neighbours
 from topo_scheduler.recovery.planning.relocation_search import LEAST_PAUSE_SECONDS, PAUSE_FACTOR, SLICE_SECONDS
 from topo_scheduler.recovery.planning.seat_claims import Copies, RelocationRequest, SeatGrant
@@ -246,7 +247,7 @@ class Together:
             tracked.migration for tracked in context.tracked.values() if tracked.migration.key not in search.claims
         )
         taken = frozenset(move.uid for migration in elsewhere for move in migration.status.moves)
-        eligible, copies = Others(taken, context.epoch + now), Copies(context.view, now)
+        eligible, copies = EligiblePods(taken, context.epoch + now), Copies(context.view, now)
         assert search.free is not None
         search.parts.begin(_found(room_for_all(copies, claims, search.free, eligible)))
 
@@ -275,7 +276,7 @@ class Together:
     def _waits(self, tracked: Tracked, state: object, now: float) -> bool:
         """Return whether a Migration may soon ask for seats: not if its last plan failed and nothing has changed."""
         migration = tracked.migration
-        if migration.phase not in (None, Phase.PLANNED) or migration.gives_way or migration.shrinks:
+        if migration.phase not in (None, Phase.PLANNED) or migration.returns_nodes or migration.shrinks:
             return False
         if tracked.state == state or tracked.not_before > now + DUE_SOON_SECONDS:
             return False
@@ -290,7 +291,7 @@ class Together:
         else:
             try:
                 moving_pods = read_pods(context.view, migration, tracked.learned, context.moved_elsewhere(tracked))
-            except (Refused, Unlearned):
+            except (Refused, PodsNotRead):
                 return None
         if not moving_pods or not all(pod.member.cls.amounts for pod in moving_pods):
             return None

@@ -3,9 +3,9 @@
 The search takes the plan that leaves the fewest pods without seats, pods of the highest priority first. Among equal
 plans it takes the cheapest, by the costs of moves and restarts in `relocation`.
 
-- Up to `joint_assignment.EXACT_MIGRATIONS` Migrations, at most `relocation.EXACT_WORKLOADS` movable workloads: each Migration gets seats
-  near its gang, or restarts its gang elsewhere, or stays pending. For each combination the search tries the sets of
-  pods to relocate in the order of `relocation`, until one makes room. `joint_assignment.place_all` finds the seats.
+- Up to `EXACT_MIGRATIONS` Migrations, at most `EXACT_WORKLOADS` movable workloads: each Migration gets seats near its
+  gang, or restarts its gang elsewhere, or stays pending. For each combination the search tries the sets of pods to
+  relocate in the order of `relocation`, until one makes room. `joint_assignment.place_all` finds the seats.
 - More Migrations, as few movable workloads: the search first plans them one after the other, as `relocation` does for
   one. Then it plans each that has no seats or costs something again, together with some of the others. The rest keep
   what they have. It stops at `MAX_GROUP_QUERIES`.
@@ -62,7 +62,7 @@ Options = Sequence[RelocationRequest | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Others:
+class EligiblePods:
     """Which other pods can move. ``taken`` are uids of pods that move for other reasons; ``wall`` in epoch seconds."""
 
     taken: frozenset[str]
@@ -78,7 +78,7 @@ class _Movable:
 
 
 def room_for_all(
-    copies: Copies, claims: Sequence[RelocationRequest], free: dict[str, SeatGrant], eligible: Others
+    copies: Copies, claims: Sequence[RelocationRequest], free: dict[str, SeatGrant], eligible: EligiblePods
 ) -> Parts:
     """Return the grant of each Migration if other pods may move; ``free`` if each must search by itself.
 
@@ -101,7 +101,9 @@ def room_for_all(
         return free
 
 
-def _movable(copies: Copies, claims: Sequence[RelocationRequest], eligible: Others, beside: Beside) -> _Movable | None:
+def _movable(
+    copies: Copies, claims: Sequence[RelocationRequest], eligible: EligiblePods, beside: Beside
+) -> _Movable | None:
     """Return the pods that can move for any of these claims; None if there are none, or too many to try all sets."""
     view = copies.view
     movers = [claim for claim in claims if claim.may_relocate]
@@ -134,7 +136,7 @@ def _own(claims: Iterable[RelocationRequest]) -> set[str]:
 # ---------------------------------------------------------------- planning together
 
 
-def _in_groups(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: Others) -> MaybeParts:
+def _in_groups(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: EligiblePods) -> MaybeParts:
     """Return the grants found by planning one group after another, while the other Migrations keep their grants."""
     end = copies.queries + MAX_GROUP_QUERIES
     first = yield from one_by_one(copies, claims, free, eligible, end)
@@ -160,7 +162,7 @@ def _in_groups(copies: Copies, claims: Sequence[RelocationRequest], free: Shares
 
 
 def _together(
-    copies: Copies, claims: Sequence[RelocationRequest], fallback: Shares, eligible: Others, beside: Beside
+    copies: Copies, claims: Sequence[RelocationRequest], fallback: Shares, eligible: EligiblePods, beside: Beside
 ) -> Parts:
     """Return the best grants beside those of other Migrations. ``fallback`` has the grants that apply otherwise."""
     movable = _movable(copies, claims, eligible, beside)
@@ -332,7 +334,7 @@ def _shares(
 
 
 def one_by_one(
-    copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: Others, end: float = inf
+    copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: EligiblePods, end: float = inf
 ) -> MaybeParts:
     """Return the grants if claims without seats search for room one after the other, beside all other grants.
 
@@ -363,7 +365,7 @@ def _room(
     copies: Copies,
     claim: RelocationRequest,
     beside: Sequence[tuple[RelocationRequest, SeatGrant]],
-    eligible: Others,
+    eligible: EligiblePods,
     end: float,
 ) -> Generator[None, None, SeatGrant | None]:
     moving = {pod.member.uid for _, share in beside for pod in share.relocated}

@@ -12,8 +12,8 @@ from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Track
 from topo_scheduler.recovery.model.seating import MovingPod, find_seats, moves_of, pod_names, vacant
 from topo_scheduler.recovery.planning.joint_planning import PlanningTurn, Together
 from topo_scheduler.recovery.planning.migration_validation import (
+    PodsNotRead,
     Refused,
-    Unlearned,
     avoided_nodes,
     may_move,
     policy_of,
@@ -24,9 +24,9 @@ from topo_scheduler.recovery.planning.relocation import helpers_of, restart_cost
 from topo_scheduler.recovery.planning.relocation_search import NEXT_SECONDS, Searching
 from topo_scheduler.recovery.planning.seat_claims import RelocationRequest, SeatGrant
 from topo_scheduler.recovery.planning.spares import (
-    may_give_way,
+    may_return_nodes,
     may_use_spares,
-    plan_giving_way,
+    plan_return_of_nodes,
     reclaim_lent,
     trial_preparation,
     why_no_seats,
@@ -43,7 +43,7 @@ NOTHING_TO_MOVE: Final = "NothingToMove"
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
+class _SearchResult:
     """The result of a search for room: seats by uid, if any, with the text of the condition.
 
     ``state`` is the state that was searched. ``again`` is when to search again if there are no seats, in seconds.
@@ -79,14 +79,14 @@ class Planning:
             text = f"{migration.spec.makes_room_for}, for which it is to make room, makes room itself"
             self.context.end(tracked, Phase.FAILED, "Circular", text, now)
             return
-        if migration.gives_way:
-            plan_giving_way(self.context, tracked, now)
+        if migration.returns_nodes:
+            plan_return_of_nodes(self.context, tracked, now)
             return
         try:
             moving_pods = read_pods(
                 self.context.view, migration, tracked.learned, self.context.moved_elsewhere(tracked)
             )
-        except Unlearned as error:
+        except PodsNotRead as error:
             self.context.learn(tracked, error.pods)
             return
         except Refused as error:
@@ -120,10 +120,10 @@ class Planning:
             self.context.learn(tracked, [PodRef(migration.metadata.namespace, move.pod, move.uid) for move in unread])
         elif held_back := self.context.holds_back(migration, moving_pods, now):
             self.context.write(tracked, now, None, None, held_back)
-        elif migration.gives_way and not may_give_way(self.context, tracked, now):
+        elif migration.returns_nodes and not may_return_nodes(self.context, tracked, now):
             return
         elif migration.shrinks:
-            reason = "Lent" if migration.gives_way else "Shrinks"
+            reason = "Lent" if migration.returns_nodes else "Shrinks"
             reserved = ConditionUpdate("Reserved", False, reason, why_no_seats(migration.status.policy))
             self.context.write(tracked, now, Phase.RESERVING, None, reserved)
         else:
@@ -151,7 +151,7 @@ class Planning:
             self.context, tracked, moving_pods, self._avoided(migration, moving_pods, now), targets, now
         )
         targets, text = lent or (targets, text)
-        result = _Looked(state, now + SEARCH_INTERVAL_SECONDS)
+        result = _SearchResult(state, now + SEARCH_INTERVAL_SECONDS)
         if not targets and not self.context.helpers(migration):
             if not self.context.view.planning.ready:
                 tracked.not_before = result.again
@@ -177,12 +177,12 @@ class Planning:
 
     def _make_room(
         self, tracked: Tracked, moving_pods: Sequence[MovingPod], state: object, now: float
-    ) -> _Looked | None:
+    ) -> _SearchResult | None:
         """Return seats that other pods must leave first, or move the whole gang, whichever is cheaper (see `room`).
 
         None while the search goes on.
         """
-        migration, no_room = tracked.migration, _Looked(state, now + SEARCH_INTERVAL_SECONDS)
+        migration, no_room = tracked.migration, _SearchResult(state, now + SEARCH_INTERVAL_SECONDS)
         if not self._may_relocate(migration, now):
             return no_room
         if unread := [
@@ -201,12 +201,12 @@ class Planning:
             if targets := self._seats(tracked, whole, now):
                 return self._restart(tracked, whole, targets, state, now)
         if room is None:
-            return _Looked(searched.state, searched.again)
+            return _SearchResult(searched.state, searched.again)
         return self._make_room_by(tracked, moving_pods, room, state, now)
 
     def _planned_room(
         self, tracked: Tracked, moving_pods: Sequence[MovingPod], state: object, turn: PlanningTurn | None, now: float
-    ) -> _Looked | None:
+    ) -> _SearchResult | None:
         """Return the result of the joint plan, if there is one; otherwise of the search for this Migration alone."""
         if turn is None or turn.share is None or not turn.final:
             return self._make_room(tracked, moving_pods, state, now)
@@ -216,28 +216,28 @@ class Planning:
                 tracked, [*moving_pods, *rest_of_gang(self.context.view, moving_pods)], share.seats, state, now
             )
         if not share.seats:
-            return _Looked(state, turn.again)
+            return _SearchResult(state, turn.again)
         return self._make_room_by(tracked, moving_pods, share, state, now)
 
     def _restart(
         self, tracked: Tracked, whole: Sequence[MovingPod], targets: Mapping[str, str], state: object, now: float
-    ) -> _Looked:
+    ) -> _SearchResult:
         """Make the whole gang move."""
         moves = with_targets(moves_of(self.context.view, whole), targets)
         text = "there is no room near: all of the gang moves"
         reserved = ConditionUpdate("Reserved", status=False, reason="Planned", message=text)
         self.context.write(tracked, now, None, moves, reserved, policy=OnFailure.RESTART_GANG)
-        return _Looked(state, now + SEARCH_INTERVAL_SECONDS, whole=True)
+        return _SearchResult(state, now + SEARCH_INTERVAL_SECONDS, whole=True)
 
     def _make_room_by(
         self, tracked: Tracked, moving_pods: Sequence[MovingPod], room: SeatGrant, state: object, now: float
-    ) -> _Looked:
+    ) -> _SearchResult:
         """Create Migrations for the pods that must leave the seats."""
         self.context.out += helpers_of(self.context, tracked.migration, room.relocated)
         text = (
             f"{counted(len(moving_pods), 'seat', 'is held', 'are held')}, which {pod_names(room.relocated)} leave first"
         )
-        return _Looked(state, now + SEARCH_INTERVAL_SECONDS, dict(room.seats), text)
+        return _SearchResult(state, now + SEARCH_INTERVAL_SECONDS, dict(room.seats), text)
 
     def _circular(self, migration: Migration) -> bool:
         """Return whether a Migration would make room for one that makes room itself."""

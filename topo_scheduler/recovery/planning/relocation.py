@@ -1,12 +1,12 @@
 """Chooses pods to relocate so that a gang keeps its domain when no nodes are free near it.
 
 The cost of a set is the sum over its pods of GPUs (at least 1) times the seconds of work that the pod loses.
-A pod loses `RESTART_SECONDS`, and what it ran since its last checkpoint. Sets are ordered by highest priority (the lowest
-first), then by cost, then by size. The pods of a gang move all together, unless the gang can spare some of them.
+A pod loses `RESTART_SECONDS`, and what it ran since its last checkpoint. Sets are ordered by highest priority (the
+lowest first), then by cost, then by size. The pods of a gang move all together, unless the gang can spare some of them.
 
-- With at most `EXACT_WORKLOADS` movable workloads, the search tries every set of them in that order. For each set it places the
-  gang, and then the relocated pods, as in `moving.plan`. The first set that fits is the best one, for the placement
-  that the planner finds.
+- With at most `EXACT_WORKLOADS` movable workloads, the search tries every set of them in that order. For each set it
+  places the gang, and then the relocated pods, as in `moving.plan`. The first set that fits is the best one, for the
+  placement that the planner finds.
 - With more, the search tries the smallest sets of each domain (`moving.plan.by_domain`) in that order. It may miss a
   plan, or the cheapest one.
 """
