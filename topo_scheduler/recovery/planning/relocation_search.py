@@ -44,7 +44,7 @@ class Searched:
 
     room: SeatGrant | None
     state: object
-    again: float
+    retry_at: float
 
 
 @dataclass(slots=True)
