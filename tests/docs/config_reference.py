@@ -206,7 +206,8 @@ def _fields(schema: dict[str, Any], part: dict[str, Any], defaults: Any, prefix:
         if kind == "number" and isinstance(default, str):
             kind = "duration"
         yield f"`{path}`", kind, _default(default) if isinstance(defaults, dict) else "", meaning
-        items = referred(schema, described.get("items", {}))
+        lists = (option["items"] for option in (described, *described.get("anyOf", ())) if "items" in option)
+        items = referred(schema, next(lists, {}))
         if "properties" in items:
             yield from _fields(schema, items, None, f"{path}[].")
 

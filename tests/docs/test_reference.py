@@ -5,7 +5,9 @@ import tomllib
 
 import pytest
 
+from tests.docs import config_reference
 from tests.docs.generate import PAGES, REFERENCE, ROOT, commands, metric_names
+from tests.docs.stability import public_names
 from topo_scheduler.api.annotations import KNOWN, Enforcement, PlacementStrategy
 from topo_scheduler.api.objects import Pod, PodSpec
 from topo_scheduler.api.reasons import NodeReason, Reason
@@ -113,3 +115,16 @@ def test_every_dependency_has_its_reason() -> None:
     text = (ROOT / "docs" / "decisions" / "0002-dependencies.md").read_text(encoding="utf-8")
     explained = {name for cell in _column(text) for name in re.findall(r"`([\w-]+)`", cell)}
     assert explained == declared
+
+
+@pytest.mark.parametrize("section", ["SchedulerConfig", "TopologySchedulerConfig"])
+def test_every_field_of_the_configuration_is_on_a_page(section: str) -> None:
+    pages = [name for name in config_reference.PAGES if name != "config.md"]
+    listed = {cell.strip("`") for name in pages for cell in _column((REFERENCE / name).read_text("utf-8"))}
+    assert public_names()[section] - {"apiVersion", "kind", "metadata", "spec"} <= listed
+
+
+def test_the_overview_links_every_field_of_the_spec() -> None:
+    linked = re.findall(r"^\| \[`(spec\.\w+)`\]", (REFERENCE / "config.md").read_text("utf-8"), re.MULTILINE)
+    spec = {field for field in public_names()["TopologySchedulerConfig"] if re.fullmatch(r"spec\.\w+", field)}
+    assert sorted(linked) == sorted(spec)
