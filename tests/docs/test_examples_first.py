@@ -8,6 +8,7 @@ import pytest
 
 from tests.docs.generate import ROOT
 from tests.docs.pages import PAGES
+from tests.prose.__main__ import findings
 from tests.prose.extract import words_of_page
 from tests.prose.page_length import LOOK_UP_PAGES
 from tests.prose.rules import MOST_WORDS_OF_PAGE
@@ -58,8 +59,16 @@ def test_each_page_without_an_example_is_excused_for_a_reason(pattern: str) -> N
     assert any(problem(page.read_text(encoding="utf-8")) for page in pages), "remove the exception"
 
 
+def test_words_of_tables_count_and_their_lines_do_not(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("| a | b |\n|---|---|\n" + "| one | two three |\n" * 499)
+    assert words_of_page(page.read_text()) == 1499 and list(findings(page)) == []
+    page.write_text(page.read_text() + "| one | two |\n")
+    assert [finding.partition(",")[0] for finding in findings(page)] == ["1: a page of 1501 words"]
+
+
 @pytest.mark.parametrize("name", LOOK_UP_PAGES)
-def test_each_long_page_is_long_and_contributors_are_told(name: str) -> None:
+def test_each_long_page_is_long_and_listed_for_contributors(name: str) -> None:
     words = words_of_page((ROOT / name).read_text(encoding="utf-8"))
     assert words > MOST_WORDS_OF_PAGE or name == "CHANGELOG.md", "remove the exception"
     guide = (ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")

@@ -4,9 +4,7 @@ from typing import Final
 
 LOOK_UP_PAGES: Final = {
     "CHANGELOG.md": "grows with each release",
-    "docs/reference/annotations.md": "one row for each annotation, searched by its name",
     "docs/reference/caps.md": "one row for each cap; a test compares the rows with the containers of the engine",
-    "docs/reference/events.md": "one row for each reason and message, searched by the text of an event",
     "docs/reference/glossary.md": "one row for each term, in alphabetical order",
 }
 """Look-up tables: a reader searches such a page for one row."""
