@@ -97,7 +97,7 @@ async def test_a_class_that_is_always_refused_holds_up_nobody_and_costs_little(
         await asyncio.sleep(4)
         assert nodes_of(await cluster.pods_of("bad")) == [""] * 150
         assert 0 < refusals(daemon) < 75, "not each of them every second or two"
-        assert await daemon.metric("topology_scheduler_held_back_classes") == 1
+        assert await daemon.metric("topology_scheduler_admission_backoff_classes") == 1
         late = objects.pod("late", cpu="1")
         await cluster.apply(late)
         await cluster.wait_bound("late", 1, 5)

@@ -218,7 +218,7 @@ def _simulate(options: _Options, tasks: "Sequence[Task]") -> int:
     if options.out is not None:
         files = {outcome.run.file: outcome.placements for outcome in done}
         lost_runs = [
-            Lost(policy=task.policy.name, seed=task.seed, what_if=task.what_if or None, why=reason)
+            Lost(policy=task.policy.name, seed=task.seed, what_if=task.what_if or None, reason=reason)
             for task, reason in ((outcome.task, outcome.reason) for outcome in lost)
         ]
         write_result(options.out, runs, files, lost_runs)
@@ -275,9 +275,9 @@ def _show(runs: "Sequence[Run]") -> None:
     shown_names: set[str] = set()
     for run in runs:
         name = f"{run.policy}, what if {run.what_if}" if run.what_if else run.policy
-        if run.never_ran and name not in shown_names:  # the reasons are similar for all seeds
+        if run.never_ran_reasons and name not in shown_names:  # the reasons are similar for all seeds
             shown_names.add(name)
-            for line in run.never_ran[:MOST_REASONS]:
+            for line in run.never_ran_reasons[:MOST_REASONS]:
                 say(f"{name}: never ran: {line}", err=True)
-    for complaint in dict.fromkeys(complaint for run in runs for complaint in run.complaints):
-        say(f"warning: {complaint}", err=True)
+    for warning in dict.fromkeys(warning for run in runs for warning in run.warnings):
+        say(f"warning: {warning}", err=True)

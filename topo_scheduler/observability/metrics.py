@@ -126,9 +126,9 @@ class Snapshot:
     oversubscribed_nodes: int = _gauge(
         "topology_scheduler_oversubscribed_nodes", "Nodes that hold more than they have."
     )
-    held_back_classes: int = _gauge(
-        "topology_scheduler_held_back_classes",
-        "Classes of pods of which the API server refused one lately, by namespace.",
+    admission_backoff_classes: int = _gauge(
+        "topology_scheduler_admission_backoff_classes",
+        "Classes of pods in backoff, as the API server rejected a Binding of one of their pods; a class has one namespace.",
     )
     reservations: int = _gauge("topology_scheduler_reservations", "Workloads with a reservation.")
     reserved_gpus: int = _gauge(
@@ -148,7 +148,7 @@ class Snapshot:
     plugin_threads: int = _gauge(
         "topology_scheduler_plugin_threads_lost", "Threads of plugins that took too long and could not be ended."
     )
-    pending: Mapping[str, int] = _gauge("scheduler_pending_pods", "Pending pods, by queue.", "queue")
+    pending: Mapping[str, int] = _gauge("topology_scheduler_pending_pods", "Pending pods, by queue.", "queue")
     longest_wait: Mapping[str, float] = _gauge(
         "topology_scheduler_longest_wait_seconds",
         "Time since the longest pending pod was first seen, by queue.",
@@ -204,13 +204,13 @@ class Metrics:
         )
         self.plugin_errors = Counter(
             "topology_scheduler_plugin_errors",
-            "Calls of plugins that failed, including those not made because the plugin is set aside.",
+            "Calls of plugins that failed, including those not made because the plugin is disabled.",
             ("plugin", "point", "reason"),
             registry=self.registry,
         )
         self.set_aside = Counter(
             "topology_scheduler_workload_failures",
-            "Workloads and objects that failed, or cost too much, and were set aside so that the others go on.",
+            "Workloads and objects that failed or exceeded a budget. Scheduling of all others continues.",
             ("phase", "kind"),
             registry=self.registry,
         )

@@ -219,7 +219,7 @@ def _waited(value: float | None) -> str:
 
 
 def _never(side: Side, size: str) -> int:
-    return sum(wait.never for run in side.runs for wait in run.wait if wait.gpus == size)
+    return sum(wait.never_ran for run in side.runs for wait in run.wait if wait.gpus == size)
 
 
 def readable(value: float) -> str:
