@@ -308,7 +308,7 @@ class Daemon:
         if self.warmth is None:
             return ""
         silent = self._clock() - self._beat
-        return f"the event loop has not turned for {silent:.0f} s" if silent > 30 else ""
+        return f"event loop stalled for {silent:.0f} s" if silent > 30 else ""
 
     def _check_recovery(self) -> str:
         return self.term.recovery.wrong() if self.term is not None else ""

@@ -33,7 +33,7 @@ async def test_a_gang_is_held_the_leaf_that_is_free_first(
     await cluster.wait_note(endless, "Insufficient nvidia.com/gpu", reason="FailedScheduling")
     await cluster.api.delete("pods", "short", grace=0)
     event = await cluster.wait_note(
-        endless, "1 node(s) with room held for gang default/large", reason="FailedScheduling"
+        endless, "1 node(s) with room reserved for gang default/large", reason="FailedScheduling"
     )
     assert not any(nodes_of(await cluster.pods_of("endless")))
 

@@ -82,8 +82,8 @@ def test_a_search_for_victims_that_raises_pauses_and_others_have_theirs(
     assert len(d.preempted()) == 1, "for the other"
     assert set(d.nominated()) == {"good"}
     (told,) = d.told(evil, Reason.FAILED_SCHEDULING)
-    assert "Set aside: " in told
-    assert "It is retried when pods or nodes have changed, after 10 s at the earliest." in told
+    assert "In backoff: " in told
+    assert "The scheduler retries when pods or nodes have changed, after 10 s at the earliest." in told
     assert counted(d) == [("preemption", kind(error))]
     d.apply(make_pod("change", namespace="low", cpu="1m", node="s1-l1-1", scheduler="other", phase="Running"))
     d.step(FIRST_PAUSE_SECONDS - 2)

@@ -283,7 +283,7 @@ def test_who_does_not_end_in_time_is_kept_off_and_told(half_free: Driver) -> Non
     long, unknown = timed_pod("long", "1h"), timed_pod("unknown")
     assert d.run(long, unknown) == {}
     assert d.told(unknown)[-1] == (
-        "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 1 node(s) with room held for gang default/large,"
+        "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 1 node(s) with room reserved for gang default/large,"
         " expected free at about 2023-11-14 23:13 UTC."
     )
 

@@ -62,7 +62,7 @@ class TestProcesses:
         found = dict(sweep([first, last], workers=2))
         assert isinstance(found[0], Done)
         assert isinstance(found[1], LostTask)
-        assert "died of it" in found[1].reason
+        assert "died while they ran it" in found[1].reason
         assert found[1].task.seed == 666
 
     def test_what_is_not_done_when_the_scheduler_goes_away_is_lost(self, monkeypatch: pytest.MonkeyPatch) -> None:

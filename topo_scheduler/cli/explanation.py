@@ -168,7 +168,7 @@ async def _planned_decision(client: Client, configuration: "Configuration", pod:
     uid = pod.metadata.uid
     workload_and_member = engine.workloads.of_pod(uid)
     if workload_and_member is None:
-        changed = ["the pod changed while it was looked at; ask again"]
+        changed = ["the pod changed while it was read; run the command again"]
         return {
             "workload": None,
             "decision": None,

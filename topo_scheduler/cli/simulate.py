@@ -121,7 +121,7 @@ def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
         raise CommandFailure(str(error), USAGE) from error
     if lost_count:
         raise CommandFailure(
-            f"{lost_count} {'run was' if lost_count == 1 else 'runs were'} lost; what is shown is of the others"
+            f"{lost_count} {'run was' if lost_count == 1 else 'runs were'} lost; the figures cover all other runs"
         )
 
 

@@ -106,7 +106,7 @@ class Snapshot:
     )
     stranded_gpus: Mapping[str, int] = _gauge(
         "topology_scheduler_stranded_gpus",
-        "Free GPUs that neither a whole node nor a typical member can have.",
+        "Free GPUs on nodes that fit neither a whole-node member nor a typical one.",
         "model",
     )
     gpu_allocation: float = _gauge("topology_gpu_allocation_ratio", "Share of all GPUs in use.")
@@ -120,15 +120,15 @@ class Snapshot:
     )
     leaves_above_limits: Mapping[str, int] = _gauge(
         "topology_scheduler_leaves_above_limit",
-        "Leaves that are larger than a limit per leaf that is set: gangs that fit into one are spread.",
+        "Leaves larger than a limit per leaf: gangs that fit into one leaf are spread over several.",
         "limit",
     )
     oversubscribed_nodes: int = _gauge(
-        "topology_scheduler_oversubscribed_nodes", "Nodes that hold more than they have."
+        "topology_scheduler_oversubscribed_nodes", "Nodes whose pods request more than the node has."
     )
     admission_backoff_classes: int = _gauge(
         "topology_scheduler_admission_backoff_classes",
-        "Classes of pods in backoff, as the API server rejected a Binding of one of their pods; a class has one namespace.",
+        "Classes of pods in backoff, because the API server rejected a Binding. A class has one namespace.",
     )
     reservations: int = _gauge("topology_scheduler_reservations", "Workloads with a reservation.")
     reserved_gpus: int = _gauge(
@@ -138,8 +138,8 @@ class Snapshot:
     migrations: int = _gauge("topology_scheduler_migrations", "Migrations that have not ended.")
     spares: Mapping[tuple[str, str], int] = _gauge(
         "topology_scheduler_spare_nodes",
-        "Nodes of a leaf that are kept for recovery: wanted; of these free of pods with GPUs, or lent to pods that the"
-        " scheduler would evict. On the others GPUs are still in use.",
+        "Spare nodes of a leaf, kept for recovery: wanted, free of pods with GPUs, or lent to pods that the scheduler"
+        " would evict. On all other wanted nodes GPUs are still in use.",
         "domain",
         "state",
     )

@@ -305,7 +305,9 @@ class Attempts:
             volumes = self._volumes(groups, placement)
         except ClaimError:
             return None
-        return self._placed(workload, groups, ask, placement, layout, volumes, "in the seats that were held for them")
+        return self._placed(
+            workload, groups, ask, placement, layout, volumes, "on the nodes that were reserved for them"
+        )
 
     def drop_caches(self) -> None:
         """Drop the caches. Decisions do not depend on them."""

@@ -355,7 +355,7 @@ class Engine:
         try:
             self.outcomes.rehearsed(uid, outcome, message, now)
         except Exception as error:
-            self._out += failure_of(f"rehearsed bind of pod {uid}", error, Activity.OUTCOME)
+            self._out += failure_of(f"dry-run bind of pod {uid}", error, Activity.OUTCOME)
             self.outcomes.held_back.answered(uid, "")
 
     def volumes_written(self, uid: str, done: Iterable[tuple[VolumeWrite, str]], problem: str) -> None:

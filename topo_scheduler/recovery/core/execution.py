@@ -132,7 +132,7 @@ class Execution:
         if kept == moves:
             return moves
         self.context.release(migration.key)
-        text = "seats are held no longer; replacements are placed as any other pod is"
+        text = "the reservation has ended; replacements are placed like any other pod"
         self.context.write(tracked, now, None, kept, Condition("Reserved", status=False, reason=reason, message=text))
         return None
 

@@ -59,7 +59,7 @@ MAX_EXPLAINED_WORKLOADS: Final = 500
 """Pending workloads above which the explainer adds no further single pods: their events would be a flood."""
 LONG_MESSAGE_BYTES: Final = 600
 """Bytes of a message above which there is no room for remedies after it."""
-FAULT: Final = "internal fault while its waiting was explained, please report it"
+FAULT: Final = "internal fault in the explanation of why it is pending, please report it"
 MAX_CACHED: Final = 256
 """Explanations that are cached for workloads with the same demands."""
 MAX_RESTARTS: Final = 20

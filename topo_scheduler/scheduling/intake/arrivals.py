@@ -563,7 +563,7 @@ class Arrivals:
                 warnings = [*warnings, (Reason.DOMAIN_UNKNOWN, f"preferred domain: {wrong}")]
         level = workload.request.preferred_level
         if level and len(self._world.nodes) and level not in self._world.layout.every_level:
-            warning = f"preferred level: no node's labels tell a level called {level}; it was ignored"
+            warning = f"preferred level: no node has a label for a level called {level}; it was ignored"
             warnings = [*warnings, (Reason.DOMAIN_UNKNOWN, warning)]
         for reason, message in warnings:
             if self._told.is_new(member.uid, reason, message):

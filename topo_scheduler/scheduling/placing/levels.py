@@ -115,7 +115,7 @@ def plan_by_levels(
     strictest = layout.levels[base - 1]
     looser, layout = _looser(query, layout, base, wish)
     depth, level = looser.within, looser.level
-    message = f"level loosened from {strictest} to {level} after {format_duration(wish.steps * wish.interval)}"
+    message = f"level relaxed from {strictest} to {level} after {format_duration(wish.steps * wish.interval)}"
     # Leaves are whole again where the gang no longer has to share an accelerator domain.
     other_layout = crossed(
         layout, (name for name in layout.woven if name in (*layout.levels[:depth], query.segments.level))

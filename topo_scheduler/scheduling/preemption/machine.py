@@ -272,7 +272,7 @@ class Preempting:
             return out, ""
         if doubt := workload.doubt:
             self._leave_line(workload.id)
-            return out, f"No pod is evicted to make room, as it is not known what these pods are part of: {doubt}."
+            return out, f"The scheduler evicts no pod to make room, as the owners of these pods are not known: {doubt}."
         groups, _, _ = self._attempts.groups(workload, members)
         ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
         layout = crossed(self._world.layout, ask.woven)

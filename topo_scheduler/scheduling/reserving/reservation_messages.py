@@ -58,7 +58,7 @@ def kept_off(
         if count:
             kind, _, name = held.name.partition(" ")
             described = held.name if not reader or name.startswith(f"{reader}/") else f"a {kind} of another namespace"
-            reasons.append(f"{count} node(s) with room held for {described}, {expected(held, epoch)}.")
+            reasons.append(f"{count} node(s) with room reserved for {described}, {expected(held, epoch)}.")
     return " ".join(reasons)
 
 
