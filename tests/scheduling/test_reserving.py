@@ -46,7 +46,7 @@ def test_the_domain_that_is_free_first_is_held_and_that_is_told() -> None:
     assert sorted(one.nodes) == ["s1-l2-1", "s1-l2-2"]
     assert (one.start, one.latest) == (3600, 3600)
     assert d.told(pods[0], Reason.FAILED_SCHEDULING)[-1].endswith(
-        "Holds s1/l2 (2 nodes), expected free at about 2023-11-14 23:13 UTC: waits for pods default/b, default/c."
+        "Reserved: s1/l2 (2 nodes), expected free at about 2023-11-14 23:13 UTC: waits for pods default/b, default/c."
     )
 
 

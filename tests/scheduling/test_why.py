@@ -346,7 +346,7 @@ def test_they_stand_behind_what_is_told_later_too() -> None:
         d.step(15)
         d.explain()
     conditions = [one.message for one in d.said if isinstance(one, MarkUnschedulable) and one.pod.name == "g-0"]
-    assert "Holds s/a" in conditions[-1]
+    assert "Reserved: s/a" in conditions[-1]
     assert "What would help, cheapest first: (1) wait until" in conditions[-1]
     assert conditions == list(dict.fromkeys(conditions)), "none of it is told twice"
 

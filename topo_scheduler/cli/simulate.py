@@ -91,12 +91,12 @@ def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
     docs/reference/simulate-inputs.md and docs/reference/simulation.md.
 
     \b
-    C:  live (read once, with --kubeconfig), leaf-spine:spines=8,leaves=16,nodes=16,gpus=8,
-        a directory or file of kubectl get -o yaml, a recorded directory,
-        openb nodes (CSV), a topograph model, the Lingjun table
-    W:  live (its pending pods), YAML manifests,
-        poisson:rate=120/h,jobs=1000,sizes=1:0.5|8:0.5,duration=lognormal:mean=2h,sigma=1.5,
-        a recorded directory, openb pods (CSV), streams of Gavel and Muri
+    C:  live (read once, with --kubeconfig); leaf-spine:spines=8,leaves=16,nodes=16,gpus=8;
+        a directory or file of kubectl get -o yaml; a recorded directory;
+        openb nodes (CSV); a topograph model; the Lingjun table
+    W:  live (its pending pods); YAML manifests;
+        poisson:rate=120/h,jobs=1000,sizes=1:0.5|8:0.5,duration=lognormal:mean=2h,sigma=1.5;
+        a recorded directory; openb pods (CSV); streams of Gavel and Muri
     P:  topo, topo:FILE (another configuration), blind-gang (gangs without topology),
         rack (a gang in one leaf, if any has room), and pod by pod: random, best-fit,
         least-allocated (kube-scheduler's default), most-allocated, dot-product, fgd

@@ -213,8 +213,8 @@ class Isolated:
     def _check(self, plugin: str, point: str) -> None:
         record = self._records.get(plugin)
         if record is not None and self._aside(record):
-            self.counts.plugin_failed(plugin, point, "set_aside")
-            raise PluginError(plugin, point, "set_aside", f"it took longer than {self.timeout:g} s and is disabled")
+            self.counts.plugin_failed(plugin, point, "disabled")
+            raise PluginError(plugin, point, "disabled", f"it took longer than {self.timeout:g} s and is disabled")
 
     def _settle(
         self, plugin: str, point: str, worker: _Worker, job: _PluginCall, in_time: bool, seconds: float, slowest: str

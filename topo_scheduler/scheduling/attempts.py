@@ -274,7 +274,7 @@ class Attempts:
     def ask_by_now(
         self, workload: Workload, groups: Sequence[tuple[PodClass, list[Member]]], layout: Layout, now: float
     ) -> PlacementQuery:
-        """Return the query of a pending workload without room, at its level as ``relax-after`` has loosened it.
+        """Return the query of a pending workload without room, at its level as ``relax-after`` has relaxed it.
 
         Raises:
             PluginError: a plugin failed, so there is no result.

@@ -1,4 +1,4 @@
-"""The barrier around each workload: if one fails or costs too much, the scheduler sets aside only that one.
+"""The barrier around each workload: if one fails or costs too much, the scheduler puts only that one into backoff.
 
 Understanding, decision, explanation, preemption and the searches for reservations and moves each run inside. The
 scheduler retries a failed workload with exponential backoff. A search that exceeds its operation budget also lowers the

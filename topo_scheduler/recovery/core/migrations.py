@@ -1,8 +1,8 @@
 """A state machine of Migrations without I/O: from an object without a status to pods that run elsewhere.
 
 One status write begins each phase, and the work of a phase is idempotent: after a crash, the next process continues
-from the object alone. Seats are held from Reserving on, as the object says. No pod is evicted before the object says
-Evicting.
+from the object alone. Nodes are reserved from Reserving on, as the object says. No pod is evicted before the object
+says Evicting.
 """
 
 from collections import deque

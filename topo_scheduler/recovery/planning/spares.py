@@ -1,8 +1,8 @@
 """Spare nodes in recovery: which Migrations use them, and how recovery takes them back from pods that borrowed them.
 
 Members of a gang go to their own leaves first, even if a spare node there is lent. Then recovery evicts the pods that
-borrowed it, by Migrations of their own. No seats are held for these pods: their controllers recreate them, and the new
-pods are pending like any others. On each node, pods stay as long as there is room beside them, the costliest pods
+borrowed it, by Migrations of their own. No nodes are reserved for these pods: their controllers recreate them, and
+the new pods are pending like any others. On each node, pods stay as long as there is room beside them, the costliest pods
 first. Each plan is tried on a copy of the state.
 """
 
@@ -252,7 +252,7 @@ def _check_borrowed(context: MigrationContext, migration: Migration, moving_pods
 
 
 def may_give_way(context: MigrationContext, tracked: Tracked, now: float) -> bool:
-    """Return whether pods may be evicted from lent nodes: seats are held there. End the Migration if it is useless."""
+    """Return whether pods may be evicted from lent nodes, which are reserved. End the Migration if it is useless."""
     beneficiary = context.tracked[tracked.migration.spec.makes_room_for].migration
     if beneficiary.phase is None or not beneficiary.phase.running:
         return False
@@ -263,14 +263,14 @@ def may_give_way(context: MigrationContext, tracked: Tracked, now: float) -> boo
 
 
 def why_no_seats(policy: str) -> str:
-    """Return why no seats are held for the pods of a Migration."""
+    """Return why no nodes are reserved for the pods of a Migration."""
     if policy == GIVE_WAY:
         return "they leave spare nodes that were lent to them: no nodes are reserved"
     return "the gang continues with fewer members: no nodes are reserved"
 
 
 def how_it_ended(policy: str, count: int) -> str:
-    """Return the result of a Migration for whose pods no seats were held."""
+    """Return the result of a Migration for whose pods no nodes were reserved."""
     if policy == GIVE_WAY:
         return f"{counted(count, 'pod')} gone, the spare nodes are free again"
     return f"{counted(count, 'pod')} gone, the gang continues without them"

@@ -432,7 +432,7 @@ def reason_of(what_if: WhatIf, ask: PlacementQuery, decision: Decision, rule: Si
 
 
 def _key(workload: Workload, ask: PlacementQuery, steps: int) -> object:
-    """Return a key that distinguishes workloads with different demands. ``steps``: how often the level loosened."""
+    """Return a key that distinguishes workloads with different demands. ``steps``: how often the level was relaxed."""
     demands = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands, ask.preferred)
     owner = (workload.namespace, workload.priority, workload.level, workload.tiers, workload.group is None)
     return owner, demands, steps, ask.segments, ask.woven, tuple(ask.running), tuple(ask.groups), ask.profiles

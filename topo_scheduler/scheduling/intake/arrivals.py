@@ -292,7 +292,7 @@ class Arrivals:
             self.unread.drop(pod.metadata.uid)
 
     def _not_understood(self, pod: Pod, error: Exception, now: float) -> None:
-        """Set aside one pod whose handling raised: a pending pod is refused, a pod with a node still holds it."""
+        """Isolate one pod whose handling raised: a pending pod is refused, a pod with a node still holds it."""
         uid, why = pod.metadata.uid, described(error)
         self.unread.fail(uid, pod, now)
         if self._told.is_new(uid, Reason.SCHEDULER_ERROR, why):
@@ -391,7 +391,7 @@ class Arrivals:
         """Keep a pod outside while its namespace has too many pending pods; return whether it stays there."""
         namespace, uid = pod.metadata.namespace, pod.metadata.uid
         full = self._pods.get(uid) is None and not self._pods.has_room(namespace)
-        # A half-bound gang is completed first.
+        # A partially bound gang is completed first.
         if not full or (self.has_bound_siblings(pod) and self._pods.has_room(namespace, 2.0)):
             self.outside.drop(uid)
             return False

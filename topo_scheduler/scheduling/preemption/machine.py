@@ -113,7 +113,7 @@ class Preempting:
             attempts: makes decisions.
             nominations: all nominations.
             replacements: seats for pods that do not exist yet. They count as nominations do.
-            half_gangs: seats for members of half-bound gangs, which count in the same way.
+            half_gangs: seats for members of partially bound gangs, which count in the same way.
             spec: the configuration.
         """
         self.budgets = Budgets()
@@ -317,7 +317,7 @@ class Preempting:
         except PluginError:
             raise
         except Exception as error:
-            # Room that comes free still helps the workload: it is parked, and only this search pauses.
+            # Room that comes free still helps the workload: it is unschedulable, and only this search pauses.
             failed(error)
             self._fail(search, workload, error, budget, stamp, now)
             self._rest_after(workload.namespace, candidates, now)

@@ -53,7 +53,7 @@ class SettingAside:
     def tell(
         self, workload: Workload, pending: Sequence[Member], text: str, *, repeated: bool = False
     ) -> list[Instruction]:
-        """Report why a parked workload has no place. ``repeated``: also if the published reason is the same."""
+        """Report why an unschedulable workload has no place. ``repeated``: also if the published reason is the same."""
         return self._report(workload, pending, text, group=GroupReason.UNSCHEDULABLE, repeated=repeated)
 
     def _report(

@@ -23,7 +23,7 @@ def holds_what(held: Reservation, epoch: float, reader: str = "") -> str:
     waits = f": waits for {pods}{few_for(names, reader, 'pod', 2)}" if names else ""
     count = len(held.nodes)
     where = "" if held.domain.startswith("node ") else f" ({count} node{'s' if count > 1 else ''})"
-    return f"Holds {held.domain}{where}, {expected(held, epoch)}{waits}."
+    return f"Reserved: {held.domain}{where}, {expected(held, epoch)}{waits}."
 
 
 def expected(held: Reservation, epoch: float) -> str:
