@@ -204,7 +204,7 @@ def test_how_many_would_fit_is_no_remedy_and_room_beyond_the_size_rule_is_said_t
     assert any("room for 6 of 5 pods but not within 2 leaves of one spine, 48 GPUs free" in line for line in text)
     why["remedies"] = [reduce]
     text = list(lines({**told, "predictedEvents": [], "unreadObjects": [], "events": []}))
-    assert text[-2].startswith("Nothing was found that would help") and text[-1] == "16 of 100 pods would fit now."
+    assert text[-2].startswith("No remedy was found") and text[-1] == "16 of 100 pods would fit now."
 
 
 def test_what_is_held_for_a_gang_is_told_behind_the_rest_which_is_not_repeated(served: Served, tmp_path: Path) -> None:

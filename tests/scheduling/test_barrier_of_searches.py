@@ -230,7 +230,7 @@ def test_a_search_that_exceeds_a_lowered_budget_is_repeated_though_nothing_chang
     d.apply(good)
     for _ in range(20):
         d.step(1)
-    assert any("It is retried in " in told for told in d.told(good, Reason.FAILED_SCHEDULING))
+    assert any("The scheduler retries in " in told for told in d.told(good, Reason.FAILED_SCHEDULING))
     for _ in range(30):
         d.step(10)
     assert {one.preemptor.name for one in d.said if isinstance(one, Preempt)} == {"good"}

@@ -50,7 +50,7 @@ def test_a_level_that_does_not_exist_is_a_problem_that_names_those_that_do() -> 
         "Refused: annotation topology.scheduler/required-level on Pod default/g-0: 'rack' is no level"
     )
     assert "spine, leaf" in text
-    assert "or a node label that tells one" in text
+    assert "or the key of a node label for one" in text
 
 
 def test_a_level_that_no_node_tells_is_waited_for() -> None:

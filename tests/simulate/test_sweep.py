@@ -75,7 +75,7 @@ class TestProcesses:
                 found[at] = done
         assert isinstance(found[0], Done)
         assert isinstance(found[1], LostTask)
-        assert "the scheduler of Dask went away" in found[1].reason
+        assert "the Dask scheduler stopped" in found[1].reason
 
     def test_workers_do_not_hear_ctrl_c(self) -> None:
         with sweeping._client(1, "") as client:

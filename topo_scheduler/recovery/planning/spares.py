@@ -2,8 +2,8 @@
 
 Members of a gang go to their own leaves first, even if a spare node there is lent. Then recovery evicts the pods that
 borrowed it, by Migrations of their own. No nodes are reserved for these pods: their controllers recreate them, and
-the new pods are pending like any others. On each node, pods stay as long as there is room beside them, the costliest pods
-first. Each plan is tried on a copy of the state.
+the new pods are pending like any others. On each node, pods stay as long as there is room beside them, the costliest
+pods first. Each plan is tried on a copy of the state.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -149,8 +149,8 @@ def fragmentation(course: Course) -> list[Markup]:
         ),
         _section(
             "Room for a gang in one leaf",
-            "GPUs of the largest gang of whole nodes that one leaf has room for. More is better: a larger gang must"
-            " wait, or lie over several leaves." + _bands(course),
+            "GPUs of the largest gang of whole nodes that one leaf has room for. More is better: a larger gang stays"
+            " pending or spans several leaves." + _bands(course),
             *_lines(course, "Room for a gang in one leaf", ROOM, charts.even("GPUs", room, lowest_end=1.0), ",.0f"),
         ),
     ]
