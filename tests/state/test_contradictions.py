@@ -21,7 +21,7 @@ def test_a_node_in_two_leaves_is_told_once_until_it_is_put_right() -> None:
     fabric = labelled(*[("l1", "x")] * 3, *[("l2", "y")] * 3, ("l2", "x"))
     (text,) = fabric.complaints()
     assert text.startswith(f"node n6: labels {OURS} and {THEIRS} name different leaves, ")
-    assert f"{OURS} holds" in text
+    assert f"{OURS} is used" in text
     assert fabric.complaints() == []
     assert fabric.layout(7).paths == (("l1",), ("l2",))
     fabric.put(6, "n6", {OURS: "l2", THEIRS: "y"})
