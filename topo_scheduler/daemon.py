@@ -308,7 +308,7 @@ class Daemon:
         if self.warmth is None:
             return ""
         silent = self._clock() - self._beat
-        return f"the event loop has not turned for {silent:.0f} s" if silent > 30 else ""
+        return f"event loop stalled for {silent:.0f} s" if silent > 30 else ""
 
     def _check_recovery(self) -> str:
         return self.term.recovery.wrong() if self.term is not None else ""
@@ -368,7 +368,7 @@ class Daemon:
             ),
             leaves_above_limits=leaves_above_limits(term.engine.config, world.layout, world.nodes),
             oversubscribed_nodes=int(over.any(axis=1).sum()),
-            held_back_classes=len(term.engine.outcomes.held_back),
+            admission_backoff_classes=len(term.engine.outcomes.held_back),
             reservations=len(term.engine.reserving.holds),
             reserved_gpus=term.engine.reserving.gpus,
             migrations=term.recovery.under_way,

@@ -213,9 +213,12 @@ def test_all_faults_are_told_at_once() -> None:
         (WHAT + "x: !!python/object/apply:os.getcwd []", "not valid YAML"),
         (WHAT + "1: 2", "a key must be a text"),
         (WHAT + "spec: " + "[" * 5000, "nested too deeply"),
-        (WHAT + "metadata: {name: 2026-13-01}", "not what it looks like: month must be in 1..12; put texts in"),
-        (WHAT + "metadata: {name: !!int x}", "not what it looks like"),
-        (WHAT + "metadata: {name: " + "9" * 5000 + "}", "not what it looks like"),
+        (
+            WHAT + "metadata: {name: 2026-13-01}",
+            "reads a value as another type than text: month must be in 1..12; put it in",
+        ),
+        (WHAT + "metadata: {name: !!int x}", "reads a value as another type"),
+        (WHAT + "metadata: {name: " + "9" * 5000 + "}", "reads a value as another type"),
         (WHAT + "metadata: {name: " + "[" * 3000 + "]" * 3000 + "}", "nested too deeply"),
     ],
 )

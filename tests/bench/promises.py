@@ -247,14 +247,14 @@ SETTLED_ELSEWHERE: Final = (
         "measurements-limits.md#beside-kube-scheduler",
     ),
     SettledElsewhere(
-        "gangs half bound because the leader or the API server was killed: until complete or rolled back, the longest",
+        "gangs partially bound because leader or API server was killed: until complete or rolled back, the longest",
         "within 5 s",
         "4.6 s",
         True,
         "measurements-reliability.md#partially-bound-gangs",
     ),
     SettledElsewhere(
-        "gangs half bound because a webhook refuses a member or hangs on it: the same",
+        "gangs partially bound because a webhook refuses a member or hangs on it: the same",
         "within 5 s",
         "10.2 s",
         False,

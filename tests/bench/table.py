@@ -351,7 +351,7 @@ def _recovery(parts: Mapping[str, Json]) -> Rows:
         return
     for one in figures["healing"].values():
         what = f"{one['failed_nodes']} of {one['nodes']} nodes fail"
-        yield f"{what}: CPU until every lost pod's seat is held", f"{one['cpu_s_until_all_seats_are_held']} s"
+        yield f"{what}: CPU until every lost pod has a reservation", f"{one['cpu_s_until_all_seats_are_held']} s"
         yield f"{what}: pods moved, pods lost", f"{one['moved_pods']}, {one['lower_bound']}"
     thread = figures["watching"]
     yield f"kopf's thread on {thread['nodes']:,} nodes: CPU until all are listed", f"{thread['thread_cpu_s']} s"

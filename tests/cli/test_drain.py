@@ -197,7 +197,7 @@ def test_the_plan_as_yaml(served: Served) -> None:
         ([{"phase": "Cancelled", "conditions": [_NO_USE]}], 1, ["Cancelled"]),
         ([{"phase": "Cancelled", "conditions": [_GONE]}], 0, ["1 of 1 ended"]),
         ([{"conditions": [_DISABLED]}], 1, ["recovery is off in the scheduler's configuration"]),
-        ([], 1, ["1 of 1 Migrations have not ended within 3 s; they go on"]),
+        ([], 1, ["1 of 1 Migrations have not ended within 3 s; they continue"]),
     ],
 )
 def test_waiting_shows_each_change_and_the_end(

@@ -115,7 +115,7 @@ def test_a_pod_of_another_scheduler(served: Served) -> None:
     served.create_pod("theirs", schedulerName="default-scheduler")
     code, output = explain(served, "theirs")
     assert code == 1
-    assert "pod default/theirs is not ours: its schedulerName is default-scheduler" in output
+    assert "pod default/theirs belongs to another scheduler: its schedulerName is default-scheduler" in output
     assert "if that is another instance of this scheduler, name it by --scheduler-name" in output
 
 
@@ -204,7 +204,7 @@ def test_how_many_would_fit_is_no_remedy_and_room_beyond_the_size_rule_is_said_t
     assert any("room for 6 of 5 pods but not within 2 leaves of one spine, 48 GPUs free" in line for line in text)
     why["remedies"] = [reduce]
     text = list(lines({**told, "predictedEvents": [], "unreadObjects": [], "events": []}))
-    assert text[-2].startswith("Nothing was found that would help") and text[-1] == "16 of 100 pods would fit now."
+    assert text[-2].startswith("No remedy was found") and text[-1] == "16 of 100 pods would fit now."
 
 
 def test_what_is_held_for_a_gang_is_told_behind_the_rest_which_is_not_repeated(served: Served, tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_what_is_held_for_a_gang_is_told_behind_the_rest_which_is_not_repeated(s
         served.bind(f"filler-{node}", f"node-{node}")
     code, text = explain(served, "big", "--config", str(config))
     assert code == 0
-    assert "\nAlso: Holds spine-1/leaf-1 (2 nodes), expected free at about " in text
+    assert "\nAlso: Reserved: spine-1/leaf-1 (2 nodes), expected free at about " in text
     assert text.partition("\nEvents:")[0].count("nodes are available") == 1
     assert "size rule  at least 2 nodes, within one leaf\n" in text
 

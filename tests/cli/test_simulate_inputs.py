@@ -84,4 +84,4 @@ def test_what_never_ran_is_told_with_its_reason(tmp_path: Path) -> None:
     why = "never ran: 1 workload default/inference: 0/16 nodes are available: 16 node(s) had another GPU model."
     assert [line.partition(": ")[0] for line in answer.stderr.splitlines() if why in line] == ["topo", "random"]
     for told in json.loads((out / "result.json").read_text())["runs"]:
-        assert told["never_ran"][0].startswith("1 workload default/inference: 0/16 nodes are available: ")
+        assert told["never_ran_reasons"][0].startswith("1 workload default/inference: 0/16 nodes are available: ")

@@ -212,7 +212,7 @@ topology_scheduler_longest_wait_seconds{queue="unschedulable"} > 3600
 - `result`: `posted`, `dropped` or `failed`.
 - `plugin`, `point`: name of a loaded plugin, and its extension point: `filter`, `score`, `strategy`, `size rule`,
   `bind` or `post-bind`.
-- `reason`: `raised` (an exception), `answer` (an invalid answer), `slow` (a timeout), `set_aside` (not called after a
+- `reason`: `raised` (an exception), `answer` (an invalid answer), `slow` (a timeout), `disabled` (not called after a
   timeout) or `dropped` (too many binds to report).
 
 A replica that does not lead has no state of the cluster. It serves no sample of domains, queues, watches and events,

@@ -1,12 +1,20 @@
 """The page of stable names lists every public name, so that none changes unnoticed."""
 
 import re
+from typing import Final
 
 import pytest
 
 from tests.docs.stability import PAGE, public_names
 
 NAMES = public_names()
+_PROMISED_METRICS: Final = {
+    "topology_domain_utilization_ratio",
+    "topology_gpu_allocation_ratio",
+    "topology_placement_decisions_total",
+    "topology_recovery_duration_seconds",
+}
+"""Metrics with the shorter prefix ``topology_``; new ones start with ``topology_scheduler_``."""
 
 
 def _sections() -> dict[str, set[str]]:
@@ -25,3 +33,8 @@ def test_every_public_name_is_listed_and_no_other(section: str) -> None:
     added, gone = sorted(NAMES[section] - listed), sorted(listed - NAMES[section])
     assert not added, f"add to {PAGE.name}, section {section}: {added}"
     assert not gone, f"{PAGE.name}, section {section}: users rely on {gone}; keep the names, or deprecate them first"
+
+
+def test_metrics_have_one_of_two_prefixes() -> None:
+    shorter = {name for name in NAMES["Metrics"] if not name.startswith("topology_scheduler_")}
+    assert shorter == _PROMISED_METRICS

@@ -57,7 +57,7 @@ async def test_a_search_that_costs_too_much_is_set_aside_with_an_event_and_a_met
     await cluster.add_fabric({"s1": [4, 4]})
     await cluster.apply(*many_kinds("many", 24))
     pods = await cluster.wait_pods("many", 24)
-    event = await cluster.wait_note(pods[0], "It is retried in", reason="SearchTooExpensive")
+    event = await cluster.wait_note(pods[0], "The scheduler retries in", reason="SearchTooExpensive")
     assert "more than 400 operations" in event["note"]
     await cluster.wait_unschedulable(pods[0])
     await cluster.apply(objects.pod("victim", 8))

@@ -104,7 +104,7 @@ async def test_a_native_group_keeps_to_one_domain_of_its_key(cluster: Cluster, s
     await cluster.api.create("podgroups", native_pod_group("host", 2, schedulingConstraints=hosts))
     await cluster.apply(*members("host", 2, gpus=1))
     (pod, *_) = await cluster.wait_pods("host", 2)
-    await cluster.wait_note(pod, "topology key kubernetes.io/hostname, which tells no level of the fabric")
+    await cluster.wait_note(pod, "topology key kubernetes.io/hostname, which is the key of no level of the fabric")
     assert (await scheduled(cluster, "host", "False"))["reason"] == "SchedulerError"
 
 

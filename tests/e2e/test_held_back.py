@@ -92,12 +92,12 @@ async def test_a_class_that_is_always_refused_holds_up_nobody_and_costs_little(
         await asyncio.gather(*(cluster.apply(objects.pod(f"fine-{n}", 1)) for n in range(20)))
         await cluster.wait_bound("fine", 20)
         (pod,) = await cluster.pods_of("bad-7")
-        await cluster.wait_note(pod, "Held back: the API server refused to bind a pod like this one:")
+        await cluster.wait_note(pod, "In backoff: the API server rejected the Binding of a pod like this one:")
         await cluster.wait_note(pod, "not today")
         await asyncio.sleep(4)
         assert nodes_of(await cluster.pods_of("bad")) == [""] * 150
         assert 0 < refusals(daemon) < 75, "not each of them every second or two"
-        assert await daemon.metric("topology_scheduler_held_back_classes") == 1
+        assert await daemon.metric("topology_scheduler_admission_backoff_classes") == 1
         late = objects.pod("late", cpu="1")
         await cluster.apply(late)
         await cluster.wait_bound("late", 1, 5)

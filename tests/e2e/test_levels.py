@@ -20,7 +20,7 @@ async def test_a_level_loosens_while_the_gang_waits_and_the_pods_say_so(cluster:
     pods = await cluster.wait_bound("loose", 4)
     assert time.monotonic() - began > 2.9
     assert leaves_of(pods) == {"s1-l1", "s1-l2"}
-    event = await cluster.wait_note(pods[0], "level loosened from leaf to spine after 3s", reason="Scheduled")
+    event = await cluster.wait_note(pods[0], "level relaxed from leaf to spine after 3s", reason="Scheduled")
     assert event["type"] == "Normal"
 
 

@@ -18,7 +18,7 @@ METRICS = (
     "topology_scheduler_domain_fragmentation_ratio",
     "topology_scheduler_bind_duration_seconds",
     "topology_scheduler_watch_staleness_seconds",
-    "scheduler_pending_pods",
+    "topology_scheduler_pending_pods",
 )
 
 
@@ -36,7 +36,7 @@ async def test_metrics_tell_what_happened_and_name_no_pods(cluster: Cluster, dae
     assert await daemon.metric("topology_placement_decisions_total", verdict="placed") == 1
     assert await daemon.metric("topology_placement_decisions_total", verdict="unschedulable") >= 1
     assert await daemon.metric("topology_gpu_allocation_ratio") == 0.5
-    assert await daemon.metric("scheduler_pending_pods") == 1
+    assert await daemon.metric("topology_scheduler_pending_pods") == 1
     assert await daemon.metric("topology_scheduler_dominant_share_ratio", namespace="default") == 0.5
     assert await daemon.metric("topology_scheduler_longest_wait_seconds", queue="unschedulable") > 0
     assert await daemon.metric("topology_scheduler_bind_duration_seconds_count", outcome="bound") == 4
@@ -158,11 +158,11 @@ async def test_gauges_agree_with_the_objects_of_the_api(cluster: Cluster, daemon
         ("topology_scheduler_binds_in_flight",): 0,
         ("topology_scheduler_migrations",): 0,
         ("topology_scheduler_reservations",): 0,
-        ("topology_scheduler_held_back_classes",): 0,
+        ("topology_scheduler_admission_backoff_classes",): 0,
         ("topology_scheduler_plugin_threads_lost",): 0,
         ("topology_scheduler_record_stopped",): 0,
-        ("scheduler_pending_pods", "queue=unschedulable"): 4,
-        ("scheduler_pending_pods", "queue=active"): 0,
+        ("topology_scheduler_pending_pods", "queue=unschedulable"): 4,
+        ("topology_scheduler_pending_pods", "queue=active"): 0,
     }
     seen = {key: await daemon.metric(key[0], **dict(label.split("=", 1) for label in key[1:])) for key in gauges}
     assert seen == pytest.approx(gauges, rel=1e-4)

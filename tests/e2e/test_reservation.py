@@ -21,7 +21,9 @@ async def test_a_gang_is_held_the_leaf_that_is_free_first(
     await cluster.apply(objects.gang("large", 2))
     pods = await cluster.wait_pods("large", 2)
     for pod in pods:
-        event = await cluster.wait_note(pod, "Holds s1/l1 (2 nodes), expected free at about", reason="FailedScheduling")
+        event = await cluster.wait_note(
+            pod, "Reserved: s1/l1 (2 nodes), expected free at about", reason="FailedScheduling"
+        )
         assert ": waits for pod default/runs." in event["note"]
     assert await replica.metric("topology_scheduler_reservations") == 1
     assert await replica.metric("topology_scheduler_reserved_gpus") == 16
@@ -33,7 +35,7 @@ async def test_a_gang_is_held_the_leaf_that_is_free_first(
     await cluster.wait_note(endless, "Insufficient nvidia.com/gpu", reason="FailedScheduling")
     await cluster.api.delete("pods", "short", grace=0)
     event = await cluster.wait_note(
-        endless, "1 node(s) with room held for gang default/large", reason="FailedScheduling"
+        endless, "1 node(s) with room reserved for gang default/large", reason="FailedScheduling"
     )
     assert not any(nodes_of(await cluster.pods_of("endless")))
 

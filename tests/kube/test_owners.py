@@ -226,10 +226,10 @@ async def test_an_owner_that_may_not_be_read_any_more_is_what_it_was(caplog: pyt
                 found = await owners.complete(pod)
                 assert [owner.annotations for owner in found.owners] == [owner.annotations for owner in chain.owners]
                 assert "grant the verb get on rayclusters.ray.io" in found.complaint
-                assert found.complaint == found.doubt and found.complaint.endswith("from before holds")
+                assert found.complaint == found.doubt and found.complaint.endswith("its last known state is used")
                 assert not found.gone
             assert len(changed) == 2
-            assert sum("from before holds" in record.getMessage() for record in caplog.records) == 1
+            assert sum("its last known state is used" in record.getMessage() for record in caplog.records) == 1
             w.server.faults.clear()
             await asyncio.sleep(NEEDED_SECONDS + TICK_SECONDS + 1)
             assert [await owners.complete(pod) for pod in pods] == before

@@ -6,6 +6,7 @@ Prints each finding as ``file:line: what, and what to write instead``; exit code
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 from .extract import Passage, passages, sentences, words_of_page
 from .page_length import LOOK_UP_PAGES, MEASUREMENTS
@@ -15,9 +16,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def files() -> list[Path]:
-    """Return the pages and the modules that are checked."""
+    """Return the pages, the modules, and the files of examples and manifests that are checked."""
     found = [*ROOT.glob("*.md"), *ROOT.glob(".github/**/*.md"), *ROOT.glob("docs/**/*.md")]
-    return sorted([*found, *ROOT.glob("topo_scheduler/**/*.py")])
+    for folder in ("examples", "manifests"):
+        found += [*ROOT.glob(f"{folder}/**/*.md"), *ROOT.glob(f"{folder}/**/*.yaml")]
+    return sorted([*found, *ROOT.glob("topo_scheduler/**/*.py"), *ROOT.glob("examples/**/*.py")])
+
+
+_QUOTED: Final = ROOT / "topo_scheduler" / "simulation" / "apiserver"
+"""Modules whose messages are those of Kubernetes, as long as they are there."""
 
 
 def _of_passage(passage: Passage, *, counted: bool) -> Iterator[str]:
@@ -34,7 +41,7 @@ def findings(path: Path) -> Iterator[str]:
     """Yield what is to be written otherwise in a file, as ``line: what``."""
     page = path.suffix == ".md"
     for passage in passages(path):
-        yield from (f"{passage.line}: {found}" for found in _of_passage(passage, counted=page))
+        yield from (f"{passage.line}: {found}" for found in _of_passage(passage, counted=_QUOTED not in path.parents))
     if page and not may_be_long(path):
         words = words_of_page(path.read_text(encoding="utf-8"))
         if words > MOST_WORDS_OF_PAGE:

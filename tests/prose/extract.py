@@ -1,4 +1,6 @@
-"""Sentences that a person reads: of Markdown pages, and of docstrings, comments, messages and help texts in Python."""
+"""Sentences that a person reads: of Markdown pages, of comments and descriptions in YAML, and of docstrings, comments,
+messages and help texts in Python.
+"""
 
 import ast
 import io
@@ -15,6 +17,9 @@ LEAST_WORDS_OF_MESSAGE: Final = 4
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _BLOCK_START = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+(?=\S)")
+_YAML_COMMENT = re.compile(r"^\s*#( ?)(?P<text>.*)$")
+_YAML_TEXT = re.compile(r"^(?P<indent>\s*)(?:- )?(?:description|summary|message):\s+(?P<text>\S.*)$")
+_DRAWING = re.compile(r"[─│├└]")
 _CODE = re.compile(r"`[^`]*`")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
@@ -50,6 +55,29 @@ def of_markdown(text: str) -> Iterator[Passage]:
             lines.append(_BLOCK_START.sub("", line).strip())
 
 
+def of_yaml(text: str) -> Iterator[Passage]:
+    """Yield comments and descriptions. Text that is indented within a comment is code."""
+    lines: list[str] = []
+    start, indent = 1, None
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        comment, described = _YAML_COMMENT.match(line), _YAML_TEXT.match(line)
+        depth = len(line) - len(line.lstrip())
+        continued = indent is not None and depth > indent and not comment and bool(line.strip())
+        said = comment.group("text") if comment else ""
+        spoken = bool(said.strip()) and not said.startswith(" ")
+        if lines and not continued and not (spoken and indent is None):
+            yield Passage(start, _plain(" ".join(lines)))
+            lines, indent = [], None
+        if continued:
+            lines.append(line.strip())
+        elif spoken:
+            start = start if lines else number
+            lines.append(said)
+        elif described:
+            start, indent = number, len(described.group("indent"))
+            lines = [described.group("text").removeprefix(">-").removeprefix("|-")]
+
+
 def of_python(text: str) -> Iterator[Passage]:
     """Yield docstrings, comments, and string constants that look like messages."""
     tree = ast.parse(text)
@@ -71,6 +99,7 @@ def of_python(text: str) -> Iterator[Passage]:
 
 
 def _message(line: int, text: str) -> Iterator[Passage]:
+    text = "\n".join(row for row in text.split("\n") if not _DRAWING.search(row))
     if len(text.split()) >= LEAST_WORDS_OF_MESSAGE:
         for paragraph in re.split(r"\n\s*\n|\n\s*(?=[-*]\s)|\n(?=\s*\w+:\s)", text):
             yield Passage(line, _CODE.sub("X", paragraph))
@@ -88,7 +117,8 @@ def sentences(text: str) -> list[str]:
 def passages(path: Path) -> Iterator[Passage]:
     """Yield what a person reads in a file."""
     text = path.read_text(encoding="utf-8")
-    return of_markdown(text) if path.suffix == ".md" else of_python(text)
+    readers = {".md": of_markdown, ".yaml": of_yaml, ".py": of_python}
+    return readers[path.suffix](text)
 
 
 def words_of_page(text: str) -> int:

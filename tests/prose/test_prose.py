@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.prose.__main__ import ROOT, files, findings
-from tests.prose.extract import of_markdown, of_python, sentences
+from tests.prose.extract import of_markdown, of_python, of_yaml, sentences
 from tests.prose.rules import RULES
 
 PAGES = [path for path in files() if path.suffix == ".md"]
-MODULES = [path for path in files() if path.suffix == ".py"]
+MODULES = [path for path in files() if path.suffix != ".md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -20,7 +20,7 @@ def test_a_page_keeps_to_the_guide(page: Path) -> None:
 
 
 def test_modules_keep_to_the_guide() -> None:
-    """Docstrings, comments, messages and help texts; in one test, as there are hundreds of modules."""
+    """Docstrings, comments, messages and help texts, and manifests; in one test, as there are hundreds of files."""
     assert [f"{path.relative_to(ROOT)}:{found}" for path in MODULES for found in findings(path)] == []
 
 
@@ -30,6 +30,25 @@ def test_the_check_finds_phrases_long_sentences_and_long_pages(tmp_path: Path) -
     found = list(findings(page))
     assert [one.partition(":")[0] for one in found] == ["3", "5", "1"]
     assert "«Nobody»" in found[0] and "27 words" in found[1] and "a page of" in found[2]
+
+
+def test_the_check_finds_long_sentences_in_modules_and_manifests(tmp_path: Path) -> None:
+    module, manifest = tmp_path / "module.py", tmp_path / "manifest.yaml"
+    long = "word " * 13 + "\n"
+    module.write_text(f'"""{long}{long}end.\n"""\n')
+    manifest.write_text(f"kind: Pod\n# {long}# {long}spec:\n  description: >-\n    {long}    {long}  name: nobody\n")
+    assert [found.partition(":")[0] for found in findings(module)] == ["1"]
+    assert [found.partition(":")[0] for found in findings(manifest)] == ["2", "5"]
+
+
+def test_comments_and_descriptions_of_manifests_are_read_and_code_in_them_is_not() -> None:
+    text = "# Title.\n#\n#   kubectl apply -f nobody\n# Two\n# lines.\nkey: nobody\ndescription: One\n  more.\n"
+    assert [passage.text for passage in of_yaml(text)] == ["Title.", "Two lines.", "One more."]
+
+
+def test_examples_and_manifests_are_checked() -> None:
+    checked = {str(path.relative_to(ROOT)) for path in files()}
+    assert {"examples/01-single-gpu.yaml", "manifests/base/rbac.yaml", "manifests/install.yaml"} <= checked
 
 
 def test_code_blocks_code_and_targets_of_links_are_no_prose() -> None:

@@ -230,7 +230,7 @@ def test_a_full_disk_loses_lines_and_says_so_once(caplog: pytest.LogCaptureFixtu
     file.close()
     assert (file.lines, file.dropped) == (0, 4)
     assert [one.message for one in caplog.records if "audit log" in one.message] == [
-        "the audit log loses lines, scheduling goes on: /dev/full: No space left on device"
+        "lines of the audit log are lost, scheduling continues: /dev/full: No space left on device"
     ]
 
 

@@ -186,7 +186,7 @@ class Failing(Direct):
     def call(self, plugin: str, point: str, work: Any) -> Any:
         self.calls += 1
         if self.calls % 3 == 0:
-            raise PluginError(plugin, point, "slow", "it took longer than 1 s and is set aside")
+            raise PluginError(plugin, point, "slow", "it took longer than 1 s and is disabled")
         return super().call(plugin, point, work)
 
 
@@ -624,7 +624,7 @@ def test_a_disk_that_fails_ends_the_record_and_nothing_else(tmp_path: Path, capl
     assert len(d.decisions()) > before, "scheduling goes on"
     recorder.ends()
     writer.close()
-    stopped = [one for one in caplog.records if "recording has stopped, scheduling goes on" in one.message]
+    stopped = [one for one in caplog.records if "recording has stopped, scheduling continues" in one.message]
     assert len(stopped) == 1
     assert stopped[0].levelno == logging.ERROR
 

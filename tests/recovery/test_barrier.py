@@ -66,7 +66,7 @@ def test_a_migration_that_raises_pauses_and_the_others_go_on(
     assert node_of(world, "sound") not in ("", before["sound"])
     assert len(kinds(world)) == 1, "it pauses"
     events = [
-        one for one in world.emitted if isinstance(one, EmitMigrationEvent) and one.message.startswith("Set aside")
+        one for one in world.emitted if isinstance(one, EmitMigrationEvent) and one.message.startswith("In backoff")
     ]
     assert [one.reason for one in events] == ["SchedulerError" if kinds(world) == ["fault"] else "SearchTooExpensive"]
     run(world, 120)
@@ -126,7 +126,7 @@ def test_a_search_by_choice_that_raises_pauses_and_failures_are_healed(
     run(world, 60)
     assert node_of(world, "sound") not in ("", before)
     assert 1 <= len(kinds(world)) <= 4
-    warned = [one.message for one in world.emitted if isinstance(one, Warn) and "recovery goes on" in one.message]
+    warned = [one.message for one in world.emitted if isinstance(one, Warn) and "recovery continues" in one.message]
     assert warned[0].startswith("Defragmenting of recovery: IndexError: no such row")
 
 

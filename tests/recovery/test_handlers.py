@@ -157,7 +157,7 @@ async def test_what_was_not_defined_when_it_looked_is_told(api: Api, client: Cli
     async with asyncio.timeout(15):
         await woken.wait()
     await asyncio.to_thread(_join)
-    assert watcher.wrong().endswith("migrations.topology.scheduler was not defined when it was looked for")
+    assert watcher.wrong().endswith("migrations.topology.scheduler was not defined when it was read")
     await watcher.stop()
 
 

@@ -63,7 +63,7 @@ def test_a_gang_that_shrinks_gets_no_seat_and_waits_for_nobody() -> None:
     _, lost = _failed(world, "shrink")
     world.run(15)
     assert world.phases() == [Phase.DONE]
-    assert "goes on" in world.one().status.message
+    assert "continues" in world.one().status.message
     assert len(world.nodes_of("g")) == 2 and lost not in world.nodes_of("g").values()
     world.check()
 

@@ -68,8 +68,8 @@ def test_who_borrowed_the_spare_of_the_leaf_leaves_first() -> None:
     order = [name for name, _ in world.evictions]
     assert order == [borrower, "g-1"], "nobody else is evicted, and who borrowed goes first"
     helper = next(one for one in world.migrations.values() if one.spec.makes_room_for)
-    assert helper.status.policy == "give-way" and helper.spec.cause.startswith("gives a spare node back")
-    assert helper.status.message == "1 pod gone, the spare nodes are given back"
+    assert helper.status.policy == "give-way" and helper.spec.cause.startswith("leaves a spare node")
+    assert helper.status.message == "1 pod gone, the spare nodes are free again"
     assert all(not move.to for move in helper.status.moves)
     assert borrower not in world.nodes_of("low"), "it waits like any other"
     world.check()

@@ -184,7 +184,7 @@ def test_without_the_right_to_write_a_status_nothing_is_begun() -> None:
     world.run(3600, step=10)
     assert not world.evictions
     assert Unwritable.asked_status <= 22
-    assert any(isinstance(one, Warn) and "is not carried on" in one.message for one in world.emitted)
+    assert any(isinstance(one, Warn) and "is not continued" in one.message for one in world.emitted)
 
 
 def test_what_was_deleted_while_nobody_watched_is_given_back() -> None:

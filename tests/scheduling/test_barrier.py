@@ -101,7 +101,7 @@ def test_a_decision_that_raises_sets_its_workload_aside_with_growing_pauses(
     kind = "memory" if isinstance(error, MemoryError) else "fault"
     for pod in evil:
         (told,) = d.told(pod, reason)
-        assert told.startswith("Set aside: ")
+        assert told.startswith("In backoff: ")
         assert len(told) < 1024, "what the exception quotes is cut"
     assert d.marked() >= {pod.metadata.name for pod in evil}
     assert counted(d) == [("decision", kind)]

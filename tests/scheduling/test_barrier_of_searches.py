@@ -82,8 +82,8 @@ def test_a_search_for_victims_that_raises_pauses_and_others_have_theirs(
     assert len(d.preempted()) == 1, "for the other"
     assert set(d.nominated()) == {"good"}
     (told,) = d.told(evil, Reason.FAILED_SCHEDULING)
-    assert "Set aside: " in told
-    assert "It is retried when pods or nodes have changed, after 10 s at the earliest." in told
+    assert "In backoff: " in told
+    assert "The scheduler retries when pods or nodes have changed, after 10 s at the earliest." in told
     assert counted(d) == [("preemption", kind(error))]
     d.apply(make_pod("change", namespace="low", cpu="1m", node="s1-l1-1", scheduler="other", phase="Running"))
     d.step(FIRST_PAUSE_SECONDS - 2)
@@ -230,7 +230,7 @@ def test_a_search_that_exceeds_a_lowered_budget_is_repeated_though_nothing_chang
     d.apply(good)
     for _ in range(20):
         d.step(1)
-    assert any("It is retried in " in told for told in d.told(good, Reason.FAILED_SCHEDULING))
+    assert any("The scheduler retries in " in told for told in d.told(good, Reason.FAILED_SCHEDULING))
     for _ in range(30):
         d.step(10)
     assert {one.preemptor.name for one in d.said if isinstance(one, Preempt)} == {"good"}

@@ -113,7 +113,7 @@ def test_thousands_of_terms_are_stopped_and_the_others_are_placed(monkeypatch: p
     (told,) = d.told(evil, Reason.OVER_BUDGET)
     assert "more than 200,000 operations" in told
     assert "fewer affinity terms and spread constraints" in told
-    assert "It is retried in 10 s." in told
+    assert "The scheduler retries in 10 s." in told
 
 
 def test_a_stopped_attempt_depends_on_operations_and_not_on_the_clock() -> None:

@@ -291,7 +291,10 @@ def test_controllers_that_promise_no_size_make_no_gang_unless_it_is_written(kind
         (make_group("g", spec={"schedulingPolicy": {"gang": 4}}), "minCount: None is not"),
         (make_group("g", spec={"schedulingPolicy": 4}), "spec.schedulingPolicy: 4 is not an object"),
         (make_group("g", spec={"priority": "high"}), "spec.priority: 'high' is not a whole number"),
-        (make_group("g", 2, key="kubernetes.io/hostname"), "topology key kubernetes.io/hostname, which tells no level"),
+        (
+            make_group("g", 2, key="kubernetes.io/hostname"),
+            "topology key kubernetes.io/hostname, which is the key of no level",
+        ),
         (make_group("g", spec={"schedulingConstraints": {"topology": [4]}}), "topology[].key: None is not a string"),
         (make_group("g", spec={"schedulingConstraints": {"topology": 4}}), "topology: 4 is not a list"),
         (

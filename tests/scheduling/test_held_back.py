@@ -93,7 +93,9 @@ def test_what_is_told_names_the_server_s_words_once() -> None:
     server.pass_(100)
     for pod in pods:
         told = d.told(pod, Reason.FAILED_SCHEDULING)
-        assert told == [f"Held back: the API server refused to bind a pod like this one: {WHY}. The scheduler retries."]
+        assert told == [
+            f"In backoff: the API server rejected the Binding of a pod like this one: {WHY}. The scheduler retries."
+        ]
     assert d.told(reason=Reason.BIND_FAILED) == [f"Binding to {d.binds()[0].node} failed: {WHY}"]
     assert d.marked() == set(), "no autoscaler adds nodes for that"
 

@@ -83,7 +83,7 @@ def test_nothing_is_evicted_for_pods_whose_owner_can_not_be_read() -> None:
     d.apply(*pods)
     d.run()
     assert d.preempted() == []
-    said = f"No pod is evicted to make room, as it is not known what these pods are part of: {why}."
+    said = f"The scheduler evicts no pod to make room, as the owners of these pods are not known: {why}."
     assert said in d.told(pods[0])[-1]
     del d.doubts[JOB]
     d.engine.owner_changed(JOB, d.now)

@@ -50,14 +50,14 @@ def test_a_level_that_does_not_exist_is_a_problem_that_names_those_that_do() -> 
         "Refused: annotation topology.scheduler/required-level on Pod default/g-0: 'rack' is no level"
     )
     assert "spine, leaf" in text
-    assert "or a node label that tells one" in text
+    assert "or the key of a node label for one" in text
 
 
 def test_a_level_that_no_node_tells_is_waited_for() -> None:
     d = Driver(fabric({"s1/a": 2}))
     members = annotated_gang(2, required_level="core")
     assert d.run(*members) == {}
-    assert "Its annotation required-level asks for one core, which no node's labels tell" in d.told(members[0])[-1]
+    assert "Its annotation required-level asks for one core, for which no node has a label" in d.told(members[0])[-1]
 
 
 def test_a_gang_that_no_domain_of_the_level_holds_is_told_so() -> None:
@@ -140,11 +140,11 @@ def test_a_level_loosens_one_step_after_each_interval_and_the_pod_says_so() -> N
     assert d.engine.next_due() == 600, "it is woken when the time comes, though nothing else happens"
     d.settle(600)
     assert d.where(*members) == {}, "a spine has two nodes at most"
-    assert "level loosened from leaf to spine after 10m" in d.told(members[0])[-1]
+    assert "level relaxed from leaf to spine after 10m" in d.told(members[0])[-1]
     assert members[0].metadata.name in d.marked()
     d.settle(600)
     assert len(d.where(*members)) == 3
-    assert "level loosened from leaf to cluster after 20m" in d.decisions()[-1].sentence
+    assert "level relaxed from leaf to cluster after 20m" in d.decisions()[-1].sentence
 
 
 def test_without_a_required_level_that_of_the_size_rule_loosens() -> None:
@@ -157,7 +157,7 @@ def test_without_a_required_level_that_of_the_size_rule_loosens() -> None:
     assert d.where(*members) == {}
     d.settle(1)
     assert leaves(d.where(*members)) == {"s1-a", "s1-b"}
-    assert "level loosened from leaf to spine after 1m 30s" in d.decisions()[-1].sentence
+    assert "level relaxed from leaf to spine after 1m 30s" in d.decisions()[-1].sentence
 
 
 def test_what_can_be_had_without_loosening_is_taken_though_the_time_is_up() -> None:

@@ -59,8 +59,8 @@ def test_a_pod_that_is_kept_off_learns_no_name_of_the_holder(spec: str) -> None:
     late = make_pod("late", gpus=8)
     assert d.run(late) == {}
     text = d.told(late)[-1]
-    assert ("with room held for gang holder/large" in text) is (spec == NAMED)
-    assert ("with room held for a gang of another namespace" in text) is (spec != NAMED)
+    assert ("with room reserved for gang holder/large" in text) is (spec == NAMED)
+    assert ("with room reserved for a gang of another namespace" in text) is (spec != NAMED)
 
 
 @pytest.mark.parametrize("spec", ["{}", NAMED])

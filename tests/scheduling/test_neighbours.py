@@ -164,8 +164,8 @@ def test_replicas_are_spread() -> None:
 def test_who_comes_between_decision_and_bind_is_seen() -> None:
     for mine, theirs, words in (
         (one_gpu_spec(80), one_gpu_spec(80), "a pod with the same host port"),
-        (one_gpu_spec(affinity=pod_anti_affinity("rack")), one_gpu_spec(), "a pod it keeps away from"),
-        (one_gpu_spec(), one_gpu_spec(affinity=pod_anti_affinity("rack")), "a pod that keeps away from it"),
+        (one_gpu_spec(affinity=pod_anti_affinity("rack")), one_gpu_spec(), "a pod that its anti-affinity excludes"),
+        (one_gpu_spec(), one_gpu_spec(affinity=pod_anti_affinity("rack")), "a pod whose anti-affinity excludes it"),
     ):
         d = nodes_in_racks("a")
         pod = web_pod("p", mine)

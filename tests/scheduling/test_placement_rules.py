@@ -274,7 +274,7 @@ def test_an_unknown_level_is_complained_of_and_a_required_rule_waits_for_it() ->
     pods = gang(2)
     assert d.run(*pods) == {}
     assert "Placement rule rails asks for all leaves in 1 core, and no node has a label" in d.told(pods[0])[0]
-    assert [told for told in d.complaints() if "placementRules: rails" in told and "Gangs it is for wait" in told]
+    assert [told for told in d.complaints() if "placementRules: rails" in told and "Its gangs stay pending" in told]
     d.nodes(*(make_node(f"s1-l1-{n}", "c1/s1/l1") for n in range(1, 5)))
     d.settle()
     assert len(d.where(*pods)) == 2

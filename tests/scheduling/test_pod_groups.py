@@ -294,7 +294,7 @@ def test_a_level_that_no_node_tells_is_named() -> None:
     d.groups(make_group("g", 2, key="topology.scheduler/core"))
     waiting = members(2)
     d.run(*waiting)
-    assert "Its PodGroup asks for one core, which no node's labels tell." in d.told(waiting[0])[-1]
+    assert "Its PodGroup asks for one core, for which no node has a label." in d.told(waiting[0])[-1]
     assert not d.where(*waiting)
 
 

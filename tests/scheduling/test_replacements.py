@@ -74,7 +74,7 @@ def test_the_replacement_of_its_index_takes_it_though_another_node_is_as_good() 
     fresh.metadata.name = "g-1-again"
     assert d.run(fresh) == {"g-1-again": seat}
     assert not d.engine.preempting.replacements
-    assert d.decisions()[-1].sentence.endswith("in the seats that were held for them")
+    assert d.decisions()[-1].sentence.endswith("on the nodes that were reserved for them")
 
 
 def test_a_seat_of_a_gang_in_an_accelerator_domain_across_leaves() -> None:

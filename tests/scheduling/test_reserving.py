@@ -46,7 +46,7 @@ def test_the_domain_that_is_free_first_is_held_and_that_is_told() -> None:
     assert sorted(one.nodes) == ["s1-l2-1", "s1-l2-2"]
     assert (one.start, one.latest) == (3600, 3600)
     assert d.told(pods[0], Reason.FAILED_SCHEDULING)[-1].endswith(
-        "Holds s1/l2 (2 nodes), expected free at about 2023-11-14 23:13 UTC: waits for pods default/b, default/c."
+        "Reserved: s1/l2 (2 nodes), expected free at about 2023-11-14 23:13 UTC: waits for pods default/b, default/c."
     )
 
 
@@ -283,7 +283,7 @@ def test_who_does_not_end_in_time_is_kept_off_and_told(half_free: Driver) -> Non
     long, unknown = timed_pod("long", "1h"), timed_pod("unknown")
     assert d.run(long, unknown) == {}
     assert d.told(unknown)[-1] == (
-        "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 1 node(s) with room held for gang default/large,"
+        "0/2 nodes are available: 2 Insufficient nvidia.com/gpu. 1 node(s) with room reserved for gang default/large,"
         " expected free at about 2023-11-14 23:13 UTC."
     )
 

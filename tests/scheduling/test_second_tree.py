@@ -142,7 +142,7 @@ def test_a_level_of_the_second_tree_that_no_node_tells_is_waited_for() -> None:
     members = annotated_gang(2, gpus=4, required_level="accelerator-domain")
     assert d.run(*members) == {}
     told = d.told(members[0])[-1]
-    assert "Its annotation required-level asks for one accelerator-domain, which no node's labels tell" in told
+    assert "Its annotation required-level asks for one accelerator-domain, for which no node has a label" in told
     d.nodes(*domain_nodes("x.1", {"s1/a": 2}))
     d.settle()
     assert set(d.where(*members).values()) == {"a-1", "a-2"}
@@ -153,7 +153,7 @@ def test_a_preferred_level_that_no_node_tells_is_ignored_and_told() -> None:
     members = annotated_gang(2, gpus=4, preferred_level="accelerator-domain")
     assert len(d.run(*members)) == 2
     assert d.told(members[0], Reason.DOMAIN_UNKNOWN) == [
-        "preferred level: no node's labels tell a level called accelerator-domain; it was ignored"
+        "preferred level: no node has a label for a level called accelerator-domain; it was ignored"
     ]
 
 
@@ -348,7 +348,7 @@ def test_a_required_domain_loosens_to_the_whole_fabric() -> None:
     assert d.run(*members) == {}
     d.settle(60)
     assert len(d.where(*members)) == 4
-    assert any("level loosened from accelerator-domain to spine after 1m" in text for text in d.told(members[0]))
+    assert any("level relaxed from accelerator-domain to spine after 1m" in text for text in d.told(members[0]))
 
 
 def test_what_loosened_may_use_nodes_that_tell_no_domain_within_the_limits_per_leaf() -> None:

@@ -286,7 +286,7 @@ def test_what_would_help_is_told_of_whole_domains_once_no_spine_must_be_shared()
     d.settle(601)
     d.explain(1)
     told = d.told(members[0])[-1]
-    assert "level loosened from spine to cluster after 10m" in told
+    assert "level relaxed from spine to cluster after 10m" in told
     assert "end pod default/busy-" in told
     (workload,) = (one for one in d.engine.workloads if one.gang)
     found = d.engine.why.explain(workload, d.now, d.now, lambda: 0.0)

@@ -153,7 +153,7 @@ def test_a_segment_level_that_no_node_tells_is_waited_for() -> None:
     d = Driver(fabric({"s1/a": 4}))
     members = annotated_gang(4, segment_size="2", segment_level="core")
     assert d.run(*members) == {}
-    assert "Its annotation segment-level asks for core, which no node's labels tell" in d.told(members[0])[-1]
+    assert "Its annotation segment-level asks for core, for which no node has a label" in d.told(members[0])[-1]
 
 
 @settings(deadline=None, max_examples=100)

@@ -168,7 +168,7 @@ def test_a_quota_does_not_hide_that_no_node_tells_the_level() -> None:
     other = make_pod("other", namespace="b", gpus=8)
     assert set(d.run(*pods, other)) == {"other"}
     assert d.preempted() == []
-    assert "asks for one spine, which no node's labels tell" in d.told(pods[0])[-1]
+    assert "asks for one spine, for which no node has a label" in d.told(pods[0])[-1]
     assert "8 of 16 gpus in use, 16 more asked." in d.told(pods[0])[-1]
 
 
@@ -300,7 +300,7 @@ def test_names_that_mean_nothing_are_complained_of_once() -> None:
     d.step()
     assert len(d.complaints()) == 2
     assert "spec.domainAccess: no domain is called s9" in d.complaints()[0]
-    assert "spec.quotas: l1 may mean s1/l1, s2/l1; all of them are meant" in d.complaints()[1]
+    assert "spec.quotas: l1 may mean s1/l1, s2/l1; it applies to all of them" in d.complaints()[1]
     d.engine.configure(configured())
     d.step()
     assert len(d.complaints()) == 2

@@ -581,7 +581,7 @@ def test_what_was_planned_is_refused_where_a_node_can_not_have_the_volumes_of_al
             if constraints is not None
         ]
 
-    with pytest.raises(ClaimError, match="node n1 can't have the volumes of 2 pods"):
+    with pytest.raises(ClaimError, match="node n1 has no room for the volumes of 2 pods"):
         choose_volumes(d.engine.world.around, seated(0, 0))
     assert choose_volumes(d.engine.world.around, seated(0, 1)) == [(), ()]
 

@@ -346,7 +346,7 @@ def test_they_stand_behind_what_is_told_later_too() -> None:
         d.step(15)
         d.explain()
     conditions = [one.message for one in d.said if isinstance(one, MarkUnschedulable) and one.pod.name == "g-0"]
-    assert "Holds s/a" in conditions[-1]
+    assert "Reserved: s/a" in conditions[-1]
     assert "What would help, cheapest first: (1) wait until" in conditions[-1]
     assert conditions == list(dict.fromkeys(conditions)), "none of it is told twice"
 
@@ -362,7 +362,7 @@ def test_what_would_help_is_told_anew_when_the_required_level_loosens() -> None:
     assert d.told(pods[0])[-1].endswith(" 2 of 5 pods would fit now.")
     d.step(601)
     d.explain()
-    assert "level loosened from spine to cluster after 10m" in d.told(pods[0])[-1]
+    assert "level relaxed from spine to cluster after 10m" in d.told(pods[0])[-1]
     assert "What would help, cheapest first: (1) reduce it to 3 pods" in d.told(pods[0])[-1]
 
 
@@ -438,7 +438,8 @@ def test_a_fault_stops_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(explainer, "ways_out", broken)
     said = d.engine.explain(d.now, lambda: 0.0, 1.0)
     (fault,) = [one.message.partition(": ")[2] for one in said if isinstance(one, LogWarning)]
-    text = "internal fault while its waiting was explained, please report it: IndexError: no such row at test_why.py:"
+    text = "internal fault in the explanation of why it is pending, please report it: IndexError: no such row at"
+    text += " test_why.py:"
     assert fault.startswith(text)
     assert d.run(make_pod("next", gpus=1))
 

@@ -167,7 +167,7 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """Return it for programs."""
-        told = self.run.model_dump(exclude={"file", "complaints", "policy", "workload"})
+        told = self.run.model_dump(exclude={"file", "warnings", "policy", "workload"})
         waits = {
             name: None if one == inf else one
             for name, one in zip(("p50", "p95", "p99"), self.steady.large, strict=True)
@@ -222,7 +222,7 @@ def line(row: Row) -> str:
         f"{_(span.leaves_mean):>8}{_(span.leaves_max, 0):>5}{_(span.spines_mean):>7}{_(span.spines_max, 0):>5}"
         f"{span.crossing_leaf:>9}{_(slow.mean, 3):>7}{_(slow.p95, 3):>7}"
         f"{_hours(wait.p50):>8}{_hours(wait.p95):>8}{_hours(wait.p99):>8}"
-        f"{_hours(large[0]):>10}{_hours(large[1]):>8}{_hours(large[2]):>8}{wait.never:>6}{one.wall_s:>6.0f}"
+        f"{_hours(large[0]):>10}{_hours(large[1]):>8}{_hours(large[2]):>8}{wait.never_ran:>6}{one.wall_s:>6.0f}"
     )
 
 

@@ -191,7 +191,7 @@ def test_a_lost_run_is_told_and_the_others_stay(tmp_path: Path, monkeypatch: pyt
     assert "topo, seed 2: 4 workers died of it" in answer.output
     found = json.loads((folder / "result.json").read_text())
     assert [one["seed"] for one in found["runs"]] == [1]
-    assert [(one["seed"], one["why"]) for one in found["lost"]] == [(2, "4 workers died of it")]
+    assert [(one["seed"], one["reason"]) for one in found["lost"]] == [(2, "4 workers died of it")]
 
 
 def test_one_of_processes_and_a_cluster() -> None:

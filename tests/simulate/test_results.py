@@ -53,9 +53,9 @@ def history() -> RunHistory:
 
 def test_waits_by_size() -> None:
     whole, *by_size = figures.waits(history())
-    assert (whole.gpus, whole.workloads, whole.never) == ("all", 4, 1)
-    assert (whole.p50, whole.p95, whole.p99, whole.most, whole.mean) == (10.0, 60.0, 60.0, 60.0, 23.333333)
-    assert [(one.gpus, one.workloads, one.never, one.p50) for one in by_size] == [
+    assert (whole.gpus, whole.workloads, whole.never_ran) == ("all", 4, 1)
+    assert (whole.p50, whole.p95, whole.p99, whole.max, whole.mean) == (10.0, 60.0, 60.0, 60.0, 23.333333)
+    assert [(one.gpus, one.workloads, one.never_ran, one.p50) for one in by_size] == [
         ("<1", 1, 0, 0.0),
         ("5-8", 1, 1, None),
         ("9-16", 2, 0, 10.0),

@@ -116,7 +116,7 @@ def test_figures_of_all_gangs_and_by_size() -> None:
     found = figures.slowdown(history, slowdowns(history, network(), HALF))
     assert list(found) == ["all", "9-16"]
     whole, much = found["all"], round(slowed(0.5, 16), 6)
-    assert (whole.gangs, whole.p95, whole.most) == (3, much, much)
+    assert (whole.gangs, whole.p95, whole.max) == (3, much, much)
     assert whole.mean == pytest.approx((1 + 2 * much) / 3, abs=1e-5)
     assert whole.by_gpu_seconds == pytest.approx((20 * much + 30) / 50, abs=1e-5)
     assert whole.job_seconds == pytest.approx((20 * much + 30) / 3, abs=1e-3)

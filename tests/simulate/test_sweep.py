@@ -62,7 +62,7 @@ class TestProcesses:
         found = dict(sweep([first, last], workers=2))
         assert isinstance(found[0], Done)
         assert isinstance(found[1], LostTask)
-        assert "died of it" in found[1].reason
+        assert "died while they ran it" in found[1].reason
         assert found[1].task.seed == 666
 
     def test_what_is_not_done_when_the_scheduler_goes_away_is_lost(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ class TestProcesses:
                 found[at] = done
         assert isinstance(found[0], Done)
         assert isinstance(found[1], LostTask)
-        assert "the scheduler of Dask went away" in found[1].reason
+        assert "the Dask scheduler stopped" in found[1].reason
 
     def test_workers_do_not_hear_ctrl_c(self) -> None:
         with sweeping._client(1, "") as client:

@@ -20,8 +20,8 @@ def labelled(*leaves: tuple[str, str]) -> Fabric:
 def test_a_node_in_two_leaves_is_told_once_until_it_is_put_right() -> None:
     fabric = labelled(*[("l1", "x")] * 3, *[("l2", "y")] * 3, ("l2", "x"))
     (text,) = fabric.complaints()
-    assert text.startswith(f"node n6: labels {OURS} and {THEIRS} tell two leaves: ")
-    assert f"{OURS} holds" in text
+    assert text.startswith(f"node n6: labels {OURS} and {THEIRS} name different leaves, ")
+    assert f"{OURS} is used" in text
     assert fabric.complaints() == []
     assert fabric.layout(7).paths == (("l1",), ("l2",))
     fabric.put(6, "n6", {OURS: "l2", THEIRS: "y"})
@@ -65,7 +65,7 @@ def test_labels_of_ones_own_level() -> None:
     for number, (new, old) in enumerate([("1", "a"), ("1", "a"), ("2", "b"), ("2", "b"), ("2", "a")]):
         fabric.put(number, f"n{number}", {"x/row": "r", "x/rack": new, "x/old-rack": old})
     (text,) = fabric.complaints()
-    assert text.startswith("node n4: labels x/rack and x/old-rack tell two leaves: ")
+    assert text.startswith("node n4: labels x/rack and x/old-rack name different leaves, ")
 
 
 def test_the_rest_is_served() -> None:

@@ -73,7 +73,8 @@ def test_labels_that_disagree_are_complained_of_and_the_least_holds() -> None:
     world = world_of(on("s/l1", "a", "800Gb"), on("s/l1", "b", "400Gb"), on("s/l1", "c"), on("s/l2", "d", "1Tb"))
     (text,) = world.look_at_links()
     assert text == (
-        f"label {LEAF}: nodes of s/l1 disagree: 400 Gbit/s on b, 800 on a; the least holds. Give all its nodes the same"
+        f"label {LEAF}: nodes of s/l1 disagree: 400 Gbit/s on b, 800 on a; the lowest value"
+        " is used. Give all its nodes the same"
     )
     assert uplinks(world) == {"s": None, "s/l1": 400_000, "s/l2": 1_000_000}
     assert world.look_at_links() == [], "it is told once"
@@ -95,7 +96,7 @@ def test_labels_that_make_no_sense_are_named_and_ignored(value: str) -> None:
 def test_what_can_not_be_added_up_is_unknown_and_complained_of() -> None:
     world = world_of(on("s/l1", "a"), on("s/l1", "b", bandwidth=""), links=(Link(level="leaf", oversubscription=2),))
     (text,) = world.look_at_links()
-    assert "as b of s/l1 tell no bandwidth; 1 uplink counts as unlimited" in text
+    assert "as b of s/l1 have no bandwidth label; 1 uplink counts as unlimited" in text
     assert "topology.scheduler/network-bandwidth" in text
     assert uplinks(world)["s/l1"] is None
 
@@ -116,7 +117,7 @@ def test_two_entries_that_mean_one_domain_are_complained_of_and_the_least_holds(
     links = (Link(domain=first, capacity="3Gb"), Link(domain=second, capacity="2Gb"), Link(domain="s", capacity="9Gb"))
     world = world_of(on("s/l1", "a"), links=links)
     (text,) = world.look_at_links()
-    assert text == f"spec.links: {first} and {second} both mean s/l1; the least holds"
+    assert text == f"spec.links: {first} and {second} both mean s/l1; the lowest value is used"
     assert uplinks(world)["s/l1"] == 2000
 
 

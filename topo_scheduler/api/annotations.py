@@ -238,8 +238,8 @@ def _level(levels: Mapping[str, str]) -> Callable[[str], str]:
         level = name if name in known else levels.get(name)
         if level is None:
             raise ValueError(
-                f"{quoted(name)} is no level of the fabric; write one of {', '.join(known) or 'none'}, or a node label"
-                " that tells one"
+                f"{quoted(name)} is no level of the fabric; write one of {', '.join(known) or 'none'}, or the key of"
+                " a node label for one"
             )
         return level
 

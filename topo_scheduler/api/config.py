@@ -280,7 +280,9 @@ def _yaml_documents(source: str, text: str) -> Iterable[Any]:
     except RecursionError as error:
         raise ConfigError(f"{source}: mappings or lists are nested too deeply; is a bracket left open?") from error
     except _MISUSED as error:
-        raise ConfigError(f"{source}: a value is not what it looks like: {error}; put texts into quotes") from error
+        raise ConfigError(
+            f"{source}: YAML reads a value as another type than text: {error}; put it into quotes"
+        ) from error
 
 
 def _config_documents(texts: Mapping[str, str], skipped: list[str]) -> Iterator[tuple[str, Any]]:

@@ -1,7 +1,7 @@
 """Escaping of external strings for logs, events, conditions and terminals.
 
-Names that tenants choose, messages of servers and errors of plugins may contain line breaks that forge a log line,
-escape codes that move a terminal's cursor, and marks that change the direction of text. All invisible characters are
+Names that tenants choose, messages of servers and errors of plugins may contain harmful characters. Line breaks forge a
+log line, escape codes move a terminal's cursor, and marks change the direction of text. All invisible characters are
 replaced by escape codes.
 """
 

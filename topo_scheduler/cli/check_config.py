@@ -24,9 +24,9 @@ def command(file: Path, live: bool, kubeconfig: str | None, context: str | None)
     standard error name what it would accept and ignore. The command loads the plugins that the file names, so they
     must be installed here too.
 
-    With --live it lists the nodes. Warnings then name limits per leaf below the size of a leaf, levels for which no
-    node has a label, domains of quotas, domainAccess and links that no node is in or that have several meanings, and
-    nodes whose labels do not give their position.
+    With --live it lists the nodes. Warnings then name limits per leaf below the size of a leaf, and levels for which
+    no node has a label. They also name domains of quotas, domainAccess and links that are unknown or ambiguous, and
+    nodes without labels for their position.
     """
     from topo_scheduler.api.config import ConfigError
     from topo_scheduler.runtime.config_files import read_configuration

@@ -140,7 +140,7 @@ async def _or_stop(work: Coroutine[Any, Any, object], stop: asyncio.Event, secon
     if stop.is_set():
         raise CommandFailure("interrupted", 130)
     if not completed:
-        raise CommandFailure(f"{complaint} within {seconds:.0f} s; --log-level info tells more")
+        raise CommandFailure(f"{complaint} within {seconds:.0f} s; --log-level info shows more")
     completed.pop().result()
 
 
@@ -163,7 +163,7 @@ async def _place(store: "Store", manifests: list[Path], scheduler: str, report: 
         if missing := expected - sum(bool(spec.get("nodeName")) for spec in submitted_specs()):
             raise CommandFailure(
                 f"{path.name}: {missing} of its pods are not bound within {BIND_SECONDS:.0f} s:"
-                f" {'; '.join(_failures(store)) or '--log-level info tells more'}"
+                f" {'; '.join(_failures(store)) or '--log-level info shows more'}"
             )
 
     def all_reported() -> bool:

@@ -103,11 +103,11 @@ async def wait_for_migrations(client: Client, names: Sequence[tuple[str, str]], 
             if elapsed > SILENCE_SECONDS and any(
                 migration is not None and untouched(migration) for migration in migrations.values()
             ):
-                display.note(f"no scheduler has looked at a Migration within {SILENCE_SECONDS:g} s; does one run?")
+                display.note(f"no scheduler has read a Migration within {SILENCE_SECONDS:g} s; does one run?")
             if timeout is not None and elapsed > timeout:
                 unfinished = sum(migration is not None and not _over(migration) for migration in migrations.values())
                 raise CommandFailure(
-                    f"{unfinished} of {len(names)} Migrations have not ended within {timeout:g} s; they go on"
+                    f"{unfinished} of {len(names)} Migrations have not ended within {timeout:g} s; they continue"
                 )
             await asyncio.sleep(POLL_SECONDS)
     failures = [

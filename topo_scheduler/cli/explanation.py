@@ -56,7 +56,7 @@ async def explain(client: Client, configuration: "Configuration", target: NamedO
     if pod.spec.scheduler_name != scheduler_name:
         where = f"; it is on node {pod.spec.node_name}" if pod.spec.node_name else ""
         raise CommandFailure(
-            f"pod {pod.key} is not ours: its schedulerName is {pod.spec.scheduler_name or '(none)'},"
+            f"pod {pod.key} belongs to another scheduler: its schedulerName is {pod.spec.scheduler_name or '(none)'},"
             f" this scheduler is called {scheduler_name}{where}; if that is another instance of this scheduler, name it"
             " by --scheduler-name"
         )
@@ -168,7 +168,7 @@ async def _planned_decision(client: Client, configuration: "Configuration", pod:
     uid = pod.metadata.uid
     workload_and_member = engine.workloads.of_pod(uid)
     if workload_and_member is None:
-        changed = ["the pod changed while it was looked at; ask again"]
+        changed = ["the pod changed while it was read; run the command again"]
         return {
             "workload": None,
             "decision": None,

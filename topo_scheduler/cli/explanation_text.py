@@ -18,7 +18,7 @@ def lines(report: Json) -> Iterator[str]:
         case "bound" | "finished":
             yield from _bound(pod, report)
         case "gated":
-            yield f"Pod {pod} has scheduling gates: no scheduler looks at it before they are removed."
+            yield f"Pod {pod} has scheduling gates: no scheduler places it before they are removed."
         case "deleted":
             yield f"Pod {pod} is being deleted and was never bound."
         case _:
@@ -70,7 +70,7 @@ def _pending(pod: str, report: Json) -> Iterator[str]:
         )
     if decision is None:
         yield ""
-        yield from report["predictedEvents"] or ["Nothing would be decided about it now."]
+        yield from report["predictedEvents"] or ["The scheduler would not decide on it now."]
         return
     yield ""
     if decision["verdict"] == "placed":
@@ -94,7 +94,7 @@ def _placeable(decision: Json) -> Iterator[str]:
     yield f"  address    {decision['address']}, rank {decision['rank']}"
     for seat in decision["seats"][:16]:
         yield f"    rank {seat['rank']}  {seat['pod']}  {seat['node']}"
-    yield "If it stays pending, look whether a scheduler of that name runs, and at its log."
+    yield "If it stays pending, check that a scheduler of that name runs, and read its log."
 
 
 def _lost(decision: Json, why: Json | None) -> Iterator[str]:
@@ -120,7 +120,7 @@ def _lost(decision: Json, why: Json | None) -> Iterator[str]:
     if remedies:
         yield "What would help, cheapest first (each was tried on a copy of the cluster):"
     else:
-        yield "Nothing was found that would help: no pods to end, nodes to bring back or demands to drop."
+        yield "No remedy was found: no pods to end, nodes to bring back or demands to drop."
     for number, remedy in enumerate(remedies, 1):
         yield f"  {number}. {remedy['text']}"
     for remedy in fitting_sizes:

@@ -59,9 +59,7 @@ def _as_text(report: "Report") -> list[str]:
 
     lines = list(report.notes)
     if other_versions := [version for version in report.versions if version != __version__]:
-        lines.append(
-            f"recorded by {', '.join(other_versions)}, repeated by {__version__}: what differs may be meant to"
-        )
+        lines.append(f"recorded by {', '.join(other_versions)}, replayed by {__version__}: differences may be intended")
     rate = f"{report.decisions / report.seconds:,.0f}/s" if report.seconds else "in no time"
     files = f"{report.files:,} {'file' if report.files == 1 else 'files'}"
     decisions = f"{report.decisions:,} {'decision' if report.decisions == 1 else 'decisions'} in {files}"

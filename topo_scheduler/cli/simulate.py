@@ -91,12 +91,12 @@ def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
     docs/reference/simulate-inputs.md and docs/reference/simulation.md.
 
     \b
-    C:  live (read once, with --kubeconfig), leaf-spine:spines=8,leaves=16,nodes=16,gpus=8,
-        a directory or file of kubectl get -o yaml, a recorded directory,
-        openb nodes (CSV), a topograph model, the Lingjun table
-    W:  live (its pending pods), YAML manifests,
-        poisson:rate=120/h,jobs=1000,sizes=1:0.5|8:0.5,duration=lognormal:mean=2h,sigma=1.5,
-        a recorded directory, openb pods (CSV), streams of Gavel and Muri
+    C:  live (read once, with --kubeconfig); leaf-spine:spines=8,leaves=16,nodes=16,gpus=8;
+        a directory or file of kubectl get -o yaml; a recorded directory;
+        openb nodes (CSV); a topograph model; the Lingjun table
+    W:  live (its pending pods); YAML manifests;
+        poisson:rate=120/h,jobs=1000,sizes=1:0.5|8:0.5,duration=lognormal:mean=2h,sigma=1.5;
+        a recorded directory; openb pods (CSV); streams of Gavel and Muri
     P:  topo, topo:FILE (another configuration), blind-gang (gangs without topology),
         rack (a gang in one leaf, if any has room), and pod by pod: random, best-fit,
         least-allocated (kube-scheduler's default), most-allocated, dot-product, fgd
@@ -121,7 +121,7 @@ def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
         raise CommandFailure(str(error), USAGE) from error
     if lost_count:
         raise CommandFailure(
-            f"{lost_count} {'run was' if lost_count == 1 else 'runs were'} lost; what is shown is of the others"
+            f"{lost_count} {'run was' if lost_count == 1 else 'runs were'} lost; the figures cover all other runs"
         )
 
 
@@ -218,7 +218,7 @@ def _simulate(options: _SimulateOptions, tasks: "Sequence[Task]") -> int:
     if options.out is not None:
         files = {outcome.run.file: outcome.placements for outcome in done}
         lost_runs = [
-            Lost(policy=task.policy.name, seed=task.seed, what_if=task.what_if or None, why=reason)
+            Lost(policy=task.policy.name, seed=task.seed, what_if=task.what_if or None, reason=reason)
             for task, reason in ((outcome.task, outcome.reason) for outcome in lost)
         ]
         write_result(options.out, runs, files, lost_runs)
@@ -275,9 +275,9 @@ def _show(runs: "Sequence[Run]") -> None:
     shown_names: set[str] = set()
     for run in runs:
         name = f"{run.policy}, what if {run.what_if}" if run.what_if else run.policy
-        if run.never_ran and name not in shown_names:  # the reasons are similar for all seeds
+        if run.never_ran_reasons and name not in shown_names:  # the reasons are similar for all seeds
             shown_names.add(name)
-            for line in run.never_ran[:MAX_REASONS]:
+            for line in run.never_ran_reasons[:MAX_REASONS]:
                 say(f"{name}: never ran: {line}", err=True)
-    for complaint in dict.fromkeys(complaint for run in runs for complaint in run.complaints):
-        say(f"warning: {complaint}", err=True)
+    for warning in dict.fromkeys(warning for run in runs for warning in run.warnings):
+        say(f"warning: {warning}", err=True)

@@ -105,7 +105,7 @@ class AuditFile:
         reason = error.strerror or str(error)
         if reason != self._logged_error:
             self._logged_error = reason
-            log.error("the audit log loses lines, scheduling goes on: %s: %s", self._path, reason)
+            log.error("lines of the audit log are lost, scheduling continues: %s: %s", self._path, reason)
         self._shut()
 
     def _follow(self) -> None:

@@ -106,7 +106,7 @@ class Snapshot:
     )
     stranded_gpus: Mapping[str, int] = _gauge(
         "topology_scheduler_stranded_gpus",
-        "Free GPUs that neither a whole node nor a typical member can have.",
+        "Free GPUs on nodes that fit neither a whole-node member nor a typical one.",
         "model",
     )
     gpu_allocation: float = _gauge("topology_gpu_allocation_ratio", "Share of all GPUs in use.")
@@ -120,15 +120,15 @@ class Snapshot:
     )
     leaves_above_limits: Mapping[str, int] = _gauge(
         "topology_scheduler_leaves_above_limit",
-        "Leaves that are larger than a limit per leaf that is set: gangs that fit into one are spread.",
+        "Leaves larger than a limit per leaf: gangs that fit into one leaf are spread over several.",
         "limit",
     )
     oversubscribed_nodes: int = _gauge(
-        "topology_scheduler_oversubscribed_nodes", "Nodes that hold more than they have."
+        "topology_scheduler_oversubscribed_nodes", "Nodes whose pods request more than the node has."
     )
-    held_back_classes: int = _gauge(
-        "topology_scheduler_held_back_classes",
-        "Classes of pods of which the API server refused one lately, by namespace.",
+    admission_backoff_classes: int = _gauge(
+        "topology_scheduler_admission_backoff_classes",
+        "Classes of pods in backoff, because the API server rejected a Binding. A class has one namespace.",
     )
     reservations: int = _gauge("topology_scheduler_reservations", "Workloads with a reservation.")
     reserved_gpus: int = _gauge(
@@ -138,8 +138,8 @@ class Snapshot:
     migrations: int = _gauge("topology_scheduler_migrations", "Migrations that have not ended.")
     spares: Mapping[tuple[str, str], int] = _gauge(
         "topology_scheduler_spare_nodes",
-        "Nodes of a leaf that are kept for recovery: wanted; of these free of pods with GPUs, or lent to pods that the"
-        " scheduler would evict. On the others GPUs are still in use.",
+        "Spare nodes of a leaf, kept for recovery: wanted, free of pods with GPUs, or lent to pods that the scheduler"
+        " would evict. On all other wanted nodes GPUs are still in use.",
         "domain",
         "state",
     )
@@ -148,7 +148,7 @@ class Snapshot:
     plugin_threads: int = _gauge(
         "topology_scheduler_plugin_threads_lost", "Threads of plugins that took too long and could not be ended."
     )
-    pending: Mapping[str, int] = _gauge("scheduler_pending_pods", "Pending pods, by queue.", "queue")
+    pending: Mapping[str, int] = _gauge("topology_scheduler_pending_pods", "Pending pods, by queue.", "queue")
     longest_wait: Mapping[str, float] = _gauge(
         "topology_scheduler_longest_wait_seconds",
         "Time since the longest pending pod was first seen, by queue.",
@@ -204,13 +204,13 @@ class Metrics:
         )
         self.plugin_errors = Counter(
             "topology_scheduler_plugin_errors",
-            "Calls of plugins that failed, including those not made because the plugin is set aside.",
+            "Calls of plugins that failed, including those not made because the plugin is disabled.",
             ("plugin", "point", "reason"),
             registry=self.registry,
         )
         self.set_aside = Counter(
             "topology_scheduler_workload_failures",
-            "Workloads and objects that failed, or cost too much, and were set aside so that the others go on.",
+            "Workloads and objects that failed or exceeded a budget. Scheduling of all others continues.",
             ("phase", "kind"),
             registry=self.registry,
         )

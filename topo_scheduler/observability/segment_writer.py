@@ -147,7 +147,7 @@ class SegmentWriter:
 
     def _fail(self, reason: str) -> None:
         self.failed = reason
-        log.error("recording has stopped, scheduling goes on: %s: %s", self._directory, reason)
+        log.error("recording has stopped, scheduling continues: %s: %s", self._directory, reason)
         with self._wakeup:
             self._waiting.clear()
             self._waiting_bytes = 0

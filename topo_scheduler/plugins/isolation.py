@@ -213,8 +213,8 @@ class Isolated:
     def _check(self, plugin: str, point: str) -> None:
         record = self._records.get(plugin)
         if record is not None and self._aside(record):
-            self.counts.plugin_failed(plugin, point, "set_aside")
-            raise PluginError(plugin, point, "set_aside", f"it took longer than {self.timeout:g} s and is set aside")
+            self.counts.plugin_failed(plugin, point, "disabled")
+            raise PluginError(plugin, point, "disabled", f"it took longer than {self.timeout:g} s and is disabled")
 
     def _settle(
         self, plugin: str, point: str, worker: _Worker, job: _PluginCall, in_time: bool, seconds: float, slowest: str
@@ -241,8 +241,8 @@ class Isolated:
         record.times += 1
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (record.times - 1))
         record.until = self._clock() + pause
-        why = f"it took longer than {self.timeout:g} s and is set aside"
-        log.error("plugin %s is not asked again for %g s, or until the configuration changes", plugin, pause)
+        why = f"it took longer than {self.timeout:g} s and is disabled"
+        log.error("plugin %s is disabled for %g s, or until the configuration changes", plugin, pause)
         return PluginError(plugin, point, "slow", why)
 
     def _failed(self, error: PluginError, cause: BaseException | None = None) -> PluginError:

@@ -36,7 +36,7 @@ class Segment:
 
 def damaged(reader: SegmentReader, problem: str) -> RecordError:
     """Return the error for a line that can't be used."""
-    remedy = "it is damaged, or was changed; delete it, and the replay goes on at the next checkpoint"
+    remedy = "it is damaged, or was changed; delete it, and the replay continues at the next checkpoint"
     return RecordError(reader.path, problem, remedy, reader.offset)
 
 

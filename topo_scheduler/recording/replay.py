@@ -200,11 +200,11 @@ def _continue(run: _Run | None, last: Segment | None, segment: Segment, report: 
     if header.start == TERM:
         return _Run(header, None)
     if header.start != CHECKPOINT:
-        report.notes.append(f"{name} is left out: what it goes on from is missing, and it has no checkpoint")
+        report.notes.append(f"{name} is skipped: the segment before it is missing, and it has no checkpoint")
         return None
     if header.build != checkpoint.build():
         report.notes.append(
-            f"{name} is left out: it begins in the middle of a term, and its checkpoint can be read only by the build"
+            f"{name} is skipped: it begins in the middle of a term, and its checkpoint can be read only by the build"
             f" that wrote it ({header.version}, {header.build})"
         )
         return None

@@ -2,7 +2,7 @@
 
 A webhook that does not answer keeps a worker busy until the bind times out. The owner of such a webhook must not delay
 the binds of other namespaces: `NamespaceShares` leaves them idle workers. Within a namespace, gangs that already have
-bound members go first, so that they do not stay half bound.
+bound members go first, so that they do not stay partially bound.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Carries out the evictions of one term: rollbacks of half-bound gangs, and victims of workloads of higher priority."""
+"""The evictions of one term: rollbacks of partially bound gangs, and victims of workloads of higher priority."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ EVICTIONS_OF_NAMESPACE: Final = 4
 """Maximum concurrent evictions of pods of one namespace, whose webhooks may not answer."""
 ROLLBACKS_IN_FLIGHT: Final = 16
 ROLLBACKS_OF_NAMESPACE: Final = 8
-"""Maximum concurrent evictions of half-bound gangs, in all and of one namespace, whose webhooks may hang."""
+"""Maximum concurrent evictions of partially bound gangs, in all and of one namespace, whose webhooks may hang."""
 
 ASKED_AFTER_SECONDS: Final = HANGS_AFTER_SECONDS - 0.1
 """Seconds after which an eviction or a bind hangs: a little less than when `repeatedly` asks."""
@@ -115,7 +115,7 @@ class Evictions:
         """How evictions for others end, by uid of the victim, while they are being requested."""
 
     async def roll_back(self, pod: PodRef, message: str) -> None:
-        """Evict a member of a half-bound gang."""
+        """Evict a member of a partially bound gang."""
         slot = partial(self._rollbacks.slot, pod.namespace)
         result = await self._evictor.evict(pod.namespace, pod.name, pod.uid, slot=slot)
         log.warning("evicting %s/%s: %s: %s", pod.namespace, pod.name, message, result.outcome.value)

@@ -217,7 +217,7 @@ class GangMarks:
         namespace, name, uid = mark.pod.namespace, mark.pod.name, mark.pod.uid
         lane = self._slow if namespace in self._troubled else self._usual
         if self._pending_of(namespace) >= PENDING_MARKS_OF_NAMESPACE:
-            log.warning("pod %s/%s is not marked: too many of its namespace wait", namespace, name)
+            log.warning("pod %s/%s is not marked: too many writes of its namespace are pending", namespace, name)
             return
         lane.queue.put(uid, namespace, asyncio.get_running_loop().time() + seconds, mark)
         self._changed.set()

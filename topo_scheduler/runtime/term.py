@@ -73,7 +73,7 @@ LINEAGE_SECONDS: Final = 2.0
 """Maximum wait at the start of a term for owners that the scheduler must get one by one."""
 LINEAGE_POLL_SECONDS: Final = 0.05
 HALF_LINEAGE_SECONDS: Final = 5.0
-"""The same for owners with both bound and pending pods, because one of their gangs may be half bound."""
+"""The same for owners with both bound and pending pods, because one of their gangs may be partially bound."""
 
 
 class Term:
@@ -279,7 +279,7 @@ class Term:
     async def _await_lineages(self) -> None:
         """Resolve the owners of every listed pod before the first decision, if the API server answers in time.
 
-        An earlier decision might take the places that a half-bound gang still needs.
+        An earlier decision might take the places that a partially bound gang still needs.
         """
         arrivals, began = self.engine.arrivals, self._clock()
         self._understand_again()

@@ -274,7 +274,7 @@ class Attempts:
     def ask_by_now(
         self, workload: Workload, groups: Sequence[tuple[PodClass, list[Member]]], layout: Layout, now: float
     ) -> PlacementQuery:
-        """Return the query of a pending workload without room, at its level as ``relax-after`` has loosened it.
+        """Return the query of a pending workload without room, at its level as ``relax-after`` has relaxed it.
 
         Raises:
             PluginError: a plugin failed, so there is no result.
@@ -305,7 +305,9 @@ class Attempts:
             volumes = self._volumes(groups, placement)
         except ClaimError:
             return None
-        return self._placed(workload, groups, ask, placement, layout, volumes, "in the seats that were held for them")
+        return self._placed(
+            workload, groups, ask, placement, layout, volumes, "on the nodes that were reserved for them"
+        )
 
     def drop_caches(self) -> None:
         """Drop the caches. Decisions do not depend on them."""

@@ -1,4 +1,4 @@
-"""The barrier around each workload: if one fails or costs too much, the scheduler sets aside only that one.
+"""The barrier around each workload: if one fails or costs too much, the scheduler puts only that one into backoff.
 
 Understanding, decision, explanation, preemption and the searches for reservations and moves each run inside. The
 scheduler retries a failed workload with exponential backoff. A search that exceeds its operation budget also lowers the
@@ -95,17 +95,17 @@ def explained(error: Exception, phase: Activity, pause: float, *, alike: bool = 
         alike: whether the same attempt would fail again, so that the retry waits for a change.
         named: whether the text of an internal error is part of it; it may name objects of other namespaces.
     """
-    again = f"It is retried in {pause:g} s."
+    again = f"The scheduler retries in {pause:g} s."
     if alike:
-        again = f"It is retried when pods or nodes have changed, after {pause:g} s at the earliest."
+        again = f"The scheduler retries when pods or nodes have changed, after {pause:g} s at the earliest."
     if isinstance(error, OverBudgetError | MemoryError):
         why = str(error) or "it needs more memory than there is"
         return (
-            f"Set aside: the search for a {_SEARCHED.get(phase, 'placement')} was stopped, {why}. Use fewer different"
+            f"In backoff: the search for a {_SEARCHED.get(phase, 'placement')} was stopped, {why}. Use fewer different"
             f" kinds of pods in a gang, or fewer affinity terms and spread constraints. {again}"
         )
     error_text = described(error) if named else type(error).__name__
-    return f"Set aside: internal error during {phase}, please report it: {error_text}. {again}"
+    return f"In backoff: internal error during {phase}, please report it: {error_text}. {again}"
 
 
 _SEARCHED: Final = {
@@ -195,7 +195,7 @@ def guard(activity: str, out: list[Instruction], phase: Activity = Activity.OBJE
 def failure_of(activity: str, error: Exception, phase: Activity) -> list[Instruction]:
     """Return the instructions that log and count a failure."""
     return [
-        LogWarning(f"{activity}: failed during {phase}, everything else goes on: {described(error)}"),
+        LogWarning(f"{activity}: failed during {phase}, everything else continues: {described(error)}"),
         CountFailure(phase.value, kind_of(error)),
     ]
 

@@ -355,7 +355,7 @@ class Engine:
         try:
             self.outcomes.rehearsed(uid, outcome, message, now)
         except Exception as error:
-            self._out += failure_of(f"rehearsed bind of pod {uid}", error, Activity.OUTCOME)
+            self._out += failure_of(f"dry-run bind of pod {uid}", error, Activity.OUTCOME)
             self.outcomes.held_back.answered(uid, "")
 
     def volumes_written(self, uid: str, done: Iterable[tuple[VolumeWrite, str]], problem: str) -> None:
@@ -385,7 +385,7 @@ class Engine:
     def bind_hangs(self, uid: str, now: float) -> None:
         """Record that the API server has not answered a bind for a while, though it answers other requests.
 
-        Also called for binds of half-bound gangs that are queued behind such binds.
+        Also called for binds of partially bound gangs that are queued behind such binds.
         """
         self.outcomes.hangs(uid)
 
@@ -535,7 +535,7 @@ class Engine:
         return self.reserving.working or self.moving.working
 
     def _check_outcomes(self, now: float) -> None:
-        """Bind the pods that are ready, undo decisions that failed, and retry workloads that were held back."""
+        """Bind the pods that are ready, undo decisions that failed, and retry workloads whose backoff ended."""
         ready, failed = self.outcomes.check(now)
         self._out += ready
         for uid, why in failed:
@@ -555,7 +555,7 @@ class Engine:
     def _try(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
         """Try a workload within its budget; return whether it was placed.
 
-        A workload that fails or exceeds its budget is set aside.
+        A workload that fails or exceeds its budget is put into backoff.
         """
         self._phase, self._searched = Activity.DECISION, 0
         budget = self.barrier.budget(workload.namespace, now, clock)
@@ -637,7 +637,7 @@ class Engine:
     def _make_room(
         self, workload: Workload, pending: list[Member], decision: Decision, kept: KeptRoom, now: float
     ) -> list[Instruction]:
-        """Search for ways to make room for a parked workload, and report why it has none."""
+        """Search for ways to make room for an unschedulable workload, and report why it has none."""
         least = pending[: least_of(workload)]
         self._phase = Activity.PREEMPTION
         budget = self.barrier.budget(workload.namespace, now, None, SEARCH_OPERATIONS)
@@ -679,7 +679,7 @@ class Engine:
         decision = self._decide(workload, pending, kept, now)
         if decision.verdict is Verdict.PLACED or not self.world.kept:
             return decision, ""
-        # A half-bound gang does not wait for other schedulers.
+        # A partially bound gang does not wait for other schedulers.
         impatient = half_bound(workload) or self.contested.impatient(workload.id)
         with self.world.nothing_kept():
             without = self._decide(workload, pending, (*kept, "nothing for pods of other schedulers"), now)

@@ -156,7 +156,7 @@ class LogWarning:
 
 @dataclass(frozen=True, slots=True)
 class CountFailure:
-    """Count a failure of one workload or object that was set aside, by ``phase`` and ``kind``."""
+    """Count a failure of one workload or object that failed, by ``phase`` and ``kind``."""
 
     phase: str
     kind: str

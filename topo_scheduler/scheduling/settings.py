@@ -137,7 +137,7 @@ def unknown_levels(config: Configuration, levels: Sequence[str]) -> list[str]:
     return [
         f"TopologySchedulerConfig: spec.placementRules: {rule.name}: no node has a label for a level called"
         f" {rule.level}; there are {', '.join(levels)}. "
-        + ("Gangs it is for wait" if rule.enforcement is Enforcement.REQUIRED else "It is ignored")
+        + ("Its gangs stay pending" if rule.enforcement is Enforcement.REQUIRED else "It is ignored")
         for rule in config.topology.spec.placement_rules
         if rule.level is not None and rule.level not in levels
     ]

@@ -170,7 +170,7 @@ class World:
             if same_node:
                 self.ledger.occupy(occupant_of(pod))
                 return self.ledger.confirm(uid, node, known.amounts if known else (), profile=profile), []
-            problems.append(f"pod {pod.key}: {error}; it is taken to hold nothing but a place on node {node}")
+            problems.append(f"pod {pod.key}: {error}; it counts as a pod without requests on node {node}")
             charged = {PODS: 1}
         amounts = as_amounts(charged)
         devices = self.claims.devices(pod, charged, known)

@@ -101,9 +101,11 @@ def _outcome(task: Task, future: Any) -> Done | LostTask:
     try:
         done: Done = future.result()
     except KilledWorker as error:
-        return LostTask(task, f"{1 + error.allowed_failures} workers died of it, most likely for want of memory")
+        return LostTask(task, f"{1 + error.allowed_failures} workers died while they ran it, probably out of memory")
     except CancelledError:
-        return LostTask(task, "the scheduler of Dask went away, or gave it up; see that it runs, and simulate again")
+        return LostTask(
+            task, "the Dask scheduler stopped, or cancelled the task; check that it runs, and simulate again"
+        )
     except ModuleNotFoundError as error:
         raise CaseError(
             f"--dask: a worker can't import {error.name}; install topo-scheduler {__version__} there"

@@ -164,8 +164,8 @@ def _summary(task: Task, cluster: ClusterCase, workload: WorkloadCase, history: 
         decisions_per_s=round(history.decisions / history.busy, 1) if history.busy else 0.0,
         wall_s=round(wall, 3),
         file=file_of(task.policy.name, task.seed, task.what_if),
-        complaints=history.complaints,
-        never_ran=[] if history.order else figures.reasons(history),
+        warnings=history.complaints,
+        never_ran_reasons=[] if history.order else figures.reasons(history),
     )
 
 

@@ -442,7 +442,7 @@ def _after(before: ChainLink | Absent, answer: ChainLink | Absent) -> ChainLink 
     if isinstance(answer, Absent) and answer.forbidden and was_there:
         if isinstance(before, Absent):
             return before
-        why = f"{answer.reason}; what is known of it from before holds"
+        why = f"{answer.reason}; its last known state is used"
         return before if before.unreadable else replace(before, unreadable=why)
     if isinstance(answer, Absent) and answer.unserved and was_there:
         return Absent(f"{answer.reason} any more, so it was deleted", gone=True, unserved=True)

@@ -221,7 +221,7 @@ class Binder:
                 return BindResult(BindStatus.GONE, error.message)
             except KubeError as error:
                 await asyncio.sleep(pause(attempt, error, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
-        raise AssertionError("unreachable: the loop above has no end of its own")
+        raise AssertionError("unreachable: the loop above ends only by a return")
 
     async def _settle(
         self, request: BindRequest, dry_run: bool, end: float, recheck: Callable[[], str] | None
@@ -267,7 +267,7 @@ class Binder:
             logger.debug("%s; attempt %d in %.2f s", error, attempt + 1, seconds)
             reason = f": {error}"
             await set_or_due(self._ending, self._clock() + seconds, self._clock)
-        raise AssertionError("unreachable: the loop above has no end of its own")
+        raise AssertionError("unreachable: the loop above ends only by a return")
 
     async def _look(self, request: BindRequest, end: float) -> tuple[BindStatus, str] | None:
         """Return the pod's bind status, `UNBOUND` if it can still be bound; None if it cannot be read."""
@@ -277,7 +277,7 @@ class Binder:
         except NotFound as error:
             return BindStatus.GONE, error.message
         except KubeError as error:
-            logger.debug("%s; whether the pod is bound stays open", error)
+            logger.debug("%s; it is not known whether the pod is bound", error)
             return None
         return self._became(pod, request) or (BindStatus.UNBOUND, "")
 

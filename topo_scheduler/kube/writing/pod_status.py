@@ -65,7 +65,9 @@ class PodStatusWriter:
         skipped. The event contains the same message. ``now`` is in seconds since the epoch.
         """
         if self._explaining[namespace] >= MAX_EXPLAINED_PODS:
-            logger.warning("pod %s/%s does not get its condition DisruptionTarget: too many wait", namespace, name)
+            logger.warning(
+                "pod %s/%s does not get its condition DisruptionTarget: too many writes are pending", namespace, name
+            )
             return
         condition = {
             "type": "DisruptionTarget",

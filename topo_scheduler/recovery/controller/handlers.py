@@ -181,7 +181,7 @@ class Watcher:
         await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
         # kopf only warns, and would never watch Migrations whose definition appears a moment later.
         if not serving.done() and all(resource.plural != PLURAL for resource in insights.watched_resources):
-            self._failure = f"{PLURAL}.{GROUP} was not defined when it was looked for"
+            self._failure = f"{PLURAL}.{GROUP} was not defined when it was read"
             self._stop.set()
         try:
             await serving

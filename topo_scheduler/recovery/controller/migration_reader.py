@@ -70,7 +70,7 @@ class MigrationReader:
                     if self._changed.get(key) == latest:
                         del self._changed[key]
                 except KubeError as error:
-                    log.warning("Migration %s/%s is not carried on, as it can't be read: %s", *key, error)
+                    log.warning("Migration %s/%s is not continued, as it can't be read: %s", *key, error)
                     await asyncio.sleep(AGAIN_SECONDS)
         finally:
             self._reading.discard(key)

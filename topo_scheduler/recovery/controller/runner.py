@@ -146,7 +146,7 @@ class RecoveryRunner:
             async with asyncio.timeout(LIST_SECONDS):
                 await self._begin()
         except TimeoutError:
-            log.warning("scheduling without having read Migrations: seats they hold may be taken")
+            log.warning("scheduling without having read Migrations: nodes that they reserve may be used by other pods")
 
     async def run(self) -> NoReturn:
         """Watch and heal whenever recovery is enabled, until cancelled."""

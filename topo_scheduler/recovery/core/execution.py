@@ -138,7 +138,7 @@ class Execution:
         if kept == moves:
             return moves
         self.context.release(migration.key)
-        text = "seats are held no longer; replacements are placed as any other pod is"
+        text = "the reservation has ended; replacements are placed like any other pod"
         self.context.write(
             tracked, now, None, kept, ConditionUpdate("Reserved", status=False, reason=reason, message=text)
         )

@@ -1,8 +1,8 @@
 """A state machine of Migrations without I/O: from an object without a status to pods that run elsewhere.
 
 One status write begins each phase, and the work of a phase is idempotent: after a crash, the next process continues
-from the object alone. Seats are held from Reserving on, as the object says. No pod is evicted before the object says
-Evicting.
+from the object alone. Nodes are reserved from Reserving on, as the object says. No pod is evicted before the object
+says Evicting.
 """
 
 from collections import deque
@@ -117,9 +117,9 @@ class Migrations:
         if phase is not None and phase.over:
             if tracked is not None:
                 if tracked.edited or not tracked.ending:
-                    self._left_behind(tracked.migration, "edited" if tracked.edited else "ended by someone else")
+                    self._left_behind(tracked.migration, "edited" if tracked.edited else "ended by another client")
                 elif self._left_some(migration):
-                    self._left_behind(tracked.migration, "misled by a status that someone else wrote")
+                    self._left_behind(tracked.migration, "misled by a status that another client wrote")
                 elif tracked.superseded:
                     self.interference.lost(tracked.migration)
                 del self.context.tracked[key]
@@ -197,7 +197,7 @@ class Migrations:
                 longest = FORBIDDEN_RETRY_SECONDS if outcome is MigrationWrite.FORBIDDEN else 60.0
                 tracked.not_before = now + doubled(2.0, tracked.failures, longest)
             if outcome is MigrationWrite.FORBIDDEN and tracked.failures == BELIEVED_REFUSALS:
-                self.context.out.append(Warn(f"Migration {key} is not carried on: {message}"))
+                self.context.out.append(Warn(f"Migration {key} is not continued: {message}"))
                 self.context.emit_event(tracked, warning=True, reason="StatusNotWritten", message=message)
         if migration is not None:
             self.seen(migration, now)
@@ -335,7 +335,7 @@ class Migrations:
             tracked.not_before = max(tracked.not_before, tracked.backoff.until)
             self.context.out += failure_of(f"Migration {tracked.migration.key}", error)
             pause = tracked.backoff.until - now
-            text = f"Set aside: {described(error)}. It is carried on in {pause:g} s."
+            text = f"In backoff: {described(error)}. The scheduler retries in {pause:g} s."
             reason = Reason.SCHEDULER_ERROR if kind_of(error) == FAULT else Reason.OVER_BUDGET
             self.context.emit_event(tracked, warning=True, reason=reason.value, message=text)
         else:
@@ -345,7 +345,7 @@ class Migrations:
         if not self._claims(tracked, now):
             return
         if tracked.owner_gone:
-            text = f"{tracked.owner_gone}; nothing is moved for it, and its seats are free again"
+            text = f"{tracked.owner_gone}; the scheduler moves no pod for it, and its reservation is released"
             self.context.end(tracked, Phase.CANCELLED, "OwnerDeleted", text, now)
             return
         if tracked.migration.cause is Cause.PENDING_GANG:

@@ -275,7 +275,7 @@ class Detection:
         dead, total = gone + sum(node.dead for node in self._failing.values()), gone + len(self._nodes)
         if total < 3 or dead <= self.spec.pause_above_not_ready_share * total:
             return ""
-        return f"{dead} of {total} nodes are not ready: nothing is moved while that is so, as this side may be cut off"
+        return f"{dead} of {total} nodes are not ready: the scheduler moves no pod meanwhile, as it may be partitioned"
 
     def _single(self, name: str) -> DomainFailure:
         if name in self._deleted_nodes:

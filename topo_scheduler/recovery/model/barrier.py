@@ -14,7 +14,7 @@ STEP_OPERATIONS: Final = 4_000_000
 
 def failure_of(subject: str, error: Exception) -> list[Instruction]:
     """Return instructions that log and count a failure; ``subject`` names the object."""
-    return [Warn(f"{subject}: {described(error)}; recovery goes on without it"), CountRecoveryFailure(kind_of(error))]
+    return [Warn(f"{subject}: {described(error)}; recovery continues without it"), CountRecoveryFailure(kind_of(error))]
 
 
 @dataclass(slots=True)

@@ -90,14 +90,14 @@ class Moved:
         recent = sum(count for _, count, beneficiary in other_moves.values() if beneficiary not in other_moves)
         if recent + pods <= limits.moves_per_hour:
             return ""
-        text = f"{counted(recent, 'pod')} moved by choice within the last hour, {pods} would"
+        text = f"{counted(recent, 'pod')} moved voluntarily within the last hour, {pods} would"
         return f"{text}: limits.movesPerHour is {limits.moves_per_hour}"
 
     def resting(self, pods: Iterable[MovingPod], limits: RecoveryLimits, wall: float) -> str:
         """Return why the pods can't move because of the cooldown of a workload, or an empty string."""
         self._forget(limits, wall)
         name = next((pod.member.key for pod in pods if key_of(pod) in self._last), "")
-        return f"the workload of pod {name} was moved lately: it is left alone for limits.cooldown" if name else ""
+        return f"the workload of pod {name} was moved recently: no voluntary move for limits.cooldown" if name else ""
 
     def _forget(self, limits: RecoveryLimits, wall: float) -> None:
         self._last = {key: at for key, at in self._last.items() if wall - at < limits.cooldown}

@@ -77,7 +77,7 @@ class GangRoom:
         members = self._waiting(migration, workload)
         named = self.context.intended.get(migration.key)
         if named is None:
-            text = "it is not known any more who would make room: what made this Migration has ended"
+            text = "the pods that would make room are no longer known: the plan behind this Migration has ended"
             self.context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
             return
         leaving_pods = self._check_leaving(tracked, workload, members, named, now)
@@ -86,7 +86,9 @@ class GangRoom:
         moves = self._moves(tracked, workload, members, leaving_pods, now)
         if not moves:
             return
-        reserved = ConditionUpdate("Reserved", status=False, reason="Planned", message="seats are held once it begins")
+        reserved = ConditionUpdate(
+            "Reserved", status=False, reason="Planned", message="nodes are reserved when it begins"
+        )
         self.context.write(tracked, now, Phase.PLANNED, moves, reserved, message=migration.spec.cause, others=named)
 
     def _begin(self, tracked: Tracked, workload: Workload, now: float) -> None:
@@ -106,7 +108,7 @@ class GangRoom:
             return
         context.keep(migration, moves)
         context.begin(migration, len(leaving_pods), now)
-        text = f"{counted(len(moves), 'seat', 'is held', 'are held')}, which {pod_names(leaving_pods)} leave first"
+        text = f"room for {counted(len(moves), 'pod')} is reserved, which {pod_names(leaving_pods)} leave first"
         held = ConditionUpdate("Reserved", status=True, reason="SeatsHeld", message=text)
         context.write(tracked, now, Phase.RESERVING, moves, held)
 
@@ -133,20 +135,20 @@ class GangRoom:
         progress.seen |= {pod.member.uid for pod in remaining if pod.member.uid in moving}
         missing = [pod for pod in remaining if pod.member.uid not in moving]
         if stays := next((pod.member.key for pod in missing if pod.member.uid in progress.seen), ""):
-            return f"pod {stays} does not leave: the Migration that moved it is over"
+            return f"pod {stays} is not moved: its Migration has ended"
         if missing and progress.created_at == inf:
             progress.created_at = now
             for group in group_by_workload(missing):
                 self._create(migration, group)
         if missing and now - progress.created_at > PATIENCE_SECONDS:
-            return f"pod {missing[0].member.key} does not leave: no Migration could be made that moves it"
+            return f"pod {missing[0].member.key} is not moved: no Migration could be created for it"
         without_seat = [
             move.pod for helper, move in moving.values() if helper.phase is None or not helper.phase.running
         ]
         if without_seat and self.context.since(tracked, Phase.RESERVING, now) > PATIENCE_SECONDS:
-            return f"pod {without_seat[0]} does not leave: no seat is held for it"
+            return f"pod {without_seat[0]} is not moved: no node is reserved for it"
         if self.context.since(tracked, Phase.RESERVING, now) > self.context.spec.reservation_timeout:
-            return "the others did not leave in time"
+            return "the pods to move did not leave in time"
         return ""
 
     def _create(self, migration: Migration, group: Sequence[MovingPod]) -> None:
@@ -175,9 +177,9 @@ class GangRoom:
             text = counted(len(done), "pod", "of the gang is bound", "of the gang are bound")
             self.context.end(tracked, Phase.DONE, "", text, now, done, placed)
         elif len(seated) < len(moves) and not self._waiting(migration, workload):
-            self.context.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang waits no longer", now)
+            self.context.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang is no longer pending", now)
         elif self.context.since(tracked, Phase.PLACING, now) > self.context.spec.reservation_timeout:
-            text = "the gang did not take its room in time; others may use it"
+            text = "the gang did not use its room in time; other workloads may use it"
             self.context.end(tracked, Phase.FAILED, "NotTaken", text, now)
         else:
             self.context.keep(migration, self._unseated(workload, moves))
@@ -239,7 +241,7 @@ class GangRoom:
             return None
         leaving_pods = find_moving_pods(view, uids)
         if not members or lacking(workload, members):
-            text = "pods of the gang are gone" if members else "the gang waits no longer"
+            text = "pods of the gang are gone" if members else "the gang is no longer pending"
             self.context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
             return None
         if problem := self._wrong(tracked, workload, leaving_pods):

@@ -95,7 +95,9 @@ class Planning:
         moves = moves_of(self.context.view, moving_pods)
         policy = policy_of(moving_pods, migration)
         targets = self._seats(tracked, moving_pods, now) if policy != OnFailure.SHRINK else {}
-        reserved = ConditionUpdate("Reserved", status=False, reason="Planned", message="seats are held once it begins")
+        reserved = ConditionUpdate(
+            "Reserved", status=False, reason="Planned", message="nodes are reserved when it begins"
+        )
         if not targets and policy != OnFailure.SHRINK:
             reserved = _no_seats(moving_pods, searching=self._may_relocate(migration, now))
         moves, cause = with_targets(moves, targets), migration.spec.cause
@@ -141,7 +143,7 @@ class Planning:
             tracked.not_before = now + NEXT_SECONDS
             return
         targets = self._seats(tracked, moving_pods, now) if turn is None else _free_seats(turn, moving_pods)
-        text = counted(len(moving_pods), "seat", "is held", "are held")
+        text = f"room for {counted(len(moving_pods), 'pod')} is reserved"
         if reason := reason_useless(self.context, migration, moving_pods, targets):
             self.context.end(tracked, Phase.CANCELLED, "NoUse", reason, now)
             return
@@ -234,9 +236,7 @@ class Planning:
     ) -> _SearchResult:
         """Create Migrations for the pods that must leave the seats."""
         self.context.out += helpers_of(self.context, tracked.migration, room.relocated)
-        text = (
-            f"{counted(len(moving_pods), 'seat', 'is held', 'are held')}, which {pod_names(room.relocated)} leave first"
-        )
+        text = f"room for {counted(len(moving_pods), 'pod')} is reserved, which {pod_names(room.relocated)} leave first"
         return _SearchResult(state, now + SEARCH_INTERVAL_SECONDS, dict(room.seats), text)
 
     def _circular(self, migration: Migration) -> bool:
@@ -261,7 +261,9 @@ class Planning:
         self.context.keep(migration, moves)
         if not all_have_seats(self.context, migration):
             if self.context.since(tracked, Phase.RESERVING, now) > ALONE_SECONDS:
-                self.context.end(tracked, Phase.CANCELLED, "NoUse", "others have no seats that must move as well", now)
+                self.context.end(
+                    tracked, Phase.CANCELLED, "NoUse", "no node is reserved for other pods that must move as well", now
+                )
             return
         if migration.shrinks or vacant(self.context.view, moves):
             self.context.write(tracked, now, Phase.EVICTING, None)
@@ -272,7 +274,7 @@ class Planning:
         ):
             self.context.release(migration.key)
             seat_lost = ConditionUpdate(
-                "Reserved", status=False, reason="SeatLost", message="others did not leave the seats"
+                "Reserved", status=False, reason="SeatLost", message="other pods did not leave the reserved nodes"
             )
             self.context.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
 
@@ -293,14 +295,17 @@ class Planning:
         nodes = {move.from_ for move in migration.status.moves}
         failed = next(filter(detection.has_problem, sorted(nodes)), "")
         if migration.cause.by_choice and failed:
-            return "NotNeeded", f"node {failed} has failed: that comes first"
+            return "NotNeeded", f"node {failed} has failed: moving its pods comes first"
         if migration.cause is Cause.REQUESTED and not self.context.warranted(migration):
             dead = next((node for node in sorted(nodes) if detection.dead_for_debounce(node, now)), "")
             if dead:  # otherwise its pods would wait for room for pods on healthy nodes
                 tracked.superseded = True
-                return "NotNeeded", f"node {dead} has failed: its pods are moved first; ask again for the others"
+                return (
+                    "NotNeeded",
+                    f"node {dead} has failed: its pods are moved first; create another Migration for the other pods",
+                )
         if migration.cause.of_node and all(map(detection.is_healthy, nodes)):
-            return "Healed", "the nodes are well again"
+            return "Healed", "the nodes are healthy again"
         return None
 
     def _may_relocate(self, migration: Migration, now: float) -> bool:

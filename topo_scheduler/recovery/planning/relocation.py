@@ -270,7 +270,7 @@ def helpers_of(
         namespace = pods[0].workload.namespace
         room = makes_room_for(migration.key, context.view.reader(namespace))
         spec = MigrationSpec(
-            cause=f"gives a spare node back for Migration {migration.key}" if lent else room,
+            cause=f"leaves a spare node to Migration {migration.key}" if lent else room,
             makes_room_for=migration.key,
             give_way=lent,
             pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in pods],

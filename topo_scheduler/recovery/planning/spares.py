@@ -1,9 +1,9 @@
 """Spare nodes in recovery: which Migrations use them, and how recovery takes them back from pods that borrowed them.
 
 Members of a gang go to their own leaves first, even if a spare node there is lent. Then recovery evicts the pods that
-borrowed it, by Migrations of their own. No seats are held for these pods: their controllers recreate them, and the new
-pods are pending like any others. On each node, pods stay as long as there is room beside them, the costliest pods
-first. Each plan is tried on a copy of the state.
+borrowed it, by Migrations of their own. No nodes are reserved for these pods: their controllers recreate them, and
+the new pods are pending like any others. On each node, pods stay as long as there is room beside them, the costliest
+pods first. Each plan is tried on a copy of the state.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -128,8 +128,8 @@ def reclaim_lent(
             leaving_pods = find_moving_pods(view, (candidates.pods[number].occupant.uid for number in numbers))
             asked = [pod for pod in leaving_pods if pod.member.uid not in already_asked]
             context.out += helpers_of(context, migration, asked, lent=True)
-            held = counted(len(moving_pods), "seat", "is held, which was", "are held, which were")
-            return dict(seats), f"{held} lent to {pod_names(leaving_pods)}"
+            reserved = f"room for {counted(len(moving_pods), 'pod')} is reserved"
+            return dict(seats), f"{reserved}, which was lent to {pod_names(leaving_pods)}"
     return None
 
 
@@ -247,12 +247,12 @@ def _check_borrowed(context: MigrationContext, migration: Migration, moving_pods
         check_comes_back(pod)
         priority = pod.workload.priority
         if not context.view.held.may_borrow(priority) or (moves and priority >= lowest):
-            text = f"pod {pod.member.name} stays: nothing was lent to it, by its priority {priority}"
+            text = f"pod {pod.member.name} stays: no spare node was lent to it, by its priority {priority}"
             raise Refused(Phase.FAILED, "NotLent", text)
 
 
 def may_return_nodes(context: MigrationContext, tracked: Tracked, now: float) -> bool:
-    """Return whether pods may be evicted from lent nodes: seats are held there. End the Migration if it is useless."""
+    """Return whether pods may be evicted from lent nodes, which are reserved. End the Migration if it is useless."""
     beneficiary = context.tracked[tracked.migration.spec.makes_room_for].migration
     if beneficiary.phase is None or not beneficiary.phase.running:
         return False
@@ -263,14 +263,14 @@ def may_return_nodes(context: MigrationContext, tracked: Tracked, now: float) ->
 
 
 def why_no_seats(policy: str) -> str:
-    """Return why no seats are held for the pods of a Migration."""
+    """Return why no nodes are reserved for the pods of a Migration."""
     if policy == GIVE_WAY:
-        return "they give back what was lent to them: no seats are held"
-    return "the gang goes on with fewer members: no seats are held"
+        return "they leave spare nodes that were lent to them: no nodes are reserved"
+    return "the gang continues with fewer members: no nodes are reserved"
 
 
 def how_it_ended(policy: str, count: int) -> str:
-    """Return the result of a Migration for whose pods no seats were held."""
+    """Return the result of a Migration for whose pods no nodes were reserved."""
     if policy == GIVE_WAY:
-        return f"{counted(count, 'pod')} gone, the spare nodes are given back"
-    return f"{counted(count, 'pod')} gone, the gang goes on without them"
+        return f"{counted(count, 'pod')} gone, the spare nodes are free again"
+    return f"{counted(count, 'pod')} gone, the gang continues without them"

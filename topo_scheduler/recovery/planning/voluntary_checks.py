@@ -49,14 +49,14 @@ def reason_useless(
     if migration.cause is Cause.IMPROVEMENT:
         if not context.spec.improvement.enabled:
             return "recovery.improvement.enabled is not set"
-        return "" if fewer_leaves(context.view, moving_pods, targets) else "the gang would not lie in fewer leaves"
+        return "" if fewer_leaves(context.view, moving_pods, targets) else "the gang would not span fewer leaves"
     if not (context.spec.defragmentation.enabled and context.spec.defragmentation.largest_block):
         return "recovery.defragmentation.largestBlock is not set"
     view = context.view
     other_pods = find_moving_pods(view, (other.uid for other in migration.status.others))
     all_targets = {**_moving(context), **targets}
     grows = block_after(view, [*moving_pods, *other_pods], all_targets) > largest_block(view, free_nodes(view))
-    return "" if grows else "no larger block of free nodes would come of it"
+    return "" if grows else "it would create no larger block of free nodes"
 
 
 def kept_free(context: MigrationContext, migration: Migration) -> set[str]:
@@ -77,7 +77,7 @@ def reason_useless_now(context: MigrationContext, tracked: Tracked, now: float) 
     """
     migration = tracked.migration
     if context.since(tracked, Phase.RESERVING, now) > context.spec.reservation_timeout:
-        return "Expired", "seats are held no longer"
+        return "Expired", "the reservation has ended"
     if (lost := context.lost_target(migration.status.moves, now)) is not None:
         return "SeatLost", f"node {lost} can't be used now"
     if any(context.detection.has_problem(move.from_) for move in migration.status.moves):

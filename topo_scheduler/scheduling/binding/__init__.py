@@ -1,4 +1,4 @@
-"""From a decision to bound pods: binds in flight, refusals, half-bound gangs, and other schedulers.
+"""From a decision to bound pods: binds in flight, refusals, partially bound gangs, and other schedulers.
 
 Imported by: `recovery`, `scheduling`.
 """

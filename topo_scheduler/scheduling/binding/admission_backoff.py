@@ -1,9 +1,9 @@
-"""Classes of pods that the API server refuses to bind: held back with growing backoff, and then tried with one pod.
+"""Classes of pods that the API server refuses to bind: in growing backoff, and then tried with one pod.
 
 A webhook may reject every pod of a kind, for hours. Ten thousand such pods must not cost ten thousand requests again
-and again. Nor may a gang stay half bound because its second half is refused.
+and again. Nor may a gang stay partially bound because its second half is refused.
 
-So the first refusal holds back all pods of that namespace and class. When their backoff ends, the scheduler decides on
+So the first refusal starts a backoff of all pods of that namespace and class. When it ends, the scheduler decides on
 one workload. It first sends one bind for each such class as a dry run (`dryRun=All`): admission sees it, and the API
 server stores nothing. If the dry run succeeds, the scheduler binds the pods of this workload. The first pod that is
 really bound releases all others of its kind. If the dry run is refused, nothing was written, and the backoff doubles.
@@ -25,7 +25,7 @@ from topo_scheduler.state.pods.workloads import Member
 
 FIRST_HELD: Final = 1.0
 LONGEST_HELD: Final = 300.0
-"""Seconds for which a class is held back, doubled with each refusal: the first backoff, and the longest."""
+"""Seconds of the backoff of a class, doubled with each refusal: the first backoff, and the longest."""
 REMEMBERED: Final = 600.0
 """Seconds after its backoff for which a class is remembered that no workload asked for."""
 MOST_CHARACTERS: Final = 1_024
@@ -59,7 +59,7 @@ class Held:
             distinguish pods of one kind.
         trial: uids of the pods that are being tried now.
         first: id of the workload that goes first next time.
-        waiting: ids of the workloads that are set aside.
+        waiting: ids of the workloads in backoff.
     """
 
     kind: Kind
@@ -87,7 +87,7 @@ class HeldBack:
 
     def __init__(self) -> None:
         self._held: dict[Kind, Held] = {}
-        """Kinds that are held back, in order of their last refusal."""
+        """Kinds in backoff, in order of their last refusal."""
         self._few = FEW
         """Number of kinds above which the scheduler drops those without pods."""
         self._trial: dict[str, Held] = {}
@@ -96,13 +96,13 @@ class HeldBack:
         self._freed: dict[str, None] = {}
 
     def __len__(self) -> int:
-        """Return how many kinds of pods are held back."""
+        """Return how many kinds of pods are in backoff."""
         return len(self._held)
 
     # ------------------------------------------------------------ before a decision
 
     def must_wait(self, workload: str, members: Iterable[Member], now: float) -> tuple[float, str] | None:
-        """Return until when a workload is held back and the API server's message; None if it may be decided on.
+        """Return until when a workload is in backoff and the API server's message; None if it may be decided on.
 
         Args:
             workload: its id.
@@ -137,7 +137,7 @@ class HeldBack:
     ) -> list[Instruction] | None:
         """Return the dry runs to send before the binds of a decision; None if the binds may be written at once.
 
-        The scheduler tries one pod of each kind that is held back; with ``all_members`` every pod.
+        The scheduler tries one pod of each kind in backoff; with ``all_members`` every pod.
         """
         tried: dict[Kind | str, str] = {bind.pod.uid: bind.pod.uid for bind in binds} if all_members else {}
         for bind in binds:
@@ -200,7 +200,7 @@ class HeldBack:
         if known is not None:
             self._end_trial(known)
             del self._held[kind]
-        # Workloads that are held back come again by themselves, and are then held back again.
+        # Workloads in backoff come again by themselves, and their backoff then starts again.
         until = now + doubled(FIRST_HELD, count, longest)
         self._held[kind] = Held(kind, count, until, clipped(why, MOST_CHARACTERS), workload)
 
@@ -224,7 +224,7 @@ class HeldBack:
             self._free(held.kind)
 
     def bound(self, uid: str) -> None:
-        """Record that a pod is bound: if it was on trial, pods of its kind are no longer held back."""
+        """Record that a pod is bound: if it was on trial, pods of its kind are no longer in backoff."""
         held = self._trial.get(uid)
         if held is not None:
             self._free(held.kind)

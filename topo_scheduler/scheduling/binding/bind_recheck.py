@@ -38,10 +38,10 @@ def crowded_out(around: FilterContext, cls: PodClass, profile: Profile, row: int
             counts = tally.counts(around.nodes.rows).copy()
             counts[row] -= tally.matches(profile)
             if by_domain(around.nodes, term.topology_key, counts)[1][row] > 0:
-                return "a pod it keeps away from"
+                return "a pod that its anti-affinity excludes"
     for term in around.repelled(profile) if residents.repelling else ():
         counts = by_row(around.nodes, residents.repelling.get(term, {}))
         counts[row] -= term in profile.repels
         if by_domain(around.nodes, term.topology_key, counts)[1][row] > 0:
-            return "a pod that keeps away from it"
+            return "a pod whose anti-affinity excludes it"
     return ""

@@ -25,7 +25,7 @@ from topo_scheduler.scheduling.queueing.queue_keys import half_bound
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
 
 ROLL_BACK_AFTER_SECONDS: Final = 5.0
-"""Seconds for which a gang may stay half bound without another member being bound."""
+"""Seconds for which a gang may stay partially bound without another member being bound."""
 IDLE_SECONDS: Final = 1.0
 """Seconds for which an unwritten decision, which waits for a dry run or volumes, delays a rollback."""
 FIRST_PAUSE_SECONDS: Final = 5.0
@@ -42,7 +42,7 @@ IdleSince = Callable[[str], float]
 
 
 class HalfGangs:
-    """Follows gangs that are half bound. It costs nothing while there are none."""
+    """Follows gangs that are partially bound. It costs nothing while there are none."""
 
     def __init__(self, workloads: Workloads, nominations: Nominations) -> None:
         self._workloads = workloads
@@ -82,7 +82,7 @@ class HalfGangs:
         self.hindered(workload, max(workload.progressed, decided))
 
     def lacks_pods(self, workload: Workload, now: float) -> None:
-        """Start the clock of a half-bound gang whose missing members have no pods: no attempt would start it."""
+        """Start the clock of a partially bound gang whose missing members have no pods: no attempt would start it."""
         if workload.gang and all(member.stage is Stage.BOUND for member in workload.members.values()):
             self.hindered(workload, now)
 
@@ -185,7 +185,7 @@ class HalfGangs:
         return uid in self._withdrawn
 
     def eviction_refused(self, workload: Workload, member: Member, message: str, now: float) -> list[Instruction]:
-        """Record that a member stays for now: after its backoff the gang is rolled back again, if still half bound."""
+        """Record that a member stays for now: after its backoff a gang still partially bound is rolled back again."""
         member.evicted = False
         if self._may_be_rolled_back(workload):
             workload.half_bound_since = max(now, workload.not_before) - ROLL_BACK_AFTER_SECONDS
@@ -201,10 +201,10 @@ class HalfGangs:
     # ------------------------------------------------------------ seats
 
     def keep_seat(self, workload: Workload, member: Member, node: str) -> None:
-        """Reserve a node for a member that was not bound there, as long as its gang is half bound."""
+        """Reserve a node for a member that was not bound there, as long as its gang is partially bound."""
         if member.uid in self._withdrawn:
             return
-        # While its clock runs, the gang was half-bound at the last step. Thousands of binds may fail together.
+        # While its clock runs, the gang was partially bound at the last step. Thousands of binds may fail together.
         if workload.half_bound_since is not None or half_bound(workload):
             self._seats.setdefault(workload.id, {})[member.uid] = None
             name = _seat(workload.id, member.uid)

@@ -390,7 +390,7 @@ class Outcomes:
         return [*(mark_placed(workload) if whole else []), *self.half.marks(workload, spread=True)]
 
     def hindered(self, workload: Workload, now: float) -> None:
-        """Record that a member has no room, or was not bound: a gang that stays half bound is rolled back soon."""
+        """Record that a member has no room, or was not bound: a gang that stays partially bound is rolled back soon."""
         self.half.hindered(workload, now)
 
     def due(self, now: float) -> list[Instruction]:
@@ -445,7 +445,7 @@ class Outcomes:
         return Withdraw(self._sent[uid].bind)
 
     def _hasten(self, workload: Workload, now: float) -> None:
-        """Write the unsettled binds of the other members again at once: a gang must not stay half bound."""
+        """Write the unsettled binds of the other members again at once: a gang must not stay partially bound."""
         if self._unsettled and workload.gang and not workload.complete:
             for uid in self._unsettled.pausing(workload.namespace):
                 if uid in workload.members:

@@ -59,7 +59,7 @@ MAX_EXPLAINED_WORKLOADS: Final = 500
 """Pending workloads above which the explainer adds no further single pods: their events would be a flood."""
 LONG_MESSAGE_BYTES: Final = 600
 """Bytes of a message above which there is no room for remedies after it."""
-FAULT: Final = "internal fault while its waiting was explained, please report it"
+FAULT: Final = "internal fault in the explanation of why it is pending, please report it"
 MAX_CACHED: Final = 256
 """Explanations that are cached for workloads with the same demands."""
 MAX_RESTARTS: Final = 20
@@ -432,7 +432,7 @@ def reason_of(what_if: WhatIf, ask: PlacementQuery, decision: Decision, rule: Si
 
 
 def _key(workload: Workload, ask: PlacementQuery, steps: int) -> object:
-    """Return a key that distinguishes workloads with different demands. ``steps``: how often the level loosened."""
+    """Return a key that distinguishes workloads with different demands. ``steps``: how often the level was relaxed."""
     demands = (ask.gang, ask.strategy, ask.enforcement, ask.mixed_models, ask.within, ask.demands, ask.preferred)
     owner = (workload.namespace, workload.priority, workload.level, workload.tiers, workload.group is None)
     return owner, demands, steps, ask.segments, ask.woven, tuple(ask.running), tuple(ask.groups), ask.profiles

@@ -1,7 +1,7 @@
 """Single changes that would help a workload without a place, each verified on a copy of the state.
 
-Remedies compare by cost, field by field. The fields are pods to end, their GPUs, members given up, demands dropped,
-additional levels of the fabric, nodes to put back, and seconds to wait. So a remedy that only takes time comes
+Remedies compare by cost, field by field. The fields are pods to end, their GPUs, members given up, dropped demands,
+additional levels of the fabric, nodes to restore, and seconds to wait. So a remedy that only takes time comes
 first, and a remedy that ends the pods of other users comes last.
 """
 

@@ -49,7 +49,7 @@ class WhatIf(Trial):
         self._attempts = Attempts(self.planner, sharing, spares=spares)
 
     def ask(self, workload: Workload, members: Sequence[Member]) -> PlacementQuery:
-        """Return the query for members of a workload, with the level as it has loosened by now.
+        """Return the query for members of a workload, with the level as relaxed by now.
 
         Raises:
             PluginError: a plugin failed, so there is no result.

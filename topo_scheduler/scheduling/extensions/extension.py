@@ -33,7 +33,7 @@ WHOLE: Final = 1000
 
 
 class PluginError(Exception):
-    """A plugin failed. ``reason`` is one of raised, answer, slow, set_aside, dropped."""
+    """A plugin failed. ``reason`` is one of raised, answer, slow, disabled, dropped."""
 
     def __init__(self, plugin: str, point: str, reason: str, why: str) -> None:
         super().__init__(f"plugin {plugin} failed: {point}: {why}")

@@ -251,7 +251,7 @@ def _checked_leaves(plugin: Plugin, answer: Any, limits: Int64, members: int) ->
     dealt = checked(plugin, "strategy", answer, np.int64, len(limits))
     invalid = (dealt < 0).any() or (dealt > limits).any() or dealt.sum() != min(members, int(limits.sum()))
     if invalid:
-        message = f"it dealt {members} members as {dealt.tolist()[:16]} to leaves that hold {limits.tolist()[:16]}"
+        message = f"it assigned {members} members as {dealt.tolist()[:16]} to leaves that hold {limits.tolist()[:16]}"
         raise PluginError(plugin.name, "strategy", "answer", message)
     return dealt
 
@@ -264,9 +264,8 @@ def _checked_nodes(plugin: Plugin, answer: Any, leaf_seats: LeafSeats) -> Int64 
     nodes = int((counts > 0).sum())
     invalid = (counts < 0).any() or (counts > held).any() or counts.sum() != leaf_seats.members
     if invalid or 0 < leaf_seats.most_nodes < nodes:
-        message = (
-            f"it seated {leaf_seats.members} members as {counts.tolist()[:16]} on nodes that hold {held.tolist()[:16]}"
-        )
+        seated = counts.tolist()[:16]
+        message = f"it assigned {leaf_seats.members} members as {seated} on nodes that hold {held.tolist()[:16]}"
         raise PluginError(plugin.name, "strategy", "answer", message)
     return counts
 

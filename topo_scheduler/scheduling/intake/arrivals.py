@@ -292,7 +292,7 @@ class Arrivals:
             self.unread.drop(pod.metadata.uid)
 
     def _not_understood(self, pod: Pod, error: Exception, now: float) -> None:
-        """Set aside one pod whose handling raised: a pending pod is refused, a pod with a node still holds it."""
+        """Isolate one pod whose handling raised: a pending pod is refused, a pod with a node still holds it."""
         uid, why = pod.metadata.uid, described(error)
         self.unread.fail(uid, pod, now)
         if self._told.is_new(uid, Reason.SCHEDULER_ERROR, why):
@@ -391,7 +391,7 @@ class Arrivals:
         """Keep a pod outside while its namespace has too many pending pods; return whether it stays there."""
         namespace, uid = pod.metadata.namespace, pod.metadata.uid
         full = self._pods.get(uid) is None and not self._pods.has_room(namespace)
-        # A half-bound gang is completed first.
+        # A partially bound gang is completed first.
         if not full or (self.has_bound_siblings(pod) and self._pods.has_room(namespace, 2.0)):
             self.outside.drop(uid)
             return False
@@ -563,7 +563,7 @@ class Arrivals:
                 warnings = [*warnings, (Reason.DOMAIN_UNKNOWN, f"preferred domain: {wrong}")]
         level = workload.request.preferred_level
         if level and len(self._world.nodes) and level not in self._world.layout.every_level:
-            warning = f"preferred level: no node's labels tell a level called {level}; it was ignored"
+            warning = f"preferred level: no node has a label for a level called {level}; it was ignored"
             warnings = [*warnings, (Reason.DOMAIN_UNKNOWN, warning)]
         for reason, message in warnings:
             if self._told.is_new(member.uid, reason, message):

@@ -264,8 +264,8 @@ def _pod_group(key: GroupKey, where: str, groups: Groups, since: float) -> Group
     if group.level_key and not level:
         levels = ", ".join(sorted(groups.levels)[:6]) or "none"
         problem = (
-            f"{key.described} asks for the topology key {group.level_key}, which tells no level of the fabric;"
-            f" the keys that do: {levels}"
+            f"{key.described} asks for the topology key {group.level_key}, which is the key of no level of the"
+            f" fabric; keys of levels: {levels}"
         )
     gang = group.gang and (group.minimum > 1 or bool(level or group.tiers))
     return GroupClaim(key.described, key.id, key.name, group.minimum, True, gang, group, level, problem=problem)

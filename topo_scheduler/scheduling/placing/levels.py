@@ -1,4 +1,4 @@
-"""Levels that a gang asks for: the required level, the preferred level, and how the required level loosens with time.
+"""Levels that a gang asks for: the required level, which is relaxed with time, and the preferred level.
 
 The planner tries one plan after the other. First, the closest placement possible now within the preferred level. Next,
 a placement by the rules. Last, if a gang with ``relax-after`` has been pending that long, a placement one level further
@@ -31,7 +31,7 @@ class Wish:
     """What a gang asks of levels in addition to its required level.
 
     ``preferred``: the level within which the gang is placed at once, empty for none. ``steps``: number of levels by
-    which its requirement has loosened, one per ``interval`` seconds.
+    which its requirement is relaxed, one per ``interval`` seconds.
     """
 
     preferred: str = ""
@@ -77,7 +77,7 @@ def wish_of(workload: Workload, members: Sequence[Member], layout: Layout, now: 
 
 
 def next_loosening(workload: Workload, members: Sequence[Member], layout: Layout, now: float) -> float | None:
-    """Return when the level of a pending gang loosens next, in seconds; None if it does not."""
+    """Return when the level of a pending gang is relaxed next, in seconds; None if it does not."""
     interval = workload.request.relax_after
     if not interval or not workload.gang or not members:
         return None
@@ -89,7 +89,7 @@ def next_loosening(workload: Workload, members: Sequence[Member], layout: Layout
 def plan_by_levels(
     planner: Planner, query: PlacementQuery, layout: Layout, now: float, wish: Wish
 ) -> tuple[PlacementQuery, Placement | PlacementFailure, str]:
-    """Return the query that was met or tried last, its outcome, and a message about a loosened level.
+    """Return the query that was met or tried last, its outcome, and a message about a relaxed level.
 
     Query and outcome refer to the fabric with the levels of ``query.woven``.
 
@@ -115,7 +115,7 @@ def plan_by_levels(
     strictest = layout.levels[base - 1]
     looser, layout = _looser(query, layout, base, wish)
     depth, level = looser.within, looser.level
-    message = f"level loosened from {strictest} to {level} after {format_duration(wish.steps * wish.interval)}"
+    message = f"level relaxed from {strictest} to {level} after {format_duration(wish.steps * wish.interval)}"
     # Leaves are whole again where the gang no longer has to share an accelerator domain.
     other_layout = crossed(
         layout, (name for name in layout.woven if name in (*layout.levels[:depth], query.segments.level))
@@ -131,7 +131,7 @@ def plan_by_levels(
 
 
 def as_loosened(planner: Planner, query: PlacementQuery, layout: Layout, now: float, wish: Wish) -> PlacementQuery:
-    """Return the query of a gang without room, with its level as ``relax-after`` has loosened it by now.
+    """Return the query of a gang without room, with its level as ``relax-after`` has relaxed it by now.
 
     Raises:
         PluginError: a plugin failed, so there is no outcome.
@@ -143,7 +143,7 @@ def as_loosened(planner: Planner, query: PlacementQuery, layout: Layout, now: fl
 
 
 def _looser(query: PlacementQuery, layout: Layout, base: int, wish: Wish) -> tuple[PlacementQuery, Layout]:
-    """Return the query with the loosened level, and the fabric to which it refers."""
+    """Return the query with the relaxed level, and the fabric to which it refers."""
     depth = max(0, base - wish.steps)
     looser = replace(
         query,
@@ -157,7 +157,7 @@ def _looser(query: PlacementQuery, layout: Layout, base: int, wish: Wish) -> tup
 
 
 def _base(query: PlacementQuery, outcome: Placement | PlacementFailure, layout: Layout) -> int:
-    """Return the depth from which loosening starts: of the required level, otherwise of the size rule."""
+    """Return the depth from which relaxing starts: of the required level, otherwise of the size rule."""
     if query.within:
         return query.within
     return domain_depth(layout, outcome.rule) if outcome.rule is not None else 0

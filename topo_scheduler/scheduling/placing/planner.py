@@ -59,10 +59,10 @@ class Planner(PlanningContext):
     def plan_anywhere(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
         """Find the best placement and ignore links; otherwise like `plan`."""
         if query.within < 0:
-            return PlacementFailure(f"{query.because} asks for one {query.level}, which no node's labels tell")
+            return PlacementFailure(f"{query.because} asks for one {query.level}, for which no node has a label")
         if query.segments.depth < 0:
             return PlacementFailure(
-                f"its annotation segment-level asks for {query.segments.level}, which no node's labels tell"
+                f"its annotation segment-level asks for {query.segments.level}, for which no node has a label"
             )
         if query.in_segments and in_one_piece(query, layout):
             query = replace(query, segments=NO_SEGMENTS)

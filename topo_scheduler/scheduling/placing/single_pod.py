@@ -66,8 +66,8 @@ def gpu_share_error(query: PlacementQuery) -> str:
     if len(query.groups) == 1 and not is_tied(query.groups):
         return ""
     return (
-        "its pods ask for shares of GPUs, and a gang of different pods or of pods that look at each other can't have"
-        ' these yet; give them whole GPUs, or place them singly with topology.scheduler/gang: "false"'
+        "its pods request shares of GPUs, which a gang with different requests or inter-pod constraints does not"
+        ' support yet; request whole GPUs, or place the pods singly with topology.scheduler/gang: "false"'
     )
 
 

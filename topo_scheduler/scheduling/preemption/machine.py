@@ -113,7 +113,7 @@ class Preempting:
             attempts: makes decisions.
             nominations: all nominations.
             replacements: seats for pods that do not exist yet. They count as nominations do.
-            half_gangs: seats for members of half-bound gangs, which count in the same way.
+            half_gangs: seats for members of partially bound gangs, which count in the same way.
             spec: the configuration.
         """
         self.budgets = Budgets()
@@ -272,7 +272,7 @@ class Preempting:
             return out, ""
         if doubt := workload.doubt:
             self._leave_line(workload.id)
-            return out, f"No pod is evicted to make room, as it is not known what these pods are part of: {doubt}."
+            return out, f"The scheduler evicts no pod to make room, as the owners of these pods are not known: {doubt}."
         groups, _, _ = self._attempts.groups(workload, members)
         ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
         layout = crossed(self._world.layout, ask.woven)
@@ -317,7 +317,7 @@ class Preempting:
         except PluginError:
             raise
         except Exception as error:
-            # Room that comes free still helps the workload: it is parked, and only this search pauses.
+            # Room that comes free still helps the workload: it is unschedulable, and only this search pauses.
             failed(error)
             self._fail(search, workload, error, budget, stamp, now)
             self._rest_after(workload.namespace, candidates, now)

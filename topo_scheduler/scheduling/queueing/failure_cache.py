@@ -119,7 +119,7 @@ class Rechecks:
     def remember(
         self, workload: Workload, pending: list[Member], decision: Decision, kept: KeptRoom, text: str, now: float
     ) -> None:
-        """Record a workload that was refused and parked, right after its message was published.
+        """Record a workload that was found unschedulable, right after its message was published.
 
         Args:
             workload: the workload that was tried.

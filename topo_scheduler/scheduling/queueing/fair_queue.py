@@ -108,7 +108,7 @@ Key = tuple[int, float, str]
 
 @dataclass(slots=True)
 class _Level:
-    """The workloads of one priority. Half bound gangs have a level of their own."""
+    """The workloads of one priority. Partially bound gangs have a level of their own."""
 
     live: int = 0
     lines: dict[str, list[LineEntry]] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """The queue of pending workloads: a state machine without I/O. `fair_queue` orders the workloads that are ready.
 
 A workload is in one of four places. *Active*: to be tried. *Backing off*: a bind failed, and the engine tries the
-workload again at a given time. *Parked*: unschedulable, and tried again after an event that could help. *Waiting*: some
+workload again at a given time. *Unschedulable* (`PARKED`): tried again after an event that could help. *Waiting*: some
 of its pods do not exist yet, and the engine tries it again when more appear. Nothing is polled.
 """
 
@@ -52,7 +52,7 @@ class Queue:
         self._turns.put(order)
 
     def wake(self, id_: str) -> None:
-        """Make a workload that was set aside ready to be tried, with the order that it had then."""
+        """Make an unschedulable workload, or one in backoff, ready to be tried, with the order that it had then."""
         self.activate(self._orders[id_])
 
     def back_off(self, order: Order, until: float) -> None:
@@ -68,7 +68,7 @@ class Queue:
         self._put(order, Place.WAITING, until)
 
     def until(self, id_: str) -> float | None:
-        """Return when a workload that is set aside becomes due, or None if only an event can make it due."""
+        """Return when an unschedulable workload, or one in backoff, becomes due; None if only an event makes it so."""
         return self._until.get(id_)
 
     def remove(self, id_: str) -> None:
@@ -80,7 +80,7 @@ class Queue:
         self._until.pop(id_, None)
 
     def parked(self) -> list[str]:
-        """Return the parked workloads in no particular order: only active workloads are ordered."""
+        """Return the unschedulable workloads in no particular order: only active workloads are ordered."""
         return [id_ for id_, place in self._place.items() if place is Place.PARKED]
 
     def pop(self, now: float) -> str | None:

@@ -145,7 +145,7 @@ class Waking:
                 self._nudge(workload, lowest, now)
 
     def _nudge(self, workload: Workload, lowest: int | None, now: float) -> None:
-        """Let a parked workload search for victims again, if any pod has a lower priority."""
+        """Let an unschedulable workload search for victims again, if any pod has a lower priority."""
         if lowest is not None and lowest < workload.priority:
             self._preempting.nudge(workload, now)
 

@@ -53,7 +53,7 @@ class SettingAside:
     def tell(
         self, workload: Workload, pending: Sequence[Member], text: str, *, repeated: bool = False
     ) -> list[Instruction]:
-        """Report why a parked workload has no place. ``repeated``: also if the published reason is the same."""
+        """Report why an unschedulable workload has no place. ``repeated``: also if the published reason is the same."""
         return self._report(workload, pending, text, group=GroupReason.UNSCHEDULABLE, repeated=repeated)
 
     def _report(
@@ -84,7 +84,7 @@ class SettingAside:
         """Set a workload aside of which the API server would refuse a pod. No other workload waits for it."""
         self.queue.back_off(order_of(workload), until)
         self.outcomes.hindered(workload, now)
-        text = f"Held back: the API server refused to bind a pod like this one: {why}. The scheduler retries."
+        text = f"In backoff: the API server rejected the Binding of a pod like this one: {why}. The scheduler retries."
         return self._report(workload, pending, text, condition=False)
 
     def plugin_failed(

@@ -23,7 +23,7 @@ def holds_what(held: Reservation, epoch: float, reader: str = "") -> str:
     waits = f": waits for {pods}{few_for(names, reader, 'pod', 2)}" if names else ""
     count = len(held.nodes)
     where = "" if held.domain.startswith("node ") else f" ({count} node{'s' if count > 1 else ''})"
-    return f"Holds {held.domain}{where}, {expected(held, epoch)}{waits}."
+    return f"Reserved: {held.domain}{where}, {expected(held, epoch)}{waits}."
 
 
 def expected(held: Reservation, epoch: float) -> str:
@@ -58,7 +58,7 @@ def kept_off(
         if count:
             kind, _, name = held.name.partition(" ")
             described = held.name if not reader or name.startswith(f"{reader}/") else f"a {kind} of another namespace"
-            reasons.append(f"{count} node(s) with room held for {described}, {expected(held, epoch)}.")
+            reasons.append(f"{count} node(s) with room reserved for {described}, {expected(held, epoch)}.")
     return " ".join(reasons)
 
 

@@ -79,7 +79,7 @@ class NamedDomains:
                 )
             elif len(matches) > 1:
                 paths = ", ".join("/".join(layout.domain_path(depth, index)) for depth, index in matches[:4])
-                yield name, f"{field}: {name} may mean {paths}; all of them are meant, write a path to name one"
+                yield name, f"{field}: {name} may mean {paths}; it applies to all of them, write a path to name one"
 
     def _find(self, name: str) -> Bool:
         if not name:

@@ -112,7 +112,7 @@ def _check_limits(context: FilterContext, placed_pods: Sequence[Seated]) -> None
                 context, constraints, np.array([row], np.int64), assumed_pods, np.ones(1, np.bool_)
             ).all():
                 raise ClaimError(
-                    f"node {context.nodes.names[row]} can't have the volumes of {len(earlier_on_node) + 1} pods"
+                    f"node {context.nodes.names[row]} has no room for the volumes of {len(earlier_on_node) + 1} pods"
                 )
         if profile is not None and profile not in earlier_on_node:
             earlier_on_node.append(profile)

@@ -55,8 +55,8 @@ def read_cluster(spec: str, *, kubeconfig: str | None = None, context: str | Non
             raise CaseError(f"{spec}: node {node.metadata.name}: {error}; correct it, or leave the node out") from error
     if not capacity_milli(cluster.nodes):
         raise CaseError(
-            f"{spec}: none of {len(cluster.nodes)} nodes has GPUs: looked for {' and '.join(GPU_RESOURCES)} in"
-            " status.allocatable; is the device plugin running there?"
+            f"{spec}: none of {len(cluster.nodes)} nodes has GPUs: status.allocatable contains no"
+            f" {' and no '.join(GPU_RESOURCES)}; is the device plugin running there?"
         )
     return cluster
 

@@ -98,7 +98,7 @@ def add_leaf(cluster: ClusterCase, nodes: int, gpus: int, parent: str = "") -> C
         problem = (
             "a leaf needs nodes with GPUs; write such as add-leaf:4x8"
             if placed
-            else "no node tells its place in the network by labels; see how nodes are labelled"
+            else "no node has labels for its position in the network; see how nodes are labelled"
         )
         raise CaseError(f"add-leaf:{nodes}x{gpus}: {problem}")
     parent_path = _parent(f"add-leaf:{nodes}x{gpus}", placed, parent)

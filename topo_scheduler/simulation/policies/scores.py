@@ -2,7 +2,7 @@
 
 Each takes the node table or a trial of it, a request and n rows, and returns int64[n]; higher is better. Sources:
 kube-scheduler's plugins NodeResourcesFit and NodeResourcesBalancedAllocation; Weng et al., "Beware of Fragmentation",
-USENIX ATC 2023, and the simulator of its authors for best fit, the dot product (of Tetris, SIGCOMM 2014) and FGD.
+USENIX ATC 2023; the simulator of its authors for best fit, the dot product (of Tetris, SIGCOMM 2014) and FGD.
 """
 
 from collections.abc import Callable

@@ -66,7 +66,7 @@ def _about(result: Result) -> Markup:
     elements = [tag("p", " · ".join(facts), class_="about")]
     if result.lost:
         items = [
-            tag("li", f"{lost.policy}, seed {lost.seed}{f', {lost.what_if}' if lost.what_if else ''}: {lost.why}")
+            tag("li", f"{lost.policy}, seed {lost.seed}{f', {lost.what_if}' if lost.what_if else ''}: {lost.reason}")
             for lost in result.lost
         ]
         elements.append(

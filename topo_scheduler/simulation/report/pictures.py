@@ -125,7 +125,9 @@ def spans(course: Course) -> Markup:
     names = [str(low) if low == high else f"{low}-{high}" for low, high in groups]
     axis = charts.even("gangs %", max(share for side_values in values for share, _ in side_values))
     picture = charts.bars("Leaves a gang spans", names, looks, values, ("leaves", axis))
-    explanation = "Gangs, workloads of more than one pod, in percent, by how many leaves they lie over. One is best."
+    explanation = (
+        "Gangs, workloads of more than one pod, in percent, by the number of leaves that they span. One is best."
+    )
     gangs_table = table(["gangs over", *(f"{name} {'leaf' if name == '1' else 'leaves'}" for name in names)], rows)
     return _section(
         "Leaves a gang spans", explanation, charts.legend(looks, bars=True), _axis_title(axis), picture, gangs_table
@@ -139,16 +141,16 @@ def fragmentation(course: Course) -> list[Markup]:
     return [
         _section(
             "Fragmentation",
-            "GPUs that are free on nodes of which others are in use, in percent of all GPUs: no workload that wants a"
-            " whole node can have them. Less is better." + _bands(course),
+            "GPUs that are free on nodes of which others are in use, in percent of all GPUs: no workload that"
+            " requests whole nodes can use them. Less is better." + _bands(course),
             *_lines(
                 course, "Fragmentation", BROKEN, charts.even("free on broken nodes %", broken, lowest_end=1.0), ".1f"
             ),
         ),
         _section(
             "Room for a gang in one leaf",
-            "GPUs of the largest gang of whole nodes that one leaf has room for. More is better: a larger gang must"
-            " wait, or lie over several leaves." + _bands(course),
+            "GPUs of the largest gang of whole nodes that one leaf has room for. More is better: a larger gang stays"
+            " pending or spans several leaves." + _bands(course),
             *_lines(course, "Room for a gang in one leaf", ROOM, charts.even("GPUs", room, lowest_end=1.0), ",.0f"),
         ),
     ]
@@ -168,7 +170,7 @@ def _axis_title(axis: Axis) -> Markup:
 
 def _bands(course: Course) -> str:
     seeds = max(len(side.runs) for side in course.sides)
-    return f" Lines are means of {seeds} seeds, bands from the least to the most of them." if seeds > 1 else ""
+    return f" Lines are means of {seeds} seeds, bands from the lowest to the highest of them." if seeds > 1 else ""
 
 
 def _looks(course: Course) -> list[Look]:
@@ -219,7 +221,7 @@ def _waited(value: float | None) -> str:
 
 
 def _never(side: Side, size: str) -> int:
-    return sum(wait.never for run in side.runs for wait in run.wait if wait.gpus == size)
+    return sum(wait.never_ran for run in side.runs for wait in run.wait if wait.gpus == size)
 
 
 def readable(value: float) -> str:

@@ -55,12 +55,12 @@ def _wait(size: str, outcomes: Sequence[WorkloadOutcome]) -> Wait:
     return Wait(
         gpus=size,
         workloads=len(outcomes),
-        never=len(outcomes) - len(seconds),
+        never_ran=len(outcomes) - len(seconds),
         p50=percentile(seconds, 50),
         p95=percentile(seconds, 95),
         p99=percentile(seconds, 99),
         mean=round(sum(seconds) / len(seconds), 6) if seconds else None,
-        most=seconds[-1] if seconds else None,
+        max=seconds[-1] if seconds else None,
     )
 
 
@@ -108,7 +108,7 @@ def slowdown(history: RunHistory, gangs: Sequence[Slow]) -> dict[str, Slowdown]:
 
 def _slowdown(history: RunHistory, gangs: Sequence[Slow]) -> Slowdown:
     if not gangs:
-        return Slowdown(gangs=0, mean=None, p95=None, most=None, by_gpu_seconds=None, job_seconds=None)
+        return Slowdown(gangs=0, mean=None, p95=None, max=None, by_gpu_seconds=None, job_seconds=None)
     factors = sorted(round(gang.factor, 6) for gang in gangs)
     weights = [history.outcomes[gang.job].milli * gang.seconds for gang in gangs]
     weighted_sum = sum(weight * gang.factor for weight, gang in zip(weights, gangs, strict=True))
@@ -116,7 +116,7 @@ def _slowdown(history: RunHistory, gangs: Sequence[Slow]) -> Slowdown:
         gangs=len(gangs),
         mean=round(sum(factors) / len(factors), 6),
         p95=percentile(factors, 95),
-        most=factors[-1],
+        max=factors[-1],
         by_gpu_seconds=round(weighted_sum / sum(weights), 6) if sum(weights) else None,
         job_seconds=round(sum(gang.seconds * gang.factor for gang in gangs) / len(gangs), 3),
     )

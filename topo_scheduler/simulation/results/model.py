@@ -16,18 +16,18 @@ class Record(BaseModel):
 class Wait(Record):
     """Wait of workloads of one size, from their arrival until all of their pods ran; in seconds.
 
-    Workloads that never ran count in ``never``, not in the percentiles.
+    Workloads that never ran count in ``never_ran``, not in the percentiles.
     """
 
     gpus: str
     """GPUs of the whole workload: a number, or a range such as `9-16`."""
     workloads: int
-    never: int
+    never_ran: int
     p50: float | None
     p95: float | None
     p99: float | None
     mean: float | None
-    most: float | None
+    max: float | None
 
 
 class Span(Record):
@@ -54,7 +54,7 @@ class Slowdown(Record):
     gangs: int
     mean: float | None
     p95: float | None
-    most: float | None
+    max: float | None
     by_gpu_seconds: float | None
     """The mean weighted by GPU-seconds: the factor by which the GPU time of gangs would grow."""
     job_seconds: float | None
@@ -112,9 +112,9 @@ class Run(Record):
     """Wall-clock time of the run, in seconds; differs between repetitions."""
     file: str
     """Path of the file with its placements, relative to this file."""
-    complaints: list[str] = Field(default_factory=list)
+    warnings: list[str] = Field(default_factory=list)
     """Warnings of the scheduler about its input."""
-    never_ran: list[str] = Field(default_factory=list)
+    never_ran_reasons: list[str] = Field(default_factory=list)
     """The most frequent reasons why workloads never ran, each with their number and an example. Empty in a fill."""
 
 
@@ -124,7 +124,7 @@ class Lost(Record):
     policy: str
     seed: int
     what_if: str | None
-    why: str
+    reason: str
 
 
 class Result(Record):

@@ -26,7 +26,7 @@ _STREAM_COLUMNS: Final[Sequence[Column]] = (
     ("wait p50 s", lambda run: run.wait[0].p50 if run.wait else None, ",.0f"),
     ("wait p95 s", lambda run: run.wait[0].p95 if run.wait else None, ",.0f"),
     ("wait p99 s", lambda run: run.wait[0].p99 if run.wait else None, ",.0f"),
-    ("never ran", lambda run: run.wait[0].never if run.wait else None, _COUNT_FORMAT),
+    ("never ran", lambda run: run.wait[0].never_ran if run.wait else None, _COUNT_FORMAT),
 )
 _GANG_COLUMNS: Final[Sequence[Column]] = (
     ("leaves a gang", lambda run: run.span.leaves_mean, ".2f"),

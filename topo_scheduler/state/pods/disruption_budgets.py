@@ -112,8 +112,8 @@ class Budgets:
         except SelectorError as error:
             selector = NOTHING
             problem = (
-                f"PodDisruptionBudget {meta.namespace}/{meta.name}: spec.selector: {error}; it guards nothing here, and"
-                " evictions are left to the API server's judgement. Correct the selector"
+                f"PodDisruptionBudget {meta.namespace}/{meta.name}: spec.selector: {error}; the scheduler ignores it,"
+                " and the API server decides on evictions. Correct the selector"
             )
         # As in the Eviction API, a budget whose last change the controller has not observed yet allows nothing.
         stale = status.observed_generation < meta.generation

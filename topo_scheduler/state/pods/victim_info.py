@@ -26,8 +26,8 @@ OVERDUE_SECONDS: Final = 60.0
 class Occupant:
     """A bound pod. ``started`` is in seconds since the epoch; ``grace`` is its grace period in seconds.
 
-    ``fixed``: the scheduler does not preempt it, as it would come right back (a DaemonSet pod), or the API server can't
-    delete it (the mirror of a static pod). ``ends`` is its expected end in seconds since the epoch, infinite if
+    ``fixed``: the scheduler does not preempt it. A DaemonSet pod would come right back, and the API server can't delete
+    the mirror of a static pod. ``ends`` is its expected end in seconds since the epoch, infinite if
     unknown.
     """
 

@@ -183,7 +183,7 @@ class Workload:
     room_helps: bool = True
     """Whether freed capacity could help, as of the last attempt; otherwise only different nodes can."""
     half_bound_since: float | None = None
-    """Since when the remaining members of a half-bound gang can't be bound, in seconds."""
+    """Since when the remaining members of a partially bound gang can't be bound, in seconds."""
     progressed: float = 0.0
     """When a member was bound last, in seconds; 0 if this process bound none."""
     rollbacks: int = 0
@@ -423,8 +423,8 @@ def _order(member: Member) -> tuple[bool, tuple[int, str], int, float, str]:
 class Workloads:
     """All workloads that have members, and which workload each pod belongs to.
 
-    Where all placed members of a gang are being deleted, they become a workload of their own with the same id, which
-    only its pods lead to: its key is not an id. The pods that replace them form a new gang.
+    If all placed members of a gang are being deleted, they become a workload of their own with the same id. Only its
+    pods lead to it: its key is not an id. The pods that replace them form a new gang.
     """
 
     def __init__(self) -> None:

@@ -58,8 +58,8 @@ class Contradictions:
             if strays := _strays(nodes_by_places):
                 yield (
                     f"{'node' if len(strays) == 1 else 'nodes'} {few_of(strays, _EXAMPLES)}: labels {first} and {key}"
-                    " tell two leaves: by the one it is beside other nodes than by the other;"
-                    f" {first} holds. Correct the label that is wrong, or remove it"
+                    " name different leaves, each with other nodes;"
+                    f" {first} is used. Correct the wrong label, or remove it"
                 )
 
 

@@ -2,7 +2,7 @@
 
 A gang that requests bandwidth B on each of its nodes may send that much from any node to any other. So it reserves
 B x min(its nodes below the link, its nodes elsewhere) on each link, in each direction. The reservation of a gang
-follows from the nodes of its pods alone, so it does not depend on the order in which the scheduler learns of them.
+follows from the nodes of its pods alone. So the order in which the scheduler reads the pods does not matter.
 """
 
 from collections import Counter

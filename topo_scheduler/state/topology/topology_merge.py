@@ -1,8 +1,8 @@
 """Levels of the accelerator tree merged into the order of the network, so that code for one tree serves both.
 
 A level of accelerator domains comes right below the innermost level of the network whose domains contain each of them
-whole. That is below the spine if an NVL72 rack is a set of leaves, below the leaf if a leaf has several racks, and
-outermost if one domain spans everything. The inner levels of the network follow, so one leaf may become several: one
+whole. That is below the spine if an NVL72 rack is a set of leaves, and below the leaf if a leaf has several racks. It
+is outermost if one domain spans everything. The inner levels of the network follow, so one leaf may become several: one
 for each accelerator domain in it. Domains are sorted by their first node in the order of the network.
 
 Nodes without a label for a merged level are left out: they share such a domain with no other node.

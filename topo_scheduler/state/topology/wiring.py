@@ -148,7 +148,9 @@ def _of_domain(
         )
     elif len(domains) > 1:
         paths = ", ".join(_name(layout, depth, index) for depth, index in domains[:4])
-        problems.append(f"spec.links: {link.domain} may mean {paths}; all of them are meant, write a path to name one")
+        problems.append(
+            f"spec.links: {link.domain} may mean {paths}; it applies to all of them, write a path to name one"
+        )
     for depth, index in domains:
         capacity = link.mbits if link.mbits is not None else int(_sums_below(wiring, nodes, depth, link)[index])
         if capacity == UNKNOWN:
@@ -158,7 +160,9 @@ def _of_domain(
         previous = previous_entries.setdefault(number, link)
         if previous is not link and capacity != mbits[number]:
             name = _name(layout, depth, index)
-            problems.append(f"spec.links: {previous.domain} and {link.domain} both mean {name}; the least holds")
+            problems.append(
+                f"spec.links: {previous.domain} and {link.domain} both mean {name}; the lowest value is used"
+            )
             capacity = min((value for value in (capacity, int(mbits[number])) if value != UNKNOWN), default=UNKNOWN)
         mbits[number] = capacity
 
@@ -167,8 +171,9 @@ def _silent(wiring: Wiring, nodes: NodeTable, link: Link, names: Sequence[str], 
     unlabelled = [nodes.names[row] for row in rows.tolist() if nodes.bandwidth[row] == UNKNOWN]
     label = next(iter(nodes.label_keys.bandwidth), "")
     return (
-        f"spec.links: {link.name}: what nodes carry together is not known, as {few_of(unlabelled, _EXAMPLES)} of"
-        f" {names[0]} tell no bandwidth; {len(names)} {'uplink counts' if len(names) == 1 else 'uplinks count'}"
+        f"spec.links: {link.name}: the aggregate bandwidth of its nodes is not known, as"
+        f" {few_of(unlabelled, _EXAMPLES)} of {names[0]} have no bandwidth label;"
+        f" {len(names)} {'uplink counts' if len(names) == 1 else 'uplinks count'}"
         f" as unlimited. Label the nodes with {label}, or give a capacity"
     )
 
@@ -196,7 +201,7 @@ def _from_labels(wiring: Wiring, nodes: NodeTable, depth: int, mbits: Int64, pro
         low, high = (nodes.names[int(rows[mbits_here == value][0])] for value in (lowest[index], highest[index]))
         problems.append(
             f"label {key}: nodes of {_name(layout, depth, index)} disagree: {readable(int(lowest[index]))} Gbit/s on"
-            f" {low}, {readable(int(highest[index]))} on {high}; the least holds. Give all its nodes the same"
+            f" {low}, {readable(int(highest[index]))} on {high}; the lowest value is used. Give all its nodes the same"
         )
     uplinks = mbits[wiring.uplinks(depth)]
     uplinks[highest != UNKNOWN] = lowest[highest != UNKNOWN]

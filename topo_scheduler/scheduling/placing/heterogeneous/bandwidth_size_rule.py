@@ -1,7 +1,7 @@
 """The size rule with bandwidth, for gangs of several classes and gangs whose members have constraints on each other.
 
-It works as for gangs of one class (`size_rule_uniform`). If the placement found on the empty cluster would overload a
-link, the planner searches again, within sets of rows in which the links can carry any placement.
+It works as for gangs of one class (`size_rule_uniform`). The placement found on the empty cluster may overload
+a link. Then the planner searches again, within sets of rows in which the links can carry any placement.
 """
 
 from collections.abc import Callable, Iterable, Sequence
