@@ -49,7 +49,7 @@ from topo_scheduler.scheduling.queueing.queue import Place
 from topo_scheduler.scheduling.surveying.link_survey import survey_links
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.pod_groups import GroupKey, PodGroup, Serving
-from topo_scheduler.state.pods.victim_info import GRACE
+from topo_scheduler.state.pods.victim_info import DEFAULT_GRACE_SECONDS
 from topo_scheduler.state.pods.workloads import Stage
 
 NODES = st.sampled_from(["n1", "n2", "n3", "n4", "n5"])
@@ -311,7 +311,7 @@ class EngineMachine(RuleBasedStateMachine):
             if pod.metadata.controller is not None:
                 self.succeed(pod)
         elif how == "terminating":
-            pod.metadata.deletion_timestamp = timestamp(self.now + GRACE)
+            pod.metadata.deletion_timestamp = timestamp(self.now + DEFAULT_GRACE_SECONDS)
             self.put_pod(pod)
         elif pod.spec.node_name:
             pod.status.phase = "Succeeded" if how == "finished" else "Failed"
@@ -440,7 +440,7 @@ class EngineMachine(RuleBasedStateMachine):
         if pod is not None and not refused:
             self.disturb(pod)
             if slow:
-                pod.metadata.deletion_timestamp = timestamp(self.now + GRACE)
+                pod.metadata.deletion_timestamp = timestamp(self.now + DEFAULT_GRACE_SECONDS)
                 self.put_pod(pod)
             else:
                 self.remove_pod(uid)

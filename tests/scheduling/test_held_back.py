@@ -8,7 +8,7 @@ from tests.helpers import make_pod, owner
 from tests.scheduling.driver import Driver, fabric, gang, held, stage
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.binding.admission_backoff import FIRST_HELD, LONGEST_HELD
+from topo_scheduler.scheduling.binding.admission_backoff import FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome, DryRunBind, Evict
 from topo_scheduler.state.pods.workloads import Stage
 
@@ -110,9 +110,9 @@ def test_the_pauses_double_up_to_a_limit() -> None:
         server.work(1)
         tries += [d.now] * (server.rehearsals - before)
     pauses = [later - earlier for earlier, later in zip([0.0, *tries], tries, strict=False)]
-    assert pauses[0] == FIRST_HELD
+    assert pauses[0] == FIRST_BACKOFF_SECONDS
     assert pauses == sorted(pauses)
-    assert LONGEST_HELD <= pauses[-1] <= LONGEST_HELD + 2
+    assert MAX_BACKOFF_SECONDS <= pauses[-1] <= MAX_BACKOFF_SECONDS + 2
 
 
 @pytest.mark.parametrize("dry_runs", [True, False])

@@ -8,7 +8,7 @@ from tests.scheduling.running_pods import run_pod, run_pod_until, urgent_pod
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import BindOutcome, EvictionOutcome
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
-from topo_scheduler.scheduling.intake.pending import MOST_WARNINGS
+from topo_scheduler.scheduling.intake.pending import MAX_WARNINGS
 
 
 def test_what_was_told_of_one_pod_is_bounded() -> None:
@@ -17,7 +17,7 @@ def test_what_was_told_of_one_pod_is_bounded() -> None:
     for number in range(100):
         pod.metadata.annotations = {f"topology.scheduler/x{number}-{n}": "1" for n in range(8)}
         d.apply(pod)
-    assert len(d.engine._told._warned[pod.metadata.uid]) == MOST_WARNINGS
+    assert len(d.engine._told._warned[pod.metadata.uid]) == MAX_WARNINGS
     d.step()
     d.forget()
     d.apply(pod)

@@ -29,13 +29,13 @@ def test_two_places_hold_the_sums_of_what_each_holds(
 ) -> None:
     clip = [tuple(map(min, vector, asked)) for vector in one], [tuple(map(min, vector, asked)) for vector in other]
     first, second = (packing.maximal(vectors, VectorBudget(PLENTY)) for vectors in clip)
-    before = packing.MANY
-    packing.MANY = 0 if many else before  # type: ignore[misc]
+    before = packing.MANY_PAIRS
+    packing.MANY_PAIRS = 0 if many else before  # type: ignore[misc]
     try:
         both = packing.add(first, second, asked, VectorBudget(PLENTY))
         either = packing.either(first, second, asked, VectorBudget(PLENTY))
     finally:
-        packing.MANY = before  # type: ignore[misc]
+        packing.MANY_PAIRS = before  # type: ignore[misc]
     sums = {
         tuple(map(min, map(sum, zip(a, b, strict=True)), asked))
         for a in below(first, asked)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from topo_scheduler.scheduling.queueing.fair_queue import (
-    KEPT_NAMESPACES,
+    MIN_KEPT_NAMESPACES,
     MISS_OPERATIONS,
-    MISSES,
+    MISSES_BEFORE_TURNS,
     PLACEMENTS_BY_SHARE,
     FairnessLimits,
     Order,
@@ -206,7 +206,7 @@ def test_attempts_without_a_place_do_not_keep_the_turn(others: int) -> None:
     for number in range(10_000):
         turns.put(Order(0, number, f"x{number}", f"a{number % others}"))
     turns.put(Order(0, 1e6, "b", "b"))
-    found = names(turns, MISSES + others + 1, placed=False)
+    found = names(turns, MISSES_BEFORE_TURNS + others + 1, placed=False)
     assert "b" in found
 
 
@@ -220,7 +220,7 @@ def test_attempts_that_cost_much_end_the_turn_at_once() -> None:
         id_ = turns.take(0)
         assert id_ is not None
         order.append(id_[0])
-        turns.tried(placed=id_[0] == "b", operations=MISSES * MISS_OPERATIONS)
+        turns.tried(placed=id_[0] == "b", operations=MISSES_BEFORE_TURNS * MISS_OPERATIONS)
     assert order == ["x", "b"] * 20, "one of theirs for one of ours, not ten"
 
 
@@ -230,12 +230,12 @@ def test_an_attempt_that_costs_little_counts_as_one() -> None:
         turns.put(Order(0, number, f"x{number}", "a"))
         turns.put(Order(0, number, f"b{number}", "b"))
     order = []
-    for _ in range(MISSES + 1):
+    for _ in range(MISSES_BEFORE_TURNS + 1):
         id_ = turns.take(0)
         assert id_ is not None
         order.append(id_[0])
         turns.tried(placed=False, operations=MISS_OPERATIONS - 1)
-    assert order == ["x"] * MISSES + ["b"]
+    assert order == ["x"] * MISSES_BEFORE_TURNS + ["b"]
 
 
 def test_a_new_wave_of_attempts_begins_with_the_smallest_share() -> None:
@@ -249,15 +249,15 @@ def test_a_new_wave_of_attempts_begins_with_the_smallest_share() -> None:
 
 def test_of_many_namespaces_each_keeps_to_its_rate_and_the_idle_are_forgotten() -> None:
     turns = Turns(Held(), FairnessLimits(rate=1.0, burst=2))
-    for number in range(2 * KEPT_NAMESPACES):
+    for number in range(2 * MIN_KEPT_NAMESPACES):
         turns.put(Order(0, number, f"x{number}", f"n{number}", since=number))
         assert turns.take(number) == f"x{number}"
-    assert len(turns._tokens) <= KEPT_NAMESPACES + 1
-    busy = f"n{2 * KEPT_NAMESPACES - 1}"
+    assert len(turns._tokens) <= MIN_KEPT_NAMESPACES + 1
+    busy = f"n{2 * MIN_KEPT_NAMESPACES - 1}"
     for number in range(2):
-        turns.put(Order(0, number, f"more{number}", busy, since=2 * KEPT_NAMESPACES))
-    assert turns.take(2 * KEPT_NAMESPACES - 0.9) == "more0"
-    assert turns.take(2 * KEPT_NAMESPACES - 0.9) is None, "two at once, and one a second"
+        turns.put(Order(0, number, f"more{number}", busy, since=2 * MIN_KEPT_NAMESPACES))
+    assert turns.take(2 * MIN_KEPT_NAMESPACES - 0.9) == "more0"
+    assert turns.take(2 * MIN_KEPT_NAMESPACES - 0.9) is None, "two at once, and one a second"
 
 
 def test_nothing_is_left_behind() -> None:

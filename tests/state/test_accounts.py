@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.helpers import make_node
 from topo_scheduler.state.ledger.ledger import Ledger
-from topo_scheduler.state.ledger.namespace_usage import WHOLE, Accounts
+from topo_scheduler.state.ledger.namespace_usage import WHOLE_SHARE, Accounts
 from topo_scheduler.state.nodes.node_table import NodeLabels, NodeTable
 from topo_scheduler.state.nodes.resources import CPU, GPU, MEMORY, PODS, Amounts, ResourceTable
 from topo_scheduler.state.pods.pod_index import Residents
@@ -68,7 +68,7 @@ class Books(RuleBasedStateMachine):
             assert dict(self.accounts.held(namespace)) == dict(expected[namespace])
         whole = {column: sum(self.nodes.allocatable[:, column].tolist()) for column in (CPU, MEMORY, GPU)}
         for namespace in "xyz":
-            of = [WHOLE * expected[namespace][column] // total for column, total in whole.items() if total]
+            of = [WHOLE_SHARE * expected[namespace][column] // total for column, total in whole.items() if total]
             assert self.accounts.share(namespace) == max(of, default=0)
 
     @rule()

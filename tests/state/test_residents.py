@@ -75,7 +75,7 @@ def test_a_tally_counts_as_one_that_counts_anew(
 
 
 def test_a_tally_that_fell_behind_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEEP", 4)
+    monkeypatch.setattr(module, "MIN_LOG_ENTRIES", 4)
     residents = Residents()
     tally = residents.tally(((EVERYTHING, None),))
     one = profile(residents)
@@ -144,7 +144,7 @@ def test_disks(one: Disk, other: Disk, conflict: bool) -> None:
 
 
 def test_the_log_of_changes_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEEP", 5)
+    monkeypatch.setattr(module, "MIN_LOG_ENTRIES", 5)
     residents = Residents()
     one = profile(residents)
     for number in range(100):

@@ -5,8 +5,8 @@ import pytest
 from tests.helpers import controlled_by, make_pod, timestamp
 from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Terminated
 from topo_scheduler.state.statistics.run_times import (
-    KEEP,
-    OF_A_CLASS,
+    MAX_WORKLOADS,
+    RUNS_PER_CLASS,
     CompletedRun,
     Likeness,
     RunKey,
@@ -98,13 +98,13 @@ def test_what_is_told_again_or_in_another_order_changes_nothing() -> None:
 
 def test_so_many_are_remembered_and_no_more() -> None:
     runs = Runs()
-    for number in range(KEEP + 5):
+    for number in range(MAX_WORKLOADS + 5):
         run = RunKey("default", "Job", f"job{number}", f"image{number}")
         runs.note(run, CompletedRun(str(number), number, 1), likeness_of(run, 1, 1))
-    assert len(runs) == KEEP
+    assert len(runs) == MAX_WORKLOADS
     assert runs.longest(RunKey("default", "Job", "job4")) == float("inf")
     assert runs.longest(RunKey("default", "Job", "job5")) == 1
-    assert OF_A_CLASS == 20
+    assert RUNS_PER_CLASS == 20
 
 
 @pytest.mark.parametrize(

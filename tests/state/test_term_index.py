@@ -133,7 +133,7 @@ def test_terms_of_one_namespace_cost_the_pods_of_another_little(
     monkeypatch.setattr(residents_module.CountedTerm, "matches", matches)
     around = surroundings(residents)
     around.repelled(residents.profile("y", {"app": "web"}))
-    assert compared <= term_index.MOST_ABROAD
+    assert compared <= term_index.MAX_CROSS_NAMESPACE_TERMS
 
 
 def test_terms_of_its_own_namespace_are_charged_to_a_pod() -> None:
@@ -160,11 +160,11 @@ def app_terms(names: list[str], namespaces: frozenset[str] = frozenset()) -> tup
 
 def test_beyond_the_terms_that_are_compared_none_is_overlooked() -> None:
     residents = Residents()
-    for number, term in enumerate(app_terms(["web", *(f"{n}" for n in range(term_index.MOST_ABROAD))])):
+    for number, term in enumerate(app_terms(["web", *(f"{n}" for n in range(term_index.MAX_CROSS_NAMESPACE_TERMS))])):
         residents.change(number, residents.profile("x", {}, repels=(term,)), 1)
     around, pod = surroundings(residents), residents.profile("y", {"app": "web"})
     rows = {row for term in around.repelled(pod) for row in residents.repelling[term]}
-    assert rows >= set(range(1, term_index.MOST_ABROAD + 1)), "each of these keeps it off its zone"
+    assert rows >= set(range(1, term_index.MAX_CROSS_NAMESPACE_TERMS + 1)), "each of these keeps it off its zone"
     fewer = residents.profile("x", {}, repels=app_terms(["1"]))
     residents.change(2, fewer, -1)
     assert {row for term in around.repelled(pod) for row in residents.repelling[term]} == rows - {0, 2}

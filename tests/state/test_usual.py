@@ -1,6 +1,6 @@
 """The gangs a cluster usually sees."""
 
-from topo_scheduler.state.statistics.gang_sizes import KEEP, UsualGangs
+from topo_scheduler.state.statistics.gang_sizes import MAX_SIZES, UsualGangs
 
 GPU = 4
 
@@ -33,7 +33,7 @@ def test_only_so_many_are_remembered_and_the_lightest_go() -> None:
         usual.note(GPU, size)
         usual.note(GPU, 64)
     sizes = [size for size, _ in usual.sizes(GPU)]
-    assert len(sizes) == KEEP
+    assert len(sizes) == MAX_SIZES
     assert 64 in sizes
     assert 39 in sizes
     assert 1 not in sizes

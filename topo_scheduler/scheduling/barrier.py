@@ -41,7 +41,7 @@ FIRST_PAUSE_SECONDS: Final = 10.0
 LONGEST_PAUSE_SECONDS: Final = 600.0
 FORGIVEN_SECONDS: Final = 30.0
 """Seconds after which a namespace gets back a quarter of its budget, as a power of four."""
-MOST_EXCESSES: Final = 8
+MAX_EXCESSES: Final = 8
 _TEXT_CHARACTERS: Final = 160
 """Maximum length of an exception's own text, which may quote what a user wrote."""
 
@@ -171,7 +171,7 @@ class Barrier:
             return
         excess = self._excess.get(namespace)
         left = 0 if excess is None else max(0, excess.times - int((now - excess.since) / FORGIVEN_SECONDS))
-        self._excess[namespace] = _Excess(min(MOST_EXCESSES, left + 1), now)
+        self._excess[namespace] = _Excess(min(MAX_EXCESSES, left + 1), now)
         forgiven = [key for key, old in self._excess.items() if now - old.since > old.times * FORGIVEN_SECONDS]
         for key in forgiven:
             del self._excess[key]

@@ -36,7 +36,7 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.api.text import counted, quoted
-from topo_scheduler.scheduling.binding.admission_backoff import LONGEST_HELD, STOPPED, HeldBack, kind_of
+from topo_scheduler.scheduling.binding.admission_backoff import MAX_BACKOFF_SECONDS, STOPPED, HeldBack, kind_of
 from topo_scheduler.scheduling.binding.bind_recheck import closed_to, crowded_out
 from topo_scheduler.scheduling.binding.half_gangs import ROLL_BACK_AFTER_SECONDS, HalfGangs
 from topo_scheduler.scheduling.binding.unsettled import LONGEST_PAUSE_SECONDS, Unsettled
@@ -57,7 +57,7 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads, size_of
 
-FEW: Final = 64
+MIN_REMEMBERED_WORKLOADS: Final = 64
 NOT_ANSWERED: Final = "its bind was not answered"
 GIVEN_UP: Final = "the API server did not answer, and a pod of higher priority needs the room"
 
@@ -84,7 +84,7 @@ class Outcomes:
         """Uids of pods whose binds are withdrawn because pods of higher priority need the room."""
         self._lacking_room: dict[str, int] = {}
         """Priorities of workloads that lacked room when they were tried last, by their ids."""
-        self._most_lacking = FEW
+        self._most_lacking = MIN_REMEMBERED_WORKLOADS
         """Number of these above which those that are not pending any more are forgotten."""
         self.half = half
 
@@ -270,7 +270,7 @@ class Outcomes:
         self._lacking_room[id_] = priority
         if len(self._lacking_room) > self._most_lacking:
             self._forget_placed()
-            self._most_lacking = max(FEW, 2 * len(self._lacking_room))
+            self._most_lacking = max(MIN_REMEMBERED_WORKLOADS, 2 * len(self._lacking_room))
         out: list[Instruction] = []
         lower: dict[str, bool] = {}  # the priority of a gang is the lowest of all its members: find it once
         for uid in self._unsettled.unanswered():
@@ -478,7 +478,7 @@ class Outcomes:
             self._unsettled.hasten(uid, now)
 
     def _hold_back(
-        self, workload: Workload, member: Member, why: str, now: float, *, longest: float = LONGEST_HELD
+        self, workload: Workload, member: Member, why: str, now: float, *, longest: float = MAX_BACKOFF_SECONDS
     ) -> None:
         self.held_back.refused(kind_of(member), workload.id, why, now, longest=longest)
         if self.held_back.many:

@@ -37,7 +37,7 @@ from topo_scheduler.state.pods.workloads import Member, Workload
 from topo_scheduler.state.statistics.run_times import run_of
 
 _BUILT_IN: Final = Extensions()
-MOST_PROBLEM_CHARACTERS: Final = 2_000
+MAX_PROBLEM_CHARACTERS: Final = 2_000
 """Maximum characters of all problems of a pod together; events show a thousand."""
 EVERY: Final = ("*",)
 """Pattern that matches every namespace."""
@@ -201,7 +201,7 @@ def understand(
         ends_by=_ends_by(lineage),
         run=run_of(pod),
         labels=pod.metadata.labels if workload.group is not None and workload.group.subgroups else None,
-        problem=clipped("; ".join(problems), MOST_PROBLEM_CHARACTERS),
+        problem=clipped("; ".join(problems), MAX_PROBLEM_CHARACTERS),
     )
     if charged and not problems:  # nothing is reserved for a refused pod
         warnings.append((Reason.UNENFORCED, reserved_only(charged, devices_of(cls.amounts, resources))))

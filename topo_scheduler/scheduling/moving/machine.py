@@ -22,7 +22,7 @@ from topo_scheduler.scheduling.placing.levels import wish_of
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.model.segments import has_segments
 from topo_scheduler.scheduling.preemption.machine import Preempting
-from topo_scheduler.scheduling.preemption.victims import PART, Candidate, Candidates, collecting
+from topo_scheduler.scheduling.preemption.victims import PODS_PER_PART, Candidate, Candidates, collecting
 from topo_scheduler.scheduling.queueing.queue_keys import least_of
 from topo_scheduler.scheduling.time_slicing import More, Parts, always, whole
 from topo_scheduler.scheduling.world import World
@@ -299,7 +299,7 @@ class Moving:
         budgets = self._preempting.budgets
         rows: list[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]] = []
         for count, (uid, entry) in enumerate(list(self._world.ledger.items())):
-            if count % PART == PART - 1:
+            if count % PODS_PER_PART == PODS_PER_PART - 1:
                 yield
             occupant, of_pod = entry.occupant, self._workloads.of_pod(uid)
             if occupant is None or of_pod is None or occupant.fixed or occupant.terminating or entry.row < 0:

@@ -40,7 +40,7 @@ class Wish:
 
 
 NO_WISH: Final = Wish()
-_DEEPEST: Final = 64
+_MAX_LEVELS: Final = 64
 """Levels: more than any fabric has."""
 
 
@@ -180,6 +180,6 @@ def _waited(members: Sequence[Member], now: float, interval: float) -> int:
         return 0
     # No division: the engine acts at the exact second that `next_loosening` returns, whatever the rounding.
     since, steps = _since(members), 0
-    while steps < _DEEPEST and since + (steps + 1) * interval <= now:
+    while steps < _MAX_LEVELS and since + (steps + 1) * interval <= now:
         steps += 1
     return steps

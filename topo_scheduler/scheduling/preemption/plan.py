@@ -34,7 +34,7 @@ from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, 
 from topo_scheduler.scheduling.rules.interpod_filters import looks_around
 from topo_scheduler.state.topology.fabric import Layout
 
-TRIES: Final = 16
+MAX_OPTIONS: Final = 16
 """Maximum number of options of one level that are tried on the copy before the next level is opened."""
 
 
@@ -82,7 +82,7 @@ def plan_preemption(
     for level in candidates.levels:
         several = len(ask.groups) > 1 or ask.in_segments
         options = by_trial if neighbours or only_bandwidth or several else _by_clearing
-        for option in islice(options(trial, ask, layout, candidates, level), TRIES):
+        for option in islice(options(trial, ask, layout, candidates, level), MAX_OPTIONS):
             victims = tuple(candidates.pods[number] for number in option.victims)
             placed = trial.place_without(victims, ask)
             if placed is not None:

@@ -5,8 +5,8 @@ Three rules keep one namespace from blocking another of the same priority:
 - A workload that has been pending longer than `FairnessLimits.overdue_after` goes before all others, the oldest first.
   After one such placement the next `PLACEMENTS_BY_SHARE` placements go by share again: an old backlog can't shut out a
   namespace that holds little. So between two placements of overdue workloads there are at most that many others.
-- An attempt without a placement costs its namespace none of its share. After `MISSES` such attempts in a row,
-  namespaces take turns until the next placement, the one with the oldest turn first. An attempt that takes many
+- An attempt without a placement costs its namespace none of its share. After `MISSES_BEFORE_TURNS` such attempts in
+  a row, namespaces take turns until the next placement, the one with the oldest turn first. An attempt that takes many
   operations counts as several.
 - A limit on decisions per second and namespace, a token bucket, where one is configured. A namespace without tokens is
   skipped until it has one, at any priority.
@@ -21,13 +21,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-MISSES: Final = 10
+MISSES_BEFORE_TURNS: Final = 10
 """Attempts without a placement in a row after which namespaces take turns."""
 MISS_OPERATIONS: Final = 2_000
 """Operations for which an attempt without a placement counts once more, a few milliseconds. Most attempts need less."""
 PLACEMENTS_BY_SHARE: Final = 3
 """Placements by share after the placement of an overdue workload."""
-KEPT_NAMESPACES: Final = 4096
+MIN_KEPT_NAMESPACES: Final = 4096
 """Namespaces whose last turn and tokens are kept at least."""
 
 
@@ -236,7 +236,7 @@ class Turns:
     def _next(self, level: _Level, now: float) -> tuple[str, bool] | None:
         if not level.by_share_next and (id_ := self._overdue(level, now)) is not None:
             return id_, True
-        namespace = self._oldest_turn(level) if level.misses >= MISSES else self._smallest_share(level)
+        namespace = self._oldest_turn(level) if level.misses >= MISSES_BEFORE_TURNS else self._smallest_share(level)
         head = None if namespace is None else self._head(level, namespace)
         return None if head is None else (head[1], False)
 
@@ -282,13 +282,13 @@ class Turns:
 
     def _take_turn(self, namespace: str, now: float) -> None:
         self._turns += 1
-        if len(self._last_turn) > KEPT_NAMESPACES:
+        if len(self._last_turn) > MIN_KEPT_NAMESPACES:
             self._last_turn.clear()
         self._last_turn[namespace] = self._turns
         rate, burst = self._fairness.rate, self._fairness.burst
         if rate is None:
             return
-        if len(self._tokens) > KEPT_NAMESPACES:
+        if len(self._tokens) > MIN_KEPT_NAMESPACES:
             tokens = self._tokens.items()
             self._tokens = {
                 name: (tokens_then, counted_at)

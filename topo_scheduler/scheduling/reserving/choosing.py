@@ -25,7 +25,7 @@ from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 from topo_scheduler.state.topology.topology_merge import crossed
 
-MOST_STALE: Final = 3
+MAX_STALE_PLANS: Final = 3
 """Maximum number of plans for one answer, if the results are no longer possible."""
 
 
@@ -70,7 +70,7 @@ class Choosing:
             time: returns the current time in seconds.
         """
         self.looked = 0
-        for _ in range(MOST_STALE):
+        for _ in range(MAX_STALE_PLANS):
             members = workload.at(Stage.PENDING)[: least_of(workload)]
             try:
                 prospect = yield from self._on_copy(workload, members, never, time())

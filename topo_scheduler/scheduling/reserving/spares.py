@@ -31,7 +31,7 @@ from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE
 from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
 from topo_scheduler.state.topology.fabric import Layout, Path
 
-WHOLE: Final = 1000
+WHOLE_GPU: Final = 1000
 """Thousandths of a GPU."""
 Kind = tuple[int, int]
 """GPU model and number of GPUs."""
@@ -212,12 +212,12 @@ class Spares:
         return known
 
     def _look(self, node: str) -> Use:
-        gpus, pods, lent_gpus, lent_pods = self._promised.get(node, 0) * WHOLE, 0, 0, 0
+        gpus, pods, lent_gpus, lent_pods = self._promised.get(node, 0) * WHOLE_GPU, 0, 0, 0
         for uid in self._world.ledger.on_node(node):
             entry = self._world.ledger.get(uid)
             if entry is None or entry.daemon:
                 continue
-            held = max(entry.amount(GPU) * WHOLE, entry.amount(GPU_SHARE))
+            held = max(entry.amount(GPU) * WHOLE_GPU, entry.amount(GPU_SHARE))
             if self._gives_way(uid, entry):
                 lent_gpus, lent_pods = lent_gpus + held, lent_pods + 1
             else:

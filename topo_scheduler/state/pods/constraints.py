@@ -6,7 +6,7 @@ from typing import Final
 
 from topo_scheduler.api.objects import Container, Pod, Volume
 from topo_scheduler.api.selectors import PodAffinity, PodAffinityTerm
-from topo_scheduler.state.pods.caps import MOST_HOST_PORTS, read_volumes, readable_labels, term_excess
+from topo_scheduler.state.pods.caps import MAX_HOST_PORTS, read_volumes, readable_labels, term_excess
 from topo_scheduler.state.pods.pod_index import ANY_ADDRESS, CountedTerm, Disk, PodVolumeClaim, Port, Profile, Residents
 from topo_scheduler.state.pods.selectors import Selector, SelectorError, compile_selector
 
@@ -226,7 +226,7 @@ def profile_of(residents: Residents, pod: Pod) -> Profile:
         pod.metadata.namespace,
         readable_labels(pod.metadata.labels),
         terminating=pod.metadata.deletion_timestamp is not None,
-        ports=ports_of(pod)[:MOST_HOST_PORTS],
+        ports=ports_of(pod)[:MAX_HOST_PORTS],
         repels=repels,
         claims=tuple(claims_of(pod, volumes)),
         disks=_disks(volumes),

@@ -17,15 +17,15 @@ import numpy.typing as npt
 from topo_scheduler.state.numbering import Numbering
 from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Selector
-from topo_scheduler.state.pods.term_index import MOST_ABROAD, TermIndex, means_others
+from topo_scheduler.state.pods.term_index import MAX_CROSS_NAMESPACE_TERMS, TermIndex, means_others
 
 Int64 = npt.NDArray[np.int64]
 ANY_ADDRESS: Final = "0.0.0.0"
 LARGE_CHARACTERS: Final = 4_096
 """Characters beyond which a profile counts as large."""
-MOST_REPELS: Final = 256
+MAX_ANTI_AFFINITY_SETS: Final = 256
 """Sets of anti-affinity terms that are shared as one object; beyond this number the table is cleared."""
-KEEP: Final = 2048
+MIN_LOG_ENTRIES: Final = 2048
 """Minimum entries of the log that are kept; a tally further behind counts again, which takes little longer.
 
 Each entry keeps a profile alive whose pods may be gone: a kilobyte or two.
@@ -235,7 +235,7 @@ class Residents:
         return self.repelling_index.candidates(namespace, labels, self._stand_ins_of)
 
     def _stand_ins_of(self, holder: str) -> Iterable[CountedTerm]:
-        return islice(self._stand_ins.get(holder, {}).values(), MOST_ABROAD)
+        return islice(self._stand_ins.get(holder, {}).values(), MAX_CROSS_NAMESPACE_TERMS)
 
     @property
     def position(self) -> int:
@@ -259,7 +259,7 @@ class Residents:
         profile = self._profiles.get(key)
         if profile is None:
             if repels:
-                if len(self._repels) > MOST_REPELS:
+                if len(self._repels) > MAX_ANTI_AFFINITY_SETS:
                     self._repels.clear()
                 repels = self._repels.setdefault(repels, repels)
             profile = Profile(namespace, labels, terminating, ports, repels, claims, disks, attracts)
@@ -348,9 +348,9 @@ class Residents:
             if not count:
                 del self.claimed[key]
         self._log.append((row, profile, change))
-        if len(self._log) > 2 * KEEP:
-            del self._log[:KEEP]
-            self._base += KEEP
+        if len(self._log) > 2 * MIN_LOG_ENTRIES:
+            del self._log[:MIN_LOG_ENTRIES]
+            self._base += MIN_LOG_ENTRIES
 
     def _count_repelling(self, term: CountedTerm, row: int, change: int) -> None:
         if self._own is not None and term not in self._own:

@@ -18,17 +18,17 @@ from topo_scheduler.api.annotations import GANG_ID, GANG_SIZE, written_number
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.timestamps import seconds_of
 
-REMEMBERED: Final = 3
+RUNS_PER_WORKLOAD: Final = 3
 """Runs of the same workload that are kept; the expected duration of the next run is the longest of them."""
-OF_A_CLASS: Final = 20
+RUNS_PER_CLASS: Final = 20
 """Runs of similar workloads that are kept."""
-LEAST: Final = 3
+MIN_RUNS: Final = 3
 """Minimum number of runs of similar workloads for an estimate."""
-SHARE: Final = 0.9
+DURATION_QUANTILE: Final = 0.9
 """Quantile of the runs of similar workloads that gives the expected duration of the next run."""
 IMAGES_CHARACTERS: Final = 512
 """Characters beyond which image names are replaced by their hash."""
-KEEP: Final = 4096
+MAX_WORKLOADS: Final = 4096
 """Workloads, and as many classes, that are kept; the one with the oldest last run is dropped first."""
 _GENERATED: Final = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}))+$")
 """Numbers, and the five characters that ``generateName`` appends: Kubernetes picks them so that they form no words."""
@@ -145,9 +145,9 @@ class Runs:
 
     def note(self, run: RunKey, ended: CompletedRun, likeness: Likeness | None = None) -> None:
         """Record a run. A known run counts once, with the longer of its reported durations."""
-        changed = _remember(self._runs, run[:3], ended, REMEMBERED)
+        changed = _remember(self._runs, run[:3], ended, RUNS_PER_WORKLOAD)
         if likeness is not None:
-            changed |= _remember(self._alike, likeness, ended, OF_A_CLASS)
+            changed |= _remember(self._alike, likeness, ended, RUNS_PER_CLASS)
         if changed:
             self.changes += 1
             self._usual.clear()
@@ -156,15 +156,15 @@ class Runs:
         """Return the expected duration of a workload's next run in seconds; infinite if unknown."""
         return max((completed.seconds for completed in self._runs.get(run[:3], ())), default=inf)
 
-    def usual(self, likeness: Likeness | None, share: float = SHARE) -> float:
+    def usual(self, likeness: Likeness | None, share: float = DURATION_QUANTILE) -> float:
         """Return the quantile ``share`` of the durations of similar workloads in seconds; infinite if too few ran."""
         if likeness is None:
             return inf
         seconds = self._usual.get((likeness, share))
         if seconds is None:
             durations = sorted(completed.seconds for completed in self._alike.get(likeness, ()))
-            seconds = durations[ceil(share * len(durations)) - 1] if len(durations) >= LEAST else inf
-            if len(self._usual) > KEEP:
+            seconds = durations[ceil(share * len(durations)) - 1] if len(durations) >= MIN_RUNS else inf
+            if len(self._usual) > MAX_WORKLOADS:
                 self._usual.clear()
             self._usual[likeness, share] = seconds
         return seconds
@@ -191,6 +191,6 @@ def _remember(
         return False
     records[key] = updated
     records.move_to_end(key)
-    if len(records) > KEEP:
+    if len(records) > MAX_WORKLOADS:
         records.popitem(last=False)
     return True

@@ -34,7 +34,7 @@ from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.topology.fabric import Layout
 
-MOST_LOOKED_AT: Final = 64
+MAX_DOMAINS: Final = 64
 """The most domains for which constraints between members are evaluated in `most_held`."""
 
 
@@ -248,7 +248,7 @@ def most_held(context: PlanningContext, query: PlacementQuery, layout: Layout, d
         ):
             for domain, (first, last) in enumerate(pairwise(offsets.tolist())):
                 by_group[group, domain] = min(count, int(np.sort(ceiling[first:last])[-leaves:].sum()))
-        for domain in np.argsort(-by_group.sum(axis=0), kind="stable")[:MOST_LOOKED_AT].tolist():
+        for domain in np.argsort(-by_group.sum(axis=0), kind="stable")[:MAX_DOMAINS].tolist():
             rows = layout.order[layout.offsets[offsets[domain]] : layout.offsets[offsets[domain + 1]]]
             for group in range(len(query.groups)):
                 ceiling_together = state.ceiling(group, rows, all_here=not query.running)

@@ -28,12 +28,12 @@ from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 from topo_scheduler.state.operation_budget import charge_rows
 from topo_scheduler.state.topology.fabric import Layout
 
-LOOKS: Final = 400
+MAX_ROW_SEARCHES: Final = 400
 """The most looks in failed attempts of one search. A look is one search for rows for a member."""
-LOOKS_ON_FEW: Final = 4000
+MAX_ROW_SEARCHES_ON_FEW_NODES: Final = 4000
 """The same if few nodes can take a member: for a gang in segments, and in a small cluster for any gang."""
-ROWS_SEEN: Final = 256_000
-"""The most nodes that all looks of a search cover, where this allows more than `LOOKS`."""
+MAX_ROWS_SEARCHED: Final = 256_000
+"""The most nodes that all looks of a search cover, where this allows more than `MAX_ROW_SEARCHES`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ class ConstrainedSearch:
     def allow(self) -> None:
         """Reset the number of looks that the search may still use."""
         self._steps = segment_assignments.Steps()
-        looks = LOOKS
+        looks = MAX_ROW_SEARCHES
         if self.few:
-            small = min(LOOKS_ON_FEW, ROWS_SEEN // max(1, self._task.context.nodes.rows))
-            looks = LOOKS_ON_FEW if self.query.in_segments else max(LOOKS, small)
+            small = min(MAX_ROW_SEARCHES_ON_FEW_NODES, MAX_ROWS_SEARCHED // max(1, self._task.context.nodes.rows))
+            looks = MAX_ROW_SEARCHES_ON_FEW_NODES if self.query.in_segments else max(MAX_ROW_SEARCHES, small)
         self._looks = looks + 2 * self.query.members
 
     def within(self, depth: int, max_leaves: int) -> Found | None:
@@ -121,7 +121,7 @@ class ConstrainedSearch:
     def among(self, depth: int, rule: SizeRule) -> EqualSearch[Found]:
         """Return the search that compares placements at a depth; together they may use as many looks as one search."""
         self.allow()
-        self._looks = LOOKS_ON_FEW if self.few else self._looks
+        self._looks = MAX_ROW_SEARCHES_ON_FEW_NODES if self.few else self._looks
         state, _ = self._states[0]
         held = np.max([np.stack(ceilings) for _, ceilings in self._states], axis=0)
 

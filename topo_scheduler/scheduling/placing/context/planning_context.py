@@ -20,7 +20,7 @@ from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.pod_index import Residents
-from topo_scheduler.state.statistics.placement_outcomes import NEUTRAL, History
+from topo_scheduler.state.statistics.placement_outcomes import NEUTRAL_SCORE, History
 from topo_scheduler.state.topology.fabric import Layout
 
 
@@ -129,7 +129,7 @@ class PlanningContext:
     def neutral(self, layout: Layout) -> Int64:
         """Return the history of leaves without recorded outcomes (int64[leaves])."""
         if len(self._neutral) != len(layout.paths):
-            self._neutral = np.full(len(layout.paths), NEUTRAL, np.int64)
+            self._neutral = np.full(len(layout.paths), NEUTRAL_SCORE, np.int64)
         return self._neutral
 
     def totals(self, column: int, layout: Layout) -> LeafTotals:

@@ -19,7 +19,7 @@ from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, make_ru
 from topo_scheduler.scheduling.placing.uniform.replacement import distance, reachable
 from topo_scheduler.state.decision import SizeRule
 
-FURTHER: Final = 64
+MAX_FURTHER_LEAVES: Final = 64
 """The most leaves to examine beyond those where the gang runs, the nearest first."""
 
 
@@ -121,7 +121,7 @@ class _Repair:
             [leaf_fits(view, layout, limits, fit=self._query.within_links(view.fit)) for view in self._views], axis=0
         )
         candidates = [leaf for leaf in near if leaf not in self._home and fits[leaf]]
-        return sorted(candidates, key=lambda leaf: (*distance(layout, leaf, self._home), leaf))[:FURTHER]
+        return sorted(candidates, key=lambda leaf: (*distance(layout, leaf, self._home), leaf))[:MAX_FURTHER_LEAVES]
 
     def _vector(self, places: Sequence[Place]) -> Vector:
         return tuple(sum(group == other for other, _ in places) for group in range(len(self._query.groups)))

@@ -20,11 +20,11 @@ import numpy as np
 from topo_scheduler.state.operation_budget import charge
 
 UNBOUNDED: Final = 1 << 62
-MANY: Final = 128
+MANY_PAIRS: Final = 128
 """With more pairs of vectors, a grid is quicker."""
-MOST_CLASSES: Final = 60
+MAX_CLASSES: Final = 60
 """The most classes for a grid of counts: NumPy arrays have at most 64 dimensions."""
-PAIRS_AT_ONCE: Final = 1 << 16
+PAIRS_PER_PART: Final = 1 << 16
 """Pairs of vectors to add at once: a few MiB of memory."""
 VECTORS_PER_OPERATION: Final = 4
 
@@ -109,7 +109,7 @@ def of_node(free: Sequence[int], requests: Sequence[Sequence[int]], members: Vec
         return max(0, min([members[group], *limits]))
 
     groups = [group for group in range(len(members)) if most_of(group, free)]
-    if len(groups) > MOST_CLASSES:
+    if len(groups) > MAX_CLASSES:
         budget.spend(budget.left + 1)
     vectors: list[Vector] = []
     steps = 4 * budget.left + 10_000  # with several classes, a vector takes several steps
@@ -142,7 +142,7 @@ def add(first: Frontier, second: Frontier, members: Vector, budget: VectorBudget
     Raises:
         TooMuch: the search has used up its budget.
     """
-    if len(first) * len(second) > MANY:
+    if len(first) * len(second) > MANY_PAIRS:
         return _tops(first, second, members, budget)
     sums = (tuple(map(min, map(plus, left, right), members)) for left in first for right in second)
     return maximal(sums, budget)
@@ -154,7 +154,7 @@ def either(first: Frontier, second: Frontier, members: Vector, budget: VectorBud
     Raises:
         TooMuch: the search has used up its budget.
     """
-    if len(first) * len(second) > MANY:
+    if len(first) * len(second) > MANY_PAIRS:
         return _tops((*first, *second), ((0,) * len(members),), members, budget)
     return maximal((*first, *second), budget)
 
@@ -164,10 +164,10 @@ def _tops(first_frontier: Frontier, second_frontier: Frontier, members: Vector, 
     cells = prod(count + 1 for count in members)
     # Spend the budget before the arrays are allocated.
     budget.spend((len(first_frontier) * len(second_frontier) + 4 * len(members) * cells) // 64 + 64)
-    if len(members) > MOST_CLASSES:
+    if len(members) > MAX_CLASSES:
         raise TooMuch
     below = np.zeros([count + 1 for count in members], np.bool_)
-    addends, at_once = np.array(second_frontier)[None, :, :], max(1, PAIRS_AT_ONCE // len(second_frontier))
+    addends, at_once = np.array(second_frontier)[None, :, :], max(1, PAIRS_PER_PART // len(second_frontier))
     for start in range(0, len(first_frontier), at_once):
         sums = np.minimum(np.array(first_frontier[start : start + at_once])[:, None, :] + addends, members)
         below[tuple(sums.reshape(-1, len(members)).T)] = True

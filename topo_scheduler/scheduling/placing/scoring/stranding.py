@@ -9,7 +9,7 @@ from topo_scheduler.kernels.windows import least_lost
 from topo_scheduler.scheduling.placing.model.leaf_totals import LeafTotals
 from topo_scheduler.state.nodes.node_table import Int64
 
-MOST_COMPARED: Final = 64
+MAX_PLACEMENTS: Final = 64
 """The most placements in several leaves to compare, the first ones."""
 
 
@@ -45,7 +45,7 @@ def least_stranding(
     if sizes[ties[0]] == 1:
         return int(ties[least_lost(sets[ties, 0], requested, size, weight, totals.capacity, totals.used, parent_free)])
     size = size[:, None]
-    ties = _different(ties[sizes[ties] == sizes[ties[0]]][:MOST_COMPARED], sets, sizes, fits, totals, parent_free)
+    ties = _different(ties[sizes[ties] == sizes[ties[0]]][:MAX_PLACEMENTS], sets, sizes, fits, totals, parent_free)
     lost = np.zeros(len(ties), np.int64)
     for number, tie in enumerate(ties.tolist()):
         leaves = sets[tie, : sizes[tie]]

@@ -34,11 +34,11 @@ from topo_scheduler.state.statistics.typical_pods import (
     typical_of,
 )
 
-KEEP: Final = 256
+MAX_CLASSES: Final = 256
 """The most classes with cached scores; the least recently used one is dropped first."""
-AGAIN_AFTER: Final = 10
+RECOUNT_DIVISOR: Final = 10
 """Typical pods are recounted after changes by as many pods as 1/10 of the current pods."""
-AT_LEAST: Final = 100
+MIN_CHANGED_PODS: Final = 100
 """Typical pods are recounted after at least this number of changed pods."""
 MOVED: Final = MILLIONTHS // 20
 """New typical pods replace the old ones if more than this popularity (millionths) moved; then all scores change."""
@@ -68,7 +68,9 @@ class TypicalPods:
 
     def _counted(self) -> Popular:
         kinds = self._kinds
-        if self._counted_at is None or kinds.changes - self._counted_at >= max(AT_LEAST, len(kinds) // AGAIN_AFTER):
+        if self._counted_at is None or kinds.changes - self._counted_at >= max(
+            MIN_CHANGED_PODS, len(kinds) // RECOUNT_DIVISOR
+        ):
             self._counted_at = kinds.changes
             counted = popular(kinds.counts)
             if moved(self._most_popular, counted) > MOVED:
@@ -119,7 +121,7 @@ class NodeScores:
                 kernels().left_free(nodes.allocatable, nodes.requested, CPU, GPU, nodes.gpu_free, rows, scores.left)
         scores.at = nodes.capacity_changes.position
         self._kept[key] = scores
-        if len(self._kept) > KEEP:
+        if len(self._kept) > MAX_CLASSES:
             self._kept.popitem(last=False)
         return scores
 
