@@ -381,7 +381,8 @@ class Reserving:
         if prospect is None:
             # Other workloads have their turn before the next try.
             vain.times += 1
-            vain.blind, vain.state, vain.until = blind, state, self._now + doubled(FIRST_FAILED_PAUSE_SECONDS, vain.times, MAX_FAILED_PAUSE_SECONDS)
+            pause = doubled(FIRST_FAILED_PAUSE_SECONDS, vain.times, MAX_FAILED_PAUSE_SECONDS)
+            vain.blind, vain.state, vain.until = blind, state, self._now + pause
             return False
         self._vain.pop(workload.id, None)
         prospect.loosened = loosened

@@ -88,7 +88,7 @@ class TermIndex(Generic[Entry]):
             namespace: namespace of the pods.
             labels: labels of the pods.
             replacement: returns the terms that replace those of another namespace if more than
-                `MAX_CROSS_NAMESPACE_TERMS` of its terms may apply; without it, the first `MAX_CROSS_NAMESPACE_TERMS` are yielded.
+                `MAX_CROSS_NAMESPACE_TERMS` of its terms may apply; without it, that many are yielded.
         """
         for index in (self._at_home, self._abroad):
             if (own := index.get(namespace)) is not None:
