@@ -195,7 +195,7 @@ def test_a_pod_with_too_many_terms_is_refused_with_field_count_cap_and_remedy(fi
     assert field in problem(d, hostile)
     assert "the scheduler reads at most" in problem(d, hostile)
     assert ";" in problem(d, hostile), "a remedy"
-    assert not d.engine.world.residents.repelling
+    assert not d.engine.world.pod_index.repelling
 
 
 def test_pods_within_the_caps_are_read() -> None:
@@ -215,7 +215,7 @@ def test_a_bound_pod_with_too_many_terms_holds_its_requests_and_keeps_no_pod_awa
     there = asking("there", {"nvidia.com/gpu": 6}, affinity=_apart(5000))
     there.spec.node_name = "n1"
     d.apply(there)
-    assert not d.engine.world.residents.repelling
+    assert not d.engine.world.pod_index.repelling
     d.run(small := make_pod("small", gpus=2), large := make_pod("large", gpus=4))
     assert placed(d, small)
     assert not placed(d, large)
@@ -276,8 +276,8 @@ def test_thousands_of_classes_are_looked_at_a_few_at_a_time_and_none_is_forgotte
         d.step(requeue.POSTPONED_PAUSE_SECONDS)
     d.settle()
     assert placed(d, last)
-    assert not d.engine.waking._is_late
-    assert not d.engine.waking._late_rows
+    assert not d.engine.requeuer._is_late
+    assert not d.engine.requeuer._late_rows
 
 
 @pytest.mark.unrecorded

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta
 from topo_scheduler.api.selectors import LabelSelector, Requirement
 from topo_scheduler.state.pods.disruption_budgets import MAX_BUDGETS, Budgets
-from topo_scheduler.state.pods.pod_index import Profile, Residents
+from topo_scheduler.state.pods.pod_index import PodIndex, Profile
 from topo_scheduler.state.pods.selectors import Selector, compile_selector
 
-residents = Residents()
-DB = residents.profile("prod", {"app": "db"})
-WEB = residents.profile("prod", {"app": "web"})
-ELSEWHERE = residents.profile("test", {"app": "db"})
+pod_index = PodIndex()
+DB = pod_index.profile("prod", {"app": "db"})
+WEB = pod_index.profile("prod", {"app": "web"})
+ELSEWHERE = pod_index.profile("test", {"app": "db"})
 
 
 def budget(name: str, selector: LabelSelector | None, allowed: int = 1, *, seen: int = 1) -> DisruptionBudget:
@@ -190,7 +190,7 @@ def test_beyond_the_cap_no_pod_looks_at_all_budgets() -> None:
             nonlocal calls
             calls += event in ("call", "c_call")
 
-        pods = [residents.profile("prod", {"app": "web", "pod": f"{number}"}) for number in range(100)]
+        pods = [pod_index.profile("prod", {"app": "web", "pod": f"{number}"}) for number in range(100)]
         sys.setprofile(count)
         try:
             for pod in pods:
@@ -224,4 +224,4 @@ def test_budgets_are_found_as_by_comparing_each(data: st.DataObject) -> None:
         for number, selector in enumerate(selectors)
         if selector is not None and compile_selector(selector).matches(labels)
     ]
-    assert names(budgets, residents.profile("prod", labels)) == matching[:2]
+    assert names(budgets, pod_index.profile("prod", labels)) == matching[:2]

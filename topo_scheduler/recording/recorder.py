@@ -99,7 +99,7 @@ class Recorder:
         assert self._engine is not None
         began = time.perf_counter()
         try:
-            state = checkpoint.dump(self._engine, self._engine.ear.resolve, "ear")
+            state = checkpoint.dump(self._engine, self._engine.notifier.resolve, "notifier")
         except checkpoint.CheckpointError as error:
             number = self.writer.next_number
             log.error("segment %d of the record has no checkpoint, a replay needs those before it: %s", number, error)
@@ -121,7 +121,7 @@ class Recorder:
             start=start,
             first=self._calls,
             begun=self._clock(),
-            epoch=self._engine.ear.epoch,
+            epoch=self._engine.notifier.epoch,
             config=self._engine.config,
             plugins=notes_of(self._engine.extensions),
         )

@@ -82,7 +82,7 @@ class _Rehearsal:
     refused: str = ""
 
 
-class HeldBack:
+class AdmissionBackoff:
     """Kinds of pods that were refused, and decisions of which a pod is being tried."""
 
     def __init__(self) -> None:

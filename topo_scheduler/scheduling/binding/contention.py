@@ -83,7 +83,7 @@ class _ContestedNode:
     kept: Amounts = ()
 
 
-class Contested:
+class SchedulerContention:
     """Follows the pods of other schedulers, and reserves room for them."""
 
     def __init__(self, scheduler_name: str, world: World, config: Contention) -> None:
@@ -98,7 +98,7 @@ class Contested:
         self._waiting: dict[str, float] = {}
         """Pending pods of other schedulers by uid, and until when they are expected to be bound; in order of time."""
         self._last_bound = -SETTLED_SECONDS
-        self._usual: Amounts = ((PODS, 1),)
+        self._last_amounts: Amounts = ((PODS, 1),)
         """Request of the pod of other schedulers that was last seen pending or newly bound."""
         self._active = False
         self._answered: dict[str, float] = {}
@@ -144,7 +144,7 @@ class Contested:
                 self._unbound[uid] = namespace
                 if self._believed(namespace, asked := self._asked(pod), now):
                     self._waiting[uid] = now + PENDING_SECONDS
-                    self._usual = asked
+                    self._last_amounts = asked
 
     def deleted(self, uid: str) -> None:
         """Forget a deleted pod."""
@@ -186,7 +186,7 @@ class Contested:
         asked = self._asked(pod) if newly_bound else ()
         if newly_bound and (proven or self._believed(pod.metadata.namespace, asked, now)):
             self._last_bound = now
-            self._usual = asked
+            self._last_amounts = asked
             node.asked = largest(asked, node.asked) if node.recent > now else asked
             node.recent = now + RECENT_SECONDS
             if self._active and node.kept != self._wanted(node, now):
@@ -319,7 +319,7 @@ class Contested:
     # ------------------------------------------------------------ inside
 
     def _wanted(self, node: _ContestedNode, now: float) -> Amounts:
-        asked = node.asked if node.recent > now else self._usual
+        asked = node.asked if node.recent > now else self._last_amounts
         return tuple((column, self._config.reserved_pods_per_node * amount) for column, amount in asked)
 
     def _keep(self, name: str, node: _ContestedNode, now: float) -> None:

@@ -157,7 +157,7 @@ class Siblings:
         return list(self._nodes.get(controller, {}).values())
 
 
-class Told:
+class EmittedEvents:
     """The reports emitted for each pod, so that each is emitted once: one event per pod and changed reason.
 
     It keeps only a hash of each text, because thousands of pending pods have as many different ones. It keeps the

@@ -107,7 +107,7 @@ class Moving:
         gang.since, gang.text = since, text
         return gang.sentence
 
-    def told(self, id_: str) -> str:
+    def describe(self, id_: str) -> str:
         """Return the moves that would make room for a workload, as text. Empty without a plan."""
         gang = self._wanted.get(id_)
         return gang.sentence if gang is not None else ""
@@ -123,7 +123,7 @@ class Moving:
         workload_plans = [(self._workloads.get(id_), gang.plan) for id_, gang in ordered]
         return [(workload, plan) for workload, plan in workload_plans if workload is not None and plan is not None]
 
-    def look_again(self) -> None:
+    def search_again(self) -> None:
         """Search again for all gangs, because more is known about pods than at the last search."""
         for gang in self._wanted.values():
             gang.state = None
@@ -321,7 +321,7 @@ class Moving:
 
     def _rules_apply(self, members: Sequence[Member], candidates: Candidates) -> bool:
         """Return whether rules about other pods apply to a member or a candidate."""
-        if self._world.residents.repelling or any(member.profile and member.profile.repels for member in members):
+        if self._world.pod_index.repelling or any(member.profile and member.profile.repels for member in members):
             return True
         owners = (self._workloads.of_pod(pod.occupant.uid) for pod in candidates.pods)
         return any(owner is not None and owner[1].cls.constraints is not None for owner in owners)

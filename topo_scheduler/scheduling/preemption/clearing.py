@@ -66,7 +66,7 @@ class Clearing:
         capped = self._limits.members_per_leaf(self._gpus)
         if self._limits.max_gpus_per_leaf and self._gpus and not capped:
             self._regions = []
-        self._most = 1 if view.cls.constraints is not None and view.cls.constraints.alone else ask.members
+        self._max_members = 1 if view.cls.constraints is not None and view.cls.constraints.alone else ask.members
         self._usable = view.eligible
         self._free: Int64 = nodes.allocatable[:, view.columns] - nodes.requested[:, view.columns]
         self._amounts = candidates.amounts(view.columns)
@@ -157,7 +157,7 @@ class Clearing:
         if gone.any():
             free = free.copy()
             np.add.at(free, self._pods.row[gone], self._amounts[gone])
-        fit = np.minimum(self._most, (np.maximum(free, 0) // self._wanted).min(axis=1))
+        fit = np.minimum(self._max_members, (np.maximum(free, 0) // self._wanted).min(axis=1))
         return np.where(self._usable, fit, 0).astype(np.int64)
 
     # ------------------------------------------------------------ a gang
@@ -340,7 +340,7 @@ class Clearing:
             on_row = pods.row[index] == row
             if on_row.any():
                 free = self._free[row] + taken[:, on_row] @ self._amounts[index[on_row]]
-                fits[:, at] = np.minimum(self._most, (np.maximum(free, 0) // self._wanted).min(axis=1))
+                fits[:, at] = np.minimum(self._max_members, (np.maximum(free, 0) // self._wanted).min(axis=1))
         good = np.flatnonzero(region.holds(fits, self._ask.members, self._limits, self._gpus))
         seconds, size = taken @ pods.seconds[index], taken.sum(axis=1)
         broken = np.zeros(len(sets), np.int64)

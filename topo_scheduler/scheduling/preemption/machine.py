@@ -65,10 +65,10 @@ class _VainSearches:
 
     key: object
     stamp: Hashable = None
-    told: str = ""
+    reason: str = ""
     """Why the last search found no victims, for readers in the namespace ``reader``."""
     reader: str = ""
-    told_others: str = ""
+    reason_elsewhere: str = ""
     """The same for readers in other namespaces: it names no object."""
     times: int = 0
     until: float = 0.0
@@ -79,7 +79,7 @@ class _VainSearches:
 
     def sentence(self, reader: str) -> str:
         """Return why the last search found no victims, for readers in a namespace."""
-        return self.told if reader == self.reader else self.told_others
+        return self.reason if reader == self.reader else self.reason_elsewhere
 
 
 @dataclass(slots=True)
@@ -322,13 +322,13 @@ class Preempting:
             self._fail(search, workload, error, budget, stamp, now)
             self._rest_after(workload.namespace, candidates, now)
             name = f"workload {workload.namespace}/{workload.name}"
-            return out + failure_of(name, error, Activity.PREEMPTION), search.told
+            return out + failure_of(name, error, Activity.PREEMPTION), search.reason
         if plan is None:
             search.times += 1
             search.until = now + doubled(FIRST_RETRY_SECONDS, search.times, MAX_RETRY_SECONDS)
             self._rest_after(workload.namespace, candidates, now)
             search.stamp, search.reader = stamp, reader
-            search.told, search.told_others = _shielded(candidates, reader)
+            search.reason, search.reason_elsewhere = _shielded(candidates, reader)
             return out, search.sentence(reader)
         search.times = 0
         claimed, displaced = self._claims.make(workload, groups, plan, now)
@@ -356,8 +356,8 @@ class Preempting:
         if lowered:
             self._again[workload.id] = search.until
         search.reader = self._world.reader(workload.namespace)
-        search.told = explained(error, Activity.PREEMPTION, pause, alike=not lowered)
-        search.told_others = explained(error, Activity.PREEMPTION, pause, alike=not lowered, named=False)
+        search.reason = explained(error, Activity.PREEMPTION, pause, alike=not lowered)
+        search.reason_elsewhere = explained(error, Activity.PREEMPTION, pause, alike=not lowered, named=False)
 
     @property
     def lowest(self) -> int | None:

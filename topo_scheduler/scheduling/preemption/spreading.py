@@ -16,7 +16,7 @@ IMPOSSIBLE_COST: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class _Leaf:
+class _LeafCosts:
     """The least cost of each number of members in a leaf, and how many members each node then gets.
 
     ``cost`` is int64[members + 1]. ``choices`` has an array for each node: int64[nodes used + 1, members + 1]. ``used``
@@ -49,7 +49,7 @@ def spread_cheapest(
     return _over_leaves(region, leaves, members)
 
 
-def _leaf(rows: Sequence[Sequence[int]], members: int, most: int, nodes: int) -> _Leaf:
+def _leaf(rows: Sequence[Sequence[int]], members: int, limit: int, nodes: int) -> _LeafCosts:
     """Compute the costs of one leaf. ``nodes`` is the maximum number of nodes that may be used, 0 for any number."""
     lines = nodes + 1 if nodes else 1
     cost = np.full((lines, members + 1), IMPOSSIBLE_COST, np.int64)
@@ -59,7 +59,7 @@ def _leaf(rows: Sequence[Sequence[int]], members: int, most: int, nodes: int) ->
     for row in rows:
         charge_rows(cost.size, len(row))
         better, choice = cost.copy(), np.zeros((lines, members + 1), np.int64)
-        for count in range(1, min(len(row) - 1, most) + 1):
+        for count in range(1, min(len(row) - 1, limit) + 1):
             if row[count] >= IMPOSSIBLE_COST:
                 continue
             before = cost[:-1, : members + 1 - count] if nodes else cost[:, : members + 1 - count]
@@ -71,13 +71,13 @@ def _leaf(rows: Sequence[Sequence[int]], members: int, most: int, nodes: int) ->
             chosen[less] = count
         cost = better
         choices.append(choice)
-    cost[:, most + 1 :] = IMPOSSIBLE_COST
+    cost[:, limit + 1 :] = IMPOSSIBLE_COST
     used = cost.argmin(axis=0)
-    return _Leaf(cost[used, np.arange(members + 1)], choices, used)
+    return _LeafCosts(cost[used, np.arange(members + 1)], choices, used)
 
 
-def _over_leaves(region: Region, leaves: Sequence[_Leaf], members: int) -> tuple[int, list[int]] | None:
-    lines = min(region.most, len(leaves)) + 1
+def _over_leaves(region: Region, leaves: Sequence[_LeafCosts], members: int) -> tuple[int, list[int]] | None:
+    lines = min(region.max_leaves, len(leaves)) + 1
     cost = np.full((lines, members + 1), IMPOSSIBLE_COST, np.int64)
     cost[0, 0] = 0
     choices = []
@@ -109,7 +109,7 @@ def _over_leaves(region: Region, leaves: Sequence[_Leaf], members: int) -> tuple
     return total, seated
 
 
-def _seat(leaf: _Leaf, members: int, seated: list[int], offset: int) -> None:
+def _seat(leaf: _LeafCosts, members: int, seated: list[int], offset: int) -> None:
     line, left = int(leaf.used[members]), members
     for row in range(len(leaf.choices) - 1, -1, -1):
         choice = leaf.choices[row]

@@ -81,13 +81,13 @@ class Trial:
         nodes.requested = nodes.requested.copy()
         nodes.capacity_changes = ChangeLog()
         around = planner.around
-        residents = around.residents.copy() if neighbours else around.residents
+        pod_index = around.pod_index.copy() if neighbours else around.pod_index
         self._links = around.links if links else None
         self._links_copied = False
         self._sent: dict[str, tuple[GangKey, str, int]] = {}
         """The traffic of pods that have left."""
         policy = replace(planner.policy, alone="")  # its cache by class would be rebuilt for one query
-        self.planner = Planner(replace(around, nodes=nodes, residents=residents), planner.history, policy)
+        self.planner = Planner(replace(around, nodes=nodes, pod_index=pod_index), planner.history, policy)
         self._layout = layout
         self._now = now
         self._neighbours = neighbours
@@ -149,7 +149,7 @@ class Trial:
         if self._neighbours:
             for pod in changed:
                 if pod.profile is not None:
-                    self.planner.around.residents.change(pod.row, pod.profile, change)
+                    self.planner.around.pod_index.change(pod.row, pod.profile, change)
         if self._links is not None:
             for pod in changed:
                 self._send(self._links, pod.occupant.uid, change)

@@ -12,7 +12,7 @@ from topo_scheduler.scheduling.barrier import Activity, explained, pause_of, rea
 from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_group
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import EmitEvent, Instruction, MarkUnschedulable, reference
-from topo_scheduler.scheduling.intake.pending import Told
+from topo_scheduler.scheduling.intake.pending import EmittedEvents
 from topo_scheduler.scheduling.queueing.queue import Queue
 from topo_scheduler.scheduling.queueing.queue_keys import needed_now, order_of
 from topo_scheduler.state.pods.classes import PodClass
@@ -32,10 +32,10 @@ def distinct(classes: Iterable[PodClass]) -> tuple[PodClass, ...]:
     return tuple(dict.fromkeys({id(cls): cls for cls in classes}.values()))
 
 
-class SettingAside:
+class UnschedulableWorkloads:
     """Each method sets one workload aside for one cause and returns the resulting instructions."""
 
-    def __init__(self, queue: Queue, outcomes: Outcomes, published: Told, config: SchedulerConfig) -> None:
+    def __init__(self, queue: Queue, outcomes: Outcomes, published: EmittedEvents, config: SchedulerConfig) -> None:
         self.queue = queue
         self.outcomes = outcomes
         self._published = published

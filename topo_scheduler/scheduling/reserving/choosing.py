@@ -99,7 +99,7 @@ class Choosing:
                 usable = np.logical_or.reduce([planner.views.get(cls).eligible for cls, _ in ask.groups])
                 counting = CountingPlanner(planner, ask, crossed(layout, ask.woven), now)
             finally:
-                self._holds.count_nobody()
+                self._holds.remove_charges()
         taken = self._world.nodes.capacity_changes.position
         # Room that the pods of other reservations free goes first to the workloads that take precedence over this one.
         # A tenant could block others by pods of its own that do not end, or that declare an end in years.

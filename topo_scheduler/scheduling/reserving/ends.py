@@ -1,8 +1,8 @@
 """When pods are expected to end: by what they declare, otherwise by how long earlier runs took.
 
-Earlier runs of the same workload come first (`Runs.longest`), then those of similar workloads (`Runs.usual`). For pods
-that would backfill reserved nodes, the longest of these runs counts. A backfilled pod with too short an estimate delays
-the workload that holds the reservation.
+Earlier runs of the same workload come first (`Runs.longest`), then those of similar workloads (`Runs.of_similar`). For
+pods that would backfill reserved nodes, the longest of these runs counts. A backfilled pod with too short an estimate
+delays the workload that holds the reservation.
 """
 
 from collections.abc import Iterable
@@ -88,7 +88,7 @@ class Ends:
                 membership = self.workloads.of_pod(uid)
                 gpus = next((amount for column, amount in entry.amounts if column == GPU), 0)
                 size = size_of(membership[0]) if membership is not None else 1
-                seconds = self.world.runs.usual(likeness_of(occupant.run, size, gpus))
+                seconds = self.world.runs.of_similar(likeness_of(occupant.run, size, gpus))
         if seconds == inf:
             return inf
         return (occupant.started - self.world.epoch if occupant.start_reported else now) + seconds
@@ -121,5 +121,5 @@ class Ends:
         if seconds == inf and run is not None:
             seconds = self.world.runs.longest(run)
             if seconds == inf:
-                seconds = self.world.runs.usual(likeness_of(run, size, gpus), share)
+                seconds = self.world.runs.of_similar(likeness_of(run, size, gpus), share)
         return seconds

@@ -90,7 +90,7 @@ class _Vain:
 
 
 @dataclass(slots=True)
-class _Look:
+class _QueueCheck:
     """What one check of all pending workloads has done so far.
 
     ``at`` is when the next check is due in any case, in seconds.
@@ -242,7 +242,7 @@ class Reserving:
         end = self.ends.after(lasting, now) if applying else now
         return [held for held in applying if end > held.latest]
 
-    def told(self, id_: str) -> str:
+    def describe(self, id_: str) -> str:
         """Return a text about the reservation of a workload; empty if it has none."""
         held = self.holds.get(id_) if self.holds else None
         return holds_what(held, self._world.epoch, self._world.reader(held.namespace)) if held is not None else ""
@@ -297,7 +297,7 @@ class Reserving:
     def failed(self, now: float) -> str:
         """Abandon a check that raised, and pause the checks of its current workload; return the id of that workload."""
         self._parts.drop()
-        self.holds.count_nobody()
+        self.holds.remove_charges()
         self._let_in.clear()
         self._seen, self._not_before = None, now + FIRST_RECHECK_SECONDS
         if self._looked_at in self._waiting:
@@ -317,7 +317,7 @@ class Reserving:
         Yields None after each part of the work. Yields each workload for which other nodes are reserved now, with the
         reason why it is pending.
         """
-        look = _Look()
+        look = _QueueCheck()
         self._forget_old()
         served: Counter[int] = Counter()
         done: set[int] = set()
@@ -359,7 +359,7 @@ class Reserving:
 
     # ------------------------------------------------------------ one workload
 
-    def _serve(self, workload: Workload, look: _Look) -> Generator[None, None, bool]:
+    def _serve(self, workload: Workload, look: _QueueCheck) -> Generator[None, None, bool]:
         """Reserve nodes for a workload if possible; return whether its reservation has changed."""
         now, held = self._now, self.holds.get(workload.id)
         if held is not None:
@@ -389,7 +389,7 @@ class Reserving:
         self._hold(prospect, look)
         return True
 
-    def _keep(self, workload: Workload, held: Reservation, look: _Look) -> Generator[None, None, bool]:
+    def _keep(self, workload: Workload, held: Reservation, look: _QueueCheck) -> Generator[None, None, bool]:
         """Check whether a reservation is still the best; return whether it has changed."""
         ledger, now = self._world.ledger, self._now
         for uid in [uid for uid, (node, _) in held.waits.items() if (e := ledger.get(uid)) is None or e.node != node]:
@@ -449,7 +449,7 @@ class Reserving:
         self._hold(prospect, look)
         return True
 
-    def _hold(self, reservation: Reservation, look: _Look) -> None:
+    def _hold(self, reservation: Reservation, look: _QueueCheck) -> None:
         if self._choosing.shared(reservation.namespace):
             before, idle = self.holds.get(reservation.workload), self._idle.get(reservation.namespace)
             if before is not None:
@@ -476,7 +476,7 @@ class Reserving:
         recent = self._now - self._spec.expires
         self._idle = {namespace: idle for namespace, idle in self._idle.items() if idle[1] > recent}
 
-    def _loosened(self, workload: Workload, look: _Look) -> int:
+    def _loosened(self, workload: Workload, look: _QueueCheck) -> int:
         """Return by how many levels ``relax-after`` has relaxed a workload. When it does next, another check is due."""
         if not workload.request.relax_after:
             return 0

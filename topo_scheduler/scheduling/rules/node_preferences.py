@@ -55,7 +55,7 @@ def deterring_taints(nodes: NodeTable, cls: PodClass, rows: Int64) -> Int64:
 
 def wishes_around(cls: PodClass) -> bool:
     """Return whether other pods influence the preferences of a class for nodes."""
-    return bool(cls.attracted) or (cls.wishes is not None and bool(cls.wishes.near or cls.wishes.spread))
+    return bool(cls.attracted) or (cls.preferences is not None and bool(cls.preferences.near or cls.preferences.spread))
 
 
 def liking(context: FilterContext, cls: PodClass, affine: Int64, taints: Int64, usable: Bool) -> Int64:
@@ -88,10 +88,10 @@ def _nearness(context: FilterContext, cls: PodClass, usable: Bool) -> Int64:
     """InterPodAffinity."""
     nodes = context.nodes
     by_key: dict[str, Int64] = {}
-    for weight, term in cls.wishes.near if cls.wishes else ():
+    for weight, term in cls.preferences.near if cls.preferences else ():
         add_counts(by_key, term.topology_key, weight * pods_matching(context, (condition_of(context, term),)))
     for weight, term in cls.attracted:
-        counts = by_row(nodes, context.residents.attracting.get((weight, term), {}))
+        counts = by_row(nodes, context.pod_index.attracting.get((weight, term), {}))
         add_counts(by_key, term.topology_key, weight * counts)
     total = np.zeros(nodes.rows, np.int64)
     for key, counts in by_key.items():
@@ -103,7 +103,7 @@ def _nearness(context: FilterContext, cls: PodClass, usable: Bool) -> Int64:
 def _evenness(context: FilterContext, cls: PodClass, usable: Bool) -> Int64:
     """PodTopologySpread."""
     nodes = context.nodes
-    spread = cls.wishes.spread if cls.wishes else ()
+    spread = cls.preferences.spread if cls.preferences else ()
     total = np.zeros(nodes.rows, np.int64)
     if not spread:
         return total
@@ -126,7 +126,7 @@ def _evenness(context: FilterContext, cls: PodClass, usable: Bool) -> Int64:
 def _crowd(context: FilterContext, cls: PodClass, constraint: Spread, labelled: Bool) -> Int64:
     """Return the pods counted in the domain of each row, in thousandths, weighted by the number of domains."""
     nodes = context.nodes
-    own_namespace = frozenset((cls.wishes.namespace,)) if cls.wishes else frozenset()
+    own_namespace = frozenset((cls.preferences.namespace,)) if cls.preferences else frozenset()
     counts = pods_matching(context, ((constraint.selector, own_namespace),), living=True)
     if constraint.selector.everything:
         counts = np.zeros(nodes.rows, np.int64)
@@ -142,7 +142,7 @@ def _crowd(context: FilterContext, cls: PodClass, constraint: Spread, labelled: 
 
 def images_there(nodes: NodeTable, cls: PodClass) -> Int64 | None:
     """Return the share of the class's images on each row (0 to 100, int64[rows]); None if no node has any."""
-    images = cls.wishes.images if cls.wishes else ()
+    images = cls.preferences.images if cls.preferences else ()
     known_images = [size_by_row for image in images if (size_by_row := nodes.images.sizes.get(image))]
     if not known_images:
         return None

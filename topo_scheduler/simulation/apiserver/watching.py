@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from .encoding import Encoder, error_line
-from .errors import APIError, expired
+from .errors import StatusError, expired
 from .faults import BreakWatch
 from .log import ObjectVersion, Watch
 
@@ -42,7 +42,7 @@ class Stream:
     initial: Sequence[ObjectVersion] = ()
     initial_end: int | None = None
     """The revision for a bookmark after the initial events; None for no such bookmark."""
-    error: APIError | None = None
+    error: StatusError | None = None
     """An error to send as the only event."""
     fault: BreakWatch | None = None
     sent: int = 0
@@ -69,7 +69,7 @@ class Stream:
             yield self._passed([])
             try:
                 events = await self.watch.next(min(end, bookmark_at) - now)
-            except APIError as error:
+            except StatusError as error:
                 yield self._passed([error_line(error.body)])
                 return
             lines = [self.encoder.event(kind, record) for kind, record in events]

@@ -56,7 +56,7 @@ class _Seen:
 
 
 @dataclass(slots=True)
-class _Told:
+class _RecordedInputs:
     """The recorded inputs of the daemon. ``began`` is the time of the first call, in seconds since the epoch."""
 
     scheduler: str = ""
@@ -78,7 +78,7 @@ def read_record(folder: Path) -> tuple[ClusterCase, WorkloadCase]:
     Raises:
         CaseError: the record can't be read, or its first segments were deleted.
     """
-    history = _Told()
+    history = _RecordedInputs()
     for header, line in _lines(folder):
         if not history.scheduler:
             history.scheduler = header.config.scheduler.scheduler_name
@@ -114,7 +114,7 @@ def _lines(folder: Path) -> Iterator[tuple[Header, RecordLine]]:
 # ---------------------------------------------------------------- recorded calls
 
 
-def _take(history: _Told, call: str, arguments: list[Any], epoch: float) -> None:
+def _take(history: _RecordedInputs, call: str, arguments: list[Any], epoch: float) -> None:
     match call:
         case "nodes_applied":
             for node in arguments[0]:
@@ -142,13 +142,13 @@ def _take(history: _Told, call: str, arguments: list[Any], epoch: float) -> None
             history.stepped = True
 
 
-def _at(history: _Told, moment: float) -> float:
+def _at(history: _RecordedInputs, moment: float) -> float:
     if history.began is None:
         history.began = moment
     return moment
 
 
-def _take_pod(history: _Told, pod: Pod, moment: float) -> None:
+def _take_pod(history: _RecordedInputs, pod: Pod, moment: float) -> None:
     seen = history.pods.get(pod.metadata.uid)
     if seen is None:
         seen = history.pods[pod.metadata.uid] = _Seen(pod, moment, not history.stepped)
@@ -181,7 +181,7 @@ def _take_owners(owners: dict[str, Job | PartialObject], chain: tuple[RecordedOw
 # ---------------------------------------------------------------- cluster and workload
 
 
-def _cluster(folder: Path, history: _Told) -> ClusterCase:
+def _cluster(folder: Path, history: _RecordedInputs) -> ClusterCase:
     running = [
         seen.pod for seen in history.pods.values() if seen.initial and seen.pod.spec.node_name and not seen.pod.finished
     ]
@@ -198,7 +198,7 @@ def _cluster(folder: Path, history: _Told) -> ClusterCase:
     )
 
 
-def _workload(folder: Path, history: _Told) -> WorkloadCase:
+def _workload(folder: Path, history: _RecordedInputs) -> WorkloadCase:
     pending = [
         seen
         for seen in history.pods.values()
@@ -226,7 +226,7 @@ def _workload(folder: Path, history: _Told) -> WorkloadCase:
     return WorkloadCase(folder.name, tuple(sorted(arrivals, key=lambda arrival: arrival.at)))
 
 
-def _arrival(folder: Path, history: _Told, name: str, batch: list[_Seen]) -> Arrival:
+def _arrival(folder: Path, history: _RecordedInputs, name: str, batch: list[_Seen]) -> Arrival:
     bound, ended = [seen.bound for seen in batch], [seen.ended for seen in batch]
     seconds = None
     if None not in bound and None not in ended:

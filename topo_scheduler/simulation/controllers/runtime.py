@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from topo_scheduler.simulation.apiserver import APIError, Key, ObjectVersion, Store, StoreEvent
+from topo_scheduler.simulation.apiserver import Key, ObjectVersion, StatusError, Store, StoreEvent
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.apiserver.objects import Json, changed, controller_of
 from topo_scheduler.simulation.reconcile_loop import Tending
@@ -155,7 +155,7 @@ class ControllerRunner(Tending[tuple[int, Key]]):
         self._cancel_timer((number, key))
         try:
             retry_seconds = controller.reconcile(self._store, key)
-        except APIError as error:
+        except StatusError as error:
             _log.debug("%s of %s: %s", controller.name, key, error)
             retry_seconds = _RETRY_SECONDS
         except Exception:  # a malformed object must not stop the others

@@ -138,7 +138,7 @@ class BaselinePlanner(Planner):
         if query.members == 1:
             row = self._alone(view, query, rows)
             return None if row < 0 else [[row]]
-        trial = _Trial(self, rows)
+        trial = _TrialAccounts(self, rows)
         placed: list[list[int]] = []
         for number, (cls, count) in enumerate(query.groups):
             class_view = view if number == 0 else self.views.get(cls)
@@ -199,7 +199,7 @@ class BaselinePlanner(Planner):
         return Request(cls, members, gang, "", typical=typical)
 
 
-class _Trial:
+class _TrialAccounts:
     """The resource accounts of nodes, including members placed so far in this attempt."""
 
     def __init__(self, context: PlanningContext, rows: Int64 | None) -> None:

@@ -100,7 +100,7 @@ class CountedTerm:
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Profile:
-    """What inter-pod rules see of a pod; equal profiles are one object, made by `Residents.profile`.
+    """What inter-pod rules see of a pod; equal profiles are one object, made by `PodIndex.profile`.
 
     ``repels`` is its required anti-affinity. ``attracts`` has its preferred terms with weights, negative for
     anti-affinity, which also attract other pods to its domain.
@@ -134,9 +134,9 @@ class Tally:
     """Pods that meet all of some conditions, by row."""
 
     def __init__(
-        self, residents: "Residents", conditions: tuple[Condition, ...], *, living: bool, number: int | None = None
+        self, pod_index: "PodIndex", conditions: tuple[Condition, ...], *, living: bool, number: int | None = None
     ) -> None:
-        self._residents = residents
+        self._pod_index = pod_index
         self._conditions = conditions
         self._namespaces = next((namespaces for _, namespaces in conditions if namespaces is not None), None)
         """Namespaces of the pods that may be counted; None for all."""
@@ -145,25 +145,25 @@ class Tally:
         self._counts: Int64 = np.zeros(0, np.int64)
         self._position = -1
 
-    def twin(self, residents: "Residents") -> "Tally":
+    def twin(self, pod_index: "PodIndex") -> "Tally":
         """Return a tally of the same conditions over a copy of the residents; both share results by profile."""
-        return Tally(residents, self._conditions, living=self._living, number=self._number)
+        return Tally(pod_index, self._conditions, living=self._living, number=self._number)
 
     def counts(self, rows: int) -> Int64:
         """Return int64[rows], up to date. The caller must not write to it."""
-        residents = self._residents
-        if self._position == residents.position and len(self._counts) >= rows:
+        pod_index = self._pod_index
+        if self._position == pod_index.position and len(self._counts) >= rows:
             return self._counts[:rows]
-        changes = residents.since(self._position)
+        changes = pod_index.since(self._position)
         if changes is None or len(self._counts) < rows:
             self._counts = np.zeros(rows, np.int64)
-            changes = list(residents.all(self._namespaces))
+            changes = list(pod_index.all(self._namespaces))
         charge(1 + len(changes) // 4)
         self._position = -1  # if an exception stops the loop, the next call counts everything again
         for row, profile, change in changes:
             if self.matches(profile):
                 self._counts[row] += change
-        self._position = residents.position
+        self._position = pod_index.position
         return self._counts[:rows]
 
     def matches(self, profile: Profile) -> bool:
@@ -187,7 +187,7 @@ Change = tuple[int, Profile, int]
 """Row, profile, and the change in the number of its pods."""
 
 
-class Residents:
+class PodIndex:
     """Profiles of the pods on each row of the node table."""
 
     def __init__(self) -> None:
@@ -216,7 +216,7 @@ class Residents:
         self._log: list[Change] = []
         self._base = 0
         self._tallies: dict[tuple[object, ...], Tally] = {}
-        self._origin: Residents | None = None
+        self._origin: PodIndex | None = None
         self.large_bytes = 0
         """Total characters of the large profiles made since `drop_caches`."""
 
@@ -282,9 +282,9 @@ class Residents:
             self._tallies[key] = tally
         return tally
 
-    def copy(self) -> "Residents":
+    def copy(self) -> "PodIndex":
         """Return a copy for trial changes. It shares profiles and must not be used after the original changes."""
-        twin = Residents()
+        twin = PodIndex()
         twin._origin = self
         twin._profiles, twin._repels = self._profiles, self._repels
         twin.special = {row: dict(counts) for row, counts in self.special.items()}

@@ -12,7 +12,7 @@ _FADE_BITS: Final = 6
 """A gang's weight falls by one part in 2**6 with each gang after it."""
 
 
-class UsualGangs:
+class GangSizeHistory:
     """Sizes of placed gangs with decaying integer weights: the same gangs give the same weights."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from topo_scheduler.state.statistics.gang_sizes import UsualGangs
+from topo_scheduler.state.statistics.gang_sizes import GangSizeHistory
 from topo_scheduler.state.topology.fabric import Path
 
 HALF_LIFE_SECONDS: Final = 3600.0
@@ -34,7 +34,7 @@ class History:
     def __init__(self, half_life: float = HALF_LIFE_SECONDS) -> None:
         self._step = half_life / _HALVING_STEPS
         self._records: dict[Path, _DecayedOutcomes] = {}
-        self.gangs = UsualGangs()
+        self.gangs = GangSizeHistory()
 
     def note(self, leaf: Path, now: float, *, good: bool) -> None:
         """Record an outcome at a time in seconds."""

@@ -137,7 +137,7 @@ class Runs:
         self._runs: OrderedDict[Hashable, tuple[CompletedRun, ...]] = OrderedDict()
         self._alike: OrderedDict[Hashable, tuple[CompletedRun, ...]] = OrderedDict()
         self.changes = 0
-        self._usual: dict[tuple[Likeness, float], float] = {}
+        self._of_similar: dict[tuple[Likeness, float], float] = {}
         """Estimates computed since the last new run."""
 
     def __len__(self) -> int:
@@ -150,23 +150,23 @@ class Runs:
             changed |= _remember(self._alike, likeness, ended, RUNS_PER_CLASS)
         if changed:
             self.changes += 1
-            self._usual.clear()
+            self._of_similar.clear()
 
     def longest(self, run: RunKey) -> float:
         """Return the expected duration of a workload's next run in seconds; infinite if unknown."""
         return max((completed.seconds for completed in self._runs.get(run[:3], ())), default=inf)
 
-    def usual(self, likeness: Likeness | None, share: float = DURATION_QUANTILE) -> float:
+    def of_similar(self, likeness: Likeness | None, share: float = DURATION_QUANTILE) -> float:
         """Return the quantile ``share`` of the durations of similar workloads in seconds; infinite if too few ran."""
         if likeness is None:
             return inf
-        seconds = self._usual.get((likeness, share))
+        seconds = self._of_similar.get((likeness, share))
         if seconds is None:
             durations = sorted(completed.seconds for completed in self._alike.get(likeness, ()))
             seconds = durations[ceil(share * len(durations)) - 1] if len(durations) >= MIN_RUNS else inf
-            if len(self._usual) > MAX_WORKLOADS:
-                self._usual.clear()
-            self._usual[likeness, share] = seconds
+            if len(self._of_similar) > MAX_WORKLOADS:
+                self._of_similar.clear()
+            self._of_similar[likeness, share] = seconds
         return seconds
 
 

@@ -135,7 +135,7 @@ def _labelled(layout: Layout, fit: Int64) -> Int64:
 def _empty(task: PlanningTask, *, labelled: bool) -> Iterator[SearchState]:
     """Yield the cluster without pods except DaemonSets, once per GPU model that the whole gang may use."""
     context, query = task.context, task.query
-    filter_context = replace(context.around, residents=context.no_pods).remembering()
+    filter_context = replace(context.around, pod_index=context.no_pods).remembering()
     for views in variants(context, query):
         classes = [_among_themselves(filter_context, cls, query) for cls, _ in query.groups]
         fits = [query.within_links(view.empty_fit) for view in views]
