@@ -174,7 +174,7 @@ class Engine:
         self.sharing.configure(config.topology.spec)
         self.extensions.guard.pardon()
         self.outcomes.admission_backoff.pardon()
-        self.planner.policy = policy_of(config, self.extensions)
+        self.planner.configure(policy_of(config, self.extensions))
         self._out += [LogWarning(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._fabric_warnings = FabricWarnings(self.config)
         self._permits |= self.world.configure(config.topology.spec)
@@ -238,7 +238,7 @@ class Engine:
 
     def budgets_known(self) -> None:
         """Record that the list of disruption budgets is complete. Before that, the scheduler preempts no pod."""
-        self.preempting.budgets.known = True
+        self.preempting.budgets.listed()
 
     def may_preempt(self, ready: bool = True) -> None:
         """Record whether the kernels for the search for victims are compiled.
@@ -433,7 +433,7 @@ class Engine:
         if self._fabric_warnings.watches and len(self.world.nodes):
             wrong = self._fabric_warnings.look(self.world.layout, self.world.nodes)
             self._out += [LogWarning(problem) for problem in wrong]
-        self.arrivals.deciding = True
+        self.arrivals.start_deciding()
         started = clock()
         while not self.contention.pauses(now, self.outcomes.decided_since) and (id_ := self.queue.pop(now)) is not None:
             workload = self.workloads.get(id_)

@@ -95,6 +95,10 @@ class Arrivals:
         for workload in self._workloads.listed():
             self.touch(workload)
 
+    def start_deciding(self) -> None:
+        """Record that decisions start: a pod that is found bound from now on was not bound by an earlier process."""
+        self.deciding = True
+
     def take_touched(self) -> Iterable[str]:
         """Return the ids of the workloads that changed since the last call."""
         touched, self._touched = self._touched, {}

@@ -91,6 +91,10 @@ class BaselinePlanner(Planner):
         self._order: Int64 = np.empty(0, np.int64)
         self._order_at = -1
 
+    def set_typical(self, typical: Popular) -> None:
+        """Set the typical pods for the score."""
+        self.typical = typical
+
     def choose(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
         """Return a placement of all members, or a failure."""
         if query.gang and is_tied(query.groups):

@@ -103,6 +103,10 @@ class Budgets:
         """Counts changes that could allow an eviction that was not allowed before."""
         self._by_namespace: dict[str, _Namespace] = {}
 
+    def listed(self) -> None:
+        """Record that the list of budgets is complete."""
+        self.known = True
+
     def put(self, budget: DisruptionBudget) -> str:
         """Store a budget; return its problem, or an empty string."""
         meta, status = budget.metadata, budget.status

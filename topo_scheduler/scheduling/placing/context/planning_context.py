@@ -87,6 +87,10 @@ class PlanningContext:
             result = self._rules[layout.woven, key] = compute()
         return result
 
+    def configure(self, policy: Policy) -> None:
+        """Apply a new policy. Size rules that depend on it stay cached until `forget_rules`."""
+        self.policy = policy
+
     def forget_rules(self) -> None:
         """Drop cached size rules, after a change of limits."""
         self._rules.clear()
