@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import ours
 from topo_scheduler.api.annotations import (
-    MOST_UNKNOWN,
+    MAX_UNKNOWN_ANNOTATIONS,
     USERS_MAY_WRITE,
     Enforcement,
     PlacementRequest,
@@ -213,8 +213,8 @@ def test_what_an_unknown_annotation_may_have_meant_is_asked(written: str, meant:
 def test_of_thousands_of_unknown_annotations_a_few_are_named_and_the_rest_counted() -> None:
     many = {f"{PREFIX}x{at}": "" for at in range(700)}
     told = unknown_annotations([Source("Job", f"ml/{owner}", many) for owner in range(8)])
-    assert len(told) == MOST_UNKNOWN + 1
-    assert told[-1].startswith(f"{8 * 700 - MOST_UNKNOWN} more annotations")
+    assert len(told) == MAX_UNKNOWN_ANNOTATIONS + 1
+    assert told[-1].startswith(f"{8 * 700 - MAX_UNKNOWN_ANNOTATIONS} more annotations")
 
 
 def test_what_the_scheduler_writes_is_not_reported() -> None:

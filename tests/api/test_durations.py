@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topo_scheduler.api.durations import (
-    MOST_SECONDS,
+    MAX_SECONDS,
     DurationError,
     format_duration,
     parse_duration,
@@ -52,7 +52,7 @@ def test_negative_zero_and_absurd_durations_say_what_is_wrong() -> None:
 @given(st.integers(0, 80_000), st.integers(0, 59), st.integers(1, 59))
 def test_hours_minutes_and_seconds_add_up(hours: int, minutes: int, seconds: int) -> None:
     whole = 3600 * hours + 60 * minutes + seconds
-    assert whole <= MOST_SECONDS
+    assert whole <= MAX_SECONDS
     assert parse_duration(f"{hours}h{minutes}m{seconds}s") == whole
 
 
@@ -64,6 +64,6 @@ def test_durations_in_words(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text
 
 
-@given(st.floats(1e-9, MOST_SECONDS, allow_nan=False))
+@given(st.floats(1e-9, MAX_SECONDS, allow_nan=False))
 def test_what_is_written_is_read_again(seconds: float) -> None:
     assert parse_duration(written_duration(seconds)) == pytest.approx(seconds, abs=1e-9)

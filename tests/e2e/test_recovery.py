@@ -159,7 +159,7 @@ async def test_without_the_definition_it_says_that_recovery_is_off(
 async def test_a_definition_that_is_deleted_turns_recovery_off_and_one_that_comes_again_on(
     cluster: Cluster, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "LOOK_AGAIN", 0.5)
+    monkeypatch.setattr(runner, "DEFINITION_CHECK_SECONDS", 0.5)
     (definition,) = yaml.safe_load_all((BASE / "migrations.yaml").read_text())
     await cluster.define(definition)
     replica = await start_replica(recovery_configuration())

@@ -89,7 +89,7 @@ async def test_livez_fails_when_the_thread_of_kopf_is_dead(
         raise RuntimeError("a fault of its own")
 
     monkeypatch.setattr(kopf, "operator", operator)
-    monkeypatch.setattr(runner, "MOST_DEATHS", 0)
+    monkeypatch.setattr(runner, "MAX_DEATHS", 0)
     replica = await start_replica(recovery_configuration())
 
     async def failing() -> str:
@@ -180,7 +180,7 @@ async def test_a_migration_that_is_over_is_deleted_and_one_under_way_is_not(
     cluster: Cluster, migrations: None, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With what the manifests grant."""
-    monkeypatch.setattr(retention, "LEAST", 1.0)
+    monkeypatch.setattr(retention, "LEAST_SECONDS", 1.0)
     await start_replica(recovery_configuration(keep_finished={"time": 1.0}, limits={"cooldown": 1.0}))
     await cluster.add_fabric({"s1": [2]})
     await cluster.apply(objects.gang("team", 2))

@@ -13,7 +13,7 @@ from topo_scheduler.kube.reading.owners import OwnerDirectory
 from topo_scheduler.kube.writing.events import EventRecorder
 from topo_scheduler.kube.writing.pod_status import RETRY_SECONDS
 from topo_scheduler.observability.metrics import Metrics, Snapshot
-from topo_scheduler.recovery.controller.runner import IN_FLIGHT_OF_NAMESPACE, RecoveryRunner
+from topo_scheduler.recovery.controller.runner import REQUESTS_IN_FLIGHT_OF_NAMESPACE, RecoveryRunner
 from topo_scheduler.recovery.model.instructions import EvictPod
 from topo_scheduler.runtime.evicting import EVICTIONS_OF_NAMESPACE
 from topo_scheduler.scheduling.instructions import PodRef
@@ -48,7 +48,7 @@ class Machine:
 class Guard:
     """Lets every pod be evicted."""
 
-    async def why_not_evict(self, key: str, uid: str) -> str:
+    async def reason_not_to_evict(self, key: str, uid: str) -> str:
         return ""
 
     def why_over(self, key: str, uid: str) -> str:
@@ -112,7 +112,7 @@ async def test_evictions_that_a_namespace_does_not_let_through_do_not_hold_up_mi
         hostile = [eviction(w, f"h{number}", "hostile") for number in range(40)]
         tasks = [asyncio.create_task(runner._evict(one)) for one in hostile]
         await asyncio.sleep(1)
-        assert w.asked("create", "pods/eviction") == IN_FLIGHT_OF_NAMESPACE
+        assert w.asked("create", "pods/eviction") == REQUESTS_IN_FLIGHT_OF_NAMESPACE
         began = now()
         await runner._evict(eviction(w, "mine"))
         assert now() - began < 1 and len(machine.ended) == 1

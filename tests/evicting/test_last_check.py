@@ -18,7 +18,7 @@ from tests.kube.world import World, world
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS
 from topo_scheduler.runtime.evicting import EVICTIONS_OF_NAMESPACE, _Confirmation
-from topo_scheduler.runtime.owner_confirmation import ANSWER_SECONDS, CONFIRMED_SECONDS, MOST_PODS
+from topo_scheduler.runtime.owner_confirmation import ANSWER_SECONDS, CONFIRMED_SECONDS, MAX_PODS
 from topo_scheduler.scheduling.instructions import PodRef, Preempt
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
@@ -201,7 +201,7 @@ async def test_many_evictions_ask_once_for_each_pod() -> None:
         assert e.decide() == 40
         await e.settled()
         assert e.evictions == 40
-        assert w.asked("get", "pods") <= MOST_PODS
+        assert w.asked("get", "pods") <= MAX_PODS
 
 
 @virtual_time

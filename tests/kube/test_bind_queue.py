@@ -10,7 +10,7 @@ import pytest
 from tests.kube.virtual import virtual_time
 from topo_scheduler.api.annotations import GANG_ID
 from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS, HUNG_SECONDS, loop_time
-from topo_scheduler.runtime.bind_queue import HANGING, BindQueue, Work, namespace_of
+from topo_scheduler.runtime.bind_queue import HANGING_WORKERS, BindQueue, Work, namespace_of
 from topo_scheduler.scheduling.instructions import Bind, DryRunBind, PodRef
 
 WORKERS, RESERVED = 48, 8
@@ -92,15 +92,15 @@ async def test_a_namespace_whose_binds_hang_holds_few_workers_until_none_has_hun
     await workers.settle()
     workers.end("prompt")
     workers.end("hostile")
-    assert (await workers.settle())["hostile"] == 40 + HANGING
+    assert (await workers.settle())["hostile"] == 40 + HANGING_WORKERS
     await asyncio.sleep(HUNG_SECONDS - HANGS_AFTER_SECONDS - 1)
     queue.hangs("hostile")
     await asyncio.sleep(HUNG_SECONDS - 1)
     workers.end("hostile")
-    assert (await workers.settle())["hostile"] == 40 + 2 * HANGING
+    assert (await workers.settle())["hostile"] == 40 + 2 * HANGING_WORKERS
     await asyncio.sleep(1)
     workers.end("hostile")
-    assert (await workers.settle())["hostile"] == 40 + 2 * HANGING + 40
+    assert (await workers.settle())["hostile"] == 40 + 2 * HANGING_WORKERS + 40
     assert busy(queue)
     workers.cancel()
 
@@ -138,7 +138,7 @@ async def test_however_many_marked_namespaces_there_are_they_take_nothing_of_the
             queue.put(bind(name, number))
     held = await workers.settle()
     assert held.total() == WORKERS - RESERVED
-    assert max(held.values()) == HANGING
+    assert max(held.values()) == HANGING_WORKERS
     for number in range(RESERVED):
         queue.put(bind(f"victim{number}"))
     assert (await workers.settle()).total() == WORKERS

@@ -276,7 +276,7 @@ def test_a_long_line_is_not_copied_again_with_every_piece() -> None:
 
 
 def test_an_endless_line_is_no_kubernetes_object(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "LONGEST_LINE", 1_000)
+    monkeypatch.setattr(client_module, "LONGEST_LINE_BYTES", 1_000)
     with pytest.raises(Undecodable, match="a line of more than 1000 bytes"):
         lines_of([b"x" * 600, b"x" * 600])
 

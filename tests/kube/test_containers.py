@@ -32,7 +32,7 @@ SECTIONS: Final = {
     "term.engine": "engine",
     "term.recovery.events": "events",
     "term.recovery._machine": "recovery",
-    "term.recovery._troubles": "recovery.troubles",
+    "term.recovery._pod_failures": "recovery.pod_failures",
 }
 """What hangs at a term and has rows of its own."""
 NAMESPACES: Final = 8
@@ -225,7 +225,7 @@ async def test_confirmations_of_pods_that_preempt() -> None:
         existing = Existence(w.client, POD_METADATA, now)
         for number in range(1_010):
             pod = w.create_pod(f"pod-{number}")
-            assert not await existing.why_not("default", pod.metadata.name, pod.metadata.uid)
+            assert not await existing.refusal("default", pod.metadata.name, pod.metadata.uid)
         assert bounds("term")["term._owner_confirmation._pods._confirmed"].startswith("1,000 entries")
         assert 0 < len(existing._confirmed) <= 1_000
         assert not existing._asking

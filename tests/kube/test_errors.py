@@ -4,7 +4,7 @@ import pytest
 
 from topo_scheduler.api.objects import Status
 from topo_scheduler.kube.connection.errors import (
-    MOST_CHARACTERS,
+    MAX_CHARACTERS,
     ApiError,
     Forbidden,
     KubeError,
@@ -99,5 +99,5 @@ def test_pauses_are_spread_over_a_window_that_doubles_up_to_its_bound() -> None:
 def test_of_the_words_of_an_answer_few_are_kept() -> None:
     error = api_error(Status(403, "Forbidden" * 1_000, "no" * 1_000_000, {"causes": []}), request="POST /x")
     assert isinstance(error, Forbidden)
-    assert len(error.message) <= MOST_CHARACTERS + 3
-    assert len(str(error)) < MOST_CHARACTERS + 200
+    assert len(error.message) <= MAX_CHARACTERS + 3
+    assert len(str(error)) < MAX_CHARACTERS + 200

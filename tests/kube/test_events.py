@@ -410,7 +410,7 @@ async def test_what_waits_for_long_waits_once() -> None:
 
 @virtual_time
 async def test_memory_of_what_was_said_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REMEMBERED", 5)
+    monkeypatch.setattr(module, "REMEMBERED_MESSAGES", 5)
     async with world() as w:
         r = recorder(w)
         for number in range(50):
@@ -420,7 +420,7 @@ async def test_memory_of_what_was_said_is_bounded(monkeypatch: pytest.MonkeyPatc
 
 @virtual_time
 async def test_what_was_said_again_lately_is_remembered_longest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REMEMBERED", 2)
+    monkeypatch.setattr(module, "REMEMBERED_MESSAGES", 2)
     async with world() as w:
         r = recorder(w)
         async with running(r.run()):
@@ -434,7 +434,7 @@ async def test_what_was_said_again_lately_is_remembered_longest(monkeypatch: pyt
 async def test_an_event_that_is_lost_does_not_make_one_forgotten_that_was_posted_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "REMEMBERED", 1)
+    monkeypatch.setattr(module, "REMEMBERED_MESSAGES", 1)
     post, lost = EventRecorder._post, iter([True])
 
     async def lose_the_first(self: EventRecorder, series: Any, occurrence: Any, slot: Any) -> None:
@@ -498,7 +498,7 @@ async def test_events_about_what_has_no_namespace_go_to_the_default_one() -> Non
 
 @virtual_time
 async def test_events_of_one_namespace_do_not_push_out_those_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "QUEUED_OF_NAMESPACE", 5)
+    monkeypatch.setattr(module, "QUEUED_EVENTS_OF_NAMESPACE", 5)
     async with world() as w:
         r = recorder(w)
         for number in range(20):

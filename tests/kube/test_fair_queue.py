@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from topo_scheduler.kube.connection.fair_slots import HANGING, MARKED_SECONDS
+from topo_scheduler.kube.connection.fair_slots import HANGING_SLOTS, MARKED_SECONDS
 from topo_scheduler.kube.writing.fair_queue import STALE_ENTRIES, FairQueue
 
 
@@ -113,7 +113,7 @@ def test_it_agrees_with_a_simple_one_and_keeps_nothing_of_what_is_gone() -> None
 
         counts = Counter(item[0] for item in held)
         if idle is None or idle > 2:
-            may_go = {name for name in "abcdef" if counts[name] < (HANGING if name in marked else 3)}
+            may_go = {name for name in "abcdef" if counts[name] < (HANGING_SLOTS if name in marked else 3)}
         else:
             may_go = {name for name in "abcdef" if idle and not counts[name] and name not in marked}
         free = [(order, item) for item, order in waiting.items() if item not in held and item[0] in may_go]

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from topo_scheduler.kube.connection.fair_slots import HANGING, FairSlots, reserved_of
+from topo_scheduler.kube.connection.fair_slots import HANGING_SLOTS, FairSlots, reserved_of
 from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS, HUNG_SECONDS
 
 from .virtual import virtual_time
@@ -143,7 +143,7 @@ async def test_a_namespace_whose_requests_hang_holds_few_slots_for_some_minutes_
     assert slots._shares.is_marked("evil") and not slots._shares.is_marked("calm")
     waiting = start(slots, "evil", 0.5, 8)
     await asyncio.sleep(0)
-    assert slots._shares._held == {"evil": HANGING}
+    assert slots._shares._held == {"evil": HANGING_SLOTS}
     await asyncio.gather(*waiting)
     others = [task for number in range(16) for task in start(slots, f"other{number}", 0.9, 400)]
     await asyncio.sleep(0)

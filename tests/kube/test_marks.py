@@ -17,14 +17,14 @@ from topo_scheduler.runtime.bind_queue import BindQueue
 from topo_scheduler.runtime.executor import Executor, Writers
 from topo_scheduler.runtime.gang_marks import (
     DELAY_SECONDS,
+    FAILING_MARKS_IN_FLIGHT,
     FIRST_PAUSE_SECONDS,
-    IN_FLIGHT,
-    IN_FLIGHT_OF_NAMESPACE,
     LAST_SECONDS,
     LONGEST_PAUSE_SECONDS,
+    MARKS_IN_FLIGHT,
+    MARKS_IN_FLIGHT_OF_NAMESPACE,
     PATIENCE_SECONDS,
-    TROUBLED_IN_FLIGHT,
-    WAITING_OF_NAMESPACE,
+    PENDING_MARKS_OF_NAMESPACE,
     GangMarks,
 )
 from topo_scheduler.scheduling.instructions import Bind, MarkComplete, PodRef
@@ -97,7 +97,7 @@ async def test_marks_stand_back_behind_binds_for_some_seconds(binds_end: float, 
 @virtual_time
 async def test_the_end_of_a_term_writes_marks_that_stand_back_while_its_last_binds_are_under_way() -> None:
     statuses, tasks = Statuses(), list[asyncio.Task[None]]()
-    pods = [PodRef(f"n{number % 7}", f"p{number}", f"uid-{number}") for number in range(IN_FLIGHT * 3)]
+    pods = [PodRef(f"n{number % 7}", f"p{number}", f"uid-{number}") for number in range(MARKS_IN_FLIGHT * 3)]
     executor = an_executor(statuses, tasks, knowing(POD, *pods))
     executor.carry_out(Bind(POD, "node-1", {}, 0.0, 0.0))
     await executor._binds.take()
@@ -108,11 +108,11 @@ async def test_the_end_of_a_term_writes_marks_that_stand_back_while_its_last_bin
     began = now()
     executor.drop_binds()
     await asyncio.sleep(0.1)
-    assert len(statuses.written) == IN_FLIGHT * 3
+    assert len(statuses.written) == MARKS_IN_FLIGHT * 3
     await executor.finish_marks()
     executor.carry_out(MarkComplete(POD))  # what the last bind brought about
     await executor.finish_marks()
-    assert [at - began for at in statuses.written] == [0.0] * (IN_FLIGHT * 3) + [pytest.approx(0.1)]
+    assert [at - began for at in statuses.written] == [0.0] * (MARKS_IN_FLIGHT * 3) + [pytest.approx(0.1)]
 
 
 @virtual_time
@@ -201,25 +201,28 @@ async def test_a_mark_of_a_pod_that_is_gone_is_dropped() -> None:
 @virtual_time
 async def test_namespaces_whose_marks_are_not_written_do_not_hold_up_those_of_others_however_many(takes: float) -> None:
     marks = Marks(lambda pod: pod.namespace.startswith("hostile"), takes=takes)
-    for number in range(IN_FLIGHT):
+    for number in range(MARKS_IN_FLIGHT):
         marks.put(f"hostile{number}", 500)
     await asyncio.sleep(500)
     assert len(marks.marks), "older than those of the victim"
     marks.put("victim", 50)
     await asyncio.sleep(DELAY_SECONDS + 0.1)
     assert {f"victim-{number}" for number in range(50)} <= marks.written
-    assert marks.most["hostile0"] <= IN_FLIGHT_OF_NAMESPACE and marks.most[""] <= IN_FLIGHT + TROUBLED_IN_FLIGHT
-    assert len(asyncio.all_tasks()) <= IN_FLIGHT + TROUBLED_IN_FLIGHT + 3, "what waits is no task"
+    assert (
+        marks.most["hostile0"] <= MARKS_IN_FLIGHT_OF_NAMESPACE
+        and marks.most[""] <= MARKS_IN_FLIGHT + FAILING_MARKS_IN_FLIGHT
+    )
+    assert len(asyncio.all_tasks()) <= MARKS_IN_FLIGHT + FAILING_MARKS_IN_FLIGHT + 3, "what waits is no task"
     marks.refused = lambda pod: False
     await asyncio.sleep(2 * LONGEST_PAUSE_SECONDS)
-    assert len(marks.written) == IN_FLIGHT * 500 + 50 and not len(marks.marks), "none is forgotten"
+    assert len(marks.written) == MARKS_IN_FLIGHT * 500 + 50 and not len(marks.marks), "none is forgotten"
 
 
 @virtual_time
 async def test_a_mark_that_failed_once_does_not_wait_for_thousands_of_those_that_fail_always() -> None:
     failing = {"victim"}
     marks = Marks(lambda pod: pod.namespace.startswith("hostile") or pod.namespace in failing, takes=10.0)
-    for number in range(TROUBLED_IN_FLIGHT):
+    for number in range(FAILING_MARKS_IN_FLIGHT):
         marks.put(f"hostile{number}", 1_000)
     await asyncio.sleep(60)
     marks.put("victim", 3)
@@ -229,7 +232,7 @@ async def test_a_mark_that_failed_once_does_not_wait_for_thousands_of_those_that
     assert {f"victim-{number}" for number in range(3)} <= marks.written
     marks.refused = lambda pod: False
     await asyncio.sleep(2 * LONGEST_PAUSE_SECONDS)
-    assert len(marks.written) == TROUBLED_IN_FLIGHT * 1_000 + 3 and not len(marks.marks), "none is forgotten"
+    assert len(marks.written) == FAILING_MARKS_IN_FLIGHT * 1_000 + 3 and not len(marks.marks), "none is forgotten"
     assert not marks.marks._resting and not marks.marks._troubled
 
 
@@ -258,9 +261,9 @@ async def test_marks_of_pods_that_came_and_went_while_none_was_answered_do_not_p
 @virtual_time
 async def test_of_marks_that_are_refused_so_many_wait_and_no_more() -> None:
     marks = Marks(lambda pod: True)
-    marks.put("a", WAITING_OF_NAMESPACE + 10)
+    marks.put("a", PENDING_MARKS_OF_NAMESPACE + 10)
     await asyncio.sleep(DELAY_SECONDS + 1)
-    assert len(marks.marks) <= WAITING_OF_NAMESPACE + IN_FLIGHT_OF_NAMESPACE
+    assert len(marks.marks) <= PENDING_MARKS_OF_NAMESPACE + MARKS_IN_FLIGHT_OF_NAMESPACE
     await marks.end()
 
 

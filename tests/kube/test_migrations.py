@@ -18,11 +18,11 @@ from tests.kube.virtual import virtual_time
 from tests.kube.world import world
 from tests.ship.manifests import BASE
 from topo_scheduler.api.migrations import (
-    MOST_AVOIDED,
-    MOST_NAME_CHARACTERS,
-    MOST_PODS,
-    MOST_TEXT_CHARACTERS,
-    MOST_UID_CHARACTERS,
+    MAX_AVOIDED_NODES,
+    MAX_NAME_CHARACTERS,
+    MAX_PODS,
+    MAX_TEXT_CHARACTERS,
+    MAX_UID_CHARACTERS,
     Migration,
     MigrationStatus,
     MigrationWrite,
@@ -53,10 +53,10 @@ def named(count: int) -> list[dict[str, str]]:
 
 
 BEYOND = [
-    ({"pods": named(MOST_PODS + 1)}, "spec.pods has 4,097 entries, of 4,096 at most"),
-    ({"avoid": ["n"] * (MOST_AVOIDED + 1)}, "spec.avoid has 1,025 entries, of 1,024 at most"),
-    ({"pods": [{"name": "p" * (MOST_NAME_CHARACTERS + 1)}]}, "spec.pods[].name has 254 characters, of 253 at most"),
-    ({"pods": [{"name": "p", "uid": "u" * 129}]}, f"spec.pods[].uid has 129 characters, of {MOST_UID_CHARACTERS}"),
+    ({"pods": named(MAX_PODS + 1)}, "spec.pods has 4,097 entries, of 4,096 at most"),
+    ({"avoid": ["n"] * (MAX_AVOIDED_NODES + 1)}, "spec.avoid has 1,025 entries, of 1,024 at most"),
+    ({"pods": [{"name": "p" * (MAX_NAME_CHARACTERS + 1)}]}, "spec.pods[].name has 254 characters, of 253 at most"),
+    ({"pods": [{"name": "p", "uid": "u" * 129}]}, f"spec.pods[].uid has 129 characters, of {MAX_UID_CHARACTERS}"),
     ({"avoid": ["n" * 4097]}, "spec.avoid[] has 4,097 characters, of 4,096 at most"),
     ({"schedulerName": "s" * 254}, "spec.schedulerName has 254 characters, of 253 at most"),
     *(({field: "x" * 4097}, f"spec.{field} has 4,097 ") for field in ("cause", "reason", "since", "makesRoomFor")),
@@ -79,7 +79,7 @@ def test_of_a_migration_beyond_the_caps_only_its_identity_is_kept(spec: dict[str
 def test_the_definition_has_the_same_caps(spec: dict[str, Any], why: str) -> None:
     validator = _validator()
     assert not validator.is_valid(migration(**spec)), why
-    most = migration(pods=named(MOST_PODS), avoid=["n"] * MOST_AVOIDED, cause="x" * MOST_TEXT_CHARACTERS)
+    most = migration(pods=named(MAX_PODS), avoid=["n"] * MAX_AVOIDED_NODES, cause="x" * MAX_TEXT_CHARACTERS)
     validator.validate(most)
     assert isinstance(read_migration(json.dumps(most).encode()), Migration)
 
@@ -120,7 +120,7 @@ def test_what_is_no_object_at_all_has_no_name(raw: bytes) -> None:
     assert isinstance(found, Unreadable) and not found.name
 
 
-@pytest.mark.parametrize("wrong", [{"pods": 7}, {"pods": named(MOST_PODS + 1)}])
+@pytest.mark.parametrize("wrong", [{"pods": 7}, {"pods": named(MAX_PODS + 1)}])
 def test_of_one_that_can_not_be_read_it_is_known_which_scheduler_it_is_for(wrong: dict[str, Any]) -> None:
     written = migration(**wrong, schedulerName="asked")
     unreadable = read_migration(json.dumps(written).encode())
@@ -140,7 +140,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
 
 async def test_pages_of_large_migrations_are_small(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(12):
-        body = migration(pods=named(MOST_PODS // 4 if number else MOST_PODS + 1))
+        body = migration(pods=named(MAX_PODS // 4 if number else MAX_PODS + 1))
         body["metadata"] = {"name": f"m{number:02}", "namespace": "default"}
         await api.create("migrations", body)
     client = await Client.connect(str(tmp_path / "admin"))

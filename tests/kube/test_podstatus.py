@@ -2,7 +2,7 @@
 
 import asyncio
 
-from topo_scheduler.kube.writing.pod_status import MOST_EXPLAINED, PodStatusWriter
+from topo_scheduler.kube.writing.pod_status import MAX_EXPLAINED_PODS, PodStatusWriter
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 
 from .virtual import virtual_time
@@ -78,7 +78,7 @@ async def test_of_conditions_of_one_namespace_that_hang_so_many_wait_and_no_more
         w.server.faults.add(Delay(60.0), resource="pods/status")
         tasks = [
             asyncio.create_task(writes.mark_preempted("default", f"p{number}", f"uid-{number}", "why", 0.0))
-            for number in range(MOST_EXPLAINED + 20)
+            for number in range(MAX_EXPLAINED_PODS + 20)
         ]
         await asyncio.sleep(1)
         assert sum(task.done() for task in tasks) == 20

@@ -389,7 +389,7 @@ async def test_an_object_larger_than_a_page_may_be_is_a_failure_that_is_named(
 
 
 def test_large_pages_are_decoded_a_few_objects_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoding, "LARGE", 10_000)
+    monkeypatch.setattr(decoding, "LARGE_BYTES", 10_000)
     monkeypatch.setattr(decoding, "SLICE_BYTES", 10_000)
     items = [{"metadata": {"name": f"p{n}", "annotations": {"big": "x" * 4_000}}} for n in range(10)]
     page = json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()

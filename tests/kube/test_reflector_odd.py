@@ -13,7 +13,7 @@ from aiohttp import web
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.kube.connection.errors import Undecodable
 from topo_scheduler.kube.connection.resources import CSI_NODES, NODES, PODS
-from topo_scheduler.kube.reading.decoding import LARGE, SLICE, SLICE_BYTES, Codec
+from topo_scheduler.kube.reading.decoding import LARGE_BYTES, SLICE_BYTES, SLICE_OBJECTS, Codec
 from topo_scheduler.kube.reading.reflector import Reflector
 
 from .stub import stubbed
@@ -251,7 +251,10 @@ def test_what_is_nested_too_deeply_is_undecodable() -> None:
 
 @virtual_time
 async def test_a_server_that_ignores_the_limit_is_read_in_slices() -> None:
-    for filler, most in ((LARGE // 5000, SLICE), (LARGE // 1000, SLICE_BYTES // (LARGE // 1000) + 1)):
+    for filler, most in (
+        (LARGE_BYTES // 5000, SLICE_OBJECTS),
+        (LARGE_BYTES // 1000, SLICE_BYTES // (LARGE_BYTES // 1000) + 1),
+    ):
         items = [pod(f"pod-{number}", "1", spec={"filler": "x" * filler}) for number in range(1100)]
         view: View[Pod] = View()
         await follow(Script([listing("10", *items)], []), view, lambda r: r.synced.is_set())

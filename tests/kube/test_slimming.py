@@ -7,8 +7,8 @@ from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudge
 from topo_scheduler.api.selectors import LabelSelector, Requirement
 from topo_scheduler.api.storage import PersistentVolumeClaim, PersistentVolumeClaimSpec
 from topo_scheduler.kube.reading.slimming import (
-    MOST_CHARACTERS,
-    MOST_LABEL_CHARACTERS,
+    MAX_CHARACTERS,
+    MAX_LABEL_CHARACTERS,
     NO_VOLUME,
     slim,
     slim_object,
@@ -37,7 +37,7 @@ def test_ours_are_kept_before_others_and_short_ones_before_long_ones() -> None:
     annotations |= {"topology.scheduler/preferred-domain": "y" * 200_000}
     metadata = ObjectMeta("a", "ns", annotations=annotations)
     slim(metadata)
-    assert _characters(metadata) <= MOST_CHARACTERS
+    assert _characters(metadata) <= MAX_CHARACTERS
     assert metadata.annotations["topology.scheduler/gang-size"] == "4"
     assert metadata.annotations["volume.kubernetes.io/selected-node"] == "n1"
     assert len(metadata.annotations["topology.scheduler/preferred-domain"]) == 4_097, "more than is read, so refused"
@@ -60,7 +60,7 @@ def test_labels_and_references_have_no_more_characters_than_are_read() -> None:
     owner = OwnerReference("batch/v1", "Job", "n" * 500_000, "u" * 500_000, True)
     metadata = ObjectMeta("a", "ns", labels={f"{n:0300d}": "v" * 63 for n in range(200)}, owner_references=[owner])
     slim(metadata)
-    assert sum(len(key) + len(value) for key, value in metadata.labels.items()) <= MOST_LABEL_CHARACTERS
+    assert sum(len(key) + len(value) for key, value in metadata.labels.items()) <= MAX_LABEL_CHARACTERS
     assert metadata.controller is not None
     assert (len(metadata.controller.name), len(metadata.controller.uid)) == (254, 254), "a name that can't exist"
     pod = ObjectMeta("a", "ns", owner_references=[owner])

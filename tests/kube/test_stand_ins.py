@@ -9,7 +9,7 @@ import pytest
 from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS
 from topo_scheduler.kube.writing.binder import BindRequest, BindResult, BindStatus
 from topo_scheduler.observability.metrics import Metrics, Snapshot
-from topo_scheduler.runtime.executor import MOST_STAND_INS, Executor, Writers
+from topo_scheduler.runtime.executor import MAX_ADDITIONAL_WORKERS, Executor, Writers
 from topo_scheduler.scheduling.instructions import Bind, DryRunBind, PodRef
 
 from .virtual import now, virtual_time
@@ -70,7 +70,7 @@ def a_bind(namespace: str, name: str = "p") -> Bind:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-@pytest.mark.parametrize(("workers", "stuck"), [(1, 1), (2, 12), (8, MOST_STAND_INS + 40)])
+@pytest.mark.parametrize(("workers", "stuck"), [(1, 1), (2, 12), (8, MAX_ADDITIONAL_WORKERS + 40)])
 @virtual_time
 async def test_what_hangs_in_other_namespaces_holds_up_no_bind_and_no_worker_is_lost(
     workers: int, stuck: int, dry_run: bool
@@ -102,7 +102,7 @@ async def test_what_hangs_in_other_namespaces_holds_up_no_bind_and_no_worker_is_
     await asyncio.sleep(20 * HANGS_SECONDS)
     assert engine.ended.keys() >= {bind.pod.uid for bind in binds}
     assert engine.hanging == (set() if dry_run else {bind.pod.uid for bind in binds})
-    assert server.most <= workers + MOST_STAND_INS
+    assert server.most <= workers + MAX_ADDITIONAL_WORKERS
     working = [task for task in tasks if not task.done()]
     assert len(working) == len(executor._binds._idle) == workers
     for number in range(3 * workers):
@@ -136,5 +136,5 @@ async def test_what_plugins_said_is_forgotten_unless_a_bind_follows_the_dry_run(
         changed=lambda: None,
         confirm=cast("Any", None),
     )
-    await executor._rehearse(a_bind("tenant"))
+    await executor._dry_run(a_bind("tenant"))
     assert forgotten == ([] if outcome is BindStatus.BOUND else ["tenant-p"])

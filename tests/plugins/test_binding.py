@@ -10,7 +10,7 @@ import pytest
 from tests.helpers import make_pod
 from topo_scheduler.plugins import Answer, Binding, Plugin, PluginError, PodClass
 from topo_scheduler.plugins.isolation import Isolated
-from topo_scheduler.runtime.bind_plugins import KEEP, BindPlugins, Refusal
+from topo_scheduler.runtime.bind_plugins import MAX_QUEUED_NOTIFICATIONS, BindPlugins, Refusal
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.instructions import Bind, PodRef
 
@@ -146,6 +146,6 @@ async def test_they_are_told_when_it_is_written_and_a_failure_harms_nobody() -> 
 async def test_more_than_can_be_told_is_dropped_and_counted() -> None:
     plugins, counting = around(Plugin("slow", post_bind=lambda _: None))
     prepared = await plugins.request(bind(), POD, CLS)
-    for _ in range(KEEP + 3):
+    for _ in range(MAX_QUEUED_NOTIFICATIONS + 3):
         plugins.bound(prepared)
     assert counting.failures == {("slow", "post-bind", "dropped"): 3}

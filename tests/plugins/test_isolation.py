@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from topo_scheduler.plugins.isolation import FIRST_PAUSE, LOG_EVERY, Isolated
+from topo_scheduler.plugins.isolation import FIRST_PAUSE_SECONDS, LOG_INTERVAL_SECONDS, Isolated
 from topo_scheduler.scheduling.extensions.extension import PluginError
 
 
@@ -101,7 +101,7 @@ def test_the_same_failure_is_logged_again_after_a_while(
     for _ in range(4):
         with pytest.raises(PluginError):
             isolated.call("bad", "score", lambda: 1 // 0)
-    clock.ahead += LOG_EVERY + 1
+    clock.ahead += LOG_INTERVAL_SECONDS + 1
     with pytest.raises(PluginError):
         isolated.call("bad", "score", lambda: 1 // 0)
     assert "3 more times" in caplog.messages[-1]
@@ -137,7 +137,7 @@ def test_one_that_loops_for_ever_is_ended_and_set_aside(
 
 
 def test_it_is_asked_again_after_a_pause_that_doubles(isolated: Isolated, clock: Clock) -> None:
-    for pause in (FIRST_PAUSE, 2 * FIRST_PAUSE):
+    for pause in (FIRST_PAUSE_SECONDS, 2 * FIRST_PAUSE_SECONDS):
         isolated.begin()
         with pytest.raises(PluginError, match="set aside"):
             isolated.call("loop", "filter", loop_for_ever)

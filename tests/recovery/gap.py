@@ -15,7 +15,7 @@ from tests.helpers import EPOCH, controlled_by, make_pod
 from tests.recovery.world import World
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.model.seating import find_moving_pod
-from topo_scheduler.recovery.planning.relocation import RESTART, look_for_room
+from topo_scheduler.recovery.planning.relocation import RESTART_SECONDS, look_for_room
 
 GPUS = 8
 
@@ -52,7 +52,7 @@ def case(seed: int, least: int, most: int) -> Case | None:
             _put(world, name, node, gpus, ran, stays=stays)
             free[node] -= gpus
             if not stays:
-                costs[name] = (node, gpus, max(1, gpus) * (RESTART + ran))
+                costs[name] = (node, gpus, max(1, gpus) * (RESTART_SECONDS + ran))
     failed = {where[name] for name in lost}
     if not least <= len(costs) <= most:
         return None

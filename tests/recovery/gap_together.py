@@ -24,8 +24,8 @@ from tests.recovery.joint_claims import (
 )
 from tests.recovery.world import World, leaf
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.planning.joint_relocation import Others, one_by_one
-from topo_scheduler.recovery.planning.relocation import RESTART
+from topo_scheduler.recovery.planning.joint_relocation import EligiblePods, one_by_one
+from topo_scheduler.recovery.planning.relocation import RESTART_SECONDS
 from topo_scheduler.recovery.planning.seat_claims import Copies
 from topo_scheduler.scheduling.time_slicing import whole
 
@@ -66,7 +66,7 @@ def case(seed: int, failed: int, count: int = 5) -> Case | None:
             free[node] -= gpus
             world.put(name, node, gpus, ran=float(ran), said={"movable": "false"} if stays else {})
             if not stays:
-                pods[name] = (node, gpus, gpus * (RESTART + ran))
+                pods[name] = (node, gpus, gpus * (RESTART_SECONDS + ran))
     lost = []
     for number, one in enumerate(where):
         rest = tuple(node for name, node in sorted(one.items()) if name != f"g{number}-0")
@@ -76,7 +76,7 @@ def case(seed: int, failed: int, count: int = 5) -> Case | None:
     claims = [relocation_request(world, one.name, one.lost, bad) for one in lost]
     claims.sort(key=lambda claim: claim.key)
     shares = plan_jointly(world, claims)
-    copies, others = Copies(world.view, world.now), Others(frozenset(), EPOCH + world.now)
+    copies, others = Copies(world.view, world.now), EligiblePods(frozenset(), EPOCH + world.now)
     after = whole(one_by_one(copies, claims, shares, others))
     assert after is not None
     shares = after
@@ -93,7 +93,7 @@ def least(cluster: ClusterWithLosses) -> tuple[int, int]:
     for gang in cluster.gangs:
         ways: dict[object, float] = {(gang.name, "waits"): 0.0, (gang.name, "near"): 0.0}
         leaves = sorted({leaf(node) for node in cluster.free})
-        ways |= {(gang.name, home): len(gang.rest) * gang.gpus * RESTART for home in leaves}
+        ways |= {(gang.name, home): len(gang.rest) * gang.gpus * RESTART_SECONDS for home in leaves}
         for way in ways:
             model.variable(way, 1)
         model.limit(dict.fromkeys(ways, 1.0), 1.0, 1.0)

@@ -7,7 +7,7 @@ from tests.helpers import EPOCH
 from tests.recovery.world import World, leaf
 from topo_scheduler.recovery.model.seating import find_moving_pod
 from topo_scheduler.recovery.planning.joint_assignment import free_seats
-from topo_scheduler.recovery.planning.joint_relocation import Others, room_for_all
+from topo_scheduler.recovery.planning.joint_relocation import EligiblePods, room_for_all
 from topo_scheduler.recovery.planning.migration_validation import rest_of_gang
 from topo_scheduler.recovery.planning.seat_claims import Copies, RelocationRequest, Shares
 from topo_scheduler.scheduling.time_slicing import whole
@@ -28,7 +28,7 @@ def plan_jointly(world: World, claims: Sequence[RelocationRequest]) -> Shares:
     free = whole(free_seats(copies, claims))
     if all(share.seats for share in free.values()):
         return free
-    return whole(room_for_all(copies, claims, free, Others(frozenset(), EPOCH + world.now)))
+    return whole(room_for_all(copies, claims, free, EligiblePods(frozenset(), EPOCH + world.now)))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from tests.recovery.world import World
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.core import healing
 from topo_scheduler.recovery.core.migrations import Migrations
-from topo_scheduler.recovery.model.instructions import CountRecoveryFailure, TellMigration, Warn
+from topo_scheduler.recovery.model.instructions import CountRecoveryFailure, EmitMigrationEvent, Warn
 from topo_scheduler.recovery.optimisation.defragmentation import Defragmenting
 from topo_scheduler.state.operation_budget import OverBudgetError
 
@@ -65,7 +65,7 @@ def test_a_migration_that_raises_pauses_and_the_others_go_on(
     run(world, 14)
     assert node_of(world, "sound") not in ("", before["sound"])
     assert len(kinds(world)) == 1, "it pauses"
-    told = [one for one in world.told if isinstance(one, TellMigration) and one.message.startswith("Set aside")]
+    told = [one for one in world.told if isinstance(one, EmitMigrationEvent) and one.message.startswith("Set aside")]
     assert [one.reason for one in told] == ["SchedulerError" if kinds(world) == ["fault"] else "SearchTooExpensive"]
     run(world, 120)
     assert 3 <= len(kinds(world)) <= 5, "and for longer each time"

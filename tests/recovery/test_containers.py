@@ -49,21 +49,21 @@ def test_each_container_keeps_to_its_row_while_migrations_of_users_come_and_go()
 
 
 def test_pods_that_crash_without_end_are_remembered_up_to_a_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_TROUBLES", 50)
+    monkeypatch.setattr(module, "MAX_FAILING_PODS", 50)
     world = World(RecoverySpec(enabled=True), {"s1/l1": 2})
     world.gang("a", 1)
     world.run()
-    troubles = world.recovery.troubles
-    troubles.decided = lambda uid: True
+    failures = world.recovery.pod_failures
+    failures.decided = lambda uid: True
     (pod,) = world.pods.values()
     waiting = ContainerState(waiting=Waiting(module.CRASHES))
     for number in range(200):
         (crashing,) = copies([pod])
         crashing.metadata.uid = f"u{number}"
         crashing.status.container_statuses = [ContainerStatus("main", waiting, restart_count=99)]
-        troubles.applied([crashing], world.now)
-        troubles.deleted([crashing.metadata.uid])
-    assert list(troubles._troubles) == [f"u{number}" for number in range(150, 200)]
+        failures.applied([crashing], world.now)
+        failures.deleted([crashing.metadata.uid])
+    assert list(failures._failures) == [f"u{number}" for number in range(150, 200)]
 
 
 def test_migrations_that_end_after_their_seats_were_found_invalid_are_forgotten(

@@ -62,11 +62,11 @@ def test_of_a_migration_that_is_gone_nothing_is_kept(how: str) -> None:
     world.run(6)
     room = world.recovery.migrations._gang_room
     if how == "deleted":
-        assert room._first and room._others
+        assert room._first and room._departures
         world.cancel(_of_gang(world).key)
     world.run(20)
     assert all(phase is not None and phase.over for phase in world.phases())
-    assert not room._first and not room._others
+    assert not room._first and not room._departures
     world.check()
 
 

@@ -11,7 +11,7 @@ from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.recovery import FinishedSpec, RecoveryLimits, RecoverySpec
 from topo_scheduler.recovery.model.instructions import DeleteMigration
 from topo_scheduler.recovery.model.migration_state import timestamp
-from topo_scheduler.recovery.model.retention import AT_ONCE, LEAST, PACE, Finished
+from topo_scheduler.recovery.model.retention import CONCURRENT_DELETIONS, LEAST_SECONDS, PACE_SECONDS, Finished
 
 HOUR = 3600.0
 
@@ -52,8 +52,8 @@ def test_one_that_is_over_is_deleted_after_its_time_at_its_version() -> None:
 
 def test_beyond_the_number_the_oldest_go_but_none_within_the_hour() -> None:
     finished, spec = filled(5), keeping(max_count=3)
-    assert finished.due(spec, 0.0, LEAST - 1) == []
-    assert names(finished.due(spec, 0.0, LEAST + 100)) == ["m0000", "m0001"]
+    assert finished.due(spec, 0.0, LEAST_SECONDS - 1) == []
+    assert names(finished.due(spec, 0.0, LEAST_SECONDS + 100)) == ["m0000", "m0001"]
 
 
 def test_none_goes_while_its_pods_are_to_be_left_alone() -> None:
@@ -66,12 +66,12 @@ def test_a_backlog_goes_a_few_at_a_time() -> None:
     finished, spec, now, gone = filled(95), keeping(time=HOUR), 0.0, 0
     while len(finished):
         out = finished.due(spec, now, 10 * HOUR)
-        assert len(out) <= AT_ONCE
+        assert len(out) <= CONCURRENT_DELETIONS
         for one in out:
             finished.deleted(f"{one.namespace}/{one.name}", MigrationWrite.WRITTEN, now)
         gone += len(out)
         at = finished.next_due(spec, now, 10 * HOUR)
-        assert at is None or at >= now + PACE
+        assert at is None or at >= now + PACE_SECONDS
         now = at or now
     assert gone == 95
 
@@ -94,7 +94,7 @@ def test_what_is_refused_is_told_once_and_tried_again_ever_more_seldom() -> None
 
 def test_a_namespace_that_refuses_deletions_keeps_only_its_own() -> None:
     finished, spec, now = Finished(), keeping(time=HOUR), 0.0
-    for number in range(2 * AT_ONCE):
+    for number in range(2 * CONCURRENT_DELETIONS):
         finished.note(migration(f"m{number}", number, namespace="hostile"), number)
     finished.note(migration("mine", 100), 100)
     told = 0
@@ -105,9 +105,9 @@ def test_a_namespace_that_refuses_deletions_keeps_only_its_own() -> None:
         at = finished.next_due(spec, now, 10 * HOUR)
         assert at is not None
         if now == 0.0:
-            assert at == PACE, "the others go on"
+            assert at == PACE_SECONDS, "the others go on"
         now = at
-    assert len(finished) == 2 * AT_ONCE and told == 1
+    assert len(finished) == 2 * CONCURRENT_DELETIONS and told == 1
 
 
 def test_one_that_was_changed_or_is_gone_is_left_to_the_watch() -> None:
@@ -136,7 +136,7 @@ def test_only_what_is_over_and_an_hour_old_is_deleted(events: list[tuple[int, Ph
         now += pause
         for one in finished.due(spec, now, now):
             known, since = phases[one.name]
-            assert known is not None and known.over and now - since >= LEAST
+            assert known is not None and known.over and now - since >= LEAST_SECONDS
             finished.deleted(f"{one.namespace}/{one.name}", MigrationWrite.WRITTEN, now)
     left = sum(phase is not None and phase.over for phase, _ in phases.values())
     assert len(finished) <= left

@@ -6,7 +6,7 @@ import pytest
 
 from tests.recovery.world import World
 from topo_scheduler.api.migrations import (
-    MOST_PODS,
+    MAX_PODS,
     Migration,
     MigrationPod,
     MigrationSpec,
@@ -67,7 +67,7 @@ def test_large_migrations_cost_a_step_no_more_than_their_pods() -> None:
     """Tenants create them. No work grows with the square of their pods, or with their pods times those that fail."""
     world = World(RecoverySpec(enabled=True), {"s1/l1": 2})
     context = world.recovery.migrations.context
-    uids = [f"u{number}" for number in range(MOST_PODS)]
+    uids = [f"u{number}" for number in range(MAX_PODS)]
     status = MigrationStatus(moves=[Move(pod=uid, uid=uid, from_="s1-l1-1") for uid in uids])
     spec = MigrationSpec(pods=[MigrationPod(uid, uid) for uid in uids])
     migrations = [

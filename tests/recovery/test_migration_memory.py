@@ -6,11 +6,11 @@ from tests.recovery.world import World
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.model import migration_memory as module
-from topo_scheduler.recovery.model.instructions import TellMigration
+from topo_scheduler.recovery.model.instructions import EmitMigrationEvent
 
 
 def full(monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(module, "MOST_OF_NAMESPACE_BYTES", 20_000)
+    monkeypatch.setattr(module, "MAX_OF_NAMESPACE_BYTES", 20_000)
     world = World(RecoverySpec(enabled=True, dry_run=True), {"s1/l1": 4})
     for name in ("a", "b", "c"):
         world.gang(name, 1)
@@ -33,7 +33,7 @@ def test_a_migration_beyond_what_its_namespace_may_have_fails_and_is_not_kept(mo
     assert condition.reason == "TooManyMigrations"
     assert "the Migrations of namespace default that are not over would take 3" in condition.message
     assert "of 20,000 at most; delete some of them" in condition.message
-    assert any(isinstance(one, TellMigration) and one.message == condition.message for one in world.told)
+    assert any(isinstance(one, EmitMigrationEvent) and one.message == condition.message for one in world.told)
     assert world.recovery.migrations.context.tracked.keys() == {"default/small", "default/other"}
 
 
@@ -63,11 +63,11 @@ def test_one_that_grows_by_an_edit_fails_too(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_namespaces_with_little_are_not_refused_for_those_with_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_BYTES", 30_000)
+    monkeypatch.setattr(module, "MAX_BYTES", 30_000)
     world = full(monkeypatch)
     world.request("one", "a-0", namespace="evil", cause="x" * 16_000)
     world.request("two", "a-0", namespace="worse", cause="x" * 12_000)
     world.request("small", "b-0")
     world.request("more", "a-0", namespace="evil", cause="x")
-    told = [one for one in world.recovery.step(world.now) if isinstance(one, TellMigration)]
+    told = [one for one in world.recovery.step(world.now) if isinstance(one, EmitMigrationEvent)]
     assert {one.name for one in told if "would take" in one.message} == {"more"}

@@ -5,7 +5,7 @@ from topo_scheduler.api.migrations import Cause, Migration, MigrationSpec, Migra
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.recovery import RecoveryLimits
 from topo_scheduler.recovery.model.migration_state import timestamp
-from topo_scheduler.recovery.model.move_rate_limit import HOUR, LEAST, Moved
+from topo_scheduler.recovery.model.move_rate_limit import HOUR_SECONDS, REMEMBERED_WORKLOADS, Moved
 
 REST = 900.0
 LIMITS = RecoveryLimits(cooldown=REST)
@@ -24,7 +24,7 @@ def test_workloads_that_moved_long_ago_are_forgotten_though_nothing_moves_by_cho
         wall = EPOCH + EVERY * number
         moved.note(_evicted(number, wall), LIMITS, wall)
         kept = moved._last
-        assert len(kept) <= max(LEAST, 2 * REST / EVERY) + 1
+        assert len(kept) <= max(REMEMBERED_WORKLOADS, 2 * REST / EVERY) + 1
         for lately in range(max(0, number - int(REST / EVERY) + 1), number + 1):
             assert ("default", f"w{lately}") in kept
 
@@ -37,6 +37,6 @@ def test_a_clock_that_was_ahead_lengthens_no_rest_and_no_hour() -> None:
     migration.status.times[Phase.RESERVING] = timestamp(ahead)
     moved.note(migration, LIMITS, EPOCH)
     assert moved.lacking(30, "", LIMITS, EPOCH + 10) and ("default", "w1") in moved._last
-    assert not moved.lacking(30, "", LIMITS, EPOCH + HOUR + 1)
+    assert not moved.lacking(30, "", LIMITS, EPOCH + HOUR_SECONDS + 1)
     moved.resting([], LIMITS, EPOCH + REST + 1)
     assert not moved._last

@@ -14,7 +14,7 @@ from tests.kube.world import World as Server
 from tests.kube.world import running, world
 from tests.recovery.world import RECOVERY_ENABLED, THREE_LEAVES, World, run_gang
 from topo_scheduler.api.migrations import (
-    MOST_OWNERS,
+    MAX_OWNERS,
     Migration,
     MigrationOwner,
     MigrationPod,
@@ -120,10 +120,10 @@ def test_the_topmost_owners_stand_in_the_status_from_the_next_write_on_and_are_n
 
 def test_a_status_is_not_written_for_its_owners_alone_and_keeps_few_of_them() -> None:
     migration = Migration(status=MigrationStatus(phase=Phase.PLACING.value, owners=[OWNER]))
-    many = [MigrationOwner("batch/v1", "Job", f"j{number}", f"uid-{number}") for number in range(2 * MOST_OWNERS)]
+    many = [MigrationOwner("batch/v1", "Job", f"j{number}", f"uid-{number}") for number in range(2 * MAX_OWNERS)]
     assert changed_status(migration, 0.0, scheduler="s", owners=many) is None
     status = changed_status(migration, 0.0, scheduler="s", message="else", owners=many)
-    assert status is not None and status.owners == [OWNER, *many[: MOST_OWNERS - 1]]
+    assert status is not None and status.owners == [OWNER, *many[: MAX_OWNERS - 1]]
 
 
 # ---------------------------------------------------------------- what follows the owners

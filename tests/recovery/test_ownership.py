@@ -9,10 +9,10 @@ from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.recovery import FinishedSpec, RecoveryLimits, RecoverySpec
 from topo_scheduler.recovery.controller.disabled import without_recovery
-from topo_scheduler.recovery.model.instructions import TellMigration, WriteStatus
+from topo_scheduler.recovery.model.instructions import EmitMigrationEvent, WriteStatus
 from topo_scheduler.recovery.model.ownership import UNANSWERED_SECONDS, UNCLAIMED_SECONDS, answers_at, bound_pods
 from topo_scheduler.recovery.model.seating import find_moving_pod
-from topo_scheduler.recovery.planning.relocation import MOST_READ, unread_neighbours
+from topo_scheduler.recovery.planning.relocation import MAX_READ_PODS, unread_neighbours
 from topo_scheduler.recovery.planning.voluntary_moves import find_pods_to_read
 from topo_scheduler.scheduling.time_slicing import whole
 
@@ -32,7 +32,7 @@ def world_with(*schedulers: str, named: str = SCHEDULER) -> World:
 
 def _untouched(world: World, key: str) -> bool:
     migration = world.migrations[key]
-    return migration.status == MigrationStatus() and not any(isinstance(one, TellMigration) for one in world.told)
+    return migration.status == MigrationStatus() and not any(isinstance(one, EmitMigrationEvent) for one in world.told)
 
 
 def _by_uid(world: World, name: str, *pods: str) -> None:
@@ -251,7 +251,7 @@ def test_pods_of_other_schedulers_take_no_place_among_those_that_a_new_leader_re
     world = World(RECOVERY_ENABLED, THREE_LEAVES)
     run_gang(world, "g")
     world.put("zz-single", "s1-l1-4", 1)
-    names = [f"a-{number}" for number in range(MOST_READ)]
+    names = [f"a-{number}" for number in range(MAX_READ_PODS)]
     others = [make_pod(name, cpu="1m", memory="1Mi", uid=name, scheduler=OTHER, node="s1-l1-1") for name in names]
     world.add(*others)
     world.start()

@@ -6,7 +6,7 @@ from tests.helpers import controlled_by, make_pod
 from tests.recovery.world import RECOVERY_ENABLED, THREE_LEAVES, World, run_gang
 from topo_scheduler.api.migrations import MigrationPod, MigrationSpec, Phase
 from topo_scheduler.api.recovery import RecoveryLimits, RecoverySpec
-from topo_scheduler.recovery.model.instructions import TellMigration
+from topo_scheduler.recovery.model.instructions import EmitMigrationEvent
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 
@@ -46,7 +46,7 @@ def test_what_can_not_be_fails_with_a_reason_and_an_event(pods: list[str], reaso
     world.run(3)
     assert world.phases() == [Phase.FAILED]
     assert world.condition("Placed")[1] == reason
-    (told,) = [one for one in world.told if isinstance(one, TellMigration)]
+    (told,) = [one for one in world.told if isinstance(one, EmitMigrationEvent)]
     assert told.warning and told.reason == "MigrationFailed"
     assert not world.evictions
 
@@ -59,7 +59,7 @@ def test_a_target_to_avoid_must_be_there() -> None:
     assert world.phases() == [Phase.FAILED]
     status, reason, message = world.condition("Placed")
     assert (status, reason) == ("False", "UnknownNode") and "'s1/l9'" in message
-    (told,) = [one for one in world.told if isinstance(one, TellMigration)]
+    (told,) = [one for one in world.told if isinstance(one, EmitMigrationEvent)]
     assert told.warning and not world.evictions
 
 
@@ -72,7 +72,7 @@ def test_none_makes_room_for_itself_or_in_a_circle(gives: bool) -> None:
     world.run(120, step=5.0)
     assert world.phases() == [Phase.FAILED] * 3
     assert {one.reason for m in world.migrations.values() for one in m.status.conditions} == {"Circular"}
-    assert len([one for one in world.told if isinstance(one, TellMigration)]) == 3
+    assert len([one for one in world.told if isinstance(one, EmitMigrationEvent)]) == 3
     assert not world.evictions
 
 

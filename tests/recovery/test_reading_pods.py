@@ -13,7 +13,7 @@ from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.kube.reading.owners import OwnerDirectory
 from topo_scheduler.kube.writing.events import EventRecorder
 from topo_scheduler.observability.metrics import Metrics, Snapshot
-from topo_scheduler.recovery.controller.runner import READ_AGAIN, READ_SECONDS, RecoveryRunner
+from topo_scheduler.recovery.controller.runner import READ_AGAIN_SECONDS, READ_SECONDS, RecoveryRunner
 from topo_scheduler.recovery.model.instructions import LearnPods
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
@@ -84,7 +84,7 @@ async def test_other_pods_are_read_although_one_can_not_be() -> None:
             runner._carry_out(LearnPods(pods[:1]))
         assert len(tasks) == started, "it is being read already"
         w.server.faults.remove(rule)
-        await asyncio.sleep(READ_AGAIN + 1)
+        await asyncio.sleep(READ_AGAIN_SECONDS + 1)
         assert machine.told == ["mine", "fine", "hostile"] and machine.read[2:] == [hostile.metadata.uid]
         assert all(task.done() for task in tasks) and not runner._reading
 
@@ -100,5 +100,5 @@ async def test_pods_are_not_read_any_more_once_recovery_is_off() -> None:
         await asyncio.sleep(2 * READ_SECONDS)
         assert machine.unread_pods
         cast("Any", runner)._machine = None
-        await asyncio.sleep(2 * (READ_SECONDS + READ_AGAIN))
+        await asyncio.sleep(2 * (READ_SECONDS + READ_AGAIN_SECONDS))
         assert all(task.done() for task in tasks) and not runner._reading

@@ -13,7 +13,7 @@ from tests.recovery.world import Kill, World, copies_of
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.model.seating import find_moving_pod, find_seats
-from topo_scheduler.recovery.planning.relocation import RESTART, look_for_room
+from topo_scheduler.recovery.planning.relocation import RESTART_SECONDS, look_for_room
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
 
@@ -159,7 +159,7 @@ def test_the_cheaper_of_moving_others_and_restarting_is_done() -> None:
 
 
 def _cost(ran: int, interval: int, gpus: int) -> float:
-    return max(1, gpus) * (RESTART + (min(ran, interval) if interval else ran))
+    return max(1, gpus) * (RESTART_SECONDS + (min(ran, interval) if interval else ran))
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

@@ -5,7 +5,7 @@ import pytest
 from tests.recovery.world import Kill, World
 from topo_scheduler.api.migrations import Phase
 from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.recovery.model.instructions import Spent
+from topo_scheduler.recovery.model.instructions import PhaseDuration
 from topo_scheduler.scheduling.instructions import BindOutcome
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
@@ -45,7 +45,7 @@ def test_it_tells_how_long_each_phase_took() -> None:
     world = World(FORCED, LEAVES)
     _failed(world)
     world.run(11)
-    spent = {one.phase: one.seconds for one in world.told if isinstance(one, Spent)}
+    spent = {one.phase: one.seconds for one in world.told if isinstance(one, PhaseDuration)}
     assert list(spent) == ["Planned", "Reserving", "Evicting", "Placing", "total"]
     assert 10 <= spent["total"] <= 11
 

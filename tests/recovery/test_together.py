@@ -21,9 +21,9 @@ from tests.recovery.joint_claims import (
 from tests.recovery.world import World, leaf
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.model.seating import find_moving_pod
-from topo_scheduler.recovery.planning.joint_assignment import EXACT
+from topo_scheduler.recovery.planning.joint_assignment import EXACT_MIGRATIONS
 from topo_scheduler.recovery.planning.joint_planning import Together
-from topo_scheduler.recovery.planning.relocation import RESTART
+from topo_scheduler.recovery.planning.relocation import RESTART_SECONDS
 from topo_scheduler.recovery.planning.seat_claims import RelocationRequest, _is_there
 
 FORCED = RecoverySpec(enabled=True, force_delete=True)
@@ -40,7 +40,7 @@ def least(cluster: ClusterWithLosses) -> tuple[tuple[int, ...], float]:
         lacking = tuple(
             sum(len(gang.lost) for gang, way in each if way == "waits" and gang.priority == level) for level in levels
         )
-        restarts = sum(len(gang.rest) * gang.gpus * RESTART for gang, way in each if way == "whole")
+        restarts = sum(len(gang.rest) * gang.gpus * RESTART_SECONDS for gang, way in each if way == "whole")
         helps = any(way == "near" for way in ways)
         for cost, some in priced:
             if found and (lacking, restarts + cost) >= min(found):
@@ -119,7 +119,7 @@ def built(
         if free[node] >= gpus:
             free[node] -= gpus
             world.put(f"p{number}", node, gpus, ran=float(ran))
-            there[f"p{number}"] = (node, gpus, gpus * (RESTART + ran))
+            there[f"p{number}"] = (node, gpus, gpus * (RESTART_SECONDS + ran))
     failed = set(sorted({node for node, _, _ in there.values()})[:also])
     for one, gang in zip(where, gangs, strict=True):
         failed |= set(sorted(set(one.values()))[: gang[1]])
@@ -164,7 +164,7 @@ def test_no_plan_seats_more_or_costs_less(
 ) -> None:
     """Against all sets of pods that could move, and all ways to seat everybody, worked out without the planner."""
     found = built(sizes, gangs, pods, also)
-    if found is None or not 1 <= len(found[2]) <= EXACT:
+    if found is None or not 1 <= len(found[2]) <= EXACT_MIGRATIONS:
         return
     world, cluster, claims = found
     shares = plan_jointly(world, claims)

@@ -10,9 +10,9 @@ from topo_scheduler.api.migrations import Migration, MigrationWrite, Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.model.instructions import (
     CreateMigration,
+    EmitMigrationEvent,
     EvictPod,
     Instruction,
-    TellMigration,
     Warn,
     WriteStatus,
 )
@@ -161,7 +161,7 @@ def test_without_the_right_to_evict_it_says_so_once_and_asks_seldom() -> None:
     world.run(3600, step=10)
     assert world.condition("Evicted")[:2] == ("False", "Forbidden")
     assert Forbidding.tries <= 22
-    assert len([one for one in world.told if isinstance(one, TellMigration) and one.reason == "Forbidden"]) == 1
+    assert len([one for one in world.told if isinstance(one, EmitMigrationEvent) and one.reason == "Forbidden"]) == 1
 
 
 class Unwritable(World):

@@ -27,11 +27,11 @@ from topo_scheduler.recovery.model.instructions import (
     CountRecoveryFailure,
     CreateMigration,
     DeleteMigration,
+    EmitMigrationEvent,
     EvictPod,
     Instruction,
     LearnPods,
-    Spent,
-    TellMigration,
+    PhaseDuration,
     Warn,
     WriteStatus,
 )
@@ -205,7 +205,7 @@ class World:
             case LearnPods(pods):
                 for namespace in {pod.namespace: None for pod in pods}:
                     self._read([pod for pod in pods if pod.namespace == namespace])
-            case TellMigration() | Spent() | Warn() | CountRecoveryFailure():
+            case EmitMigrationEvent() | PhaseDuration() | Warn() | CountRecoveryFailure():
                 self.told.append(one)
 
     def _read(self, pods: Sequence[PodRef]) -> None:

@@ -81,12 +81,12 @@ WRITTEN: Final = frozenset(
     }
 )
 MAX_GPUS: Final = 1_000_000
-MOST_UNKNOWN: Final = 8
+MAX_UNKNOWN_ANNOTATIONS: Final = 8
 """Maximum unknown annotations of a pod and its owners that warnings name."""
-MOST_MEANT: Final = 2
+MAX_SUGGESTIONS: Final = 2
 """Maximum unknown annotations of a pod for which a warning suggests a known name: the search for one takes longest."""
-MAX_GANG: Final = 100_000
-_LONGEST_MEANT: Final = 40
+MAX_GANG_PODS: Final = 100_000
+_LONGEST_SUGGESTED_CHARACTERS: Final = 40
 """Maximum characters after the prefix of an unknown annotation that may be a known one with a typing error."""
 
 
@@ -259,11 +259,11 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     PLACEMENT: ("placement", _choice(Enforcement)),
     GANG: ("gang", _boolean),
     GANG_NAME: ("gang_name", _name),
-    GANG_SIZE: ("gang_size", _integer(1, MAX_GANG)),
+    GANG_SIZE: ("gang_size", _integer(1, MAX_GANG_PODS)),
     REQUIRED_LEVEL: ("required_level", _name),
     PREFERRED_LEVEL: ("preferred_level", _name),
     RELAX_AFTER: ("relax_after", parse_duration),
-    SEGMENT_SIZE: ("segment_size", _integer(1, MAX_GANG)),
+    SEGMENT_SIZE: ("segment_size", _integer(1, MAX_GANG_PODS)),
     SEGMENT_LEVEL: ("segment_level", _name),
     EXPECTED_DURATION: ("expected_duration", parse_duration),
     MOVABLE: ("movable", _boolean),
@@ -321,7 +321,10 @@ _NOTHING: Final = PlacementRequest()
 
 
 def unknown_annotations(chain: Sequence[Source]) -> list[str]:
-    """Return warnings about unknown annotations under our prefix; the last one counts those beyond `MOST_UNKNOWN`."""
+    """Return warnings about unknown annotations under our prefix.
+
+    The last one counts those beyond `MAX_UNKNOWN_ANNOTATIONS`.
+    """
     unknown = [
         (source, name)
         for source in chain
@@ -332,10 +335,10 @@ def unknown_annotations(chain: Sequence[Source]) -> list[str]:
     warnings = [
         str(
             AnnotationProblem(
-                name, f"{source.kind} {source.name}", ignored + (_meant(name) if number < MOST_MEANT else "")
+                name, f"{source.kind} {source.name}", ignored + (_meant(name) if number < MAX_SUGGESTIONS else "")
             )
         )
-        for number, (source, name) in enumerate(unknown[:MOST_UNKNOWN])
+        for number, (source, name) in enumerate(unknown[:MAX_UNKNOWN_ANNOTATIONS])
     ]
     if omitted := len(unknown) - len(warnings):
         warnings.append(
@@ -352,7 +355,7 @@ def _meant(name: str) -> str:
     same names. Names that are too long to resemble a known one are not compared.
     """
     key = name.removeprefix(PREFIX).lower()
-    if len(key) > _LONGEST_MEANT:
+    if len(key) > _LONGEST_SUGGESTED_CHARACTERS:
         return ""
     suggestion = did_you_mean(key, [known.removeprefix(PREFIX) for known in _PARSERS])
     return suggestion and f"; {suggestion.replace('mean ', f'mean {PREFIX}')}"

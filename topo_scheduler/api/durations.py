@@ -5,7 +5,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
-MOST_SECONDS: Final = 10 * 365 * 86_400
+MAX_SECONDS: Final = 10 * 365 * 86_400
 """Ten years; longer durations are typing errors."""
 
 _UNITS: Final = {
@@ -20,7 +20,7 @@ _UNITS: Final = {
 }
 _PART: Final = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _WHOLE: Final = re.compile(rf"(?:{_PART.pattern})+", re.ASCII)
-_LONGEST: Final = 64
+_LONGEST_CHARACTERS: Final = 64
 """Maximum characters of a value: more than any real one has, and few enough to quote in a message."""
 
 
@@ -29,20 +29,22 @@ class DurationError(ValueError):
 
 
 @lru_cache(maxsize=4096)
-def parse_duration(text: str, most: int = MOST_SECONDS) -> float:
+def parse_duration(text: str, max_seconds: int = MAX_SECONDS) -> float:
     """Return a duration such as ``10m`` or ``1h30m`` in seconds: Go's form, without a sign.
 
     Raises:
-        DurationError: malformed, zero, negative, or longer than ``most`` seconds; the message says what to write.
+        DurationError: malformed, zero, negative, or longer than ``max_seconds``; the message says what to write.
     """
     stripped = text.strip()
     if stripped.startswith("-"):
-        raise DurationError(f"{stripped[:_LONGEST]!r} is negative; write how long it takes, such as 10m or 1h30m")
-    if len(stripped) > _LONGEST or _WHOLE.fullmatch(stripped.removeprefix("+")) is None:
-        raise DurationError(f"{stripped[:_LONGEST]!r} is not a duration such as 90s, 10m or 1h30m")
+        raise DurationError(
+            f"{stripped[:_LONGEST_CHARACTERS]!r} is negative; write how long it takes, such as 10m or 1h30m"
+        )
+    if len(stripped) > _LONGEST_CHARACTERS or _WHOLE.fullmatch(stripped.removeprefix("+")) is None:
+        raise DurationError(f"{stripped[:_LONGEST_CHARACTERS]!r} is not a duration such as 90s, 10m or 1h30m")
     exact = sum((Fraction(number) * _UNITS[unit] for number, unit in _PART.findall(stripped)), Fraction(0))
-    if not 0 < exact <= most:
-        raise DurationError(f"{stripped!r} is not between 1ns and {most // 3600}h")
+    if not 0 < exact <= max_seconds:
+        raise DurationError(f"{stripped!r} is not between 1ns and {max_seconds // 3600}h")
     return float(exact)
 
 

@@ -21,17 +21,17 @@ PLURAL: Final = "migrations"
 KIND: Final = "Migration"
 DEFINITION: Final = f"{PLURAL}.{GROUP}"
 
-MOST_PODS: Final = 4_096
+MAX_PODS: Final = 4_096
 """Entries of ``spec.pods``, and of ``status.moves`` and ``status.others``."""
-MOST_AVOIDED: Final = 1_024
+MAX_AVOIDED_NODES: Final = 1_024
 """Entries of ``spec.avoid``."""
-MOST_NAME_CHARACTERS: Final = 253
-MOST_UID_CHARACTERS: Final = 128
-MOST_TEXT_CHARACTERS: Final = 4_096
+MAX_NAME_CHARACTERS: Final = 253
+MAX_UID_CHARACTERS: Final = 128
+MAX_TEXT_CHARACTERS: Final = 4_096
 """Characters of each other string of a spec."""
-MOST_OWNERS: Final = 64
+MAX_OWNERS: Final = 64
 """Entries of ``status.owners``."""
-MOST_API_VERSION_CHARACTERS: Final = 317
+MAX_API_VERSION_CHARACTERS: Final = 317
 """Characters of an API group and version."""
 
 
@@ -178,8 +178,8 @@ class MigrationOwner(Value, frozen=True):
     @property
     def fits(self) -> bool:
         """Whether the API server accepts the entry: tenants can write anything into the owner reference."""
-        names = max(len(self.kind), len(self.name)) <= MOST_NAME_CHARACTERS and len(self.uid) <= MOST_UID_CHARACTERS
-        return names and len(self.api_version) <= MOST_API_VERSION_CHARACTERS
+        names = max(len(self.kind), len(self.name)) <= MAX_NAME_CHARACTERS and len(self.uid) <= MAX_UID_CHARACTERS
+        return names and len(self.api_version) <= MAX_API_VERSION_CHARACTERS
 
 
 class MigrationCondition(Value, frozen=True):
@@ -249,7 +249,7 @@ class Migration(Base):
         return self.status.policy in ("shrink", "give-way")
 
     @property
-    def gives_way(self) -> bool:
+    def returns_nodes(self) -> bool:
         """Whether pods leave spare nodes that were lent to them, for another Migration."""
         return self.spec.give_way and bool(self.spec.makes_room_for)
 

@@ -18,18 +18,18 @@ from pydantic.alias_generators import to_camel
 from topo_scheduler.api.durations import parse_duration, written_duration
 from topo_scheduler.api.text import QUOTED_CHARACTERS, clipped, did_you_mean
 
-_MOST: Final = 86_400
+_MAX_SECONDS: Final = 86_400
 """A day, in seconds."""
 
 
-def parsed_duration(value: object, most: int) -> object:
-    """Return a duration in seconds, at most ``most``; a number is returned unchanged.
+def parsed_duration(value: object, max_seconds: int) -> object:
+    """Return a duration in seconds, at most ``max_seconds``; a number is returned unchanged.
 
     Raises:
         ValueError: neither a duration nor a number.
     """
     if isinstance(value, str):
-        return parse_duration(value, most)
+        return parse_duration(value, max_seconds)
     if isinstance(value, int | float):
         return value
     raise ValueError("expected a duration such as 15s or 1m30s, or a number of seconds")
@@ -37,9 +37,9 @@ def parsed_duration(value: object, most: int) -> object:
 
 Seconds = Annotated[
     float,
-    BeforeValidator(partial(parsed_duration, most=_MOST)),
+    BeforeValidator(partial(parsed_duration, max_seconds=_MAX_SECONDS)),
     PlainSerializer(written_duration),
-    Field(gt=0, le=_MOST),
+    Field(gt=0, le=_MAX_SECONDS),
 ]
 """Seconds, written as a duration (``15s``) or a number."""
 Share = Annotated[float, Field(ge=0, le=1)]

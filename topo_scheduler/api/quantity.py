@@ -14,7 +14,7 @@ MAX_VALUE: Final = 2**53
 """Largest accepted value: sums over a whole cluster stay far below the 2**63 at which int64 wraps."""
 
 _PATTERN: Final = re.compile(r"([+-]?)(\d+\.?\d*|\.\d+)(?:([eE][+-]?\d{1,3})|(n|u|m|k|Ki|[MGTPE]i?))?", re.ASCII)
-_LONGEST: Final = 64
+_LONGEST_CHARACTERS: Final = 64
 """Maximum characters of a value: more than any real one has, and few enough to quote in a message."""
 _SCALE: Final[dict[str | None, Fraction]] = {
     None: Fraction(1),
@@ -33,9 +33,9 @@ class QuantityError(ValueError):
 
 def _exact(value: str | int | float) -> Fraction:
     text = str(value).strip()
-    match = _PATTERN.fullmatch(text) if len(text) <= _LONGEST else None
+    match = _PATTERN.fullmatch(text) if len(text) <= _LONGEST_CHARACTERS else None
     if match is None:
-        raise QuantityError(f"{text[:_LONGEST]!r} is not a quantity such as 500m, 2, 1.5 or 16Gi")
+        raise QuantityError(f"{text[:_LONGEST_CHARACTERS]!r} is not a quantity such as 500m, 2, 1.5 or 16Gi")
     sign, number, exponent, suffix = match.groups()
     exact = Fraction(number + exponent) if exponent else Fraction(number) * _SCALE[suffix]
     if sign == "-" and exact:
@@ -79,9 +79,9 @@ def parse_bandwidth(text: str) -> int:
         QuantityError: malformed, zero, or above 1,000 Tbit/s.
     """
     text = text.strip()
-    match = _BANDWIDTH.fullmatch(text) if len(text) <= _LONGEST else None
+    match = _BANDWIDTH.fullmatch(text) if len(text) <= _LONGEST_CHARACTERS else None
     if match is None:
-        raise QuantityError(f"{text[:_LONGEST]!r} is not a bandwidth such as 100Gb, 200Gbps or 400Gbit")
+        raise QuantityError(f"{text[:_LONGEST_CHARACTERS]!r} is not a bandwidth such as 100Gb, 200Gbps or 400Gbit")
     exact = Fraction(match[1]) * _MBITS[match[2].upper()]
     mbits = -(-exact.numerator // exact.denominator)
     if not 0 < mbits <= MAX_BANDWIDTH_MBITS:

@@ -26,7 +26,7 @@ class RecoveryLimits(Model):
     """Cooldown of a workload after any move of its pods: ``defragmentation`` and ``improvement`` leave it alone."""
 
 
-_MOST: Final = 366 * 86_400
+_MAX_SECONDS: Final = 366 * 86_400
 
 
 class FinishedSpec(Model):
@@ -34,9 +34,9 @@ class FinishedSpec(Model):
 
     time: Annotated[
         float,
-        BeforeValidator(partial(parsed_duration, most=_MOST)),
+        BeforeValidator(partial(parsed_duration, max_seconds=_MAX_SECONDS)),
         PlainSerializer(written_duration),
-        Field(gt=0, le=_MOST),
+        Field(gt=0, le=_MAX_SECONDS),
     ] = 604_800.0
     """How long a finished Migration is kept, at most 8784 h."""
     max_count: Annotated[int, Field(ge=0, le=100_000)] = 1000

@@ -8,7 +8,7 @@ from topo_scheduler.api.text import few_of
 from topo_scheduler.scheduling.surveying.survey import SurveyedDomain, survey_accelerators
 from topo_scheduler.scheduling.world import World
 
-MOST_LEAVES = 4
+MAX_LEAVES = 4
 """Maximum leaves of one domain that are named."""
 
 
@@ -33,7 +33,7 @@ def table(surveyed: list[tuple[SurveyedDomain, list[str]]]) -> Table:
             domain.level,
             f"{domain.free} of {domain.capacity}",
             str(len(domain.nodes)),
-            few_of(leaves, MOST_LEAVES),
+            few_of(leaves, MAX_LEAVES),
         )
     return rendered
 

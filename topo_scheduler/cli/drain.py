@@ -44,7 +44,7 @@ class WantedMigration:
 
 
 @dataclass(frozen=True, slots=True)
-class Stays:
+class RemainingPod:
     """A pod that is not moved, and the reason."""
 
     pod: str
@@ -173,13 +173,13 @@ def _nodes(world: "World", target: str) -> list[str]:
 
 def migrations_for(
     pods: Sequence["Pod"], nodes: Sequence[str], target: str, scheduler: str
-) -> tuple[list[WantedMigration], list[Stays]]:
+) -> tuple[list[WantedMigration], list[RemainingPod]]:
     """Return the Migrations that drain nodes, and the pods that stay."""
     from topo_scheduler.api.annotations import GANG_ID, MOVABLE
 
     drained = set(nodes)
     groups: dict[tuple[str, str], list[Pod]] = {}
-    stays: list[Stays] = []
+    stays: list[RemainingPod] = []
     for pod in sorted(pods, key=lambda pod: pod.key):
         if pod.spec.node_name not in drained or pod.finished:
             continue
@@ -187,11 +187,13 @@ def migrations_for(
         if controller is not None and controller.kind in ("DaemonSet", "Node"):
             continue  # it belongs to the node
         if pod.spec.scheduler_name != scheduler:
-            stays.append(Stays(pod.key, pod.spec.node_name, f"another scheduler placed it: {pod.spec.scheduler_name}"))
+            stays.append(
+                RemainingPod(pod.key, pod.spec.node_name, f"another scheduler placed it: {pod.spec.scheduler_name}")
+            )
         elif controller is None:
-            stays.append(Stays(pod.key, pod.spec.node_name, "it has no controller to recreate it"))
+            stays.append(RemainingPod(pod.key, pod.spec.node_name, "it has no controller to recreate it"))
         elif pod.metadata.annotations.get(MOVABLE, "").strip().lower() == "false":
-            stays.append(Stays(pod.key, pod.spec.node_name, f'it says {MOVABLE}: "false"'))
+            stays.append(RemainingPod(pod.key, pod.spec.node_name, f'it says {MOVABLE}: "false"'))
         else:
             gang = pod.metadata.annotations.get(GANG_ID, "")
             key = f"gang {gang}" if gang else f"{controller.kind} {controller.name}"
@@ -209,7 +211,9 @@ def migrations_for(
     return migrations, stays
 
 
-def _report(target: str, nodes: Sequence[str], migrations: Sequence[WantedMigration], stays: Sequence[Stays]) -> None:
+def _report(
+    target: str, nodes: Sequence[str], migrations: Sequence[WantedMigration], stays: Sequence[RemainingPod]
+) -> None:
     pods = counted(sum(len(migration.pods) for migration in migrations), "pod")
     say(f"{target}: {counted(len(nodes), 'node')} to cordon, {pods} of {counted(len(migrations), 'workload')} to move")
     for migration in migrations:
@@ -220,7 +224,12 @@ def _report(target: str, nodes: Sequence[str], migrations: Sequence[WantedMigrat
 
 
 def _plan(
-    target: str, nodes: Sequence[str], migrations: Sequence[WantedMigration], stays: Sequence[Stays], *, dry_run: bool
+    target: str,
+    nodes: Sequence[str],
+    migrations: Sequence[WantedMigration],
+    stays: Sequence[RemainingPod],
+    *,
+    dry_run: bool,
 ) -> dict[str, object]:
     """Return the plan for JSON and YAML output."""
     return {

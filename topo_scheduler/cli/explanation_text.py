@@ -7,7 +7,7 @@ from topo_scheduler.api.text import counted
 
 Json = dict[str, Any]
 
-MOST_DOMAINS: Final = 12
+MAX_DOMAINS: Final = 12
 """Maximum domains of a level that are shown, those with the most room first."""
 
 
@@ -132,7 +132,7 @@ def _domains(why: Json, where: str) -> Iterator[str]:
     for level in dict.fromkeys(domain["level"] for domain in why["domains"]):
         domains = [domain for domain in why["domains"] if domain["level"] == level]
         domains.sort(key=lambda domain: (-domain["room"], -domain["freeGpus"]))
-        for domain in domains[:MOST_DOMAINS]:
+        for domain in domains[:MAX_DOMAINS]:
             reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(domain["reasons"].items()))
             # The room is on more leaves than the size rule allows, or for pods that may not share a node.
             limitation = f" but not within {where}" if where and domain["room"] >= domain["needed"] else ""
@@ -140,5 +140,5 @@ def _domains(why: Json, where: str) -> Iterator[str]:
                 f"  {domain['path']:<24} room for {domain['room']} of {counted(domain['needed'], 'pod')}{limitation},"
                 f" {counted(domain['freeGpus'], 'GPU')} free on {counted(domain['nodes'], 'node')}: {reasons}"
             )
-        if len(domains) > MOST_DOMAINS:
-            yield f"  and {len(domains) - MOST_DOMAINS} more of level {level}, with less room"
+        if len(domains) > MAX_DOMAINS:
+            yield f"  and {len(domains) - MAX_DOMAINS} more of level {level}, with less room"

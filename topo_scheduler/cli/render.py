@@ -14,9 +14,9 @@ from topo_scheduler.cli.views import DomainView, NodeView, Tenant
 from topo_scheduler.scheduling.surveying.link_survey import LinkState
 from topo_scheduler.state.topology.wiring import readable
 
-PIPE_WIDTH: Final = 200
+PIPE_COLUMNS: Final = 200
 """Columns of output that does not go to a terminal."""
-MOST_GPUS: Final = 16
+MAX_GPUS: Final = 16
 """Maximum GPUs of a node that are drawn one by one; a node with more gets numbers only."""
 COLOURS: Final = ("green", "cyan", "magenta", "yellow", "blue", "bright_red", "bright_green", "bright_cyan")
 
@@ -40,7 +40,7 @@ def console() -> Console:
     """Return a console on standard output."""
     terminal = VisibleConsole()
     # Output to a pipe must not be cut off at a terminal's width.
-    return terminal if terminal.is_terminal else VisibleConsole(width=PIPE_WIDTH)
+    return terminal if terminal.is_terminal else VisibleConsole(width=PIPE_COLUMNS)
 
 
 def fabric(root: DomainView, *, wide: bool = False, tenants: bool = False, colours: "Palette | None" = None) -> Tree:
@@ -111,7 +111,7 @@ def _uplink(link: LinkState) -> str:
 def _node_line(node: NodeView, wide: bool, tenants: bool, palette: Palette) -> Text:
     line = Text()
     line.append(f"{node.name:<12} ", style="red" if node.state else "")
-    if node.capacity and node.capacity <= MOST_GPUS:
+    if node.capacity and node.capacity <= MAX_GPUS:
         line.append_text(_gpus(node, palette, tenants))
         line.append("  ")
     line.append(f"{node.free} of {node.capacity} free")

@@ -17,7 +17,7 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Store
 from topo_scheduler.simulation.apiserver.objects import controller_of
 
-MOST_LINES: Final = 3
+MAX_LINES: Final = 3
 """Maximum events of one workload that are shown: those of a gang are similar."""
 
 ABOUT_SCORES: Final = "A score ranks the places of one workload; those of two can't be compared."
@@ -119,7 +119,7 @@ def reasons(groups: list[Group], messages_of_pod: dict[str, list[str]]) -> Table
     rendered.add_column("WHY (events of its pods)", overflow="fold")
     for group in groups:
         pod_messages = [line for pod in group.pods for line in messages_of_pod.get(pod.metadata.uid, ())]
-        if len(pod_messages) > MOST_LINES:
-            pod_messages[MOST_LINES - 1 :] = [f"and {len(pod_messages) - MOST_LINES + 1} more like these"]
+        if len(pod_messages) > MAX_LINES:
+            pod_messages[MAX_LINES - 1 :] = [f"and {len(pod_messages) - MAX_LINES + 1} more like these"]
         rendered.add_row(group.title, Text("\n".join(pod_messages)))
     return rendered

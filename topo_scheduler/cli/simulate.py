@@ -108,7 +108,7 @@ def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
     from topo_scheduler.simulation.cases.reading import pending_pods_spec, read_cluster
 
     try:
-        options = _Options(**given | {"workload": given["workload"] or pending_pods_spec(given["cluster"])})
+        options = _SimulateOptions(**given | {"workload": given["workload"] or pending_pods_spec(given["cluster"])})
         if options.workers and options.dask:
             raise CommandFailure("--workers and --dask: name one; a Dask cluster has workers of its own", USAGE)
         if options.bind_latency and options.fill is not None:
@@ -143,12 +143,12 @@ def _exit_on_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
-MOST_REASONS: Final = 3
+MAX_REASONS: Final = 3
 """Maximum reasons that are shown of workloads that never ran, for each policy."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Options:
+class _SimulateOptions:
     """Values of the command line, by the names of its options."""
 
     cluster: str
@@ -165,7 +165,7 @@ class _Options:
     config_path: Path | None
 
 
-def _tasks(options: _Options, cluster: "str | ClusterCase") -> "list[Task]":
+def _tasks(options: _SimulateOptions, cluster: "str | ClusterCase") -> "list[Task]":
     from topo_scheduler.api.config import ConfigError
     from topo_scheduler.runtime.config_files import read_configuration
     from topo_scheduler.simulation.cases.what_if import changes_of
@@ -203,7 +203,7 @@ def _tasks(options: _Options, cluster: "str | ClusterCase") -> "list[Task]":
     return tasks
 
 
-def _simulate(options: _Options, tasks: "Sequence[Task]") -> int:
+def _simulate(options: _SimulateOptions, tasks: "Sequence[Task]") -> int:
     """Run tasks, show and write their results; return the number of lost tasks."""
     from topo_scheduler.simulation.results.model import Lost
     from topo_scheduler.simulation.results.writing import check_folder, write_result
@@ -231,7 +231,7 @@ def _simulate(options: _Options, tasks: "Sequence[Task]") -> int:
     return len(lost)
 
 
-def _outcomes(options: _Options, tasks: "Sequence[Task]") -> "Iterator[tuple[int, Done | LostTask]]":
+def _outcomes(options: _SimulateOptions, tasks: "Sequence[Task]") -> "Iterator[tuple[int, Done | LostTask]]":
     """Yield the index and the outcome of each task: in order in this process, or as they end in several processes."""
     from topo_scheduler.simulation import tasks as running
     from topo_scheduler.simulation.sweep import sweep
@@ -277,7 +277,7 @@ def _show(runs: "Sequence[Run]") -> None:
         name = f"{run.policy}, what if {run.what_if}" if run.what_if else run.policy
         if run.never_ran and name not in shown_names:  # the reasons are similar for all seeds
             shown_names.add(name)
-            for line in run.never_ran[:MOST_REASONS]:
+            for line in run.never_ran[:MAX_REASONS]:
                 say(f"{name}: never ran: {line}", err=True)
     for complaint in dict.fromkeys(complaint for run in runs for complaint in run.complaints):
         say(f"warning: {complaint}", err=True)

@@ -16,7 +16,7 @@ import zstandard
 LINES: Final = ".jsonl.zst"
 CHECKPOINT: Final = ".checkpoint.zst"
 _NAME: Final = re.compile(r"(\d{8})" + re.escape(LINES))
-_CHUNK: Final = 1 << 12
+_CHUNK_BYTES: Final = 1 << 12
 """Bytes per read. This is the precision of the position in an error about a damaged file."""
 
 
@@ -87,7 +87,7 @@ class SegmentReader:
         decompressor = zstandard.ZstdDecompressor().decompressobj()
         try:
             with self.path.open("rb") as file:
-                while chunk := file.read(_CHUNK):
+                while chunk := file.read(_CHUNK_BYTES):
                     unfinished += decompressor.decompress(chunk)
                     self.offset += len(chunk)
                     *lines, unfinished = unfinished.split(b"\n")

@@ -30,7 +30,7 @@ BODY_SECONDS: Final = 1.0
 """Limit for reading and discarding a request body, which no request here needs."""
 UNSENT_POLL_SECONDS: Final = 0.05
 ACCEPT_PAUSE_SECONDS: Final = 0.5
-BACKLOG: Final = 128
+BACKLOG_CONNECTIONS: Final = 128
 MAX_HEADERS: Final = 64
 MAX_HEADER_BYTES: Final = 8190
 """Limit of one header: tokens of identity providers may be long."""
@@ -38,7 +38,7 @@ MAX_HEADER_BYTES: Final = 8190
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
-class _Client:
+class _HttpClient:
     """A connection from its start: its socket, later its transport, and the timer that ends it."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -62,10 +62,10 @@ class _Client:
                 self.socket.shutdown(socket.SHUT_RDWR)
 
 
-class _Connection(web.RequestHandler):
+class _HttpConnection(web.RequestHandler):
     """Serves a client after the handshake."""
 
-    def __init__(self, listener: "Connections", server: web.Server, client: _Client) -> None:
+    def __init__(self, listener: "Connections", server: web.Server, client: _HttpClient) -> None:
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
@@ -127,7 +127,7 @@ class Connections:
     def __init__(self, handler: Handler, context: Callable[[], ssl.SSLContext] | None) -> None:
         self._server = web.Server(handler, access_log=None)
         self._context = context
-        self._open: dict[_Client, None] = {}
+        self._open: dict[_HttpClient, None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -145,7 +145,7 @@ class Connections:
                 log.warning("health and metrics: can't accept connections, trying again: %s", error)
                 await asyncio.sleep(ACCEPT_PAUSE_SECONDS)
                 continue
-            client = _Client(connection)
+            client = _HttpClient(connection)
             self._open[client] = None
             if len(self._open) > MAX_CONNECTIONS:
                 oldest = next(iter(self._open))
@@ -155,12 +155,12 @@ class Connections:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _welcome(self, client: _Client) -> None:
+    async def _welcome(self, client: _HttpClient) -> None:
         context = self._context() if self._context is not None else None
         client.socket.setblocking(False)
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: _Connection(self, self._server, client),
+                lambda: _HttpConnection(self, self._server, client),
                 client.socket,
                 ssl=context,
                 ssl_handshake_timeout=HANDSHAKE_SECONDS if context is not None else None,
@@ -169,7 +169,7 @@ class Connections:
             self.remove(client)
             client.socket.close()
 
-    def remove(self, client: _Client) -> None:
+    def remove(self, client: _HttpClient) -> None:
         """Record that a connection has ended."""
         self._open.pop(client, None)
         if client.timer is not None:
@@ -225,7 +225,7 @@ async def _listening(address: str, port: int) -> list[socket.socket]:
             if family == socket.AF_INET6:
                 listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             listening.bind(socket_address)
-            listening.listen(BACKLOG)
+            listening.listen(BACKLOG_CONNECTIONS)
             listening.setblocking(False)
     except OSError:
         for listening in sockets:

@@ -28,10 +28,10 @@ from topo_scheduler.scheduling.extensions.extension import PluginError, error_te
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-FIRST_PAUSE: Final = 60.0
+FIRST_PAUSE_SECONDS: Final = 60.0
 """Seconds for which a plugin is disabled the first time. The pause doubles each further time."""
-LONGEST_PAUSE: Final = 3600.0
-LOG_EVERY: Final = 10.0
+LONGEST_PAUSE_SECONDS: Final = 3600.0
+LOG_INTERVAL_SECONDS: Final = 10.0
 """Minimum interval in seconds between two log entries of the same failure of a plugin."""
 
 
@@ -49,7 +49,7 @@ class Counts(Protocol):
         """Count a call that failed."""
 
 
-class _Nobody:
+class _NoCounts:
     def plugin_called(self, plugin: str, point: str, seconds: float) -> None:
         """Count nothing."""
 
@@ -111,7 +111,7 @@ class Isolated:
         self, timeout: float, counts: Counts | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.timeout = timeout
-        self.counts: Counts = counts or _Nobody()
+        self.counts: Counts = counts or _NoCounts()
         self._clock = clock
         self._idle: list[_Worker] = []
         self._workers = 0
@@ -180,7 +180,7 @@ class Isolated:
         self._check(plugin, point)
         loop = asyncio.get_running_loop()
         done = asyncio.Event()
-        job = _PluginCall(work, lambda: _tell(loop, done))
+        job = _PluginCall(work, lambda: _notify(loop, done))
         worker = self._worker()
         began = self._clock()
         worker.jobs.put(job)
@@ -239,7 +239,7 @@ class Isolated:
     def _set_aside(self, plugin: str, point: str) -> PluginError:
         record = self._records.setdefault(plugin, _FailedPlugin())
         record.times += 1
-        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (record.times - 1))
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (record.times - 1))
         record.until = self._clock() + pause
         why = f"it took longer than {self.timeout:g} s and is set aside"
         log.error("plugin %s is not asked again for %g s, or until the configuration changes", plugin, pause)
@@ -248,7 +248,7 @@ class Isolated:
     def _failed(self, error: PluginError, cause: BaseException | None = None) -> PluginError:
         self.counts.plugin_failed(error.plugin, error.point, error.reason)
         key, now = (error.plugin, error.point, error.reason), self._clock()
-        if now - self._logged.get(key, -LOG_EVERY) < LOG_EVERY:
+        if now - self._logged.get(key, -LOG_INTERVAL_SECONDS) < LOG_INTERVAL_SECONDS:
             self._silent[key] += 1
             return error
         again = f" ({self._silent.pop(key)} more times since it was last logged)" if self._silent[key] else ""
@@ -258,6 +258,6 @@ class Isolated:
         return error
 
 
-def _tell(loop: asyncio.AbstractEventLoop, done: asyncio.Event) -> None:
+def _notify(loop: asyncio.AbstractEventLoop, done: asyncio.Event) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(done.set)

@@ -15,7 +15,7 @@ from topo_scheduler.scheduling.extensions.registry import Extensions, answer_of
 from topo_scheduler.scheduling.instructions import Bind
 from topo_scheduler.state.pods.classes import PodClass
 
-KEEP: Final = 10_000
+MAX_QUEUED_NOTIFICATIONS: Final = 10_000
 """Maximum number of queued post-bind notifications. Further ones are dropped and counted."""
 
 
@@ -44,7 +44,7 @@ class BindPlugins:
         self._isolated = isolated
         self._counts = counts
         self._answers: dict[str, tuple[str, BindRequest]] = {}
-        self._queue: asyncio.Queue[Prepared] = asyncio.Queue(KEEP)
+        self._queue: asyncio.Queue[Prepared] = asyncio.Queue(MAX_QUEUED_NOTIFICATIONS)
 
     async def request(self, bind: Bind, pod: Pod | None, cls: PodClass) -> Prepared:
         """Return the bind to write, with what plugins add.
@@ -95,14 +95,14 @@ class BindPlugins:
             assert prepared.binding is not None
             for plugin in prepared.tell:
                 try:
-                    await self._isolated.call_async(plugin.name, "post-bind", _Telling(plugin, prepared.binding))
+                    await self._isolated.call_async(plugin.name, "post-bind", _PostBindCall(plugin, prepared.binding))
                 except PluginError:
                     continue  # logged and counted; the pod stays bound
 
     async def _ask(self, plugins: list[Plugin], binding: Binding, plain: BindRequest) -> BindRequest:
         annotations, labels = dict(plain.annotations), dict(plain.labels)
         for plugin in plugins:
-            answer = await self._isolated.call_async(plugin.name, "bind", _Asking(plugin, binding))
+            answer = await self._isolated.call_async(plugin.name, "bind", _BindCall(plugin, binding))
             if answer.refusal:
                 raise Refusal(f"plugin {plugin.name} refuses: {answer.refusal}")
             annotations |= answer.annotations
@@ -111,7 +111,7 @@ class BindPlugins:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class _BindCall:
     plugin: Plugin
     binding: Binding
 
@@ -121,7 +121,7 @@ class _Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class _Telling:
+class _PostBindCall:
     plugin: Plugin
     binding: Binding
 

@@ -19,7 +19,7 @@ Work = Bind | DryRunBind
 
 WORKERS_PER_RESERVED: Final = 6
 """Of so many workers, one is reserved for namespaces that hold none: 8 of 48."""
-HANGING: Final = 4
+HANGING_WORKERS: Final = 4
 """Workers that a namespace may hold while it is marked because its binds hang."""
 PROMPT_SECONDS: Final = 1.0
 """A bind that ends within this time was answered promptly."""
@@ -108,7 +108,7 @@ class BindQueue:
         self._waiting: OrderedDict[str, _NamespaceQueue] = OrderedDict()
         self._idle: deque[asyncio.Future[Work]] = deque()
         self._shares = NamespaceShares(
-            reserved=workers // WORKERS_PER_RESERVED, each=None, hanging=HANGING, clock=clock
+            reserved=workers // WORKERS_PER_RESERVED, each=None, hanging=HANGING_WORKERS, clock=clock
         )
         self._clock = clock
         self._suspected: dict[str, float] = {}

@@ -54,7 +54,7 @@ class _UnconfirmedError(Exception):
 class _Confirmation:
     """Why the pods to place are not confirmed, empty if they are; and when that was asked, in seconds."""
 
-    why_not: str
+    refusal: str
     at: float
     sent_at: float = inf
     """When the first attempt was sent: it may have evicted the pod, so the next ones must settle that."""
@@ -153,7 +153,7 @@ class Evictions:
 
     async def _evict(self, preempt: Preempt, confirmation: _Confirmation) -> Ended:
         pod = preempt.pod
-        recheck, slot = partial(self._why_not, preempt), partial(self._slot, preempt, confirmation)
+        recheck, slot = partial(self._reason_not_to_evict, preempt), partial(self._slot, preempt, confirmation)
         ask = partial(self._ask_about, pod, confirmation)
         try:
             with repeatedly(ask, self._start, f"unanswered eviction {pod.uid}"):
@@ -183,10 +183,10 @@ class Evictions:
         pod = preempt.pod
         async with self._for_others.held(pod.namespace) as attempt:
             if confirmation.sent_at == inf:
-                if not confirmation.why_not and self._clock() - confirmation.at > CONFIRMED_SECONDS:
-                    confirmation.why_not = await self._confirm(preempt.preemptor)
-                if confirmation.why_not:
-                    raise _UnconfirmedError(confirmation.why_not)
+                if not confirmation.refusal and self._clock() - confirmation.at > CONFIRMED_SECONDS:
+                    confirmation.refusal = await self._confirm(preempt.preemptor)
+                if confirmation.refusal:
+                    raise _UnconfirmedError(confirmation.refusal)
                 confirmation.sent_at = self._clock()
             async with attempt():
                 yield
@@ -209,7 +209,7 @@ class Evictions:
         others = preempting.preemptors(uid)
         return preempting.is_unanswered(uid) and (not others or preempt.preemptor.uid in others)
 
-    def _why_not(self, preempt: Preempt) -> str:
+    def _reason_not_to_evict(self, preempt: Preempt) -> str:
         """Return why a pod need not be evicted, or an empty string."""
         if not self._engine.may_evict(preempt.pod.uid):
             return "no workload waits for its room any more"

@@ -49,7 +49,7 @@ from topo_scheduler.state.storage.storage_objects import VolumeWrite
 
 log = logging.getLogger(__name__)
 
-MOST_STAND_INS: Final = 48
+MAX_ADDITIONAL_WORKERS: Final = 48
 """Maximum workers in addition, one for each bind or dry run that hangs: a few tenants must not hold all workers."""
 
 _OUTCOMES: Final = {
@@ -131,8 +131,8 @@ class Executor:
         self._binds = BindQueue(workers, clock)
         self._unanswered: set[str] = set()
         """Uids of the pods whose binds are under way."""
-        self._stand_ins: set[str] = set()
-        """Uids of the pods whose binds hang and have a stand-in: their workers end with them."""
+        self._hanging_binds: set[str] = set()
+        """Uids of the pods whose binds hang and have an additional worker: their workers end with them."""
         self._marks = GangMarks(self._binds, self._mark_complete, self._stays, start)
 
     @property
@@ -205,26 +205,26 @@ class Executor:
                 self._start(self._evictions.preempt(instruction), f"preempt {instruction.pod.uid}")
 
     async def bind(self) -> None:
-        """Write binds one after the other, until cancelled or replaced by a stand-in. Several workers run at once."""
+        """Write binds one after the other, until cancelled or replaced. Several workers run at once."""
         replaced = False
         while not replaced:
             work = await self._binds.take()
             began = self._clock()
             uid = work.pod.uid if isinstance(work, Bind) else work.bind.pod.uid
             try:
-                await (self._bind(work) if isinstance(work, Bind) else self._rehearse(work.bind))
+                await (self._bind(work) if isinstance(work, Bind) else self._dry_run(work.bind))
             finally:
-                replaced = uid in self._stand_ins
-                self._stand_ins.discard(uid)
+                replaced = uid in self._hanging_binds
+                self._hanging_binds.discard(uid)
                 self._binds.done(work, self._clock() - began)
 
-    def _stand_in(self, uid: str) -> None:
+    def _add_worker(self, uid: str) -> None:
         """Start a worker in the place of one whose bind hangs, which ends after that bind."""
-        if uid not in self._stand_ins and len(self._stand_ins) < MOST_STAND_INS:
-            self._stand_ins.add(uid)
+        if uid not in self._hanging_binds and len(self._hanging_binds) < MAX_ADDITIONAL_WORKERS:
+            self._hanging_binds.add(uid)
             self._start(self.bind(), f"bind instead of {uid}")
 
-    async def _rehearse(self, bind: Bind) -> None:
+    async def _dry_run(self, bind: Bind) -> None:
         """Ask with a dry run whether the API server would accept a Binding.
 
         Other problems of the bind show when it is written.
@@ -321,7 +321,7 @@ class Executor:
         if await self._to.binder.hangs(request, ASKED_AFTER_SECONDS):
             self._binds.hangs(request.namespace)
             if request.uid in self._unanswered:
-                self._stand_in(request.uid)
+                self._add_worker(request.uid)
             for uid in (*([] if dry_run else [request.uid]), *self._binds.take_stuck(request.namespace)):
                 self._engine.bind_hangs(uid, self._clock())
             self._changed()

@@ -31,15 +31,15 @@ PATIENCE_SECONDS: Final = 8.0
 FIRST_PAUSE_SECONDS: Final = 5.0
 LONGEST_PAUSE_SECONDS: Final = 300.0
 """Pause between a mark that could not be written and the next attempt: it doubles each time."""
-IN_FLIGHT: Final = 9
-IN_FLIGHT_OF_NAMESPACE: Final = 3
+MARKS_IN_FLIGHT: Final = 9
+MARKS_IN_FLIGHT_OF_NAMESPACE: Final = 3
 """Marks at once, in all and of one namespace, in the lane of namespaces whose marks are written."""
-TROUBLED_IN_FLIGHT: Final = 3
+FAILING_MARKS_IN_FLIGHT: Final = 3
 """Marks at once of namespaces whose last mark was not written, one of each namespace.
 
 Both lanes together write fewer at once than the limit of pod statuses that are written at once.
 """
-WAITING_OF_NAMESPACE: Final = 10_000
+PENDING_MARKS_OF_NAMESPACE: Final = 10_000
 """Maximum pending marks of one namespace. Further pods are not marked."""
 LAST_SECONDS: Final = 3.0
 """Maximum time to write pending marks at the end of a term."""
@@ -94,8 +94,8 @@ class GangMarks:
         self._write = write
         self._known = known
         self._start = start
-        self._usual = _MarkLane(FairQueue(IN_FLIGHT_OF_NAMESPACE), IN_FLIGHT)
-        self._slow = _MarkLane(FairQueue(1), TROUBLED_IN_FLIGHT)
+        self._usual = _MarkLane(FairQueue(MARKS_IN_FLIGHT_OF_NAMESPACE), MARKS_IN_FLIGHT)
+        self._slow = _MarkLane(FairQueue(1), FAILING_MARKS_IN_FLIGHT)
         self._troubled: dict[str, int] = {}
         """Namespaces whose last mark was not written and which have other pending marks; with the number of failures in
         the slow lane since the last success."""
@@ -216,7 +216,7 @@ class GangMarks:
     def _put(self, mark: _WaitingMark, seconds: float) -> None:
         namespace, name, uid = mark.pod.namespace, mark.pod.name, mark.pod.uid
         lane = self._slow if namespace in self._troubled else self._usual
-        if self._pending_of(namespace) >= WAITING_OF_NAMESPACE:
+        if self._pending_of(namespace) >= PENDING_MARKS_OF_NAMESPACE:
             log.warning("pod %s/%s is not marked: too many of its namespace wait", namespace, name)
             return
         lane.queue.put(uid, namespace, asyncio.get_running_loop().time() + seconds, mark)

@@ -29,13 +29,13 @@ CONFIRMED_SECONDS: Final = 1.0
 """Maximum age of an answer about an owner. One answer serves many evictions for one gang."""
 ANSWER_SECONDS: Final = 5.0
 """Maximum wait for the answers about all owners of a workload."""
-MOST_CONTROLLERS: Final = 32
+MAX_CONTROLLERS: Final = 32
 """Maximum controllers of one gang whose owners are confirmed. The others are known from watches and refreshes."""
 
-MOST_PODS: Final = 8
+MAX_PODS: Final = 8
 """Maximum pending pods of one gang that are confirmed, because the watch of pods may be late, too."""
 
-MOST_CONFIRMED: Final = 1_000
+MAX_CACHED_ANSWERS: Final = 1_000
 """Maximum cached answers about namespaces, and about pods. Beyond it, the cache is cleared."""
 
 _Named = tuple[str, str, str]
@@ -58,7 +58,7 @@ class Existence:
         self._confirmed: dict[_Named, float] = {}
         self._asking: dict[_Named, asyncio.Task[str]] = {}
 
-    async def why_not(self, namespace: str, name: str, uid: str = "") -> str:
+    async def refusal(self, namespace: str, name: str, uid: str = "") -> str:
         """Return why no pod may be evicted for an object or for what it contains, or an empty string.
 
         Concurrent callers share one request, which ends with its own timeout.
@@ -96,7 +96,7 @@ class Existence:
             return f"{described} was deleted, and another of this name was created"
         if answer.deletion_timestamp is not None:
             return f"{described} is being deleted"
-        if len(self._confirmed) >= MOST_CONFIRMED:
+        if len(self._confirmed) >= MAX_CACHED_ANSWERS:
             self._confirmed.clear()
         self._confirmed[key] = requested_at
         return ""
@@ -126,7 +126,7 @@ class OwnerConfirmation:
         members = membership[0].at(Stage.PENDING)
         known = (self._engine.arrivals.pending(member.uid) for member in members)
         owners = self.of(member.metadata for member in known if member is not None)
-        confirmed = [pod, *(reference(member) for member in members if member.uid != pod.uid)][:MOST_PODS]
+        confirmed = [pod, *(reference(member) for member in members if member.uid != pod.uid)][:MAX_PODS]
         pods = [
             self._answer(self._pods, "pod", pod_reference.namespace, pod_reference.name, pod_reference.uid)
             for pod_reference in confirmed
@@ -144,7 +144,7 @@ class OwnerConfirmation:
         described = f"{kind} {namespace + '/' if namespace else ''}{name}"
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                return await existing.why_not(namespace, name, uid)
+                return await existing.refusal(namespace, name, uid)
         except (TimeoutError, KubeError) as error:
             log.warning("%s is not confirmed: %r", described, error)
             return f"the API server did not answer within {ANSWER_SECONDS:g} s whether {described} exists"
@@ -162,7 +162,7 @@ class OwnerConfirmation:
             for pod in pods
             if pod.controller is not None
         }
-        checked = list(controllers.values())[:MOST_CONTROLLERS]
+        checked = list(controllers.values())[:MAX_CONTROLLERS]
         return next(filter(None, await asyncio.gather(*map(self._ask, checked))), "")
 
     async def _ask(self, pod: ObjectMeta) -> str:

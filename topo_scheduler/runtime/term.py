@@ -38,7 +38,7 @@ from topo_scheduler.plugins.isolation import Isolated
 from topo_scheduler.recording.observed_engine import CallListener, new_engine, sinks_of_storage
 from topo_scheduler.recovery.controller.runner import RecoveryRunner
 from topo_scheduler.runtime.bind_plugins import BindPlugins
-from topo_scheduler.runtime.executor import MOST_STAND_INS, Executor, Writers
+from topo_scheduler.runtime.executor import MAX_ADDITIONAL_WORKERS, Executor, Writers
 from topo_scheduler.runtime.facts import Facts
 from topo_scheduler.runtime.handover import Handover
 from topo_scheduler.runtime.owner_confirmation import OwnerConfirmation
@@ -62,7 +62,7 @@ STEP_SECONDS: Final = 0.005
 """Maximum time for which decisions block the event loop."""
 EXPLAIN_SECONDS: Final = 0.002
 """Maximum time for which explanations block the event loop. One step of them may exceed it."""
-EXPLAIN_AFTER: Final = 0.3
+EXPLAIN_DELAY_SECONDS: Final = 0.3
 """Maximum delay of explanations while binds are under way."""
 OWNER_RETRY_SECONDS: Final = 5.0
 OWNERS_SECONDS: Final = 10.0
@@ -108,7 +108,7 @@ class Term:
         self.engine.may_preempt(False)
         self._binder = Binder(
             client,
-            concurrency=connection.max_binds_in_flight + MOST_STAND_INS,
+            concurrency=connection.max_binds_in_flight + MAX_ADDITIONAL_WORKERS,
             timeout=connection.bind_timeout,
             clock=clock,
         )
@@ -336,12 +336,12 @@ class Term:
                 await asyncio.sleep(0)
                 continue
             why = self.engine.why
-            if why.due(now) and (not self.busy() or why.waited(now) > EXPLAIN_AFTER):
+            if why.due(now) and (not self.busy() or why.waited(now) > EXPLAIN_DELAY_SECONDS):
                 for instruction in self.engine.explain(now, time.perf_counter, EXPLAIN_SECONDS):
                     self._executor.carry_out(instruction)
                 await asyncio.sleep(0)
                 continue
-            times = (self.engine.next_due(), now + EXPLAIN_AFTER if why.due(now) else why.next_due())
+            times = (self.engine.next_due(), now + EXPLAIN_DELAY_SECONDS if why.due(now) else why.next_due())
             due = min((at for at in times if at is not None), default=None)
             await set_or_due(self._wake, due, self._clock)
 

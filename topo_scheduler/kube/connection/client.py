@@ -53,7 +53,7 @@ CONNECT_SECONDS = 10.0
 SILENCE_SECONDS = 70.0
 """A watch without a byte for this many seconds is dead: bookmarks come every 60 s, plus jitter."""
 
-LONGEST_LINE = 64 * 1024 * 1024
+LONGEST_LINE_BYTES = 64 * 1024 * 1024
 """Longest line in bytes: etcd stores objects of up to 1.5 MiB; a line beyond this is not a Kubernetes object."""
 
 _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
@@ -104,8 +104,8 @@ class Lines:
         if part:
             self._begun.append(part)
             self._begun_size += len(part)
-            if self._begun_size > LONGEST_LINE:
-                raise Undecodable(f"{self._request}: a line of more than {LONGEST_LINE} bytes")
+            if self._begun_size > LONGEST_LINE_BYTES:
+                raise Undecodable(f"{self._request}: a line of more than {LONGEST_LINE_BYTES} bytes")
 
     def _finish(self, end: bytes) -> bytes:
         whole = b"".join((*self._begun, end)) if self._begun else end

@@ -19,7 +19,7 @@
         └── ServerError      5xx
 
 Only errors that some caller catches have their own class; the original error is always the cause. The message of an
-answer may come from a webhook and be megabytes long: the first `MOST_CHARACTERS` are kept.
+answer may come from a webhook and be megabytes long: the first `MAX_CHARACTERS` are kept.
 """
 
 import random
@@ -30,9 +30,9 @@ from topo_scheduler.api.objects import Status
 from topo_scheduler.api.printable import LONGEST_CHARACTERS
 from topo_scheduler.api.text import clipped
 
-MOST_CHARACTERS: Final = LONGEST_CHARACTERS
+MAX_CHARACTERS: Final = LONGEST_CHARACTERS
 """Characters kept of an answer's message."""
-MOST_ASKED_SECONDS: Final = 30.0
+MAX_RETRY_AFTER_SECONDS: Final = 30.0
 """Longest pause that an answer may ask for. A load balancer's page may ask for an hour, and be gone in a second."""
 
 
@@ -138,7 +138,7 @@ def api_error(status: Status, *, request: str = "", retry_after: float | None = 
     if retry_after is None and status.details:
         seconds = status.details.get("retryAfterSeconds")
         retry_after = float(seconds) if isinstance(seconds, (int, float)) and seconds > 0 else None
-    message = clipped(status.message, MOST_CHARACTERS)
+    message = clipped(status.message, MAX_CHARACTERS)
     return kind(status.code, clipped(status.reason, 128), message, retry_after, request=request, details=status.details)
 
 
@@ -179,8 +179,8 @@ def pause(attempt: int, error: BaseException | None, first: float, longest: floa
     """Return the seconds to wait after failure number ``attempt``.
 
     The delay is random within a window that doubles from ``first`` to ``longest`` (full jitter). It is added to the
-    delay that the server requested, up to `MOST_ASKED_SECONDS`.
+    delay that the server requested, up to `MAX_RETRY_AFTER_SECONDS`.
     """
-    asked = min(error.retry_after or 0.0, MOST_ASKED_SECONDS) if isinstance(error, ApiError) else 0.0
+    asked = min(error.retry_after or 0.0, MAX_RETRY_AFTER_SECONDS) if isinstance(error, ApiError) else 0.0
     window = min(longest, first * 2 ** min(attempt - 1, 32))
     return asked + random.uniform(0.0, window)

@@ -24,13 +24,13 @@ from topo_scheduler.kube.connection.retrying import Slot
 
 PATIENCE_SECONDS: Final = 1.0
 """Seconds after which a request lends its slot to others."""
-LENDABLE: Final = 24
+LENDABLE_SLOTS: Final = 24
 """Slots that requests which hang lend at once, of each kind: so many additional requests may be in progress."""
 SLOTS_PER_RESERVED: Final = 4
 """Of so many slots, one is reserved for namespaces that hold none."""
 MARKED_SECONDS: Final = 60.0
 """Seconds for which a namespace stays marked after the last time that one of its requests hung."""
-HANGING: Final = 2
+HANGING_SLOTS: Final = 2
 """Slots that a namespace may hold while it is marked because its requests hang."""
 
 
@@ -40,7 +40,7 @@ def reserved_of(slots: int) -> int:
 
 
 @dataclass(slots=True, eq=False)
-class _Request:
+class _SlotRequest:
     namespace: str
     began: float = inf
     """When the attempt in progress began, in seconds; infinity if there is none."""
@@ -60,8 +60,8 @@ class Loans:
         self._lendable = lendable
         self._release = release
         self._hangs = hangs
-        self._lent: dict[_Request, None] = {}
-        self._overdue: dict[_Request, None] = {}
+        self._lent: dict[_SlotRequest, None] = {}
+        self._overdue: dict[_SlotRequest, None] = {}
         """Requests that would lend their slots if more were lendable; the oldest first."""
 
     @contextmanager
@@ -70,7 +70,7 @@ class Loans:
 
         The request makes each of its attempts in the yielded context.
         """
-        request = _Request(namespace)
+        request = _SlotRequest(namespace)
         timer = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._lend, request)
         try:
             yield partial(self._attempt, request)
@@ -79,7 +79,7 @@ class Loans:
             self._end(request)
 
     @asynccontextmanager
-    async def _attempt(self, request: _Request) -> AsyncIterator[None]:
+    async def _attempt(self, request: _SlotRequest) -> AsyncIterator[None]:
         loop = asyncio.get_running_loop()
         began = request.began = loop.time()
         try:
@@ -89,21 +89,21 @@ class Loans:
         finally:
             request.began = inf
 
-    def _note_hanging(self, answered: _Request) -> None:
+    def _note_hanging(self, answered: _SlotRequest) -> None:
         """Report the requests of other namespaces that hang, as one that began after them was answered in time."""
         latest = asyncio.get_running_loop().time() - HANGS_AFTER_SECONDS
         for request in chain(self._lent, self._overdue):
             if request.began <= latest and request.namespace != answered.namespace:
                 self._hangs(request.namespace)
 
-    def _lend(self, request: _Request) -> None:
+    def _lend(self, request: _SlotRequest) -> None:
         if len(self._lent) < self._lendable:
             self._lent[request] = None
             self._release()
         else:
             self._overdue[request] = None
 
-    def _end(self, request: _Request) -> None:
+    def _end(self, request: _SlotRequest) -> None:
         self._overdue.pop(request, None)
         if request not in self._lent:
             self._release()
@@ -124,10 +124,10 @@ class FairSlots:
         lendable: slots that requests which hang may lend at once: as many additional requests may be in progress.
     """
 
-    def __init__(self, slots: int, each: int, *, lendable: int = LENDABLE) -> None:
+    def __init__(self, slots: int, each: int, *, lendable: int = LENDABLE_SLOTS) -> None:
         self._free = slots
         self._shares = NamespaceShares(
-            reserved=reserved_of(slots), each=each, hanging=HANGING, marked_seconds=MARKED_SECONDS
+            reserved=reserved_of(slots), each=each, hanging=HANGING_SLOTS, marked_seconds=MARKED_SECONDS
         )
         self._loans = Loans(lendable, self._release, self._shares.hangs)
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()

@@ -32,7 +32,7 @@ from aiohttp.payload import BytesPayload
 from topo_scheduler.kube.connection.errors import Fenced, KubeError, Unreachable, Withdrawn
 from topo_scheduler.kube.connection.waiting import set_or_due
 
-CLOCK_DRIFT: Final = 0.1
+CLOCK_DRIFT_SHARE: Final = 0.1
 """The largest assumed difference between the rates of two clocks, as a share."""
 FLIGHT_SECONDS: Final = 3.0
 """Longest time that bytes travel from here to the API server, in seconds; afterwards the kernel drops them."""
@@ -78,7 +78,7 @@ class Fence:
             Fenced: this process may not write, or not for long enough.
         """
         left = self._left()
-        allowed = min(seconds, (left - self._reserve) * (1 - CLOCK_DRIFT))
+        allowed = min(seconds, (left - self._reserve) * (1 - CLOCK_DRIFT_SHARE))
         if allowed < min(SHORTEST_SECONDS, seconds):
             raise Fenced(_ended(left))
         return allowed
@@ -93,13 +93,13 @@ class Fence:
         left = self._left()
         if left <= 0:
             raise Fenced(_ended(left))
-        if left * (1 - CLOCK_DRIFT) < deadline:
+        if left * (1 - CLOCK_DRIFT_SHARE) < deadline:
             raise Unreachable(f"waited too long for a connection: the lease ends in {left:.1f} s", sent=False)
 
     def leaves(self, write: "FencedBody", deadline: float) -> None:
         """Note that the bytes of a write leave now, if a lease protects it."""
         if not math.isinf(self._left()):
-            self._on_wire[write] = self._clock() + deadline / (1 - CLOCK_DRIFT) + self.flight_seconds
+            self._on_wire[write] = self._clock() + deadline / (1 - CLOCK_DRIFT_SHARE) + self.flight_seconds
 
     def is_on_wire(self, write: "FencedBody") -> bool:
         """Return whether a write that a lease protects has been sent and has not ended."""

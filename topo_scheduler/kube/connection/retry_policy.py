@@ -52,11 +52,11 @@ def retrying(
         wait=RetryWait(first, longest),
         stop=stop,
         retry=tenacity.retry_if_exception(passing),
-        before_sleep=_tell,
+        before_sleep=_log_retry,
         reraise=True,
     )
 
 
-def _tell(state: tenacity.RetryCallState) -> None:
+def _log_retry(state: tenacity.RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
     logger.debug("%s; attempt %d in %.2f s", error, state.attempt_number + 1, state.upcoming_sleep)

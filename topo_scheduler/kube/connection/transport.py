@@ -41,7 +41,7 @@ RELOAD_SECONDS = 5.0
 LOAD_SECONDS = 30.0
 """Timeout of an exec plugin or an identity provider, in seconds."""
 
-READ_BUFFER = 2 * 1024 * 1024
+READ_BUFFER_BYTES = 2 * 1024 * 1024
 """Bytes read ahead of a watch's consumer; the largest batch of lines is twice this."""
 
 
@@ -200,7 +200,7 @@ class Transport:
             connector=api.rest_client.pool_manager.connector,
             connector_owner=False,
             cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=READ_BUFFER,
+            read_bufsize=READ_BUFFER_BYTES,
         )
         self._opened.append((session, api))
         self.options = {}

@@ -28,7 +28,7 @@ import msgspec
 
 from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import Conflict, KubeError, NotFound, Undecodable, lacks_rights, passes
-from topo_scheduler.kube.connection.fence import CLOCK_DRIFT, FLIGHT_SECONDS, UNFENCED, Fence
+from topo_scheduler.kube.connection.fence import CLOCK_DRIFT_SHARE, FLIGHT_SECONDS, UNFENCED, Fence
 from topo_scheduler.kube.connection.resources import segment
 from topo_scheduler.kube.connection.retrying import retried
 from topo_scheduler.kube.connection.times import micro_time
@@ -56,7 +56,7 @@ LONGEST_SECONDS = 3600.0
 RELEASE_SECONDS = 5.0
 """Seconds allowed for a release; a lease that is not released in time expires by itself."""
 
-LAST_MOMENT = 0.05
+LAST_MOMENT_SECONDS = 0.05
 """Seconds before the end at which renewals stop and the elector cancels the body."""
 
 NEVER = float("-inf")
@@ -122,7 +122,7 @@ class LeaderElector:
         self.found_none = False
         """Whether there was no Lease when it was taken: this is the first leader, or the Lease was deleted."""
         flight_seconds = min(FLIGHT_SECONDS, lease_duration * FLIGHT_SHARE)
-        self.hold_seconds = min(renew_deadline, (lease_duration - flight_seconds) * (1 - CLOCK_DRIFT))
+        self.hold_seconds = min(renew_deadline, (lease_duration - flight_seconds) * (1 - CLOCK_DRIFT_SHARE))
         self.fence = Fence(
             lambda: min(self._until, self._writes_end) - self._clock(),
             reserve=min(retry_period, self.hold_seconds / 4),
@@ -230,7 +230,7 @@ class LeaderElector:
 
     async def _keep(self) -> None:
         """Renew in time; return when the lease is lost, or may be."""
-        while (began := self._clock()) < self._until - LAST_MOMENT:
+        while (began := self._clock()) < self._until - LAST_MOMENT_SECONDS:
             try:
                 if not await self._renew():
                     self._until = NEVER
@@ -238,7 +238,7 @@ class LeaderElector:
             except KubeError as error:
                 logger.warning("lease not renewed, %.1f s left: %s", self._until - self._clock(), error)
             pause = began + self._retry_period - self._clock()
-            await asyncio.sleep(max(LAST_MOMENT, min(pause, self._until - LAST_MOMENT - self._clock())))
+            await asyncio.sleep(max(LAST_MOMENT_SECONDS, min(pause, self._until - LAST_MOMENT_SECONDS - self._clock())))
         self._until = NEVER
         logger.warning("lease not renewed within %g s", self.hold_seconds)
 

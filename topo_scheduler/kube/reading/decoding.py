@@ -20,10 +20,10 @@ from topo_scheduler.kube.connection.resources import Object, Resource
 T = TypeVar("T", bound=Object)
 Item = TypeVar("Item")
 
-LARGE = 4 * 1024 * 1024
+LARGE_BYTES = 4 * 1024 * 1024
 """Bytes beyond which a page is decoded in slices: 4 MiB take about 20 ms, and at most six times as much memory."""
 
-SLICE = 100
+SLICE_OBJECTS = 100
 """Objects of a page that are handed over between two turns of the event loop."""
 
 SLICE_BYTES = 256 * 1024
@@ -68,7 +68,7 @@ class Codec(Generic[T]):
 
     def page(self, answer: bytes) -> tuple[ListMeta, Iterator[list[Decoded[T]]]]:
         """Return the list's own metadata, and its objects in slices that are decoded as the caller consumes them."""
-        if len(answer) <= LARGE:
+        if len(answer) <= LARGE_BYTES:
             try:
                 page = self._page.decode(answer)
                 items = self._items(page)
@@ -128,7 +128,7 @@ class Codec(Generic[T]):
         for item in items:
             slice_.append(self._item(item))
             size += len(memoryview(item))
-            if len(slice_) == SLICE or size >= SLICE_BYTES:
+            if len(slice_) == SLICE_OBJECTS or size >= SLICE_BYTES:
                 yield slice_
                 slice_, size = [], 0
         if slice_:
@@ -176,8 +176,8 @@ def without_nulls(value: Any) -> Any:
 
 
 def _cut(items: list[Item], count: int) -> Iterator[list[Item]]:
-    """Return slices of ``count`` items, at most `SLICE`."""
-    count = min(SLICE, max(1, count))
+    """Return slices of ``count`` items, at most `SLICE_OBJECTS`."""
+    count = min(SLICE_OBJECTS, max(1, count))
     return (items[begin : begin + count] for begin in range(0, len(items), count))
 
 

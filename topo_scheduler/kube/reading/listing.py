@@ -10,7 +10,7 @@ from topo_scheduler.kube.reading.decoding import Bad, Codec
 
 T = TypeVar("T", bound=Object)
 
-PAGE: Final = 500
+PAGE_OBJECTS: Final = 500
 TIMEOUT_SECONDS: Final = 30.0
 ATTEMPTS: Final = 3
 
@@ -41,7 +41,7 @@ async def _pages(
 ) -> tuple[list[T], list[str]]:
     objects: list[T] = []
     problems: list[str] = []
-    query = {"limit": str(PAGE), **selectors}
+    query = {"limit": str(PAGE_OBJECTS), **selectors}
     while True:
 
         async def page(query: dict[str, str] = query) -> bytes:

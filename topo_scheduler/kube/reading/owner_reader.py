@@ -40,7 +40,7 @@ RIGHTS_SECONDS = 10.0
 TIMEOUT_SECONDS = 10.0
 ATTEMPTS = 4
 
-MOST_REPORTED = 1_024
+MAX_REPORTED_KINDS = 1_024
 """Most kinds for which the reader logs the missing permission."""
 
 
@@ -159,7 +159,7 @@ class OwnerReader:
     def _forbidden(self, reference: OwnerReference, resource: Resource[Any] | None, error: Forbidden) -> Absent:
         kind = resource.described if resource else reference.api_version
         reason = f"{described(reference)} cannot be read: grant the verb get on {kind} ({error.message})"
-        if kind not in self._reported and len(self._reported) < MOST_REPORTED:
+        if kind not in self._reported and len(self._reported) < MAX_REPORTED_KINDS:
             self._reported.add(kind)
             logger.warning("%s; its annotations are not seen", reason)
         return Absent(reason, forbidden=True)

@@ -56,7 +56,7 @@ from topo_scheduler.kube.reading.sinks import Deleted
 
 logger = logging.getLogger(__name__)
 
-DEPTH = 8
+MAX_CHAIN_OWNERS = 8
 """More owners above one another than any workload has; a longer chain ends here."""
 
 REFRESH_SECONDS = 60.0
@@ -82,13 +82,13 @@ TICK_SECONDS = 5.0
 ARRIVAL_SECONDS = 0.3
 """Seconds to wait for a watched owner to arrive: the watch of pods is often a little ahead of that of Jobs."""
 
-CONCURRENCY = 8
-CONFIRMATIONS = 16
+CONCURRENT_READS = 8
+CONCURRENT_CONFIRMATIONS = 16
 """Concurrent requests before evictions, in addition to the other requests."""
-EACH = 4
+CONCURRENT_READS_OF_NAMESPACE = 4
 """Concurrent requests for pods of one namespace, so that no namespace delays all others."""
 
-MOST_FETCHED = 20_000
+MAX_FETCHED_OWNERS = 20_000
 """Most unwatched owners kept; beyond it, the least recently used ones that no pending pod needs are dropped first."""
 
 
@@ -129,11 +129,11 @@ class OwnerDirectory:
         """By all parts of a reference: the answer for one that borrows a uid must not be that for the uid's owner."""
         self._arrivals: dict[str, asyncio.Event] = {}
         self._locks: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
-        self._slots = FairSlots(CONCURRENCY, EACH)
-        self._confirmations = FairSlots(CONFIRMATIONS, EACH)
+        self._slots = FairSlots(CONCURRENT_READS, CONCURRENT_READS_OF_NAMESPACE)
+        self._confirmations = FairSlots(CONCURRENT_CONFIRMATIONS, CONCURRENT_READS_OF_NAMESPACE)
         self._confirmed: dict[Key, float] = {}
         """When the last confirmation that got an answer was requested."""
-        self._refreshes = Refreshes(self._refresh, EACH)
+        self._refreshes = Refreshes(self._refresh, CONCURRENT_READS_OF_NAMESPACE)
         self._outdated = asyncio.Event()
         self._lost: set[tuple[str, str]] = set()
         """API versions and kinds of owners that were read and can't be read any more."""
@@ -153,8 +153,8 @@ class OwnerDirectory:
         gone = deleted = unread = ""
         namespace, reference = metadata.namespace, metadata.controller
         while reference is not None:
-            if len(owners) == DEPTH or any(owner.uid == reference.uid for owner in owners):
-                broken = f"{described(reference)} closes a circle, or is owner {DEPTH + 1}"
+            if len(owners) == MAX_CHAIN_OWNERS or any(owner.uid == reference.uid for owner in owners):
+                broken = f"{described(reference)} closes a circle, or is owner {MAX_CHAIN_OWNERS + 1}"
                 return Chain(tuple(owners), broken, gone=gone, deleted=deleted, unread=unread)
             link = self._find(namespace, reference)
             if link is None:
@@ -348,10 +348,10 @@ class OwnerDirectory:
 
     def _make_room(self) -> None:
         """If there are too many fetched owners, drop a tenth of the maximum, from those that no pending pod needs."""
-        if len(self._fetched) > MOST_FETCHED:
+        if len(self._fetched) > MAX_FETCHED_OWNERS:
             unneeded = [key for key, fetched in self._fetched.items() if not self._needed(fetched.reference.uid)]
             unneeded.sort(key=lambda key: self._fetched[key].used)
-            for key in unneeded[: max(1, MOST_FETCHED // 10)]:
+            for key in unneeded[: max(1, MAX_FETCHED_OWNERS // 10)]:
                 del self._fetched[key]
 
     async def _arrival(self, namespace: str, reference: OwnerReference) -> ChainLink | Absent | None:
@@ -421,7 +421,7 @@ def _links(metadata: ObjectMeta, chain: Chain) -> list[tuple[str, OwnerReference
     """Return the references that lead up a chain, each with the namespace to read it in."""
     above = [(owner.namespace, owner.controller) for owner in chain.owners]
     links = [(metadata.namespace, metadata.controller), *above]
-    return [(namespace, reference) for namespace, reference in links if reference is not None][:DEPTH]
+    return [(namespace, reference) for namespace, reference in links if reference is not None][:MAX_CHAIN_OWNERS]
 
 
 def _refresh_age(fetched: _Fetched, *, needed: bool) -> float:

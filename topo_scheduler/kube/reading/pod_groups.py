@@ -73,7 +73,7 @@ class _ServedApi:
 
     resource: Found
     reflector: Reflector[PodGroupObject]
-    sink: "_Sink"
+    sink: "_GroupSink"
     task: asyncio.Task[Any]
 
 
@@ -141,7 +141,7 @@ class GroupDirectory:
                 self._follow(api, resource, tasks)
 
     def _follow(self, api: GroupApi, resource: Found, tasks: asyncio.TaskGroup) -> None:
-        sink = _Sink(api, resource.version, self._facts, self._clock)
+        sink = _GroupSink(api, resource.version, self._facts, self._clock)
         reflector = Reflector(self._client, resource, sink, clock=self._clock)
         task = tasks.create_task(reflector.run(), name=f"reflect {resource.described}")
         self._followed[api] = _ServedApi(resource, reflector, sink, task)
@@ -152,7 +152,7 @@ class GroupDirectory:
         followed.sink.close()
 
 
-class _Sink:
+class _GroupSink:
     """Converts the PodGroups of one API."""
 
     def __init__(self, api: GroupApi, version: str, facts: GroupFacts, clock: Callable[[], float]) -> None:

@@ -55,10 +55,10 @@ WATCH_SECONDS = (300, 600)
 PAGE_BYTES = 24 * 1024 * 1024
 """Most bytes of a page. If a page of large objects has more, the reflector requests pages of fewer objects."""
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.2, 30.0
 """Bounds of the backoff window after a failure, in seconds; the delay is random within it (full jitter)."""
 
-HURRY_SECONDS, HURRIED_PAUSE = 10.0, 2.0
+HURRY_SECONDS, HURRIED_PAUSE_SECONDS = 10.0, 2.0
 """How long after the start, until the first list, the backoff window stays small, and that window; both in seconds.
 A server that has just started answers 403 until it has loaded its roles. The slowest of twenty lists delays the
 first decision.
@@ -171,13 +171,18 @@ class Reflector(Generic[T]):
             # A watch without events ends by its timeout, and an outage is logged when the next turn fails.
             level = logging.DEBUG if isinstance(failure, Unreachable) else logging.INFO
             logger.log(level, "%s; watching again from %s", failure, self.resource_version or "a new list")
-            await self._pause(random.uniform(0, FIRST_PAUSE))
+            await self._pause(random.uniform(0, FIRST_PAUSE_SECONDS))
 
     def _wait(self, state: tenacity.RetryCallState) -> float:
         """Return the seconds until the next turn: few until the first list, because a new leader is waiting for it."""
         hurried = not self.synced.is_set() and self._clock() - self._began < HURRY_SECONDS
         error = state.outcome.exception() if state.outcome else None
-        return pause(state.attempt_number, error, FIRST_PAUSE, HURRIED_PAUSE if hurried else LONGEST_PAUSE)
+        return pause(
+            state.attempt_number,
+            error,
+            FIRST_PAUSE_SECONDS,
+            HURRIED_PAUSE_SECONDS if hurried else LONGEST_PAUSE_SECONDS,
+        )
 
     async def _pause(self, seconds: float) -> None:
         await self._unless_relist(asyncio.sleep(seconds))

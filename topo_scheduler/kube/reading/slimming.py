@@ -7,20 +7,20 @@ from typing import Final
 
 import msgspec
 
-from topo_scheduler.api.groups import MOST_SPEC_BYTES, TOO_LONG, PodGroupObject
+from topo_scheduler.api.groups import MAX_SPEC_BYTES, TOO_LONG, PodGroupObject
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import DisruptionBudget, ObjectMeta
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.api.storage import PersistentVolumeClaim
 
-MOST_CHARACTERS: Final = 16_384
+MAX_CHARACTERS: Final = 16_384
 """Characters of all annotations of an object together, names included."""
-MOST_VALUE_CHARACTERS: Final = 4_096
+MAX_VALUE_CHARACTERS: Final = 4_096
 """Characters of one annotation; of a longer one this many are kept, and one more."""
-MOST_LABELS: Final = 256
-MOST_LABEL_CHARACTERS: Final = 8_192
+MAX_LABELS: Final = 256
+MAX_LABEL_CHARACTERS: Final = 8_192
 """Characters of all labels of an object together, names included."""
-MOST_NAME_CHARACTERS: Final = 253
+MAX_NAME_CHARACTERS: Final = 253
 """Longest possible name in characters. Of a longer one in a reference this many are kept, and one more."""
 NO_VOLUME: Final = LabelSelector({f"{PREFIX}selector-is-too-long": "true"})
 """Selects no volume."""
@@ -32,16 +32,16 @@ def slim_object(item: object) -> None:
     A budget then protects all pods of its namespace. A claim fits no existing volume. The pods of a PodGroup can't
     be placed.
     """
-    if isinstance(item, DisruptionBudget) and _bytes(item.spec) > MOST_SPEC_BYTES:
+    if isinstance(item, DisruptionBudget) and _bytes(item.spec) > MAX_SPEC_BYTES:
         item.spec.selector = LabelSelector()
         item.status.disruptions_allowed = 0
-    elif isinstance(item, PersistentVolumeClaim) and _bytes(item.spec) > MOST_SPEC_BYTES:
+    elif isinstance(item, PersistentVolumeClaim) and _bytes(item.spec) > MAX_SPEC_BYTES:
         item.spec.selector = NO_VOLUME
-        item.spec.access_modes = item.spec.access_modes[:MOST_LABELS]
+        item.spec.access_modes = item.spec.access_modes[:MAX_LABELS]
     elif isinstance(item, PodGroupObject):
-        if (size := _bytes(item.spec)) > MOST_SPEC_BYTES:
+        if (size := _bytes(item.spec)) > MAX_SPEC_BYTES:
             item.spec = {TOO_LONG: size}
-        if _bytes(item.status) > MOST_SPEC_BYTES:
+        if _bytes(item.status) > MAX_SPEC_BYTES:
             item.status = {}
 
 
@@ -52,9 +52,9 @@ def _bytes(value: object) -> int:
 def slim_reference(metadata: ObjectMeta) -> None:
     """Cut the names in the reference to the controller: the API server accepts any length."""
     owner = metadata.controller
-    most = MOST_NAME_CHARACTERS
-    if owner is not None and max(len(owner.name), len(owner.uid), len(owner.kind), len(owner.api_version)) > most:
-        cut = {field: getattr(owner, field)[: most + 1] for field in ("name", "uid", "kind", "api_version")}
+    limit = MAX_NAME_CHARACTERS
+    if owner is not None and max(len(owner.name), len(owner.uid), len(owner.kind), len(owner.api_version)) > limit:
+        cut = {field: getattr(owner, field)[: limit + 1] for field in ("name", "uid", "kind", "api_version")}
         metadata.owner_references = [msgspec.structs.replace(owner, **cut)]
 
 
@@ -65,11 +65,11 @@ def slim(metadata: ObjectMeta) -> None:
     of cluster-scoped objects, such as nodes and namespaces, stay: administrators write them.
     """
     annotations = metadata.annotations
-    if annotations and sum(map(len, annotations)) + sum(map(len, annotations.values())) > MOST_CHARACTERS:
-        left = MOST_CHARACTERS
+    if annotations and sum(map(len, annotations)) + sum(map(len, annotations.values())) > MAX_CHARACTERS:
+        left = MAX_CHARACTERS
         kept: dict[str, str] = {}
         for name in sorted(annotations, key=lambda name: (not name.startswith(PREFIX), len(annotations[name]))):
-            value = annotations[name][: MOST_VALUE_CHARACTERS + 1]
+            value = annotations[name][: MAX_VALUE_CHARACTERS + 1]
             if len(name) + len(value) > left:
                 break
             left -= len(name) + len(value)
@@ -85,13 +85,13 @@ def slim(metadata: ObjectMeta) -> None:
 def short_labels(labels: dict[str, str]) -> dict[str, str]:
     """Return the first labels of an object, up to the caps of their number and characters."""
     characters = sum(map(len, labels)) + sum(map(len, labels.values()))
-    if len(labels) <= MOST_LABELS and characters <= MOST_LABEL_CHARACTERS:
+    if len(labels) <= MAX_LABELS and characters <= MAX_LABEL_CHARACTERS:
         return labels
     kept: dict[str, str] = {}
-    left = MOST_LABEL_CHARACTERS
+    left = MAX_LABEL_CHARACTERS
     for key, value in labels.items():
         left -= len(key) + len(value)
-        if left < 0 or len(kept) == MOST_LABELS:
+        if left < 0 or len(kept) == MAX_LABELS:
             break
         kept[key] = value
     return kept

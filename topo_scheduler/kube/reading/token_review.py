@@ -50,7 +50,7 @@ class Access(Enum):
     """No answer came, or too many reviews are in flight: the caller may retry."""
 
 
-class _User(msgspec.Struct):
+class _TokenUser(msgspec.Struct):
     username: str = ""
     uid: str = ""
     groups: list[str] = []
@@ -59,7 +59,7 @@ class _User(msgspec.Struct):
 
 class _TokenStatus(msgspec.Struct):
     authenticated: bool = False
-    user: _User = msgspec.field(default_factory=_User)
+    user: _TokenUser = msgspec.field(default_factory=_TokenUser)
 
 
 class _AccessStatus(msgspec.Struct):

@@ -39,7 +39,7 @@ from topo_scheduler.kube.connection.waiting import set_or_due
 
 logger = logging.getLogger(__name__)
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 2.0
 """Bounds of the random backoff before a repeated bind, in seconds."""
 NOT_SETTLED = "not settled within"
 """Start of the message when a bind is abandoned at its deadline."""
@@ -120,7 +120,7 @@ class _Target(Base, omit_defaults=False):
     api_version: str = "v1"
 
 
-class _Binding(Base, omit_defaults=False):
+class _BindingBody(Base, omit_defaults=False):
     metadata: _Metadata
     target: _Target
     kind: str = "Binding"
@@ -220,7 +220,7 @@ class Binder:
             except NotFound as error:
                 return BindResult(BindStatus.GONE, error.message)
             except KubeError as error:
-                await asyncio.sleep(pause(attempt, error, FIRST_PAUSE, LONGEST_PAUSE))
+                await asyncio.sleep(pause(attempt, error, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS))
         raise AssertionError("unreachable: the loop above has no end of its own")
 
     async def _settle(
@@ -261,7 +261,7 @@ class Binder:
                 return BindStatus.UNBOUND, error.message
             if refusal is not None:
                 return BindStatus.UNKNOWN if doubt else BindStatus.REJECTED, refusal.message
-            seconds = pause(attempt, error, FIRST_PAUSE, LONGEST_PAUSE)
+            seconds = pause(attempt, error, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
             if self._clock() + seconds >= end:
                 return _unsettled(doubt), f"{NOT_SETTLED} {self.timeout:g} s: {error}"
             logger.debug("%s; attempt %d in %.2f s", error, attempt + 1, seconds)
@@ -308,4 +308,4 @@ def _unsettled(doubt: bool) -> BindStatus:
 
 def _body(request: BindRequest) -> bytes:
     metadata = _Metadata(request.name, request.namespace, request.uid, request.annotations, request.labels)
-    return _encode(_Binding(metadata, _Target(request.node)))
+    return _encode(_BindingBody(metadata, _Target(request.node)))

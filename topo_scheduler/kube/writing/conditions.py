@@ -25,7 +25,7 @@ from topo_scheduler.kube.connection.resources import PODS
 from topo_scheduler.kube.connection.retrying import Slot, retried
 from topo_scheduler.kube.connection.times import time as timestamp
 from topo_scheduler.kube.writing.fair_queue import FairQueue
-from topo_scheduler.kube.writing.low_priority_writes import CONCURRENCY, OF_NAMESPACE, Lane
+from topo_scheduler.kube.writing.low_priority_writes import CONCURRENT_WRITES, WRITES_OF_NAMESPACE, LowPriorityWriter
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class ConditionWriter:
         client: Client,
         *,
         busy: Callable[[], bool] = lambda: False,
-        concurrency: int = CONCURRENCY,
+        concurrency: int = CONCURRENT_WRITES,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -74,10 +74,10 @@ class ConditionWriter:
         self._client = client
         self._clock = clock
         self._wall = wall
-        self._waiting: FairQueue[str, _PodConditions] = FairQueue(OF_NAMESPACE, reserved_of(concurrency))
+        self._waiting: FairQueue[str, _PodConditions] = FairQueue(WRITES_OF_NAMESPACE, reserved_of(concurrency))
         """By uid of the pod; the writer sends one condition per pod at a time."""
         self._done: dict[str, tuple[int, str]] = {}  # uid: hash of the message, resourceVersion after the write
-        self._lane: Lane[str, _PodConditions] = Lane(
+        self._writer: LowPriorityWriter[str, _PodConditions] = LowPriorityWriter(
             queue=self._waiting,
             do=self._write,
             busy=busy,
@@ -109,7 +109,7 @@ class ConditionWriter:
         since = waits_since or self._wall() if _turns(observed) else None
         mark = _PodConditions(namespace, pod.metadata.name, uid, pod.metadata.resource_version, message, since)
         self._waiting.put(uid, namespace, self._clock(), mark)
-        self._lane.wake()
+        self._writer.wake()
 
     def forget(self, uid: str) -> None:
         """Drop all state of a pod that is gone or has a node, and write nothing more for it."""
@@ -117,18 +117,18 @@ class ConditionWriter:
         self._done.pop(uid, None)
         if (doing := self._waiting.under_way(uid)) is not None:
             doing.forgotten = True
-        self._lane.wake()
+        self._writer.wake()
 
     async def run(self) -> NoReturn:
         """Write until cancelled."""
-        await self._lane.run()
+        await self._writer.run()
 
     async def flush(self, timeout: float) -> bool:
         """Write all pending conditions even while binds are in flight; return whether that finished in time.
 
         ``timeout`` is in seconds.
         """
-        return await self._lane.flush(timeout)
+        return await self._writer.flush(timeout)
 
     def _says(self, pod: Pod, observed: PodCondition | None, message: str) -> bool:
         """Return whether the pod already has this message, by our last write or by a later observation."""

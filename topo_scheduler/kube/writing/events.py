@@ -1,8 +1,8 @@
 """Report to users what happened to their pods: events.k8s.io/v1, one per object and changed message.
 
 Recording takes a few microseconds and never blocks or raises; posting has a lower priority than binds (see
-``lane``). A ``FailedScheduling`` event replaces one of the same object that was queued a moment before. If the
-scheduler knows that a more complete event will follow, it holds the first one for at most two seconds. One event can
+`low_priority_writes`). A ``FailedScheduling`` event replaces one of the same object that was queued a moment before. If
+the scheduler knows that a more complete event will follow, it holds the first one for at most two seconds. One event can
 then state both what is lacking and what would help.
 
 The recorder counts repetitions of a message about an object. It publishes them as the event's series at most every
@@ -39,7 +39,7 @@ from topo_scheduler.kube.connection.resources import segment
 from topo_scheduler.kube.connection.retrying import Slot, retried
 from topo_scheduler.kube.connection.times import micro_time
 from topo_scheduler.kube.writing.fair_queue import FairQueue
-from topo_scheduler.kube.writing.low_priority_writes import CONCURRENCY, OF_NAMESPACE, Lane
+from topo_scheduler.kube.writing.low_priority_writes import CONCURRENT_WRITES, WRITES_OF_NAMESPACE, LowPriorityWriter
 
 logger = logging.getLogger(__name__)
 
@@ -70,10 +70,10 @@ TIMEOUT_SECONDS = 10.0
 NOTE_BYTES = 1024
 """The API's limit for the message; reasons and actions have 128."""
 
-QUEUED_OF_NAMESPACE = 10_000
+QUEUED_EVENTS_OF_NAMESPACE = 10_000
 """Queued events of one namespace; the recorder drops further ones of this namespace, not those of others."""
 
-REMEMBERED = 32_768
+REMEMBERED_MESSAGES = 32_768
 """Posted messages that the recorder remembers; about 300 bytes each."""
 
 
@@ -126,7 +126,7 @@ class _Occurrence(msgspec.Struct, gc=False):
     when: float
 
 
-class _Series(msgspec.Struct, gc=False):
+class _EventSeries(msgspec.Struct, gc=False):
     """An event that was posted or is queued: one event object on the server."""
 
     key: tuple[str, str, int]
@@ -151,7 +151,7 @@ class EventRecorder:
         instance: str,
         *,
         busy: Callable[[], bool] = lambda: False,
-        concurrency: int = CONCURRENCY,
+        concurrency: int = CONCURRENT_WRITES,
         capacity: int = 30_000,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
@@ -166,11 +166,13 @@ class EventRecorder:
         self._clock = clock
         self._wall = wall
         self._numbers = itertools.count(time.time_ns())
-        self._queue: FairQueue[tuple[str, str, int], _Series] = FairQueue(OF_NAMESPACE, reserved_of(concurrency))
-        self._replaceable: dict[str, _Series] = {}
+        self._queue: FairQueue[tuple[str, str, int], _EventSeries] = FairQueue(
+            WRITES_OF_NAMESPACE, reserved_of(concurrency)
+        )
+        self._replaceable: dict[str, _EventSeries] = {}
         """Queued events with the reason `REPLACED`, by uid of the object."""
-        self._known: OrderedDict[tuple[str, str, int], _Series] = OrderedDict()
-        self._lane: Lane[tuple[str, str, int], _Series] = Lane(
+        self._known: OrderedDict[tuple[str, str, int], _EventSeries] = OrderedDict()
+        self._writer: LowPriorityWriter[tuple[str, str, int], _EventSeries] = LowPriorityWriter(
             queue=self._queue,
             do=self._write,
             busy=busy,
@@ -202,8 +204,8 @@ class EventRecorder:
         now = self._clock()
         series = self._known.get(key)
         if series is None:
-            series = self._known[key] = _Series(key, None, now, now)
-            if len(self._known) > REMEMBERED:
+            series = self._known[key] = _EventSeries(key, None, now, now)
+            if len(self._known) > REMEMBERED_MESSAGES:
                 self._known.popitem(last=False)
         else:
             self._known.move_to_end(key)
@@ -212,7 +214,7 @@ class EventRecorder:
                 return
         series.occurrence = _Occurrence(regarding, type, reason, message, action, self._wall())
         series.queued = self._replace(regarding.uid, now) if reason == REPLACED else now
-        if self._queue.count(regarding.namespace) >= QUEUED_OF_NAMESPACE:
+        if self._queue.count(regarding.namespace) >= QUEUED_EVENTS_OF_NAMESPACE:
             self._drop(series)
             return
         if len(self) >= self._capacity and (oldest := self._queue.pop_of_most()) is not None:
@@ -223,20 +225,20 @@ class EventRecorder:
         self._queue.put(series.key, regarding.namespace, since, series)
         if reason == REPLACED:
             self._replaceable[regarding.uid] = series
-        self._lane.wake()
+        self._writer.wake()
 
     async def run(self) -> NoReturn:
         """Post recorded events until cancelled."""
-        await self._lane.run()
+        await self._writer.run()
 
     async def flush(self, timeout: float) -> bool:
         """Post all recorded events now, even while binds are in flight; return whether that finished in time.
 
         ``timeout`` is in seconds.
         """
-        return await self._lane.flush(timeout)
+        return await self._writer.flush(timeout)
 
-    def _left(self, series: _Series) -> None:
+    def _left(self, series: _EventSeries) -> None:
         """Note that an event has left the queue."""
         assert series.occurrence is not None
         uid = series.occurrence.regarding.uid
@@ -255,7 +257,7 @@ class EventRecorder:
         self._forget(series)
         return series.queued
 
-    def _drop(self, series: _Series) -> None:
+    def _drop(self, series: _EventSeries) -> None:
         self._forget(series)
         self.dropped += 1
         if self.dropped & (self.dropped - 1) == 0:  # 1, 2, 4, 8, …: visible, but no flood of log lines
@@ -263,16 +265,16 @@ class EventRecorder:
                 "%d events dropped so far: more than %d are queued, or %d of one namespace",
                 self.dropped,
                 self._capacity,
-                QUEUED_OF_NAMESPACE,
+                QUEUED_EVENTS_OF_NAMESPACE,
             )
 
-    def _forget(self, series: _Series) -> None:
+    def _forget(self, series: _EventSeries) -> None:
         """Forget the series, so that the next repetition is posted as a new event."""
         series.occurrence = None
         if self._known.get(series.key) is series:
             del self._known[series.key]
 
-    async def _write(self, series: _Series, slot: Slot) -> None:
+    async def _write(self, series: _EventSeries, slot: Slot) -> None:
         self._left(series)
         occurrence = series.occurrence
         assert occurrence is not None
@@ -290,7 +292,7 @@ class EventRecorder:
             series.occurrence = None
             series.reported = self._clock()
 
-    async def _post(self, series: _Series, occurrence: _Occurrence, slot: Slot) -> None:
+    async def _post(self, series: _EventSeries, occurrence: _Occurrence, slot: Slot) -> None:
         regarding = occurrence.regarding
         namespace = regarding.namespace or "default"
         series.name = f"{regarding.name[:230].rstrip('-.')}.{next(self._numbers):x}"
@@ -332,7 +334,7 @@ class EventRecorder:
 
         return is_temporary
 
-    async def _repeat(self, series: _Series, occurrence: _Occurrence, slot: Slot) -> bool:
+    async def _repeat(self, series: _EventSeries, occurrence: _Occurrence, slot: Slot) -> bool:
         """Publish the count of repetitions; False if the event has expired on the server."""
         path = f"{_path(occurrence.regarding.namespace or 'default')}/{segment(series.name)}"
         change = {"series": {"count": series.count, "lastObservedTime": micro_time(occurrence.when)}}

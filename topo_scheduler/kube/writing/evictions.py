@@ -101,12 +101,12 @@ class Evictor:
                 await self._client.request("POST", path, body=body, timeout=TIMEOUT_SECONDS, recheck=recheck)
             except (Conflict, NotFound):
                 if why := await self._why_gone(namespace, name, uid, forced=grace is not None):
-                    raise _Gone(why) from None
+                    raise _PodGone(why) from None
                 raise
 
         try:
             await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes, slot=slot)
-        except _Gone as error:
+        except _PodGone as error:
             return EvictionResult(EvictionStatus.GONE, str(error))
         except TooManyRequests as error:
             blocked = _is_budget(error)
@@ -142,7 +142,7 @@ class Evictor:
         return "the pod is being deleted" if metadata.deletion_timestamp and not forced else ""
 
 
-class _Gone(KubeError):
+class _PodGone(KubeError):
     """The pod is not there any more; the message says why."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from topo_scheduler.kube.connection.fair_slots import HANGING, MARKED_SECONDS
+from topo_scheduler.kube.connection.fair_slots import HANGING_SLOTS, MARKED_SECONDS
 from topo_scheduler.kube.connection.namespace_shares import NamespaceShares
 
 K = TypeVar("K")
@@ -77,7 +77,9 @@ class FairQueue(Generic[K, T]):
             reserved: idle slots that only namespaces without an item in progress may take.
         """
         self._reserved = reserved
-        self._shares = NamespaceShares(reserved=reserved, each=each, hanging=HANGING, marked_seconds=MARKED_SECONDS)
+        self._shares = NamespaceShares(
+            reserved=reserved, each=each, hanging=HANGING_SLOTS, marked_seconds=MARKED_SECONDS
+        )
         self._entries: dict[K, _Entry[T]] = {}
         self._behind: dict[K, _Entry[T]] = {}
         """Items queued behind an item in progress with the same key."""

@@ -23,12 +23,12 @@ from topo_scheduler.kube.connection.retrying import Slot
 from topo_scheduler.kube.connection.times import time as timestamp
 from topo_scheduler.kube.writing.conditions import CONFLICTS, PATIENCE_SECONDS, send_status
 from topo_scheduler.kube.writing.fair_queue import FairQueue
-from topo_scheduler.kube.writing.low_priority_writes import CONCURRENCY, OF_NAMESPACE, Lane
+from topo_scheduler.kube.writing.low_priority_writes import CONCURRENT_WRITES, WRITES_OF_NAMESPACE, LowPriorityWriter
 
 logger = logging.getLogger(__name__)
 
 CONDITION: Final = "PodGroupScheduled"
-LONGEST_MESSAGE: Final = 32_768
+LONGEST_MESSAGE_CHARACTERS: Final = 32_768
 """Characters the API server accepts in the message of a condition."""
 
 _encode = msgspec.json.Encoder().encode
@@ -56,7 +56,7 @@ class GroupConditionWriter:
         client: Client,
         *,
         busy: Callable[[], bool] = lambda: False,
-        concurrency: int = CONCURRENCY,
+        concurrency: int = CONCURRENT_WRITES,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -65,9 +65,11 @@ class GroupConditionWriter:
         self._client = client
         self._clock = clock
         self._wall = wall
-        self._waiting: FairQueue[str, tuple[float, GroupMark]] = FairQueue(OF_NAMESPACE, reserved_of(concurrency))
+        self._waiting: FairQueue[str, tuple[float, GroupMark]] = FairQueue(
+            WRITES_OF_NAMESPACE, reserved_of(concurrency)
+        )
         """By uid; the writer sends one condition per PodGroup at a time."""
-        self._lane: Lane[str, tuple[float, GroupMark]] = Lane(
+        self._writer: LowPriorityWriter[str, tuple[float, GroupMark]] = LowPriorityWriter(
             queue=self._waiting,
             do=self._write,
             busy=busy,
@@ -82,18 +84,18 @@ class GroupConditionWriter:
         if before is not None and before.scheduled and not mark.scheduled:
             return
         self._waiting.put(mark.uid, mark.namespace, since, (since, mark))
-        self._lane.wake()
+        self._writer.wake()
 
     async def run(self) -> NoReturn:
         """Write until cancelled."""
-        await self._lane.run()
+        await self._writer.run()
 
     async def flush(self, timeout: float) -> bool:
         """Write all pending conditions even while binds are in flight; return whether that finished in time.
 
         ``timeout`` is in seconds.
         """
-        return await self._lane.flush(timeout)
+        return await self._writer.flush(timeout)
 
     async def _write(self, item: tuple[float, GroupMark], slot: Slot) -> None:
         _, mark = item
@@ -126,7 +128,7 @@ class GroupConditionWriter:
 
     def _body(self, mark: GroupMark, group: PodGroupObject) -> bytes | None:
         known = _condition(group)
-        status, message = str(mark.scheduled), printable(mark.message)[:LONGEST_MESSAGE]
+        status, message = str(mark.scheduled), printable(mark.message)[:LONGEST_MESSAGE_CHARACTERS]
         if group.metadata.uid != mark.uid or (known.get("status") == "True" and not mark.scheduled):
             return None
         if (known.get("status"), known.get("reason"), known.get("message")) == (status, mark.reason, message):

@@ -1,6 +1,6 @@
-"""A lane for low-priority writes: binds go first, but the delay is bounded.
+"""Low-priority writes: binds go first, but the delay is bounded.
 
-Reporting to users costs the API server as much as a bind does. During a burst of binds the lane pauses until its
+Reporting to users costs the API server as much as a bind does. During a burst of binds the writer pauses until its
 oldest item has waited for ``patience`` seconds. From then on it runs at its own bounded concurrency. Each namespace
 gets only a part of that concurrency, because its webhooks may not answer. See `NamespaceShares`.
 """
@@ -10,19 +10,19 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, NoReturn
 
-from topo_scheduler.kube.connection.fair_slots import LENDABLE, Loans
+from topo_scheduler.kube.connection.fair_slots import LENDABLE_SLOTS, Loans
 from topo_scheduler.kube.connection.retrying import Slot
 from topo_scheduler.kube.writing.fair_queue import FairQueue, K, T
 
 POLL_SECONDS = 0.05
-"""Interval, in seconds, at which a paused lane checks whether it may continue."""
+"""Interval, in seconds, at which a paused writer checks whether it may continue."""
 
-CONCURRENCY: Final = 16
-OF_NAMESPACE: Final = 6
+CONCURRENT_WRITES: Final = 16
+WRITES_OF_NAMESPACE: Final = 6
 """Concurrent writes of one kind, in all and per namespace."""
 
 
-class Lane(Generic[K, T]):
+class LowPriorityWriter(Generic[K, T]):
     """Processes an owner's queue. The queue stays with the owner, which may reorder, merge or drop items."""
 
     def __init__(
@@ -31,20 +31,20 @@ class Lane(Generic[K, T]):
         queue: FairQueue[K, T],
         do: Callable[[T, Slot], Awaitable[None]],
         busy: Callable[[], bool],
-        concurrency: int = CONCURRENCY,
+        concurrency: int = CONCURRENT_WRITES,
         patience: float,
         settle: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``do`` makes each attempt in the context that it gets, and must not raise.
 
-        The lane does not take items younger than ``settle`` seconds, since the owner may replace them.
+        The writer does not take items younger than ``settle`` seconds, since the owner may replace them.
         """
         self._queue = queue
         self._do = do
         self._busy = busy
         self._idle = concurrency
-        self._loans = Loans(LENDABLE, self._release, queue.hangs)
+        self._loans = Loans(LENDABLE_SLOTS, self._release, queue.hangs)
         self._patience = patience
         self._settle = settle
         self._clock = clock
@@ -54,7 +54,7 @@ class Lane(Generic[K, T]):
         self._flushing = 0
 
     def wake(self) -> None:
-        """Notify the lane that the queue has changed."""
+        """Notify the writer that the queue has changed."""
         self._wake.set()
 
     async def run(self) -> NoReturn:
@@ -66,7 +66,7 @@ class Lane(Generic[K, T]):
                 self._idle -= 1
                 self._doing += 1
                 group.create_task(self._one(key, item))
-        raise AssertionError("a lane ends by being cancelled")
+        raise AssertionError("a writer ends by being cancelled")
 
     async def flush(self, timeout: float) -> bool:
         """Stop waiting for binds; return whether all items were done within ``timeout`` seconds."""

@@ -20,12 +20,12 @@ from topo_scheduler.api.base import Base
 from topo_scheduler.api.migrations import (
     GROUP,
     KIND,
-    MOST_AVOIDED,
-    MOST_NAME_CHARACTERS,
-    MOST_OWNERS,
-    MOST_PODS,
-    MOST_TEXT_CHARACTERS,
-    MOST_UID_CHARACTERS,
+    MAX_AVOIDED_NODES,
+    MAX_NAME_CHARACTERS,
+    MAX_OWNERS,
+    MAX_PODS,
+    MAX_TEXT_CHARACTERS,
+    MAX_UID_CHARACTERS,
     PLURAL,
     VERSION,
     Migration,
@@ -54,7 +54,7 @@ MIGRATIONS: Final = Resource(GROUP, VERSION, PLURAL, KIND, Migration)
 IDENTITIES: Final = Resource(GROUP, VERSION, PLURAL, KIND, PartialObject, metadata_only=True)
 TIMEOUT_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 20.0
-PAGE: Final = 500
+PAGE_MIGRATIONS: Final = 500
 PAGE_BYTES: Final = 8 * 1024 * 1024
 """Most bytes of a page; if a page has more, the reader requests fewer objects. etcd takes 1.5 MiB an object."""
 
@@ -191,7 +191,7 @@ class MigrationWriter:
         )
 
     async def _pages(self, accept: str) -> AsyncIterator[msgspec.Raw]:
-        limit, token = PAGE, ""
+        limit, token = PAGE_MIGRATIONS, ""
         while True:
             query = {"limit": str(limit), **({"continue": token} if token else {})}
             try:
@@ -214,7 +214,7 @@ class MigrationWriter:
             "apiVersion": f"{GROUP}/{VERSION}",
             "kind": KIND,
             "metadata": {"name": name, "namespace": namespace},
-            "spec": msgspec.structs.replace(spec, cause=spec.cause[:MOST_TEXT_CHARACTERS]),
+            "spec": msgspec.structs.replace(spec, cause=spec.cause[:MAX_TEXT_CHARACTERS]),
         }
         return await self._write(namespace, "POST", MIGRATIONS.collection(namespace), _encode(body))
 
@@ -329,29 +329,29 @@ def beyond_caps(migration: Migration) -> str:
     """Return which field of a Migration exceeds its cap, and what to do; empty if none does."""
     spec, status = migration.spec, migration.status
     entries, characters = ("entries", "name fewer, in several Migrations"), ("characters", "shorten it")
-    for field, count, most, (described, remedy) in (
-        ("spec.pods", len(spec.pods), MOST_PODS, entries),
-        ("spec.avoid", len(spec.avoid), MOST_AVOIDED, entries),
-        ("status.moves", len(status.moves), MOST_PODS, entries),
-        ("status.others", len(status.others), MOST_PODS, entries),
-        ("status.owners", len(status.owners), MOST_OWNERS, entries),
-        ("spec.pods[].name", max((len(pod.name) for pod in spec.pods), default=0), MOST_NAME_CHARACTERS, characters),
-        ("spec.pods[].uid", max((len(pod.uid) for pod in spec.pods), default=0), MOST_UID_CHARACTERS, characters),
-        ("spec.avoid[]", max(map(len, spec.avoid), default=0), MOST_TEXT_CHARACTERS, characters),
-        ("spec.cause", len(spec.cause), MOST_TEXT_CHARACTERS, characters),
-        ("spec.reason", len(spec.reason), MOST_TEXT_CHARACTERS, characters),
-        ("spec.since", len(spec.since), MOST_TEXT_CHARACTERS, characters),
-        ("spec.schedulerName", len(spec.scheduler_name), MOST_NAME_CHARACTERS, characters),
-        ("spec.makesRoomFor", len(spec.makes_room_for), MOST_TEXT_CHARACTERS, characters),
+    for field, count, cap, (described, remedy) in (
+        ("spec.pods", len(spec.pods), MAX_PODS, entries),
+        ("spec.avoid", len(spec.avoid), MAX_AVOIDED_NODES, entries),
+        ("status.moves", len(status.moves), MAX_PODS, entries),
+        ("status.others", len(status.others), MAX_PODS, entries),
+        ("status.owners", len(status.owners), MAX_OWNERS, entries),
+        ("spec.pods[].name", max((len(pod.name) for pod in spec.pods), default=0), MAX_NAME_CHARACTERS, characters),
+        ("spec.pods[].uid", max((len(pod.uid) for pod in spec.pods), default=0), MAX_UID_CHARACTERS, characters),
+        ("spec.avoid[]", max(map(len, spec.avoid), default=0), MAX_TEXT_CHARACTERS, characters),
+        ("spec.cause", len(spec.cause), MAX_TEXT_CHARACTERS, characters),
+        ("spec.reason", len(spec.reason), MAX_TEXT_CHARACTERS, characters),
+        ("spec.since", len(spec.since), MAX_TEXT_CHARACTERS, characters),
+        ("spec.schedulerName", len(spec.scheduler_name), MAX_NAME_CHARACTERS, characters),
+        ("spec.makesRoomFor", len(spec.makes_room_for), MAX_TEXT_CHARACTERS, characters),
     ):
-        if count > most:
-            return f"{field} has {count:,} {described}, of {most:,} at most; {remedy}"
+        if count > cap:
+            return f"{field} has {count:,} {described}, of {cap:,} at most; {remedy}"
     return ""
 
 
 def _scheduler_of(*names: Any) -> str:
     """Return the first of some values that may be the name of a scheduler; empty if none may."""
-    return next((name for name in names if isinstance(name, str) and 0 < len(name) <= MOST_NAME_CHARACTERS), "")
+    return next((name for name in names if isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARACTERS), "")
 
 
 def _unreadable(raw: bytes | msgspec.Raw, message: str) -> Unreadable:

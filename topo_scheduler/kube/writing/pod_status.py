@@ -24,10 +24,10 @@ RETRY_SECONDS: Final = 30.0
 TIMEOUT_SECONDS: Final = 10.0
 MARK_SECONDS: Final = 5.0
 """Seconds of immediate retries of a condition GangComplete. After them the caller retries it later."""
-CONCURRENCY: Final = 16
-OF_NAMESPACE: Final = 6
+CONCURRENT_PATCHES: Final = 16
+PATCHES_OF_NAMESPACE: Final = 6
 """Concurrent patches, in all and per namespace, as the webhooks of a namespace may not answer."""
-MOST_EXPLAINED: Final = 256
+MAX_EXPLAINED_PODS: Final = 256
 """Conditions DisruptionTarget of one namespace that are being written or queued at once."""
 
 _encode = msgspec.json.Encoder().encode
@@ -38,7 +38,7 @@ class PodStatusWriter:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._slots = FairSlots(CONCURRENCY, OF_NAMESPACE)
+        self._slots = FairSlots(CONCURRENT_PATCHES, PATCHES_OF_NAMESPACE)
         self._nodes: dict[str, str] = {}
         self._writing: set[str] = set()
         self._failing: set[str] = set()
@@ -61,10 +61,10 @@ class PodStatusWriter:
     async def mark_preempted(self, namespace: str, name: str, uid: str, message: str, now: float) -> None:
         """Set the condition DisruptionTarget; a pod that is gone by now needs none.
 
-        If `MOST_EXPLAINED` of its namespace are queued already, because webhooks do not answer, the condition is
+        If `MAX_EXPLAINED_PODS` of its namespace are queued already, because webhooks do not answer, the condition is
         skipped. The event contains the same message. ``now`` is in seconds since the epoch.
         """
-        if self._explaining[namespace] >= MOST_EXPLAINED:
+        if self._explaining[namespace] >= MAX_EXPLAINED_PODS:
             logger.warning("pod %s/%s does not get its condition DisruptionTarget: too many wait", namespace, name)
             return
         condition = {

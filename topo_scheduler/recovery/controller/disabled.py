@@ -4,8 +4,8 @@ from typing import Final
 
 from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.kube.writing.migrations import Unreadable
-from topo_scheduler.recovery.model.instructions import TellMigration, WriteStatus
-from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, Condition, changed_status, write
+from topo_scheduler.recovery.model.instructions import EmitMigrationEvent, WriteStatus
+from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, ConditionUpdate, changed_status, write
 
 REASON: Final = "RecoveryDisabled"
 MESSAGE: Final = (
@@ -13,7 +13,7 @@ MESSAGE: Final = (
     " TopologySchedulerConfig, or delete this Migration"
 )
 
-Answer = tuple[WriteStatus, TellMigration]
+Answer = tuple[WriteStatus, EmitMigrationEvent]
 """The status to write, and its event."""
 
 
@@ -26,7 +26,7 @@ def without_recovery(migration: Migration, scheduler: str, wall: float) -> Answe
     phase = migration.phase
     if phase is not None and phase.over:
         return None
-    condition = Condition(NEXT_CONDITION[phase], status=False, reason=REASON, message=MESSAGE)
+    condition = ConditionUpdate(NEXT_CONDITION[phase], status=False, reason=REASON, message=MESSAGE)
     message = MESSAGE if phase is None else None
     status = changed_status(migration, wall, scheduler=scheduler, message=message, conditions=[condition])
     if status is None:
@@ -44,7 +44,7 @@ def malformed(unreadable: Unreadable, scheduler: str, wall: float) -> Answer | N
     if unreadable.phase == Phase.FAILED or unreadable.scheduler not in ("", scheduler):
         return None
     text = f"the object can't be read: {unreadable.message}; delete it and create a valid one"
-    condition = Condition("Reserved", status=False, reason=unreadable.reason, message=text)
+    condition = ConditionUpdate("Reserved", status=False, reason=unreadable.reason, message=text)
     status = changed_status(
         Migration(), wall, scheduler=scheduler, phase=Phase.FAILED, message=text, conditions=[condition]
     )
@@ -54,4 +54,4 @@ def malformed(unreadable: Unreadable, scheduler: str, wall: float) -> Answer | N
 
 
 def _answer(status: WriteStatus, reason: str, message: str) -> Answer:
-    return status, TellMigration(status.namespace, status.name, status.uid, True, reason, message)
+    return status, EmitMigrationEvent(status.namespace, status.name, status.uid, True, reason, message)

@@ -21,7 +21,7 @@ class EvictionGuard:
             for key, reason in self.moved_owners.gone():
                 machine.migrations.owner_gone(key, reason)
 
-    async def why_not_evict(self, key: str, uid: str) -> str:
+    async def reason_not_to_evict(self, key: str, uid: str) -> str:
         """Return why no pod is evicted for a Migration: an owner of the pods, or of those that need the room, is gone.
 
         ``uid`` is that of the Migration. If the API server confirms no owner, pods are moved off failed nodes anyway.

@@ -26,7 +26,7 @@ from topo_scheduler.kube.writing.migrations import IDENTITIES
 if TYPE_CHECKING:
     import kopf
 
-PAGE: Final = 16
+PAGE_MIGRATIONS: Final = 16
 """Migrations per page: labels alone may exceed a megabyte."""
 
 
@@ -70,7 +70,7 @@ async def _identities_only(request: ClientRequest, send: ClientHandlerType) -> C
     listing = "watch" not in request.url.query
     request.headers["Accept"] = IDENTITIES.accept(listing)
     if listing:
-        request.url = request.url.update_query(limit=PAGE)
+        request.url = request.url.update_query(limit=PAGE_MIGRATIONS)
     response = await send(request)
     if listing and response.status == 200:
         _without_null_items(response)

@@ -12,7 +12,7 @@ from topo_scheduler.kube.writing.migrations import MigrationWriter, Unreadable
 
 log = logging.getLogger(__name__)
 
-AT_ONCE: Final = 4
+CONCURRENT_READS: Final = 4
 """Migrations that are read at once: each may have 1.5 MiB."""
 AGAIN_SECONDS: Final = 5.0
 """Seconds after which a failed read is retried."""
@@ -31,7 +31,7 @@ class MigrationReader:
     writer: MigrationWriter
     start: Callable[[Coroutine[Any, Any, None], str], None]
     handle: Callable[[Migration | Unreadable], None]
-    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_READS))
     _changed: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     """Uid and version of the latest change."""
     _reading: set[tuple[str, str]] = field(default_factory=set)
@@ -61,7 +61,7 @@ class MigrationReader:
                 try:
                     async with self._slots:
                         migration = await self.writer.read(*key)
-                        # Handled while the slot is held, so that at most `AT_ONCE` exist at a time.
+                        # Handled while the slot is held, so that at most `CONCURRENT_READS` exist at a time.
                         if self._changed.get(key) == latest:
                             del self._changed[key]
                             self.handle(migration)

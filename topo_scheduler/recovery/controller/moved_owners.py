@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from topo_scheduler.api.migrations import MOST_OWNERS, Migration, MigrationOwner
+from topo_scheduler.api.migrations import MAX_OWNERS, Migration, MigrationOwner
 from topo_scheduler.api.objects import ObjectMeta, OwnerReference, Pod
 from topo_scheduler.kube.connection.errors import KubeError
 from topo_scheduler.kube.reading.owner_chains import Chain, ChainLink
@@ -44,7 +44,7 @@ class _MovedOwner:
 
     def room(self) -> bool:
         """Return whether another owner can be followed."""
-        return len(self.tops) < MOST_OWNERS
+        return len(self.tops) < MAX_OWNERS
 
     def owners(self) -> dict[str, OwnerReference]:
         """Return the known topmost owners, by uid."""

@@ -38,17 +38,17 @@ from topo_scheduler.recovery.controller.migration_reader import MigrationReader
 from topo_scheduler.recovery.controller.moved_owners import MovedOwners
 from topo_scheduler.recovery.core.machine import Recovery
 from topo_scheduler.recovery.detection.node_health import NodeHealth
-from topo_scheduler.recovery.detection.pod_failures import PodTroubles
+from topo_scheduler.recovery.detection.pod_failures import PodFailures
 from topo_scheduler.recovery.model.instructions import (
     CountRecoveryFailure,
     CreateMigration,
     DeleteMigration,
+    EmitMigrationEvent,
     EvictPod,
     Instruction,
     LearnPods,
     MigrationRequest,
-    Spent,
-    TellMigration,
+    PhaseDuration,
     Warn,
     WriteStatus,
 )
@@ -59,21 +59,21 @@ from topo_scheduler.scheduling.scheduler_view import SchedulerControl, Scheduler
 
 log = logging.getLogger(__name__)
 
-LOOK_AGAIN: Final = 30.0
+DEFINITION_CHECK_SECONDS: Final = 30.0
 """Seconds after which the runner checks again whether Migrations are defined."""
 ANSWER_SECONDS: Final = 5.0
 """Seconds between lists of Migrations while recovery is off, to report that in their status."""
 LIST_SECONDS: Final = 5.0
 """Longest wait for the first list of Migrations, before scheduling begins without the seats that they hold."""
-MOST_DEATHS: Final = 5
-"""Restarts of the thread within `DEATHS_WITHIN` seconds, before it stays dead."""
-DEATHS_WITHIN: Final = 600.0
+MAX_DEATHS: Final = 5
+"""Restarts of the thread within `DEATHS_WITHIN_SECONDS` seconds, before it stays dead."""
+DEATHS_WITHIN_SECONDS: Final = 600.0
 READ_SECONDS: Final = 10.0
-READ_AGAIN: Final = 5.0
+READ_AGAIN_SECONDS: Final = 5.0
 """Seconds after which a failed read of a pod is retried."""
 LONGEST_REASON_CHARACTERS: Final = 512
-IN_FLIGHT: Final = 16
-IN_FLIGHT_OF_NAMESPACE: Final = 6
+REQUESTS_IN_FLIGHT: Final = 16
+REQUESTS_IN_FLIGHT_OF_NAMESPACE: Final = 6
 """Evictions and pod reads in flight, in all and per namespace, as webhooks may hang."""
 _pod = msgspec.json.Decoder(Pod)
 
@@ -122,8 +122,10 @@ class RecoveryRunner:
         """Uids of the pods that are being read."""
         self._evictor = Evictor(self.client)
         self._statuses = PodStatusWriter(self.client)
-        self._slots = FairSlots(IN_FLIGHT, IN_FLIGHT_OF_NAMESPACE)
-        self._troubles = PodTroubles(self.view.scheduler_name, self.spec.pod_failures, self.epoch, self.view.decided)
+        self._slots = FairSlots(REQUESTS_IN_FLIGHT, REQUESTS_IN_FLIGHT_OF_NAMESPACE)
+        self._pod_failures = PodFailures(
+            self.view.scheduler_name, self.spec.pod_failures, self.epoch, self.view.decided
+        )
         self._wake = asyncio.Event()
         self._moved_owners = MovedOwners(self.owners, self._read, self.start, self._wake.set)
         self._guard = EvictionGuard(self._moved_owners, lambda: self._machine)
@@ -153,7 +155,7 @@ class RecoveryRunner:
             if not self.spec.enabled:
                 await self._answer_without_recovery()
             elif self._machine is None and not await self._begin():
-                await self._pause(LOOK_AGAIN)
+                await self._pause(DEFINITION_CHECK_SECONDS)
             elif self._dead:
                 await self._reconfigured.wait()
             else:
@@ -163,13 +165,13 @@ class RecoveryRunner:
         """Handle pods that appeared or changed."""
         for pod in pods if self.spec.enabled else ():
             try:
-                self._troubles.applied((pod,), self.clock())
+                self._pod_failures.applied((pod,), self.clock())
             except Exception:  # the engine decides whether the pod is valid
                 log.exception("pod %s can't be watched for failures", pod.key)
 
     def pods_deleted(self, uids: Iterable[str]) -> None:
         """Handle pods that are gone."""
-        self._troubles.deleted(uids)
+        self._pod_failures.deleted(uids)
 
     def owner_changed(self, uid: str) -> None:
         """Handle an owner that changed, or was deleted."""
@@ -205,8 +207,8 @@ class RecoveryRunner:
 
     async def _begin(self) -> bool:
         """Read all Migrations; return whether their definition is installed."""
-        self._troubles.configure(self.spec.pod_failures)
-        machine = Recovery(self.view, self.control, self.spec, self.epoch, self._troubles, self.clock)
+        self._pod_failures.configure(self.spec.pod_failures)
+        machine = Recovery(self.view, self.control, self.spec, self.epoch, self._pod_failures, self.clock)
         try:
             await self._read_all(machine)
         except NotFound:
@@ -244,7 +246,7 @@ class RecoveryRunner:
             try:
                 await self._answer_each()
             except NotFound:
-                pause = LOOK_AGAIN
+                pause = DEFINITION_CHECK_SECONDS
             except KubeError as error:
                 self._warn_once(f"Migrations can't be listed, so that none reports that recovery is off: {error}")
             await self._pause(pause)
@@ -328,8 +330,8 @@ class RecoveryRunner:
         it, as does a server after the definition of Migrations was deleted.
         """
         now = self.clock()
-        self._deaths = [*(at for at in self._deaths if now - at < DEATHS_WITHIN), now]
-        if len(self._deaths) > MOST_DEATHS:
+        self._deaths = [*(at for at in self._deaths if now - at < DEATHS_WITHIN_SECONDS), now]
+        if len(self._deaths) > MAX_DEATHS:
             self._dead = wrong
             log.error("%s, for the %d. time: not restarting it", wrong, len(self._deaths))
             return
@@ -419,11 +421,11 @@ class RecoveryRunner:
                 for namespace, unread in by_namespace.items():
                     self._reading.update(pod.uid for pod in unread)
                     self.start(self._learn(unread), f"read pods of namespace {namespace}")
-            case TellMigration(namespace, name, uid, warning, reason, message):
+            case EmitMigrationEvent(namespace, name, uid, warning, reason, message):
                 regarding = ObjectReference(f"{GROUP}/{VERSION}", KIND, namespace, name, uid)
                 self.events.record(regarding, "Warning" if warning else "Normal", reason, message, "Migrating")
                 log.info("Migration %s/%s: %s: %s", namespace, name, reason, message)
-            case Spent(phase, seconds, cause, outcome):
+            case PhaseDuration(phase, seconds, cause, outcome):
                 if phase == "total":
                     self.metrics.recovery.labels(cause, outcome).observe(seconds)
                 else:
@@ -447,7 +449,7 @@ class RecoveryRunner:
 
     async def _evict(self, evict: EvictPod) -> None:
         pod = evict.pod
-        if reason := await self._guard.why_not_evict(evict.migration, evict.uid):
+        if reason := await self._guard.reason_not_to_evict(evict.migration, evict.uid):
             self._evicted(evict, goes=False, reason="OwnerNotConfirmed", message=reason)
             return
         result = await self._evictor.evict(
@@ -462,7 +464,9 @@ class RecoveryRunner:
         goes = result.outcome in (EvictionStatus.EVICTED, EvictionStatus.GONE)
         level = logging.INFO if goes else logging.WARNING
         log.log(level, "moving %s/%s: %s %s", pod.namespace, pod.name, result.outcome.value, result.message)
-        self._evicted(evict, goes=goes, reason=_why_not(result.outcome, result.message), message=result.message)
+        self._evicted(
+            evict, goes=goes, reason=_condition_reason(result.outcome, result.message), message=result.message
+        )
         if evict.force and result.outcome is EvictionStatus.EVICTED:
             # Last, because a webhook on statuses may hang, and must not delay the Migration.
             await self._statuses.mark_failed(pod.namespace, pod.name, pod.uid)
@@ -491,7 +495,7 @@ class RecoveryRunner:
                         self._machine.learned(uids)
                         self._wake.set()
                 if remaining:
-                    await asyncio.sleep(READ_AGAIN)
+                    await asyncio.sleep(READ_AGAIN_SECONDS)
         finally:
             self._reading.difference_update(pod.uid for pod in remaining)
 
@@ -524,7 +528,7 @@ class RecoveryRunner:
         return pod_object if pod_object.metadata.uid == pod.uid else None
 
 
-def _why_not(outcome: EvictionStatus, message: str) -> str:
+def _condition_reason(outcome: EvictionStatus, message: str) -> str:
     if outcome is EvictionStatus.WITHDRAWN:
         return "OwnerNotConfirmed"
     if outcome is EvictionStatus.BLOCKED:

@@ -8,7 +8,13 @@ from topo_scheduler.api.text import counted
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.model.instructions import EvictPod
 from topo_scheduler.recovery.model.migration_context import MigrationContext
-from topo_scheduler.recovery.model.migration_state import Condition, Eviction, Tracked, with_replacements, with_targets
+from topo_scheduler.recovery.model.migration_state import (
+    ConditionUpdate,
+    Eviction,
+    Tracked,
+    with_replacements,
+    with_targets,
+)
 from topo_scheduler.recovery.model.seating import seat_of
 from topo_scheduler.recovery.planning.spares import how_it_ended, why_no_seats
 from topo_scheduler.recovery.planning.voluntary_checks import reason_useless_now
@@ -38,7 +44,7 @@ class Execution:
             tracked.beside = self._members(moves)
         if not present:
             text = counted(len(moves), "pod", "is gone", "are gone")
-            gone = Condition("Evicted", status=True, reason="Gone", message=text)
+            gone = ConditionUpdate("Evicted", status=True, reason="Gone", message=text)
             self.context.write(tracked, now, Phase.PLACING, None, gone)
             return
         if foreign := next((move for move in present if not self.context.is_ours(move)), None):
@@ -65,7 +71,7 @@ class Execution:
         if blockers:
             # Blockers that need action, of the kubelet or a person, come before those that only take time.
             blockers.sort(key=lambda blocker: blocker[0] == "Terminating")
-            self.context.write(tracked, now, None, None, Condition("Evicted", False, *blockers[0]))
+            self.context.write(tracked, now, None, None, ConditionUpdate("Evicted", False, *blockers[0]))
 
     def _cut_short(self, tracked: Tracked, now: float) -> bool:
         """End a voluntary move that is useless or lost a seat; pods that are not being evicted stay."""
@@ -88,7 +94,7 @@ class Execution:
             text = f"{reason[1]}: {counted(stays, 'pod', 'stays where it is', 'stay where they are')}"
             self.context.keep(migration, going, only=True)
             self.context.write(
-                tracked, now, None, going, Condition("Evicted", status=False, reason=reason[0], message=text)
+                tracked, now, None, going, ConditionUpdate("Evicted", status=False, reason=reason[0], message=text)
             )
         else:
             return False
@@ -133,7 +139,9 @@ class Execution:
             return moves
         self.context.release(migration.key)
         text = "seats are held no longer; replacements are placed as any other pod is"
-        self.context.write(tracked, now, None, kept, Condition("Reserved", status=False, reason=reason, message=text))
+        self.context.write(
+            tracked, now, None, kept, ConditionUpdate("Reserved", status=False, reason=reason, message=text)
+        )
         return None
 
     # ------------------------------------------------------------ placing
@@ -143,8 +151,8 @@ class Execution:
         migration, key = tracked.migration, tracked.migration.key
         if migration.shrinks:
             policy, count = migration.status.policy, len(migration.status.moves)
-            reason = "Lent" if migration.gives_way else "Shrinks"
-            placed = Condition("Placed", status=True, reason=reason, message=why_no_seats(policy))
+            reason = "Lent" if migration.returns_nodes else "Shrinks"
+            placed = ConditionUpdate("Placed", status=True, reason=reason, message=why_no_seats(policy))
             self.context.end(tracked, Phase.DONE, "", how_it_ended(policy, count), now, None, placed)
             return
         replacements = self._replacements(tracked)
@@ -153,7 +161,9 @@ class Execution:
             for move in moves:
                 by = PodRef(migration.metadata.namespace, move.replacement_name, move.replacement)
                 self.context.control.seat_taken(key, move.uid, by, move.from_, replacements[move.uid].node)
-            placed = Condition("Placed", status=True, reason="Bound", message=f"{len(moves)} replacements are bound")
+            placed = ConditionUpdate(
+                "Placed", status=True, reason="Bound", message=f"{len(moves)} replacements are bound"
+            )
             self.context.end(tracked, Phase.DONE, "", counted(len(moves), "pod", "moved"), now, moves, placed)
             return
         if self.context.since(tracked, Phase.PLACING, now) > self.context.spec.reservation_timeout:

@@ -20,9 +20,9 @@ from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.state.pods.workloads import Stage
 
-RETRY: Final = 2.0
-RETRY_MOST: Final = 300.0
-BELIEVED: Final = 4
+RETRY_SECONDS: Final = 2.0
+LONGEST_RETRY_SECONDS: Final = 300.0
+BELIEVED_REFUSALS: Final = 4
 """Refusals by RBAC in a row before they are logged: an API server that has just started refuses all requests."""
 
 
@@ -83,11 +83,11 @@ class Healing:
             return []
         pending.times += 1
         if outcome is MigrationWrite.STALE:  # an attempt without an answer created it, or another client did
-            pending.until, pending.taken = now + RETRY, True
+            pending.until, pending.taken = now + RETRY_SECONDS, True
             return []
         forbidden = outcome is MigrationWrite.FORBIDDEN
-        pending.until = now + doubled(RETRY, pending.times, RETRY_MOST)
-        report = pending.times == (BELIEVED if forbidden else 1)
+        pending.until = now + doubled(RETRY_SECONDS, pending.times, LONGEST_RETRY_SECONDS)
+        report = pending.times == (BELIEVED_REFUSALS if forbidden else 1)
         return [Warn(f"Migration {create.key} is not created: {message}")] if report else []
 
     def step(self, now: float) -> list[Instruction]:

@@ -15,7 +15,7 @@ from topo_scheduler.recovery.core.healing import Healing
 from topo_scheduler.recovery.core.migrations import Migrations
 from topo_scheduler.recovery.detection.failure_detection import Detection, Path
 from topo_scheduler.recovery.detection.lost_gpus import LostGPUs
-from topo_scheduler.recovery.detection.pod_failures import PodTroubles
+from topo_scheduler.recovery.detection.pod_failures import PodFailures
 from topo_scheduler.recovery.model.barrier import Guarded, failure_of
 from topo_scheduler.recovery.model.instructions import (
     CreateMigration,
@@ -43,17 +43,17 @@ class Recovery:
         control: SchedulerControl,
         spec: RecoverySpec,
         epoch: float,
-        troubles: PodTroubles | None = None,
+        pod_failures: PodFailures | None = None,
         clock: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """``epoch`` is the offset of the times that are passed to seconds since the epoch.
 
-        ``troubles`` are pod failures so far. ``clock`` returns seconds and measures how long a step takes; if it stands
+        ``pod_failures`` are those so far. ``clock`` returns seconds and measures how long a step takes; if it stands
         still, a step does all its work at once.
         """
         self._view = view
         self._control = control
-        self.troubles = troubles or PodTroubles(view.scheduler_name, spec.pod_failures, epoch, view.decided)
+        self.pod_failures = pod_failures or PodFailures(view.scheduler_name, spec.pod_failures, epoch, view.decided)
         self.lost_gpus = LostGPUs(view.nodes)
         self.detection = Detection(spec, self._domains_of)
         self.migrations = Migrations(view, control, self.detection, spec, epoch, clock)
@@ -72,7 +72,7 @@ class Recovery:
     def configure(self, spec: RecoverySpec, now: float) -> None:
         """Apply a changed configuration."""
         self.migrations.context.spec = spec
-        self.troubles.configure(spec.pod_failures)
+        self.pod_failures.configure(spec.pod_failures)
         if not spec.unhealthy_gpus:
             self.lost_gpus = LostGPUs(self._view.nodes)
         self.detection.configure(spec, now)
@@ -140,7 +140,7 @@ class Recovery:
         """Return the instructions that are due now. Cheap if nothing failed and nothing moves."""
         self._stepped = now
         lost = self.lost_gpus.problems() if self.detection.spec.unhealthy_gpus else {}
-        self.detection.set_pod_problems({**lost, **self.troubles.problems(now)}, now)
+        self.detection.set_pod_problems({**lost, **self.pod_failures.problems(now)}, now)
         self._avoid_spares(self.detection.avoided(now))
         self.healing.failed([*self.detection.due(now), *self.migrations.interference.due(now)])
         if self.detection.held != self._held:
@@ -161,7 +161,7 @@ class Recovery:
         now = self._stepped
         times = (
             self.detection.next_due(),
-            self.troubles.next_due(),
+            self.pod_failures.next_due(),
             self._healed.not_before(self.healing.next_due()),
             *(guarded.not_before(search.next_due(now)) for search, guarded in self._searches),
             self.migrations.next_due(now),

@@ -22,28 +22,28 @@ from topo_scheduler.recovery.model.barrier import STEP_OPERATIONS, failure_of
 from topo_scheduler.recovery.model.instructions import Instruction, Warn
 from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationContext
 from topo_scheduler.recovery.model.migration_memory import MigrationMemory
-from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, Condition, Eviction, Tracked
+from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, ConditionUpdate, Eviction, Tracked
 from topo_scheduler.recovery.model.ownership import answers_at
 from topo_scheduler.recovery.optimisation.gang_room import GangRoom
-from topo_scheduler.recovery.planning.migration_planning import LOOK_AGAIN, NOTHING_TO_MOVE, Planning
-from topo_scheduler.recovery.planning.relocation_search import NEXT
+from topo_scheduler.recovery.planning.migration_planning import NOTHING_TO_MOVE, SEARCH_INTERVAL_SECONDS, Planning
+from topo_scheduler.recovery.planning.relocation_search import NEXT_SECONDS
 from topo_scheduler.scheduling.barrier import FAULT, described, kind_of
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 
-RETRY: Final = 10.0
+RETRY_SECONDS: Final = 10.0
 """Seconds after which a refused eviction is retried, doubled each time."""
-RETRY_MOST: Final = 300.0
-NO_RIGHTS: Final = 300.0
+LONGEST_RETRY_SECONDS: Final = 300.0
+FORBIDDEN_RETRY_SECONDS: Final = 300.0
 """Longest pause, in seconds, before a request that RBAC forbids is retried."""
-WAITS: Final = 10.0
+RECHECK_SECONDS: Final = 10.0
 """Seconds after which a Migration that has not evicted all pods is checked again, as its time may have come."""
 STEP_SECONDS: Final = 0.01
 """Seconds after which a step tries no further Migration without seats: users may create thousands."""
 GIVEN_UP: Final = "given to another scheduler"
-BELIEVED: Final = 4
+BELIEVED_REFUSALS: Final = 4
 """Refusals by RBAC in a row before they are reported: an API server that has just started refuses all requests."""
 
 
@@ -194,9 +194,9 @@ class Migrations:
                 tracked.failures = 0
             else:
                 tracked.failures += 1
-                longest = NO_RIGHTS if outcome is MigrationWrite.FORBIDDEN else 60.0
+                longest = FORBIDDEN_RETRY_SECONDS if outcome is MigrationWrite.FORBIDDEN else 60.0
                 tracked.not_before = now + doubled(2.0, tracked.failures, longest)
-            if outcome is MigrationWrite.FORBIDDEN and tracked.failures == BELIEVED:
+            if outcome is MigrationWrite.FORBIDDEN and tracked.failures == BELIEVED_REFUSALS:
                 self.context.out.append(Warn(f"Migration {key} is not carried on: {message}"))
                 self.context.emit_event(tracked, warning=True, reason="StatusNotWritten", message=message)
         if migration is not None:
@@ -236,7 +236,7 @@ class Migrations:
             named = f"pod {key} can't be read: {reason}" if shortened == key else f"{shortened} can't be read"
             text = f"{named}; the scheduler retries every few seconds and moves no pod until then"
             phase = tracked.migration.phase
-            condition = Condition(NEXT_CONDITION[phase], status=False, reason="PodNotRead", message=text)
+            condition = ConditionUpdate(NEXT_CONDITION[phase], status=False, reason="PodNotRead", message=text)
             self.context.write(tracked, now, None, None, condition, message=text if phase is None else None)
 
     def evicted(self, key: str, uid: str, *, goes: bool, reason: str, message: str, now: float) -> None:
@@ -248,14 +248,14 @@ class Migrations:
         eviction.in_flight = False
         if goes:
             eviction.times, eviction.reason, eviction.message = 0, "", ""
-            eviction.until = now + RETRY  # the watch has not reported yet that it is terminating
+            eviction.until = now + RETRY_SECONDS  # the watch has not reported yet that it is terminating
             return
         eviction.times += 1
         forbidden = reason == "Forbidden"
-        shortest, longest = (2.0, NO_RIGHTS) if forbidden else (RETRY, RETRY_MOST)
+        shortest, longest = (2.0, FORBIDDEN_RETRY_SECONDS) if forbidden else (RETRY_SECONDS, LONGEST_RETRY_SECONDS)
         eviction.until = now + doubled(shortest, eviction.times, longest)
         eviction.reason, eviction.message = reason, message
-        if eviction.times == (BELIEVED if forbidden else 1):
+        if eviction.times == (BELIEVED_REFUSALS if forbidden else 1):
             self.context.emit_event(tracked, warning=True, reason=reason, message=message)
 
     def owner_gone(self, key: str, reason: str) -> None:
@@ -308,7 +308,7 @@ class Migrations:
         times: list[float] = []
         context = self.context
         if self._left:
-            times.append(now + NEXT)
+            times.append(now + NEXT_SECONDS)
         if (at := context.finished.next_due(context.spec, now, context.epoch + now)) is not None:
             times.append(at)
         for tracked in self.context.tracked.values():
@@ -318,11 +318,11 @@ class Migrations:
                 if at > now
             ]
             if tracked.migration.phase is not Phase.PLACING:
-                times.append(now + WAITS)
+                times.append(now + RECHECK_SECONDS)
             phase = Phase.PLACING if tracked.migration.phase is Phase.PLACING else Phase.RESERVING
             over = context.over_at(tracked, phase, context.spec.reservation_timeout)
             if _runs(tracked.migration) and over is not None:
-                times.append(max(now + LOOK_AGAIN, over))
+                times.append(max(now + SEARCH_INTERVAL_SECONDS, over))
         return min(times, default=None)
 
     def _try(self, tracked: Tracked, now: float) -> None:

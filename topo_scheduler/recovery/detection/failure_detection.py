@@ -1,6 +1,6 @@
 """Detects failed nodes and failed domains, and when each failure began.
 
-A problem counts once it has lasted for the debounce. A deletion counts after `GATHER` seconds, so that nodes deleted
+A problem counts once it has lasted for the debounce. A deletion counts after `GATHER_SECONDS`, so that nodes deleted
 together are handled together. If most nodes of a domain have failed by then, the domain failed: one event for all its
 nodes. A node that failed is in quarantine for a while after it returns, and longer if it failed repeatedly. While it is
 in quarantine, no pod is planned onto it.
@@ -15,10 +15,10 @@ from topo_scheduler.api.migrations import Cause
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.detection.node_health import NodeHealth, NodeProblem, problem_of
 
-MOST_DOUBLINGS: Final = 6
-GATHER: Final = 0.25
+MAX_DOUBLINGS: Final = 6
+GATHER_SECONDS: Final = 0.25
 """Seconds from the deletion of a node until it counts: the nodes of a deleted leaf go one by one."""
-DELETED_HOLDS: Final = 60.0
+DELETED_NODE_SECONDS: Final = 60.0
 """Seconds for which a deleted node still counts as not ready in the check for a network partition."""
 
 Path = tuple[str, ...]
@@ -60,7 +60,7 @@ class _WatchedNode:
 
 
 @dataclass(slots=True)
-class _Deleted:
+class _DeletedNode:
     """A node that was deleted. Once ``reported``, it counts for its domains only, for the debounce."""
 
     at: float
@@ -92,7 +92,7 @@ class Detection:
     domains_of: Callable[[str], Sequence[Path]]
     _nodes: dict[str, _WatchedNode] = field(default_factory=dict)
     _failing: dict[str, _WatchedNode] = field(default_factory=dict)
-    _gone: dict[str, _Deleted] = field(default_factory=dict)
+    _gone: dict[str, _DeletedNode] = field(default_factory=dict)
     _records: dict[str, _FailureRecord] = field(default_factory=dict)
     _by_pods: dict[str, NodeProblem] = field(default_factory=dict)
     """Problems of nodes that their pods indicate."""
@@ -122,7 +122,7 @@ class Detection:
         del self._nodes[name]
         self._locate(node)
         # Its pods stay for less time than that, and then report the failure.
-        self._gone[name] = _Deleted(now, node.domains, reported=node.dead and not node.fresh)
+        self._gone[name] = _DeletedNode(now, node.domains, reported=node.dead and not node.fresh)
         self._failing.pop(name, None)
 
     def set_pod_problems(self, problems: Mapping[str, NodeProblem], now: float) -> None:
@@ -170,9 +170,9 @@ class Detection:
         """Return when `due` must be called next, in seconds."""
         unreported = [node.at for node in self._gone.values() if not node.reported]
         if self.held:
-            return min(unreported) + DELETED_HOLDS if unreported else None
+            return min(unreported) + DELETED_NODE_SECONDS if unreported else None
         due = [node.since + self.spec.debounce for node in self._failing.values() if node.fresh]
-        return min((*due, *(at + GATHER for at in unreported)), default=None)
+        return min((*due, *(at + GATHER_SECONDS for at in unreported)), default=None)
 
     def problem(self, name: str) -> NodeProblem | None:
         """Return the current problem of a node; a node that is absent was deleted."""
@@ -251,7 +251,7 @@ class Detection:
         ]:
             del self._gone[name]
         unreported = [name for name, deleted in self._gone.items() if not deleted.reported]
-        return unreported if any(self._gone[name].at + GATHER <= now for name in unreported) else []
+        return unreported if any(self._gone[name].at + GATHER_SECONDS <= now for name in unreported) else []
 
     def _confirm(self, name: str, now: float) -> None:
         if name in self._gone:
@@ -264,10 +264,10 @@ class Detection:
             return  # the node has no problem, if it stays after all
         record = self._records.setdefault(name, _FailureRecord())
         record.times += 1
-        record.until = now + self.spec.quarantine * 2 ** min(MOST_DOUBLINGS, record.times - 1)
+        record.until = now + self.spec.quarantine * 2 ** min(MAX_DOUBLINGS, record.times - 1)
 
     def _cut_off(self, now: float) -> str:
-        gone = sum(not deleted.reported and now < deleted.at + DELETED_HOLDS for deleted in self._gone.values())
+        gone = sum(not deleted.reported and now < deleted.at + DELETED_NODE_SECONDS for deleted in self._gone.values())
         dead, total = gone + sum(node.dead for node in self._failing.values()), gone + len(self._nodes)
         if total < 3 or dead <= self.spec.pause_above_not_ready_share * total:
             return ""

@@ -18,7 +18,7 @@ LONGEST_PAUSE_SECONDS: Final = 300.0
 
 
 @dataclass(slots=True)
-class _Lost:
+class _NodeInterference:
     """Interference with Migrations of a node, ``times`` in all. ``until`` is when the node is handled again, if set."""
 
     times: int = 0
@@ -32,7 +32,7 @@ class Interference:
 
     view: SchedulerView
     detection: Detection
-    _lost: dict[tuple[str, str], _Lost] = field(default_factory=dict)
+    _lost: dict[tuple[str, str], _NodeInterference] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._lost)
@@ -41,7 +41,7 @@ class Interference:
         """Record that a Migration may have left pods behind; return the failed nodes with such pods."""
         nodes = [node for node in sorted(self._nodes_of(migration)) if self._needed(node)]
         for node in nodes:
-            lost = self._lost.setdefault((migration.metadata.namespace, node), _Lost())
+            lost = self._lost.setdefault((migration.metadata.namespace, node), _NodeInterference())
             lost.times += not lost.waits
             lost.waits = True
         return nodes

@@ -23,14 +23,14 @@ from topo_scheduler.recovery.detection.node_health import NodeProblem
 from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS
 
 CRASHES: Final = "CrashLoopBackOff"
-MOST_TROUBLES: Final = 10_000
+MAX_FAILING_PODS: Final = 10_000
 """Refused or crashing pods that are remembered; beyond them the oldest are forgotten."""
-NAMED: Final = 3
+NAMED_PODS: Final = 3
 """Pods named in a message at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Trouble:
+class _PodFailure:
     """The failure of a pod. ``at`` is when it was last observed, in seconds."""
 
     node: str
@@ -47,7 +47,7 @@ class _Trouble:
 
 
 @dataclass(slots=True)
-class PodTroubles:
+class PodFailures:
     """Pods of this scheduler, as evidence about nodes.
 
     ``scheduler_name`` identifies them, and ``epoch`` converts the times that are passed to seconds since the epoch.
@@ -61,7 +61,7 @@ class PodTroubles:
     spec: PodFailuresSpec
     epoch: float
     decided: Callable[[str], bool] = lambda uid: True
-    _troubles: dict[str, _Trouble] = field(default_factory=dict)
+    _failures: dict[str, _PodFailure] = field(default_factory=dict)
     _well: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Workload and node of pods that run without any restart, by uid."""
     _well_on: dict[str, Counter[str]] = field(default_factory=dict)
@@ -91,8 +91,8 @@ class PodTroubles:
         reason = _refused(pod) or _crashes(pod, self.spec.restarts)
         if reason:
             self._not_well(uid)
-            trouble = self._troubles.get(uid)
-            if trouble is not None and trouble.refused:
+            failure = self._failures.get(uid)
+            if failure is not None and failure.refused:
                 return  # a refusal counts once, however often it is reported
             if not self.decided(uid):
                 return
@@ -101,18 +101,18 @@ class PodTroubles:
             begun = seconds_of(pod.status.start_time or pod.metadata.creation_timestamp or "") or inf
             at = min(now, begun - self.epoch) if refused else now
             if at + self.spec.window > now:
-                self._troubles[uid] = _Trouble(pod.spec.node_name, workload_of(pod), refused, pod.key, reason, at)
-                if len(self._troubles) > MOST_TROUBLES:
-                    del self._troubles[next(iter(self._troubles))]
+                self._failures[uid] = _PodFailure(pod.spec.node_name, workload_of(pod), refused, pod.key, reason, at)
+                if len(self._failures) > MAX_FAILING_PODS:
+                    del self._failures[next(iter(self._failures))]
                 self._stale = True
         elif _runs_well(pod):
-            if self._troubles.pop(uid, None) is not None:
+            if self._failures.pop(uid, None) is not None:
                 self._stale = True
             if uid not in self._well:
                 workload = workload_of(pod)
                 self._well[uid] = (workload, pod.spec.node_name)
                 self._well_on.setdefault(workload, Counter())[pod.spec.node_name] += 1
-                self._stale |= bool(self._troubles)
+                self._stale |= bool(self._failures)
         else:
             self._not_well(uid)
 
@@ -126,15 +126,15 @@ class PodTroubles:
                 del count_of_node[node]
             if not count_of_node:
                 del self._well_on[workload]
-            self._stale |= bool(self._troubles)
+            self._stale |= bool(self._failures)
 
     # ------------------------------------------------------------ results
 
     def problems(self, now: float) -> dict[str, NodeProblem]:
         """Return the problems of nodes that their pods indicate, by name of the node."""
-        expired = [uid for uid, trouble in self._troubles.items() if trouble.at + self.spec.window <= now]
+        expired = [uid for uid, failure in self._failures.items() if failure.at + self.spec.window <= now]
         for uid in expired:
-            del self._troubles[uid]
+            del self._failures[uid]
         if self._stale or expired:
             self._stale = False
             self._found = dict(self._judged()) if self.spec.enabled else {}
@@ -144,33 +144,33 @@ class PodTroubles:
         """Return when the result of `problems` may change without new input."""
         if not self.spec.enabled:
             return None
-        return min((trouble.at + self.spec.window for trouble in self._troubles.values()), default=None)
+        return min((failure.at + self.spec.window for failure in self._failures.values()), default=None)
 
     def _judged(self) -> Iterator[tuple[str, NodeProblem]]:
         nodes_of: dict[str, set[str]] = {}
-        for trouble in self._troubles.values():
-            nodes_of.setdefault(trouble.workload, set()).add(trouble.node)
-        by_node: dict[str, list[_Trouble]] = {}
-        for trouble in self._troubles.values():
-            if len(nodes_of[trouble.workload]) == 1 and (trouble.refused or self._runs_elsewhere(trouble)):
-                by_node.setdefault(trouble.node, []).append(trouble)
-        for node, troubles in sorted(by_node.items()):
-            refused = [trouble for trouble in troubles if trouble.refused]
-            if len({trouble.namespace for trouble in troubles}) < self.spec.namespaces:
+        for failure in self._failures.values():
+            nodes_of.setdefault(failure.workload, set()).add(failure.node)
+        by_node: dict[str, list[_PodFailure]] = {}
+        for failure in self._failures.values():
+            if len(nodes_of[failure.workload]) == 1 and (failure.refused or self._runs_elsewhere(failure)):
+                by_node.setdefault(failure.node, []).append(failure)
+        for node, failures in sorted(by_node.items()):
+            refused = [failure for failure in failures if failure.refused]
+            if len({failure.namespace for failure in failures}) < self.spec.namespaces:
                 continue
             if (
-                len({trouble.workload for trouble in troubles}) >= self.spec.workloads
+                len({failure.workload for failure in failures}) >= self.spec.workloads
                 or len(refused) >= self.spec.refusals
             ):
-                yield node, self._problem(troubles, refused)
+                yield node, self._problem(failures, refused)
 
-    def _runs_elsewhere(self, trouble: _Trouble) -> bool:
-        return any(node != trouble.node for node in self._well_on.get(trouble.workload, ()))
+    def _runs_elsewhere(self, failure: _PodFailure) -> bool:
+        return any(node != failure.node for node in self._well_on.get(failure.workload, ()))
 
-    def _problem(self, troubles: Collection[_Trouble], refused: Collection[_Trouble]) -> NodeProblem:
-        crashing = [trouble for trouble in troubles if not trouble.refused]
+    def _problem(self, failures: Collection[_PodFailure], refused: Collection[_PodFailure]) -> NodeProblem:
+        crashing = [failure for failure in failures if not failure.refused]
         within = f"within {format_duration(self.spec.window)}"
-        if len({trouble.workload for trouble in refused}) >= len({trouble.workload for trouble in crashing}):
+        if len({failure.workload for failure in refused}) >= len({failure.workload for failure in crashing}):
             return NodeProblem(Cause.REFUSED, f"refused {counted(len(refused), 'pod')} {within}: {_named(refused)}")
         pods = counted(len(crashing), "pod", "that crashes there only", "that crash there only")
         return NodeProblem(Cause.CRASHING, f"has {pods}: {_named(crashing)}")
@@ -206,6 +206,6 @@ def _runs_well(pod: Pod) -> bool:
     return pod.status.phase == "Running" and bool(statuses) and never_restarted
 
 
-def _named(troubles: Collection[_Trouble]) -> str:
-    ordered = sorted(troubles, key=lambda trouble: trouble.pod)
-    return few_of([f"{trouble.pod} ({trouble.reason})" for trouble in ordered], NAMED)
+def _named(failures: Collection[_PodFailure]) -> str:
+    ordered = sorted(failures, key=lambda failure: failure.pod)
+    return few_of([f"{failure.pod} ({failure.reason})" for failure in ordered], NAMED_PODS)

@@ -61,7 +61,7 @@ class LearnPods:
 
 
 @dataclass(frozen=True, slots=True)
-class TellMigration(_OfMigration):
+class EmitMigrationEvent(_OfMigration):
     """Emit an event on a Migration."""
 
     uid: str
@@ -71,7 +71,7 @@ class TellMigration(_OfMigration):
 
 
 @dataclass(frozen=True, slots=True)
-class Spent:
+class PhaseDuration:
     """Record the duration of a phase in seconds; phase ``total`` is the time from the failure to the end."""
 
     phase: str
@@ -95,4 +95,4 @@ class CountRecoveryFailure:
 
 
 MigrationRequest = CreateMigration | WriteStatus | DeleteMigration
-Instruction = MigrationRequest | EvictPod | LearnPods | TellMigration | Spent | Warn | CountRecoveryFailure
+Instruction = MigrationRequest | EvictPod | LearnPods | EmitMigrationEvent | PhaseDuration | Warn | CountRecoveryFailure

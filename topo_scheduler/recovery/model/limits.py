@@ -11,7 +11,7 @@ from topo_scheduler.api.migrations import Migration, Phase
 from topo_scheduler.api.recovery import RecoveryLimits
 from topo_scheduler.api.timestamps import seconds_of
 
-HOUR: Final = 3600.0
+HOUR_SECONDS: Final = 3600.0
 
 
 class MigrationLimits:
@@ -27,7 +27,7 @@ class MigrationLimits:
     def note(self, migration: Migration, wall: float) -> None:
         """Record the progress of a Migration. ``wall`` is in seconds since the epoch."""
         begun = seconds_of(migration.status.times.get(Phase.RESERVING, ""))
-        if begun is not None and wall - begun < HOUR:
+        if begun is not None and wall - begun < HOUR_SECONDS:
             self._began(migration.key, min(begun, wall))  # another clock may be ahead
         self.forget(migration.key)
         if migration.phase is not None and migration.phase.running:
@@ -58,8 +58,8 @@ class MigrationLimits:
         in_namespace = sum(other == namespace for other in self._running.values()) - (own == namespace)
         if in_namespace >= limits.per_namespace:
             return f"{in_namespace} are under way in this namespace: limits.perNamespace is {limits.per_namespace}"
-        if wall - self._first >= HOUR:
-            self._begun = {key: begun for key, begun in self._begun.items() if wall - begun < HOUR}
+        if wall - self._first >= HOUR_SECONDS:
+            self._begun = {key: begun for key, begun in self._begun.items() if wall - begun < HOUR_SECONDS}
             self._first = min(self._begun.values(), default=inf)
         recent = len(self._begun) - (migration.key in self._begun)
         if recent >= limits.per_hour:

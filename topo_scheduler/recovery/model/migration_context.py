@@ -8,9 +8,9 @@ from topo_scheduler.api.migrations import Migration, Move, OtherPod, Phase
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.detection.failure_detection import Detection
-from topo_scheduler.recovery.model.instructions import CreateMigration, Instruction, LearnPods, TellMigration
+from topo_scheduler.recovery.model.instructions import CreateMigration, EmitMigrationEvent, Instruction, LearnPods
 from topo_scheduler.recovery.model.limits import RecoveryMigrationLimits
-from topo_scheduler.recovery.model.migration_state import Condition, Tracked, changed_status, durations, write
+from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Tracked, changed_status, durations, write
 from topo_scheduler.recovery.model.move_rate_limit import Moved
 from topo_scheduler.recovery.model.retention import Finished
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, seat_of
@@ -18,7 +18,7 @@ from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
 from topo_scheduler.state.pods.workloads import Stage
 
-BELIEVED_AFTER: Final = 60.0
+BELIEVED_AFTER_SECONDS: Final = 60.0
 """Seconds after which a timestamp of another process is trusted: before that, one of the two clocks may be wrong."""
 LEARNING: Final = "learning"
 """State of a Migration for which pods are being read."""
@@ -143,7 +143,7 @@ class MigrationContext:
         """Return whether any Migration makes room for this one."""
         return any(other.migration.spec.makes_room_for == migration.key for other in self.tracked.values())
 
-    def holds_back(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> Condition | None:
+    def holds_back(self, migration: Migration, moving_pods: Sequence[MovingPod], now: float) -> ConditionUpdate | None:
         """Return the condition that keeps a Migration from beginning now, or None. ``moving_pods`` are its pods."""
         cause, spec, wall = migration.cause, self.spec, self.epoch + now
         by_choice = cause.by_choice and not migration.spec.makes_room_for
@@ -156,7 +156,7 @@ class MigrationContext:
         elif by_choice and not text:
             text = self.moved.lacking(len(moving_pods), migration.key, spec.limits, wall)
             text = text or self.moved.resting(moving_pods, spec.limits, wall)
-        return Condition("Reserved", status=False, reason=reason, message=text) if text else None
+        return ConditionUpdate("Reserved", status=False, reason=reason, message=text) if text else None
 
     def lost_target(self, moves: Sequence[Move], now: float) -> str | None:
         """Return the first target that is gone or no longer allowed; None if all targets are valid."""
@@ -167,11 +167,11 @@ class MigrationContext:
         """Return for how many seconds a Migration has been in a phase, or beyond it.
 
         The timestamp on the object may come from another clock. So it counts only once this process has seen the phase
-        for `BELIEVED_AFTER`, and it never makes the time shorter than that.
+        for `BELIEVED_AFTER_SECONDS`, and it never makes the time shorter than that.
         """
         text, seen = tracked.stamps.get(phase, ("", now))
         own, begun = now - seen, seconds_of(text)
-        return own if begun is None or own < BELIEVED_AFTER else max(own, self.epoch + now - begun)
+        return own if begun is None or own < BELIEVED_AFTER_SECONDS else max(own, self.epoch + now - begun)
 
     def over_at(self, tracked: Tracked, phase: Phase, seconds: float) -> float | None:
         """Return when a Migration will have been in a phase for ``seconds``; None if it has not begun the phase."""
@@ -180,7 +180,7 @@ class MigrationContext:
         text, seen = tracked.stamps[phase]
         begun = seconds_of(text)
         written = seen if begun is None else begun - self.epoch
-        return min(seen + seconds, max(seen + BELIEVED_AFTER, written + seconds))
+        return min(seen + seconds, max(seen + BELIEVED_AFTER_SECONDS, written + seconds))
 
     def end(
         self,
@@ -190,10 +190,12 @@ class MigrationContext:
         message: str,
         now: float,
         moves: Sequence[Move] | None = None,
-        condition: Condition | None = None,
+        condition: ConditionUpdate | None = None,
     ) -> None:
         """End a Migration."""
-        final_condition = condition or Condition("Placed", status=False, reason=reason or phase.value, message=message)
+        final_condition = condition or ConditionUpdate(
+            "Placed", status=False, reason=reason or phase.value, message=message
+        )
         self.emit_event(tracked, warning=phase is Phase.FAILED, reason=f"Migration{phase.value}", message=message)
         self.release(tracked.migration.key)
         tracked.ending = True
@@ -201,7 +203,7 @@ class MigrationContext:
 
     def refuse(self, migration: Migration, now: float, reason: str, message: str) -> None:
         """Fail a Migration that is not tracked."""
-        meta, condition = migration.metadata, Condition("Reserved", status=False, reason=reason, message=message)
+        meta, condition = migration.metadata, ConditionUpdate("Reserved", status=False, reason=reason, message=message)
         status = changed_status(
             migration,
             self.epoch + now,
@@ -211,7 +213,7 @@ class MigrationContext:
             message=message,
             conditions=[condition],
         )
-        self.out.append(TellMigration(meta.namespace, meta.name, meta.uid, True, "MigrationFailed", message))
+        self.out.append(EmitMigrationEvent(meta.namespace, meta.name, meta.uid, True, "MigrationFailed", message))
         if status is not None:
             self.out.append(write(migration, status))
 
@@ -221,7 +223,7 @@ class MigrationContext:
         now: float,
         phase: Phase | None,
         moves: Sequence[Move] | None,
-        *conditions: Condition,
+        *conditions: ConditionUpdate,
         message: str | None = None,
         policy: str | None = None,
         others: Sequence[OtherPod] | None = None,
@@ -251,7 +253,7 @@ class MigrationContext:
     def emit_event(self, tracked: Tracked, *, warning: bool, reason: str, message: str) -> None:
         """Emit an event on a Migration."""
         meta = tracked.migration.metadata
-        self.out.append(TellMigration(meta.namespace, meta.name, meta.uid, warning, reason, message))
+        self.out.append(EmitMigrationEvent(meta.namespace, meta.name, meta.uid, warning, reason, message))
 
     def learn(self, tracked: Tracked, pods: Sequence[PodRef]) -> None:
         """Have the runner read pods that an earlier process placed, unless that is in progress."""

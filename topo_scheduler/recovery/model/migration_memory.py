@@ -10,9 +10,9 @@ from topo_scheduler.api.migrations import Migration
 BASE_BYTES: Final = 2_048
 """Memory of a Migration that names no pod, in bytes."""
 POD_BYTES: Final = 160
-MOST_OF_NAMESPACE_BYTES: Final = 16 * 1024 * 1024
+MAX_OF_NAMESPACE_BYTES: Final = 16 * 1024 * 1024
 """About 60,000 pods, or 7,000 Migrations of one pod."""
-MOST_BYTES: Final = 64 * 1024 * 1024
+MAX_BYTES: Final = 64 * 1024 * 1024
 """Of all namespaces together. Beyond it, a namespace with less than an equal share still gets its share."""
 
 
@@ -58,9 +58,9 @@ class MigrationMemory:
         size = bytes_of(migration)
         if size <= previous:
             return ""
-        cap, needed = MOST_OF_NAMESPACE_BYTES, self._of_namespace.get(namespace, 0) - previous + size
-        if self._total - previous + size > MOST_BYTES:
-            cap = min(cap, MOST_BYTES // len(self._of_namespace.keys() | {namespace}))
+        cap, needed = MAX_OF_NAMESPACE_BYTES, self._of_namespace.get(namespace, 0) - previous + size
+        if self._total - previous + size > MAX_BYTES:
+            cap = min(cap, MAX_BYTES // len(self._of_namespace.keys() | {namespace}))
         if needed <= cap:
             return ""
         return (

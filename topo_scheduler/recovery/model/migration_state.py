@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from topo_scheduler.api.migrations import (
-    MOST_OWNERS,
+    MAX_OWNERS,
     Migration,
     MigrationCondition,
     MigrationOwner,
@@ -19,12 +19,12 @@ from topo_scheduler.api.migrations import (
     Phase,
 )
 from topo_scheduler.api.timestamps import seconds_of
-from topo_scheduler.recovery.model.instructions import Spent, WriteStatus
+from topo_scheduler.recovery.model.instructions import PhaseDuration, WriteStatus
 from topo_scheduler.scheduling.barrier import Backoff
 from topo_scheduler.state.pods.workloads import Member
 
-LONGEST_MESSAGE: Final = 2048
-SHOWN: Final = 3
+LONGEST_MESSAGE_CHARACTERS: Final = 2048
+SHOWN_NODES: Final = 3
 """Nodes that a printer column names."""
 
 
@@ -99,7 +99,7 @@ class Tracked:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
+class ConditionUpdate:
     """A condition without its timestamp."""
 
     type: str
@@ -116,8 +116,8 @@ def timestamp(wall: float) -> str:
 def column_text(names: Sequence[str]) -> str:
     """Return names for a printer column: each once, the first few."""
     distinct = list(dict.fromkeys(name for name in names if name))
-    more = f" +{len(distinct) - SHOWN}" if len(distinct) > SHOWN else ""
-    return ",".join(distinct[:SHOWN]) + more
+    more = f" +{len(distinct) - SHOWN_NODES}" if len(distinct) > SHOWN_NODES else ""
+    return ",".join(distinct[:SHOWN_NODES]) + more
 
 
 def changed_status(
@@ -131,7 +131,7 @@ def changed_status(
     policy: str | None = None,
     others: Sequence[OtherPod] | None = None,
     owners: Sequence[MigrationOwner] = (),
-    conditions: Sequence[Condition] = (),
+    conditions: Sequence[ConditionUpdate] = (),
 ) -> MigrationStatus | None:
     """Return the status with changes; None if nothing would change. ``wall`` is in seconds since the epoch.
 
@@ -152,7 +152,7 @@ def changed_status(
         phase=old.phase if phase is None else phase.value,
         scheduler_name=old.scheduler_name,
         policy=old.policy if policy is None else policy,
-        message=old.message if message is None else message[:LONGEST_MESSAGE],
+        message=old.message if message is None else message[:LONGEST_MESSAGE_CHARACTERS],
         from_nodes=column_text([move.from_ for move in all_moves]),
         to_nodes=column_text([move.to for move in all_moves]),
         moves=all_moves,
@@ -164,12 +164,12 @@ def changed_status(
     if status == old:
         return None
     status.scheduler_name = scheduler
-    status.owners = list({owner.uid: owner for owner in (*old.owners, *owners)}.values())[:MOST_OWNERS]
+    status.owners = list({owner.uid: owner for owner in (*old.owners, *owners)}.values())[:MAX_OWNERS]
     return status
 
 
-def _condition(new: Condition, current: MigrationCondition | None, wall: float) -> MigrationCondition:
-    status, message = str(new.status), new.message[:LONGEST_MESSAGE]
+def _condition(new: ConditionUpdate, current: MigrationCondition | None, wall: float) -> MigrationCondition:
+    status, message = str(new.status), new.message[:LONGEST_MESSAGE_CHARACTERS]
     turned = current is None or current.status != status
     if current is not None and (current.status, current.reason, current.message) == (status, new.reason, message):
         return current
@@ -183,15 +183,15 @@ def write(migration: Migration, status: MigrationStatus) -> WriteStatus:
     return WriteStatus(meta.namespace, meta.name, meta.uid, meta.resource_version, status)
 
 
-def durations(migration: Migration, phase: Phase, wall: float) -> list[Spent]:
+def durations(migration: Migration, phase: Phase, wall: float) -> list[PhaseDuration]:
     """Return the duration of the phase that a Migration leaves, and the total if the new phase is final."""
     status, cause = migration.status, migration.cause.value
     out = []
     if (begun := seconds_of(status.times.get(status.phase, ""))) is not None:
-        out.append(Spent(status.phase, max(0.0, wall - begun), cause))
+        out.append(PhaseDuration(status.phase, max(0.0, wall - begun), cause))
     since = seconds_of(migration.spec.since) or seconds_of(migration.metadata.creation_timestamp or "")
     if phase.over and since is not None:
-        out.append(Spent("total", max(0.0, wall - since), cause, phase.value))
+        out.append(PhaseDuration("total", max(0.0, wall - since), cause, phase.value))
     return out
 
 

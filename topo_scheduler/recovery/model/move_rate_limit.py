@@ -9,8 +9,8 @@ from topo_scheduler.api.text import counted
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.model.seating import MovingPod
 
-HOUR: Final = 3600.0
-LEAST: Final = 64
+HOUR_SECONDS: Final = 3600.0
+REMEMBERED_WORKLOADS: Final = 64
 """Workloads whose last move is remembered before old entries are dropped."""
 
 _OVER: Final = tuple(phase for phase in Phase if phase.over)
@@ -47,7 +47,7 @@ class Moved:
         """Voluntary Migrations: start in seconds since the epoch, number of pods, Migration that needs the room."""
         self._last: dict[Key, float] = {}
         """When pods of a workload were evicted last, in seconds since the epoch."""
-        self._full = LEAST
+        self._full = REMEMBERED_WORKLOADS
         """The size of ``_last`` at which old entries are dropped."""
 
     def note(self, migration: Migration, limits: RecoveryLimits, wall: float) -> None:
@@ -61,7 +61,7 @@ class Moved:
                 self._last[workload] = max(min(_evicted_until(status), wall), self._last.get(workload, 0.0))
             if len(self._last) > self._full:
                 self._forget(limits, wall)
-                self._full = max(LEAST, 2 * len(self._last))
+                self._full = max(REMEMBERED_WORKLOADS, 2 * len(self._last))
         begun = seconds_of(status.times.get(Phase.RESERVING, ""))
         running = phase is not None and phase.running
         counts = running or evicting is not None or (pending_gang and phase is not Phase.CANCELLED)
@@ -85,7 +85,7 @@ class Moved:
             limits: the configured limits.
             wall: seconds since the epoch.
         """
-        self._by_choice = {key: begun for key, begun in self._by_choice.items() if wall - begun[0] < HOUR}
+        self._by_choice = {key: begun for key, begun in self._by_choice.items() if wall - begun[0] < HOUR_SECONDS}
         other_moves = {key: begun for key, begun in self._by_choice.items() if key != own}
         recent = sum(count for _, count, beneficiary in other_moves.values() if beneficiary not in other_moves)
         if recent + pods <= limits.moves_per_hour:

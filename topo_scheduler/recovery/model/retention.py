@@ -18,14 +18,14 @@ from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.model.instructions import DeleteMigration
 from topo_scheduler.scheduling.pauses import doubled
 
-LEAST: Final = 3600.0
+LEAST_SECONDS: Final = 3600.0
 """Seconds for which each is kept, however many there are."""
-AT_ONCE: Final = 10
-"""Deletions in flight, and within `PACE` seconds, at most."""
-PACE: Final = 1.0
-RETRY: Final = 60.0
+CONCURRENT_DELETIONS: Final = 10
+"""Deletions in flight, and within `PACE_SECONDS` seconds, at most."""
+PACE_SECONDS: Final = 1.0
+RETRY_SECONDS: Final = 60.0
 """Seconds without deletions in a namespace after a failed one, doubled each time."""
-RETRY_MOST: Final = 3600.0
+LONGEST_RETRY_SECONDS: Final = 3600.0
 
 
 _Over = tuple[float, DeleteMigration]
@@ -33,7 +33,7 @@ _Over = tuple[float, DeleteMigration]
 
 
 @dataclass(slots=True)
-class _Pause:
+class _DeletionPause:
     """Failed deletions of a namespace in a row, and until when it pauses, in seconds."""
 
     failures: int = 0
@@ -48,7 +48,7 @@ class Finished:
         self._ordered: list[_Over] | None = None
         self._flying: set[str] = set()
         self._not_before = 0.0
-        self._pauses: dict[str, _Pause] = {}
+        self._pauses: dict[str, _DeletionPause] = {}
         """Namespaces whose last deletion failed."""
 
     def __len__(self) -> int:
@@ -86,7 +86,7 @@ class Finished:
             return []
         expired = takewhile(lambda item: wall >= self._until(*item, spec), enumerate(self._oldest_first()))
         ready = (deletion for _, (_, deletion) in expired if now >= self._paused_until(deletion))
-        deletions = list(islice(ready, AT_ONCE))
+        deletions = list(islice(ready, CONCURRENT_DELETIONS))
         self._flying = {deletion.key for deletion in deletions}
         return deletions
 
@@ -94,16 +94,18 @@ class Finished:
         """Handle the result of a deletion; return whether to log it: only the first failure in a row."""
         namespace = key.partition("/")[0]
         self._flying.discard(key)
-        self._not_before = max(self._not_before, now + PACE)
+        self._not_before = max(self._not_before, now + PACE_SECONDS)
         if outcome in (MigrationWrite.WRITTEN, MigrationWrite.STALE):
             self._pauses.pop(namespace, None)
             self.forget(key)  # if the object still exists or has changed, the watch reports it
             return False
-        self._pauses = {name: pause for name, pause in self._pauses.items() if now < pause.until + RETRY_MOST}
+        self._pauses = {
+            name: pause for name, pause in self._pauses.items() if now < pause.until + LONGEST_RETRY_SECONDS
+        }
         first = not self._pauses
-        pause = self._pauses.setdefault(namespace, _Pause())
+        pause = self._pauses.setdefault(namespace, _DeletionPause())
         pause.failures += 1
-        pause.until = max(pause.until, now + doubled(RETRY, pause.failures, RETRY_MOST))
+        pause.until = max(pause.until, now + doubled(RETRY_SECONDS, pause.failures, LONGEST_RETRY_SECONDS))
         return first
 
     def next_due(self, spec: RecoverySpec, now: float, wall: float) -> float | None:
@@ -132,5 +134,5 @@ class Finished:
     def _until(self, position: int, finished: _Over, spec: RecoverySpec) -> float:
         """Return the end of the retention of the Migration at a position in the order, in seconds since the epoch."""
         too_many = position < len(self._over) - spec.keep_finished.max_count
-        shortest = max(LEAST, spec.limits.cooldown)
+        shortest = max(LEAST_SECONDS, spec.limits.cooldown)
         return finished[0] + (shortest if too_many else max(shortest, spec.keep_finished.time))

@@ -23,14 +23,14 @@ from topo_scheduler.recovery.planning.voluntary_moves import free_nodes, group_b
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import GPU
 
-AGAIN: Final = 600.0
+AGAIN_SECONDS: Final = 600.0
 """Seconds until the next search after Migrations were created."""
-MOST_TRIED: Final = 4
+MAX_TRIED_LEAVES: Final = 4
 """Leaves that are tried in one search, at most."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Clearing:
+class _LeafClearing:
     """Pods whose move gives a leaf a block of ``block`` GPUs. ``leaf`` is its number in the order of the fabric."""
 
     leaf: int
@@ -57,16 +57,18 @@ class Blocks(VoluntarySearch):
         view = self.context.view
         free = free_nodes(view)
         largest = largest_block(view, free)
-        clearings: list[_Clearing] = []
+        clearings: list[_LeafClearing] = []
         for leaf in self._leaves(largest):
             cleared = self._clearing(leaf, free, largest)
             if cleared is not None and not self._too_soon(cleared.moving_pods):
                 clearings.append(cleared)
             yield None
-        fewest_pods = nsmallest(MOST_TRIED, clearings, key=lambda clearing: (len(clearing.moving_pods), clearing.leaf))
+        fewest_pods = nsmallest(
+            MAX_TRIED_LEAVES, clearings, key=lambda clearing: (len(clearing.moving_pods), clearing.leaf)
+        )
         for clearing in fewest_pods:
             if made := self._try_leaf(clearing.leaf):
-                self._next_search = self._now + AGAIN
+                self._next_search = self._now + AGAIN_SECONDS
                 yield made
                 return
             yield None
@@ -103,7 +105,7 @@ class Blocks(VoluntarySearch):
         gpus = np.where(usable, nodes.allocatable[layout.order, GPU], 0)
         return np.flatnonzero(np.add.reduceat(gpus, layout.offsets[:-1]) > largest).tolist() if len(gpus) else []
 
-    def _clearing(self, leaf: int, free: Int64, largest: int) -> _Clearing | None:
+    def _clearing(self, leaf: int, free: Int64, largest: int) -> _LeafClearing | None:
         """Return the pods that must leave a leaf for its block to be the largest; None if they can't."""
         view, max_moves = self.context.view, self.context.view.planning.max_moves
         layout, nodes = view.layout, view.nodes
@@ -117,7 +119,11 @@ class Blocks(VoluntarySearch):
             if (pods := self._movable(nodes.names[row])) is not None:
                 moving_pods += pods
                 block += int(nodes.allocatable[row, GPU])
-        return _Clearing(leaf, tuple(moving_pods), block) if block > largest and len(moving_pods) <= max_moves else None
+        return (
+            _LeafClearing(leaf, tuple(moving_pods), block)
+            if block > largest and len(moving_pods) <= max_moves
+            else None
+        )
 
     def _too_soon(self, moving_pods: Sequence[MovingPod]) -> bool:
         """Return whether rate limits forbid to move so many pods now, or one of these pods."""
@@ -139,7 +145,7 @@ class Blocks(VoluntarySearch):
             pods.append(pod)
         return pods or None
 
-    def _create_migrations(self, clearing: _Clearing, largest: int) -> list[Instruction]:
+    def _create_migrations(self, clearing: _LeafClearing, largest: int) -> list[Instruction]:
         """Return the Migrations of all pods that leave; each lists the pods of the other Migrations."""
         layout, occasion = self.context.view.layout, timestamp(self.context.epoch + self._now)
         where = "/".join(layout.paths[clearing.leaf])

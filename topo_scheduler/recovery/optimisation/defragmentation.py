@@ -19,7 +19,7 @@ from topo_scheduler.scheduling.moving.plan import MovePlan
 from topo_scheduler.scheduling.queueing.queue_keys import lacking, least_of, order_of
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 
-AGAIN: Final = 300.0
+AGAIN_SECONDS: Final = 300.0
 """Seconds after which another Migration may be created for the same gang."""
 
 
@@ -45,7 +45,7 @@ class Defragmenting(VoluntarySearch):
             yield None
             planned = next((entry for entry in view.planning.gang_plans() if entry[0].id == id_), None)
             if planned is not None and (create := self._create_migration(*planned, self._now)) is not None:
-                self._not_before[id_] = self._now + AGAIN
+                self._not_before[id_] = self._now + AGAIN_SECONDS
                 yield [create]
 
     @property

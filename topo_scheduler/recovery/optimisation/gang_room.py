@@ -14,7 +14,7 @@ from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, Migrat
 from topo_scheduler.api.text import counted
 from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.migration_context import MigrationContext
-from topo_scheduler.recovery.model.migration_state import Condition, Tracked, with_replacements
+from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Tracked, with_replacements
 from topo_scheduler.recovery.model.naming import makes_room_for, name_for
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, move_of, pod_names, vacant
 from topo_scheduler.recovery.planning.migration_validation import may_move, rest_of_gang, restarts
@@ -23,12 +23,12 @@ from topo_scheduler.scheduling.queueing.queue_keys import lacking
 from topo_scheduler.scheduling.time_slicing import whole
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 
-PATIENCE: Final = 30.0
+PATIENCE_SECONDS: Final = 30.0
 """Seconds within which the gang must be known, and the other pods must have seats."""
 
 
 @dataclass(slots=True)
-class _Others:
+class _DepartureProgress:
     """What this process knows of the pods that leave for one gang, beyond the objects."""
 
     created_at: float = inf
@@ -44,13 +44,13 @@ class GangRoom:
     context: MigrationContext
     _first: dict[str, float] = field(default_factory=dict)
     """When a Migration of an unknown gang was first seen, by its uid; minus infinity once the gang was known."""
-    _others: dict[str, _Others] = field(default_factory=dict)
+    _departures: dict[str, _DepartureProgress] = field(default_factory=dict)
     """Pods that leave, by the uid of the Migration."""
 
     def forget(self, uid: str) -> None:
         """Forget a Migration that is over, or was deleted."""
         self._first.pop(uid, None)
-        self._others.pop(uid, None)
+        self._departures.pop(uid, None)
 
     def advance(self, tracked: Tracked, now: float) -> None:
         """Do the work that is due."""
@@ -86,7 +86,7 @@ class GangRoom:
         moves = self._moves(tracked, workload, members, leaving_pods, now)
         if not moves:
             return
-        reserved = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
+        reserved = ConditionUpdate("Reserved", status=False, reason="Planned", message="seats are held once it begins")
         self.context.write(tracked, now, Phase.PLANNED, moves, reserved, message=migration.spec.cause, others=named)
 
     def _begin(self, tracked: Tracked, workload: Workload, now: float) -> None:
@@ -107,7 +107,7 @@ class GangRoom:
         context.keep(migration, moves)
         context.begin(migration, len(leaving_pods), now)
         text = f"{counted(len(moves), 'seat', 'is held', 'are held')}, which {pod_names(leaving_pods)} leave first"
-        held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
+        held = ConditionUpdate("Reserved", status=True, reason="SeatsHeld", message=text)
         context.write(tracked, now, Phase.RESERVING, moves, held)
 
     def _reserve(self, tracked: Tracked, workload: Workload, now: float) -> None:
@@ -121,13 +121,13 @@ class GangRoom:
         context.keep(migration, self._unseated(workload, moves))
         if not pending or vacant(context.view, moves):
             context.write(tracked, now, Phase.PLACING, None)
-        elif reason := self._why_not(tracked, now):
+        elif reason := self._reason_useless(tracked, now):
             self.context.end(tracked, Phase.CANCELLED, "NoRoom", reason, now)
 
-    def _why_not(self, tracked: Tracked, now: float) -> str:
+    def _reason_useless(self, tracked: Tracked, now: float) -> str:
         """Create the Migrations of the other pods, once; return why waiting for them is useless, or an empty string."""
         migration = tracked.migration
-        progress = self._others.setdefault(migration.metadata.uid, _Others())
+        progress = self._departures.setdefault(migration.metadata.uid, _DepartureProgress())
         remaining = find_moving_pods(self.context.view, (other.uid for other in migration.status.others))
         moving = self.context.moved_for(migration.key)
         progress.seen |= {pod.member.uid for pod in remaining if pod.member.uid in moving}
@@ -138,12 +138,12 @@ class GangRoom:
             progress.created_at = now
             for group in group_by_workload(missing):
                 self._create(migration, group)
-        if missing and now - progress.created_at > PATIENCE:
+        if missing and now - progress.created_at > PATIENCE_SECONDS:
             return f"pod {missing[0].member.key} does not leave: no Migration could be made that moves it"
         without_seat = [
             move.pod for helper, move in moving.values() if helper.phase is None or not helper.phase.running
         ]
-        if without_seat and self.context.since(tracked, Phase.RESERVING, now) > PATIENCE:
+        if without_seat and self.context.since(tracked, Phase.RESERVING, now) > PATIENCE_SECONDS:
             return f"pod {without_seat[0]} does not leave: no seat is held for it"
         if self.context.since(tracked, Phase.RESERVING, now) > self.context.spec.reservation_timeout:
             return "the others did not leave in time"
@@ -169,7 +169,7 @@ class GangRoom:
         bound = {uid: member for uid, member in seated.items() if member.stage is Stage.BOUND}
         if len(bound) == len(moves):
             done = with_replacements(moves, bound)
-            placed = Condition(
+            placed = ConditionUpdate(
                 "Placed", status=True, reason="Bound", message=counted(len(done), "pod", "is bound", "are bound")
             )
             text = counted(len(done), "pod", "of the gang is bound", "of the gang are bound")
@@ -213,7 +213,7 @@ class GangRoom:
         migration = tracked.migration
         if migration.phase is not None and migration.phase.running:
             self.context.keep(migration, migration.status.moves)
-        if now - self._first.setdefault(migration.metadata.uid, now) >= PATIENCE:
+        if now - self._first.setdefault(migration.metadata.uid, now) >= PATIENCE_SECONDS:
             self.context.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang is gone", now)
 
     def _waiting(self, migration: Migration, workload: Workload) -> list[Member]:

@@ -17,13 +17,18 @@ from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods
 from topo_scheduler.recovery.optimisation.sliced_search import Look, VoluntarySearch
 from topo_scheduler.recovery.planning.migration_validation import may_move
 from topo_scheduler.recovery.planning.relocation import cost_of
-from topo_scheduler.recovery.planning.voluntary_moves import LOOKED_AT, find_pods_to_read, leaves_of, seats_of_whole
+from topo_scheduler.recovery.planning.voluntary_moves import (
+    CHECKED_PODS_OF_SLICE,
+    find_pods_to_read,
+    leaves_of,
+    seats_of_whole,
+)
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.workloads import Stage, Workload
 
-AGAIN: Final = 600.0
+AGAIN_SECONDS: Final = 600.0
 """Seconds after which a gang with a Migration is checked again."""
-MOST_TRIED: Final = 4
+MAX_TRIED_GANGS: Final = 4
 """Gangs that are tried in one search, at most; the next search tries the others."""
 
 
@@ -59,7 +64,7 @@ class Improving(VoluntarySearch):
         self._read = {uid for uid in self._read if view.entry(uid) is not None}
         spread: list[Workload] = []
         for number, workload in enumerate(view.workloads()):
-            if number % LOOKED_AT == LOOKED_AT - 1:
+            if number % CHECKED_PODS_OF_SLICE == CHECKED_PODS_OF_SLICE - 1:
                 yield None
             if self._may_spread(workload):
                 spread.append(workload)
@@ -67,8 +72,8 @@ class Improving(VoluntarySearch):
         if unread := (yield from find_pods_to_read(view, uids, self._read)):
             yield [LearnPods(unread)]
             return
-        self._more = len(spread) > MOST_TRIED
-        for id_ in sorted(workload.id for workload in spread)[:MOST_TRIED]:
+        self._more = len(spread) > MAX_TRIED_GANGS
+        for id_ in sorted(workload.id for workload in spread)[:MAX_TRIED_GANGS]:
             yield None
             self._tried.add(id_)
             gang = view.workload(id_)
@@ -77,7 +82,7 @@ class Improving(VoluntarySearch):
                 and self._spreads(gang)
                 and (create := self._create_migration(gang, self._now)) is not None
             ):
-                self._not_before[id_] = self._now + AGAIN
+                self._not_before[id_] = self._now + AGAIN_SECONDS
                 yield [create]
 
     def _may_spread(self, workload: Workload) -> bool:

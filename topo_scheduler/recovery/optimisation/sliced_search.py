@@ -14,9 +14,9 @@ from topo_scheduler.recovery.model.instructions import Instruction
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.scheduling.time_slicing import Parts
 
-SLICE: Final = 0.005
+SLICE_SECONDS: Final = 0.005
 """Seconds that a step may search; one slice of work may take longer."""
-NEXT: Final = 0.02
+NEXT_SECONDS: Final = 0.02
 """Seconds until the search continues."""
 
 Look = Iterator[Sequence[Instruction] | None]
@@ -57,14 +57,14 @@ class VoluntarySearch(ABC):
             return []
         self._stepped = now
         began = self.clock()
-        results = self._parts.work(lambda: self.clock() - began < SLICE)
+        results = self._parts.work(lambda: self.clock() - began < SLICE_SECONDS)
         return [instruction for instructions in results for instruction in instructions]
 
     def next_due(self, now: float) -> float | None:
         """Return when `step` must be called next, in seconds."""
         if not self._on:
             return None
-        return self._stepped + NEXT if self._parts.going else max(now, self._next_search)
+        return self._stepped + NEXT_SECONDS if self._parts.going else max(now, self._next_search)
 
     @property
     @abstractmethod

@@ -3,9 +3,9 @@
 First each takes the best free seats, in the given order. If all have seats as near as if they were alone, as is usual,
 the result is final. Otherwise:
 
-- Up to `EXACT` Migrations are planned together. For each set that might have seats, the best first, the search
-  tries other seats for those that took seats which another could use. The planner finds other seats with some of their
-  nodes shut, as in Lawler's procedure for the k best solutions (Management Science 18, 1972).
+- Up to `EXACT_MIGRATIONS` Migrations are planned together. For each set that might have seats, the best first, the
+  search tries other seats for those that took seats which another could use. The planner finds other seats with some of
+  their nodes shut, as in Lawler's procedure for the k best solutions (Management Science 18, 1972).
 - Of more, each that goes without seats, or has far ones, is planned with the first few whose seats it could use. The
   others keep their seats.
 """
@@ -26,9 +26,9 @@ from topo_scheduler.recovery.planning.seat_claims import (
 )
 from topo_scheduler.scheduling.preemption.victims import Candidate
 
-EXACT: Final = 4
+EXACT_MIGRATIONS: Final = 4
 """Migrations that are planned together."""
-MOST_ASKED: Final = 100
+MAX_QUERIES: Final = 100
 """Queries to the planner for one set of Migrations, on one copy of the state."""
 
 Parts = Generator[None, None, dict[str, SeatGrant]]
@@ -44,11 +44,11 @@ def free_seats(copies: Copies, claims: Sequence[RelocationRequest]) -> Parts:
     short = yield from _short(copies, claims, shares)
     if not short:
         return shares
-    if len(claims) <= EXACT:
+    if len(claims) <= EXACT_MIGRATIONS:
         return (yield from _best(copies, claims, ()))
     for claim in short:
         rivals = yield from rivals_of(copies, claims, shares, claim)
-        group = [member for member in claims if member is claim or member in rivals[: EXACT - 1]]
+        group = [member for member in claims if member is claim or member in rivals[: EXACT_MIGRATIONS - 1]]
         beside = [(member, shares[member.key]) for member in claims if member not in group]
         candidate = {**shares, **(yield from _best(copies, group, beside))}
         if joint_cost(copies.view, claims, candidate) < joint_cost(copies.view, claims, shares):
@@ -131,7 +131,7 @@ def place_all(
         gone: pods that have left.
         accepts: returns whether the seats meet a further condition.
     """
-    view, end = copies.view, copies.queries + MOST_ASKED
+    view, end = copies.view, copies.queries + MAX_QUERIES
     nearest = []
     for claim in claims:
         alone = copies.seats(claim, beside, gone)

@@ -2,8 +2,9 @@
 
 A Migration that is about to begin takes the grant that is planned for it. The plan covers all pending Migrations that a
 failure caused, those that make room for these, and those that are being created. There is no plan for a single
-Migration, or for more than `MOST`: then each takes what it finds, in their order. A grant is checked once more before
-it counts, and planned again if it is no longer valid. No plan outlives the process, as nothing was done for it yet.
+Migration, or for more than `MAX_MIGRATIONS`: then each takes what it finds, in their order. A grant is checked once
+more before it counts, and planned again if it is no longer valid. No plan outlives the process, as nothing was done
+for it yet.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,22 +19,22 @@ from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import Tracked
 from topo_scheduler.recovery.model.seating import MovingPod
-from topo_scheduler.recovery.planning.joint_assignment import EXACT, free_seats
+from topo_scheduler.recovery.planning.joint_assignment import EXACT_MIGRATIONS, free_seats
 from topo_scheduler.recovery.planning.joint_assignment import Parts as Steps
-from topo_scheduler.recovery.planning.joint_relocation import Others, room_for_all
-from topo_scheduler.recovery.planning.migration_validation import Refused, Unlearned, policy_of, read_pods
+from topo_scheduler.recovery.planning.joint_relocation import EligiblePods, room_for_all
+from topo_scheduler.recovery.planning.migration_validation import PodsNotRead, Refused, policy_of, read_pods
 from topo_scheduler.recovery.planning.relocation import unread_neighbours
-from topo_scheduler.recovery.planning.relocation_search import LEAST_PAUSE, PAUSE, SLICE
+from topo_scheduler.recovery.planning.relocation_search import LEAST_PAUSE_SECONDS, PAUSE_FACTOR, SLICE_SECONDS
 from topo_scheduler.recovery.planning.seat_claims import Copies, RelocationRequest, SeatGrant
 from topo_scheduler.scheduling.time_slicing import Parts
 
-MOST: Final = 32
+MAX_MIGRATIONS: Final = 32
 """Migrations that are planned together at most."""
-PATIENCE: Final = 1.0
+PATIENCE_SECONDS: Final = 1.0
 """Seconds that Migrations with free seats wait for the plan of those that need other pods to move."""
-LONGEST: Final = 5.0
+LONGEST_PLAN_SECONDS: Final = 5.0
 """Seconds that a plan may take, restarts because of changed nodes included; then each takes what it finds."""
-SOON: Final = 0.1
+DUE_SOON_SECONDS: Final = 0.1
 """Seconds within which a Migration must be due to be planned with the others."""
 
 RequestOf = Callable[[Migration, Sequence[MovingPod], float], RelocationRequest]
@@ -129,7 +130,7 @@ class Together:
             claims, begun = self._claims(tracked, state, now), search.begun if search is not None else now
             if claims and key not in claims:
                 return None  # it already waits for pods that make room
-            if len(claims) < 2 or now - begun > LONGEST:
+            if len(claims) < 2 or now - begun > LONGEST_PLAN_SECONDS:
                 self._search, self._alone = None, now
                 return None
             search = _JointSearch(claims, self.context.view.planning.sliced_search(), state, begun)
@@ -182,13 +183,15 @@ class Together:
         A Migration without free seats keeps waiting, and takes what it finds once the search has taken too long.
         """
         search = self._search
-        if search is not None and search.free is not None and now - search.since > PATIENCE:
+        if search is not None and search.free is not None and now - search.since > PATIENCE_SECONDS:
             with_seats = {key: share for key, share in search.free.items() if share.seats}
             if with_seats:
-                self._plan = _Plan(with_seats, search.state, False, now, for_now=True, leaving=(), until=now + SOON)
+                self._plan = _Plan(
+                    with_seats, search.state, False, now, for_now=True, leaving=(), until=now + DUE_SOON_SECONDS
+                )
                 self._search = None
                 return self._planned(claim, state, now) or PlanningTurn(None)
-        if search is not None and now - search.begun > LONGEST:
+        if search is not None and now - search.begun > LONGEST_PLAN_SECONDS:
             self._search, self._alone = None, now
             return None
         return PlanningTurn(None)
@@ -203,7 +206,7 @@ class Together:
         started = self.clock()
 
         def time_left() -> bool:
-            return self.clock() - started < SLICE
+            return self.clock() - started < SLICE_SECONDS
 
         while search.parts.going:
             results = search.parts.work(time_left)
@@ -221,7 +224,7 @@ class Together:
         may_relocate = self._may_relocate
         if search.free is None and helped and may_relocate and now >= self._room_again:
             search.free, search.since = shares, now
-            searched = helped if len(search.claims) > EXACT else search.claims.values()
+            searched = helped if len(search.claims) > EXACT_MIGRATIONS else search.claims.values()
             unread = [pod for claim in searched for pod in unread_neighbours(self.context.view, claim.moving_pods)]
             unread = [pod for pod in unread if pod.uid not in tracked.learned]
             if unread:
@@ -231,7 +234,7 @@ class Together:
                 self._look_for_room(search, now)
             return
         final = not helped or (search.free is not None and shares is not search.free)
-        again = now + max(LEAST_PAUSE, PAUSE * search.spent)
+        again = now + max(LEAST_PAUSE_SECONDS, PAUSE_FACTOR * search.spent)
         if search.free is not None and not final:
             self._room_again = again
         leaving = tuple(pod for share in shares.values() for pod in share.relocated)
@@ -244,7 +247,7 @@ class Together:
             tracked.migration for tracked in context.tracked.values() if tracked.migration.key not in search.claims
         )
         taken = frozenset(move.uid for migration in elsewhere for move in migration.status.moves)
-        eligible, copies = Others(taken, context.epoch + now), Copies(context.view, now)
+        eligible, copies = EligiblePods(taken, context.epoch + now), Copies(context.view, now)
         assert search.free is not None
         search.parts.begin(_found(room_for_all(copies, claims, search.free, eligible)))
 
@@ -259,7 +262,7 @@ class Together:
             if waiting_migration is tracked or self._waits(waiting_migration, state, now)
         ]
         waiting += [_as_tracked(create) for create in context.coming if create.key not in context.tracked]
-        if not 2 <= len(waiting) <= MOST:
+        if not 2 <= len(waiting) <= MAX_MIGRATIONS:
             return {}
         claims = [claim for waiting_migration in waiting if (claim := self._claim(waiting_migration, now)) is not None]
         claims.sort(key=lambda claim: (-claim.priority, -len(claim.moving_pods), claim.key))
@@ -273,9 +276,9 @@ class Together:
     def _waits(self, tracked: Tracked, state: object, now: float) -> bool:
         """Return whether a Migration may soon ask for seats: not if its last plan failed and nothing has changed."""
         migration = tracked.migration
-        if migration.phase not in (None, Phase.PLANNED) or migration.gives_way or migration.shrinks:
+        if migration.phase not in (None, Phase.PLANNED) or migration.returns_nodes or migration.shrinks:
             return False
-        if tracked.state == state or tracked.not_before > now + SOON:
+        if tracked.state == state or tracked.not_before > now + DUE_SOON_SECONDS:
             return False
         return self._joins(migration) and not self.context.view.held.has_seats_of(migration.key)
 
@@ -288,7 +291,7 @@ class Together:
         else:
             try:
                 moving_pods = read_pods(context.view, migration, tracked.learned, context.moved_elsewhere(tracked))
-            except (Refused, Unlearned):
+            except (Refused, PodsNotRead):
                 return None
         if not moving_pods or not all(pod.member.cls.amounts for pod in moving_pods):
             return None

@@ -3,12 +3,12 @@
 The search takes the plan that leaves the fewest pods without seats, pods of the highest priority first. Among equal
 plans it takes the cheapest, by the costs of moves and restarts in `relocation`.
 
-- Up to `joint_assignment.EXACT` Migrations, at most `relocation.EXACT` movable workloads: each Migration gets seats
-  near its gang, or restarts its gang elsewhere, or stays pending. For each combination the search tries the sets of
-  pods to relocate in the order of `relocation`, until one makes room. `joint_assignment.place_all` finds the seats.
+- Up to `EXACT_MIGRATIONS` Migrations, at most `EXACT_WORKLOADS` movable workloads: each Migration gets seats near its
+  gang, or restarts its gang elsewhere, or stays pending. For each combination the search tries the sets of pods to
+  relocate in the order of `relocation`, until one makes room. `joint_assignment.place_all` finds the seats.
 - More Migrations, as few movable workloads: the search first plans them one after the other, as `relocation` does for
   one. Then it plans each that has no seats or costs something again, together with some of the others. The rest keep
-  what they have. It stops at `MOST_IN_GROUPS`.
+  what they have. It stops at `MAX_GROUP_QUERIES`.
 - More movable workloads: each Migration searches for room by itself.
 """
 
@@ -19,9 +19,9 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.recovery.model.seating import groups_and_query, trial_without
-from topo_scheduler.recovery.planning.joint_assignment import EXACT, Parts, Seats, place_all
-from topo_scheduler.recovery.planning.relocation import EXACT as EXACT_MOVES
+from topo_scheduler.recovery.planning.joint_assignment import EXACT_MIGRATIONS, Parts, Seats, place_all
 from topo_scheduler.recovery.planning.relocation import (
+    EXACT_WORKLOADS,
     Key,
     cost_of,
     every_set,
@@ -48,9 +48,9 @@ from topo_scheduler.scheduling.moving.plan import makes_room, seat_again
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidates
 
-MOST_IN_GROUPS: Final = 2000
+MAX_GROUP_QUERIES: Final = 2000
 """Queries to the planner after which no further group of Migrations is planned together."""
-MOST_ASKED: Final = 5000
+MAX_QUERIES: Final = 5000
 """Queries to the planner for Migrations that are planned together."""
 
 MaybeParts = Generator[None, None, dict[str, SeatGrant] | None]
@@ -62,7 +62,7 @@ Options = Sequence[RelocationRequest | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Others:
+class EligiblePods:
     """Which other pods can move. ``taken`` are uids of pods that move for other reasons; ``wall`` in epoch seconds."""
 
     taken: frozenset[str]
@@ -78,7 +78,7 @@ class _Movable:
 
 
 def room_for_all(
-    copies: Copies, claims: Sequence[RelocationRequest], free: dict[str, SeatGrant], eligible: Others
+    copies: Copies, claims: Sequence[RelocationRequest], free: dict[str, SeatGrant], eligible: EligiblePods
 ) -> Parts:
     """Return the grant of each Migration if other pods may move; ``free`` if each must search by itself.
 
@@ -93,7 +93,7 @@ def room_for_all(
         yield
         if not exact:
             return free
-        if len(claims) <= EXACT:
+        if len(claims) <= EXACT_MIGRATIONS:
             return (yield from _together(copies, claims, free, eligible, ()))
         shares = yield from _in_groups(copies, claims, free, eligible)
         return free if shares is None else shares
@@ -101,7 +101,9 @@ def room_for_all(
         return free
 
 
-def _movable(copies: Copies, claims: Sequence[RelocationRequest], eligible: Others, beside: Beside) -> _Movable | None:
+def _movable(
+    copies: Copies, claims: Sequence[RelocationRequest], eligible: EligiblePods, beside: Beside
+) -> _Movable | None:
     """Return the pods that can move for any of these claims; None if there are none, or too many to try all sets."""
     view = copies.view
     movers = [claim for claim in claims if claim.may_relocate]
@@ -117,7 +119,7 @@ def _movable(copies: Copies, claims: Sequence[RelocationRequest], eligible: Othe
         if names[pod.row] in avoided or pod.occupant.uid in eligible.taken or pod.occupant.uid in own
     }
     units = [unit for unit in units_of(candidates) if barred.isdisjoint(unit)]
-    if len(units) > EXACT_MOVES:
+    if len(units) > EXACT_WORKLOADS:
         return None
     keyed = [
         (key_of(moving_pods_of(view, candidates, chosen), eligible.wall), chosen)
@@ -134,9 +136,9 @@ def _own(claims: Iterable[RelocationRequest]) -> set[str]:
 # ---------------------------------------------------------------- planning together
 
 
-def _in_groups(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: Others) -> MaybeParts:
+def _in_groups(copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: EligiblePods) -> MaybeParts:
     """Return the grants found by planning one group after another, while the other Migrations keep their grants."""
-    end = copies.queries + MOST_IN_GROUPS
+    end = copies.queries + MAX_GROUP_QUERIES
     first = yield from one_by_one(copies, claims, free, eligible, end)
     if first is None:
         return None
@@ -147,10 +149,10 @@ def _in_groups(copies: Copies, claims: Sequence[RelocationRequest], free: Shares
 
     for claim in claims:
         partners = sorted((other for other in claims if other is not claim), key=lambda other: not lacks(other))
-        for start in range(0, len(partners), EXACT - 1):
+        for start in range(0, len(partners), EXACT_MIGRATIONS - 1):
             if not lacks(claim) or copies.queries > end:
                 break
-            batch = (claim, *partners[start : start + EXACT - 1])
+            batch = (claim, *partners[start : start + EXACT_MIGRATIONS - 1])
             group = [other for other in claims if other in batch]
             beside = [(other, shares[other.key]) for other in claims if other not in group]
             candidate = {**shares, **(yield from _together(copies, group, shares, eligible, beside))}
@@ -160,14 +162,14 @@ def _in_groups(copies: Copies, claims: Sequence[RelocationRequest], free: Shares
 
 
 def _together(
-    copies: Copies, claims: Sequence[RelocationRequest], fallback: Shares, eligible: Others, beside: Beside
+    copies: Copies, claims: Sequence[RelocationRequest], fallback: Shares, eligible: EligiblePods, beside: Beside
 ) -> Parts:
     """Return the best grants beside those of other Migrations. ``fallback`` has the grants that apply otherwise."""
     movable = _movable(copies, claims, eligible, beside)
     shares = {claim.key: fallback[claim.key] for claim in claims}
     if movable is None:
         return shares
-    end = copies.queries + MOST_ASKED
+    end = copies.queries + MAX_QUERIES
     options = [[claim, *([claim.whole] if claim.other_members else []), None] for claim in claims]
     combinations: list[Options] = sorted(
         product(*options),
@@ -234,7 +236,7 @@ def _cheapest(
         if chosen and not all(room(chosen) for room in rooms):
             continue
         gone = [movable.candidates.pods[number] for number in chosen]
-        leaving = _Leaving(copies, served, helped, beside, movable.candidates, chosen)
+        leaving = _LeavingPods(copies, served, helped, beside, movable.candidates, chosen)
         seats = yield from place_all(copies, served, beside, gone, leaving.fits if chosen else None)
         if seats is not None:
             return _shares(copies, claims, options, seats, leaving, wall)
@@ -242,7 +244,7 @@ def _cheapest(
 
 
 @dataclass(slots=True)
-class _Leaving:
+class _LeavingPods:
     """A set of relocated pods, with their target nodes and the Migrations they move for, for the last tested seats.
 
     ``served`` are the claims that get seats, ``helped`` those for which pods may be relocated, ``beside`` other grants.
@@ -305,7 +307,12 @@ class _Leaving:
 
 
 def _shares(
-    copies: Copies, claims: Sequence[RelocationRequest], options: Options, seats: Seats, leaving: _Leaving, wall: float
+    copies: Copies,
+    claims: Sequence[RelocationRequest],
+    options: Options,
+    seats: Seats,
+    leaving: _LeavingPods,
+    wall: float,
 ) -> dict[str, SeatGrant]:
     shares = dict.fromkeys((claim.key for claim in claims), NOTHING)
     for claim, option in zip(claims, options, strict=True):
@@ -327,7 +334,7 @@ def _shares(
 
 
 def one_by_one(
-    copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: Others, end: float = inf
+    copies: Copies, claims: Sequence[RelocationRequest], free: Shares, eligible: EligiblePods, end: float = inf
 ) -> MaybeParts:
     """Return the grants if claims without seats search for room one after the other, beside all other grants.
 
@@ -358,7 +365,7 @@ def _room(
     copies: Copies,
     claim: RelocationRequest,
     beside: Sequence[tuple[RelocationRequest, SeatGrant]],
-    eligible: Others,
+    eligible: EligiblePods,
     end: float,
 ) -> Generator[None, None, SeatGrant | None]:
     moving = {pod.member.uid for _, share in beside for pod in share.relocated}

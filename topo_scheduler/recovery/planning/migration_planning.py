@@ -8,12 +8,12 @@ from topo_scheduler.api.annotations import OnFailure
 from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.api.text import counted
 from topo_scheduler.recovery.model.migration_context import LEARNING, MigrationContext
-from topo_scheduler.recovery.model.migration_state import Condition, Tracked, with_targets
+from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Tracked, with_targets
 from topo_scheduler.recovery.model.seating import MovingPod, find_seats, moves_of, pod_names, vacant
 from topo_scheduler.recovery.planning.joint_planning import PlanningTurn, Together
 from topo_scheduler.recovery.planning.migration_validation import (
+    PodsNotRead,
     Refused,
-    Unlearned,
     avoided_nodes,
     may_move,
     policy_of,
@@ -21,29 +21,29 @@ from topo_scheduler.recovery.planning.migration_validation import (
     rest_of_gang,
 )
 from topo_scheduler.recovery.planning.relocation import helpers_of, restart_cost, unread_neighbours
-from topo_scheduler.recovery.planning.relocation_search import NEXT, Searching
+from topo_scheduler.recovery.planning.relocation_search import NEXT_SECONDS, Searching
 from topo_scheduler.recovery.planning.seat_claims import RelocationRequest, SeatGrant
 from topo_scheduler.recovery.planning.spares import (
-    may_give_way,
+    may_return_nodes,
     may_use_spares,
-    plan_giving_way,
+    plan_return_of_nodes,
     reclaim_lent,
     trial_preparation,
     why_no_seats,
 )
-from topo_scheduler.recovery.planning.voluntary_checks import ALONE, all_have_seats, kept_free, reason_useless
+from topo_scheduler.recovery.planning.voluntary_checks import ALONE_SECONDS, all_have_seats, kept_free, reason_useless
 from topo_scheduler.scheduling.instructions import PodRef
 
 HELP_SECONDS: Final = 30.0
 """Seconds within which the Migrations that make room must have appeared."""
-LOOK_AGAIN: Final = 1.0
+SEARCH_INTERVAL_SECONDS: Final = 1.0
 """Seconds between two searches for seats, at least."""
 NOTHING_TO_MOVE: Final = "NothingToMove"
 """The reason of a Migration that ends because its pods are gone."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
+class _SearchResult:
     """The result of a search for room: seats by uid, if any, with the text of the condition.
 
     ``state`` is the state that was searched. ``again`` is when to search again if there are no seats, in seconds.
@@ -79,14 +79,14 @@ class Planning:
             text = f"{migration.spec.makes_room_for}, for which it is to make room, makes room itself"
             self.context.end(tracked, Phase.FAILED, "Circular", text, now)
             return
-        if migration.gives_way:
-            plan_giving_way(self.context, tracked, now)
+        if migration.returns_nodes:
+            plan_return_of_nodes(self.context, tracked, now)
             return
         try:
             moving_pods = read_pods(
                 self.context.view, migration, tracked.learned, self.context.moved_elsewhere(tracked)
             )
-        except Unlearned as error:
+        except PodsNotRead as error:
             self.context.learn(tracked, error.pods)
             return
         except Refused as error:
@@ -95,7 +95,7 @@ class Planning:
         moves = moves_of(self.context.view, moving_pods)
         policy = policy_of(moving_pods, migration)
         targets = self._seats(tracked, moving_pods, now) if policy != OnFailure.SHRINK else {}
-        reserved = Condition("Reserved", status=False, reason="Planned", message="seats are held once it begins")
+        reserved = ConditionUpdate("Reserved", status=False, reason="Planned", message="seats are held once it begins")
         if not targets and policy != OnFailure.SHRINK:
             reserved = _no_seats(moving_pods, searching=self._may_relocate(migration, now))
         moves, cause = with_targets(moves, targets), migration.spec.cause
@@ -120,11 +120,11 @@ class Planning:
             self.context.learn(tracked, [PodRef(migration.metadata.namespace, move.pod, move.uid) for move in unread])
         elif held_back := self.context.holds_back(migration, moving_pods, now):
             self.context.write(tracked, now, None, None, held_back)
-        elif migration.gives_way and not may_give_way(self.context, tracked, now):
+        elif migration.returns_nodes and not may_return_nodes(self.context, tracked, now):
             return
         elif migration.shrinks:
-            reason = "Lent" if migration.gives_way else "Shrinks"
-            reserved = Condition("Reserved", False, reason, why_no_seats(migration.status.policy))
+            reason = "Lent" if migration.returns_nodes else "Shrinks"
+            reserved = ConditionUpdate("Reserved", False, reason, why_no_seats(migration.status.policy))
             self.context.write(tracked, now, Phase.RESERVING, None, reserved)
         else:
             self._hold(tracked, moving_pods, now)
@@ -138,7 +138,7 @@ class Planning:
             return
         turn = self._together.turn(tracked, moving_pods, state, now)
         if turn is not None and turn.share is None:
-            tracked.not_before = now + NEXT
+            tracked.not_before = now + NEXT_SECONDS
             return
         targets = self._seats(tracked, moving_pods, now) if turn is None else _free_seats(turn, moving_pods)
         text = counted(len(moving_pods), "seat", "is held", "are held")
@@ -151,14 +151,14 @@ class Planning:
             self.context, tracked, moving_pods, self._avoided(migration, moving_pods, now), targets, now
         )
         targets, text = lent or (targets, text)
-        result = _Looked(state, now + LOOK_AGAIN)
+        result = _SearchResult(state, now + SEARCH_INTERVAL_SECONDS)
         if not targets and not self.context.helpers(migration):
             if not self.context.view.planning.ready:
                 tracked.not_before = result.again
                 return
             room = self._planned_room(tracked, moving_pods, state, turn, now)
             if room is None:
-                tracked.not_before = now + NEXT
+                tracked.not_before = now + NEXT_SECONDS
                 return
             result, targets, text = room, room.seats, room.text
         if result.whole:
@@ -171,18 +171,18 @@ class Planning:
             return
         moves = with_targets(moves_of(self.context.view, moving_pods), targets)
         self.context.keep(migration, moves)
-        held = Condition("Reserved", status=True, reason="SeatsHeld", message=text)
+        held = ConditionUpdate("Reserved", status=True, reason="SeatsHeld", message=text)
         self.context.begin(migration, len(moves), now)
         self.context.write(tracked, now, Phase.RESERVING, moves, held)
 
     def _make_room(
         self, tracked: Tracked, moving_pods: Sequence[MovingPod], state: object, now: float
-    ) -> _Looked | None:
+    ) -> _SearchResult | None:
         """Return seats that other pods must leave first, or move the whole gang, whichever is cheaper (see `room`).
 
         None while the search goes on.
         """
-        migration, no_room = tracked.migration, _Looked(state, now + LOOK_AGAIN)
+        migration, no_room = tracked.migration, _SearchResult(state, now + SEARCH_INTERVAL_SECONDS)
         if not self._may_relocate(migration, now):
             return no_room
         if unread := [
@@ -201,12 +201,12 @@ class Planning:
             if targets := self._seats(tracked, whole, now):
                 return self._restart(tracked, whole, targets, state, now)
         if room is None:
-            return _Looked(searched.state, searched.again)
+            return _SearchResult(searched.state, searched.again)
         return self._make_room_by(tracked, moving_pods, room, state, now)
 
     def _planned_room(
         self, tracked: Tracked, moving_pods: Sequence[MovingPod], state: object, turn: PlanningTurn | None, now: float
-    ) -> _Looked | None:
+    ) -> _SearchResult | None:
         """Return the result of the joint plan, if there is one; otherwise of the search for this Migration alone."""
         if turn is None or turn.share is None or not turn.final:
             return self._make_room(tracked, moving_pods, state, now)
@@ -216,28 +216,28 @@ class Planning:
                 tracked, [*moving_pods, *rest_of_gang(self.context.view, moving_pods)], share.seats, state, now
             )
         if not share.seats:
-            return _Looked(state, turn.again)
+            return _SearchResult(state, turn.again)
         return self._make_room_by(tracked, moving_pods, share, state, now)
 
     def _restart(
         self, tracked: Tracked, whole: Sequence[MovingPod], targets: Mapping[str, str], state: object, now: float
-    ) -> _Looked:
+    ) -> _SearchResult:
         """Make the whole gang move."""
         moves = with_targets(moves_of(self.context.view, whole), targets)
         text = "there is no room near: all of the gang moves"
-        reserved = Condition("Reserved", status=False, reason="Planned", message=text)
+        reserved = ConditionUpdate("Reserved", status=False, reason="Planned", message=text)
         self.context.write(tracked, now, None, moves, reserved, policy=OnFailure.RESTART_GANG)
-        return _Looked(state, now + LOOK_AGAIN, whole=True)
+        return _SearchResult(state, now + SEARCH_INTERVAL_SECONDS, whole=True)
 
     def _make_room_by(
         self, tracked: Tracked, moving_pods: Sequence[MovingPod], room: SeatGrant, state: object, now: float
-    ) -> _Looked:
+    ) -> _SearchResult:
         """Create Migrations for the pods that must leave the seats."""
         self.context.out += helpers_of(self.context, tracked.migration, room.relocated)
         text = (
             f"{counted(len(moving_pods), 'seat', 'is held', 'are held')}, which {pod_names(room.relocated)} leave first"
         )
-        return _Looked(state, now + LOOK_AGAIN, dict(room.seats), text)
+        return _SearchResult(state, now + SEARCH_INTERVAL_SECONDS, dict(room.seats), text)
 
     def _circular(self, migration: Migration) -> bool:
         """Return whether a Migration would make room for one that makes room itself."""
@@ -253,12 +253,14 @@ class Planning:
         lost = None if migration.shrinks else self.context.lost_target(moves, now)
         if lost is not None:
             self.context.release(migration.key)
-            seat_lost = Condition("Reserved", status=False, reason="SeatLost", message=f"node {lost} can't be used now")
+            seat_lost = ConditionUpdate(
+                "Reserved", status=False, reason="SeatLost", message=f"node {lost} can't be used now"
+            )
             self.context.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
             return
         self.context.keep(migration, moves)
         if not all_have_seats(self.context, migration):
-            if self.context.since(tracked, Phase.RESERVING, now) > ALONE:
+            if self.context.since(tracked, Phase.RESERVING, now) > ALONE_SECONDS:
                 self.context.end(tracked, Phase.CANCELLED, "NoUse", "others have no seats that must move as well", now)
             return
         if migration.shrinks or vacant(self.context.view, moves):
@@ -269,7 +271,9 @@ class Planning:
             waited > HELP_SECONDS and not self.context.helpers(migration)
         ):
             self.context.release(migration.key)
-            seat_lost = Condition("Reserved", status=False, reason="SeatLost", message="others did not leave the seats")
+            seat_lost = ConditionUpdate(
+                "Reserved", status=False, reason="SeatLost", message="others did not leave the seats"
+            )
             self.context.write(tracked, now, Phase.PLANNED, with_targets(moves, {}), seat_lost)
 
     def _end_if_unneeded(self, tracked: Tracked, now: float) -> bool:
@@ -333,9 +337,9 @@ class Planning:
         return avoided | avoided_nodes(self.context.view, migration.spec.avoid) | kept_free(self.context, migration)
 
 
-def _no_seats(moving_pods: Sequence[MovingPod], *, searching: bool = False) -> Condition:
+def _no_seats(moving_pods: Sequence[MovingPod], *, searching: bool = False) -> ConditionUpdate:
     count = counted(len(moving_pods), "pod")
     reason, text = "NoRoom", f"no room for {count} by the rules; the scheduler retries when room is freed"
     if searching:
         reason, text = "Searching", f"no node is free for {count} by the rules; searching for other pods to relocate"
-    return Condition("Reserved", status=False, reason=reason, message=text)
+    return ConditionUpdate("Reserved", status=False, reason=reason, message=text)

@@ -18,7 +18,7 @@ class Refused(Exception):
         self.phase, self.reason = phase, reason
 
 
-class Unlearned(Exception):
+class PodsNotRead(Exception):
     """Pods that an earlier process placed: this process must read them before it can plan."""
 
     def __init__(self, pods: tuple[PodRef, ...]) -> None:
@@ -38,7 +38,7 @@ def read_pods(
         taken: names of other Migrations, by the uids of the pods that they move.
 
     Raises:
-        Unlearned: pods must be read first.
+        PodsNotRead: pods must be read first.
         Refused: the Migration can't be carried out.
     """
     namespace = migration.metadata.namespace
@@ -65,7 +65,7 @@ def read_pods(
         _check(pod, migration)
         pods.append(pod)
     if unlearned:
-        raise Unlearned(tuple(unlearned))
+        raise PodsNotRead(tuple(unlearned))
     pods += _rest_of_gang(view, pods, learned)
     if len({pod.workload.id for pod in pods if pod.workload.gang}) > 1 or (
         any(pod.workload.gang for pod in pods) and not all(pod.workload.gang for pod in pods)
@@ -81,7 +81,7 @@ def _rest_of_gang(view: SchedulerView, pods: Sequence[MovingPod], learned: Colle
     remaining = rest_of_gang(view, pods)
     unlearned = [pod.member for pod in remaining if not pod.member.cls.amounts and pod.member.uid not in learned]
     if unlearned:
-        raise Unlearned(tuple(PodRef(member.namespace, member.name, member.uid) for member in unlearned))
+        raise PodsNotRead(tuple(PodRef(member.namespace, member.name, member.uid) for member in unlearned))
     if bare := next((pod for pod in remaining if not pod.member.controlled or not pod.member.cls.amounts), None):
         text = f"the whole gang would restart, but no controller would recreate pod {bare.member.name}: it stays"
         raise Refused(Phase.FAILED, "BarePod", text)

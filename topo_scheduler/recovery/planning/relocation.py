@@ -1,12 +1,12 @@
 """Chooses pods to relocate so that a gang keeps its domain when no nodes are free near it.
 
 The cost of a set is the sum over its pods of GPUs (at least 1) times the seconds of work that the pod loses.
-A pod loses `RESTART`, and what it ran since its last checkpoint. Sets are ordered by highest priority (the lowest
-first), then by cost, then by size. The pods of a gang move all together, unless the gang can spare some of them.
+A pod loses `RESTART_SECONDS`, and what it ran since its last checkpoint. Sets are ordered by highest priority (the
+lowest first), then by cost, then by size. The pods of a gang move all together, unless the gang can spare some of them.
 
-- With at most `EXACT` movable workloads, the search tries every set of them in that order. For each set it places the
-  gang, and then the relocated pods, as in `moving.plan`. The first set that fits is the best one, for the placement
-  that the planner finds.
+- With at most `EXACT_WORKLOADS` movable workloads, the search tries every set of them in that order. For each set it
+  places the gang, and then the relocated pods, as in `moving.plan`. The first set that fits is the best one, for the
+  placement that the planner finds.
 - With more, the search tries the smallest sets of each domain (`moving.plan.by_domain`) in that order. It may miss a
   plan, or the cheapest one.
 """
@@ -42,15 +42,15 @@ from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.scheduling.time_slicing import whole
 from topo_scheduler.state.nodes.resources import GPU
 
-EXACT: Final = 10
+EXACT_WORKLOADS: Final = 10
 """Movable workloads up to which the search tries every set."""
-MOST_SETS: Final = 200
-"""Sets that are tried at most, of those that make room, if there are more than `EXACT` workloads."""
-MOST_PODS: Final = 64
+MAX_SETS: Final = 200
+"""Sets that are tried at most, of those that make room, if there are more than `EXACT_WORKLOADS` workloads."""
+MAX_PODS: Final = 64
 """Pods of a set at most."""
-MOST_READ: Final = 256
+MAX_READ_PODS: Final = 256
 """Pods that are read at most, to learn whether they can move."""
-RESTART: Final = 60.0
+RESTART_SECONDS: Final = 60.0
 """Seconds that a pod needs to get back to its last checkpoint, on any node."""
 
 Key = tuple[int, float, int, tuple[str, ...]]
@@ -60,12 +60,12 @@ def cost_of(pod: MovingPod, wall: float) -> float:
     """Return the cost of moving a pod, in GPU-seconds. ``wall`` is in seconds since the epoch."""
     occupant, interval = pod.entry.occupant, pod.workload.request.checkpoint_interval
     ran = max(0.0, wall - occupant.started) if occupant is not None else 0.0
-    return max(1, pod.entry.amount(GPU)) * (RESTART + (min(ran, interval) if interval else ran))
+    return max(1, pod.entry.amount(GPU)) * (RESTART_SECONDS + (min(ran, interval) if interval else ran))
 
 
 def restart_cost(survivors: Sequence[MovingPod]) -> float:
     """Return the cost of moving survivors of a broken gang, in GPU-seconds; what they ran is lost in any case."""
-    return sum(max(1, pod.entry.amount(GPU)) * RESTART for pod in survivors)
+    return sum(max(1, pod.entry.amount(GPU)) * RESTART_SECONDS for pod in survivors)
 
 
 def look_for_room(
@@ -133,7 +133,7 @@ def check_again(
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempts:
+class _RelocationAttempts:
     """Attempts to place a gang on a copy of the state, each without some candidates. ``wall``: epoch seconds."""
 
     view: SchedulerView
@@ -177,10 +177,10 @@ def _attempts(
     migration: str,
     now: float,
     wall: float,
-) -> _Attempts:
+) -> _RelocationAttempts:
     groups, query = groups_and_query(view, moving_pods)
     trial = trial_without(view, moving_pods, avoided, migration, now, neighbours=True)
-    return _Attempts(view, candidates, groups, query, trial, wall)
+    return _RelocationAttempts(view, candidates, groups, query, trial, wall)
 
 
 def unread_neighbours(view: SchedulerView, moving_pods: Sequence[MovingPod]) -> list[PodRef]:
@@ -195,10 +195,12 @@ def unread_neighbours(view: SchedulerView, moving_pods: Sequence[MovingPod]) -> 
             continue
         for row in layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]].tolist():
             pods += unread_pods(view, view.pods_on(view.nodes.names[row]))
-    return pods[:MOST_READ]
+    return pods[:MAX_READ_PODS]
 
 
-def _sets(attempts: _Attempts, avoided: Collection[str], taken: Collection[str]) -> Iterator[tuple[int, ...] | None]:
+def _sets(
+    attempts: _RelocationAttempts, avoided: Collection[str], taken: Collection[str]
+) -> Iterator[tuple[int, ...] | None]:
     """Yield None after each slice of the work, then sets of candidates, the best first."""
     view, candidates, trial, query = attempts.view, attempts.candidates, attempts.trial, attempts.query
     layout, names = view.layout, view.nodes.names
@@ -206,7 +208,7 @@ def _sets(attempts: _Attempts, avoided: Collection[str], taken: Collection[str])
         number for number, pod in enumerate(candidates.pods) if names[pod.row] in avoided or pod.occupant.uid in taken
     }
     units = [unit for unit in units_of(candidates) if barred.isdisjoint(unit)]
-    if len(units) <= EXACT:
+    if len(units) <= EXACT_WORKLOADS:
         may_make_room = makes_room(trial, query, layout, candidates)
         sets = []
         for chosen in every_set(candidates, units):
@@ -215,12 +217,12 @@ def _sets(attempts: _Attempts, avoided: Collection[str], taken: Collection[str])
             yield None
     else:
         sets = []
-        for numbers in by_domain(trial, query, layout, candidates, MOST_PODS):
+        for numbers in by_domain(trial, query, layout, candidates, MAX_PODS):
             if numbers is None:
                 yield None
             elif barred.isdisjoint(numbers):
                 sets.append(tuple(numbers))
-        sets = sets[:MOST_SETS]
+        sets = sets[:MAX_SETS]
     yield from sorted(sets, key=lambda chosen: key_of(moving_pods_of(view, candidates, chosen), attempts.wall))
 
 

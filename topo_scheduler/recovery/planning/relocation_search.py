@@ -16,15 +16,15 @@ from topo_scheduler.recovery.planning.relocation import check_again, look_for_ro
 from topo_scheduler.recovery.planning.seat_claims import SeatGrant
 from topo_scheduler.scheduling.time_slicing import Parts
 
-SLICE: Final = 0.005
+SLICE_SECONDS: Final = 0.005
 """Seconds that a step may search; one slice of work may take longer."""
-NEXT: Final = 0.02
+NEXT_SECONDS: Final = 0.02
 """Seconds until the search continues, or the next Migration may begin one."""
-FORGOTTEN: Final = 1.0
+FORGOTTEN_AFTER_SECONDS: Final = 1.0
 """Seconds after which a search is dropped that no Migration continued."""
-PAUSE: Final = 10
+PAUSE_FACTOR: Final = 10
 """Pause before the next search for the same Migration, as a multiple of the time of a search without result."""
-LEAST_PAUSE: Final = 1.0
+LEAST_PAUSE_SECONDS: Final = 1.0
 """Shortest such pause, in seconds."""
 
 
@@ -79,7 +79,7 @@ class Searching:
         assert search is not None
         self._stepped, search.continued_at = now, now
         began = self.clock()
-        rooms = search.parts.work(lambda: self.clock() - began < SLICE)
+        rooms = search.parts.work(lambda: self.clock() - began < SLICE_SECONDS)
         search.spent += self.clock() - began
         search.slices += 1
         if search.parts.going and not rooms:
@@ -89,7 +89,7 @@ class Searching:
         if room is not None and search.slices > 1:
             context = self.context
             room = check_again(context.view, moving_pods, avoided, search.key, now, context.epoch + now, room)
-        return Searched(room, search.state, now + max(LEAST_PAUSE, PAUSE * search.spent))
+        return Searched(room, search.state, now + max(LEAST_PAUSE_SECONDS, PAUSE_FACTOR * search.spent))
 
     def _mine(
         self, tracked: Tracked, moving_pods: Sequence[MovingPod], avoided: frozenset[str], state: object, now: float
@@ -99,7 +99,7 @@ class Searching:
         if search is not None and search.key != key:
             other = context.tracked.get(search.key)
             planned = other is not None and other.migration.phase is Phase.PLANNED
-            if planned and now - search.continued_at <= FORGOTTEN:
+            if planned and now - search.continued_at <= FORGOTTEN_AFTER_SECONDS:
                 return False
             search = None
         if search is None or search.parts.stale:

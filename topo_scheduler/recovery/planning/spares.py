@@ -14,7 +14,7 @@ import numpy as np
 from topo_scheduler.api.migrations import Cause, Migration, Phase
 from topo_scheduler.api.text import counted
 from topo_scheduler.recovery.model.migration_context import MigrationContext
-from topo_scheduler.recovery.model.migration_state import Condition, Tracked
+from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Tracked
 from topo_scheduler.recovery.model.seating import (
     MovingPod,
     find_moving_pod,
@@ -197,7 +197,7 @@ def _needed(
 
 def _asked_already(context: MigrationContext, migration: Migration) -> set[str]:
     """Return the pods of Migrations that were created for this one before, also by a process that has ended."""
-    migrations = (tracked.migration for tracked in context.tracked.values() if tracked.migration.gives_way)
+    migrations = (tracked.migration for tracked in context.tracked.values() if tracked.migration.returns_nodes)
     return {
         pod.uid
         for evicting in migrations
@@ -209,7 +209,7 @@ def _asked_already(context: MigrationContext, migration: Migration) -> set[str]:
 # ---------------------------------------------------------------- pods that give spare nodes back
 
 
-def plan_giving_way(context: MigrationContext, tracked: Tracked, now: float) -> None:
+def plan_return_of_nodes(context: MigrationContext, tracked: Tracked, now: float) -> None:
     """Plan a Migration of pods that leave spare nodes which were lent to them."""
     migration = tracked.migration
     present = [pod for pod in migration.spec.pods if context.view.entry(pod.uid) is not None]
@@ -229,7 +229,7 @@ def plan_giving_way(context: MigrationContext, tracked: Tracked, now: float) -> 
     except Refused as error:
         context.end(tracked, error.phase, error.reason, str(error), now)
         return
-    reserved = Condition("Reserved", status=False, reason="Lent", message=why_no_seats(GIVE_WAY))
+    reserved = ConditionUpdate("Reserved", status=False, reason="Lent", message=why_no_seats(GIVE_WAY))
     moves, cause = moves_of(context.view, moving_pods), migration.spec.cause
     context.write(tracked, now, Phase.PLANNED, moves, reserved, message=cause, policy=GIVE_WAY)
 
@@ -251,7 +251,7 @@ def _check_borrowed(context: MigrationContext, migration: Migration, moving_pods
             raise Refused(Phase.FAILED, "NotLent", text)
 
 
-def may_give_way(context: MigrationContext, tracked: Tracked, now: float) -> bool:
+def may_return_nodes(context: MigrationContext, tracked: Tracked, now: float) -> bool:
     """Return whether pods may be evicted from lent nodes: seats are held there. End the Migration if it is useless."""
     beneficiary = context.tracked[tracked.migration.spec.makes_room_for].migration
     if beneficiary.phase is None or not beneficiary.phase.running:

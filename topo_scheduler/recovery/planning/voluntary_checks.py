@@ -9,7 +9,7 @@ from topo_scheduler.recovery.model.migration_state import Tracked
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods
 from topo_scheduler.recovery.planning.voluntary_moves import block_after, fewer_leaves, free_nodes, largest_block
 
-ALONE: Final = 30.0
+ALONE_SECONDS: Final = 30.0
 """Seconds within which all pods that must move together must have seats."""
 
 

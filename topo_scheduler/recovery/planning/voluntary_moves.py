@@ -29,9 +29,9 @@ from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.workloads import Member, Workload
 
-MOST_READ: Final = 256
+MAX_READ_PODS: Final = 256
 """Pods that are read at once, at most, to learn whether they can move."""
-LOOKED_AT: Final = 512
+CHECKED_PODS_OF_SLICE: Final = 512
 """Pods or workloads that are checked in one slice of work."""
 
 
@@ -113,7 +113,7 @@ def find_pods_to_read(
     """
     pods: list[PodRef] = []
     for number, uid in enumerate(uids):
-        if number % LOOKED_AT == LOOKED_AT - 1:
+        if number % CHECKED_PODS_OF_SLICE == CHECKED_PODS_OF_SLICE - 1:
             yield
         if uid in read:
             continue
@@ -123,7 +123,7 @@ def find_pods_to_read(
         read.add(uid)
         if (pod := unread_pod(view, uid)) is not None:
             pods.append(pod)
-            if len(pods) == MOST_READ:
+            if len(pods) == MAX_READ_PODS:
                 break
     return tuple(pods)
 

@@ -7,7 +7,7 @@ from topo_scheduler.api.annotations import (
     GANG_COMPLETE,
     GANG_ID,
     GANG_MINIMUM,
-    MAX_GANG,
+    MAX_GANG_PODS,
     RANK,
     RESERVED_BANDWIDTH,
     PlacementRequest,
@@ -655,7 +655,7 @@ def found_bound(pod: Pod, gang: str) -> tuple[Workload, Member]:
     controller = pod.metadata.controller
     annotations = pod.metadata.annotations
     rank = written_number(annotations, RANK)
-    size = min(MAX_GANG, written_number(annotations, GANG_MINIMUM) or 0)
+    size = min(MAX_GANG_PODS, written_number(annotations, GANG_MINIMUM) or 0)
     member = Member(
         uid=pod.metadata.uid,
         namespace=pod.metadata.namespace,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from topo_scheduler.api.annotations import GANG_NAME, GANG_SIZE, GPU_COUNT, MAX_GANG, PlacementRequest
+from topo_scheduler.api.annotations import GANG_NAME, GANG_SIZE, GPU_COUNT, MAX_GANG_PODS, PlacementRequest
 from topo_scheduler.api.groups import (
     JOBSET_NAME,
     LWS_GROUP,
@@ -275,8 +275,8 @@ def _sized(pod: Pod, name_key: str, name: str, size_key: str, api: str = "") -> 
     """Return the claim of a group whose size is written on the pod."""
     text = _value(pod, size_key)
     source = f"{name_key} {name}"
-    if re.fullmatch(r"[0-9]{1,6}", text) is None or not 1 <= int(text) <= MAX_GANG:
-        problem = f"{size_key}: {quoted(text)} is not a whole number from 1 to {MAX_GANG}"
+    if re.fullmatch(r"[0-9]{1,6}", text) is None or not 1 <= int(text) <= MAX_GANG_PODS:
+        problem = f"{size_key}: {quoted(text)} is not a whole number from 1 to {MAX_GANG_PODS}"
         return GroupClaim(source, problem=problem)
     id_ = f"{pod.metadata.namespace}/{api or name_key.replace('/', '.')}/{name}"
     return GroupClaim(source, id_, name, int(text), named=not api)
@@ -296,7 +296,7 @@ def controller_id(pod: Pod, controller: OwnerReference) -> str:
 def left_of(job: Job | None) -> int:
     """Return the maximum of pods that a Job may still have: it creates none to replace those that succeeded."""
     if job is None or job.spec.completions is None or not job.status.succeeded:
-        return MAX_GANG
+        return MAX_GANG_PODS
     return max(1, job.spec.completions - job.status.succeeded)
 
 

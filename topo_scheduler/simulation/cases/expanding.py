@@ -8,7 +8,7 @@ from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from topo_scheduler.api.annotations import MAX_GANG
+from topo_scheduler.api.annotations import MAX_GANG_PODS
 from topo_scheduler.api.groups import JOBSET_JOB_INDEX, JOBSET_NAME
 from topo_scheduler.simulation.apiserver import Key, StatusError, Store, StoreEvent
 from topo_scheduler.simulation.apiserver.objects import Json, controller_of
@@ -135,8 +135,8 @@ def _unborn(manifest: Mapping[str, Any]) -> Json:
 def _check_count(document: Document, name: str, value: object) -> None:
     if value is None:
         return
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_GANG:
-        raise document.error(f"spec.{name} is {value!r}", f"write a whole number from 0 to {MAX_GANG}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_GANG_PODS:
+        raise document.error(f"spec.{name} is {value!r}", f"write a whole number from 0 to {MAX_GANG_PODS}")
 
 
 # ---------------------------------------------------------------- JobSets

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import msgspec
 
-from topo_scheduler.api.annotations import MAX_GANG
-from topo_scheduler.api.groups import MOST_SPEC_BYTES, PLURAL, TOO_LONG, GroupApi, PodGroupObject
+from topo_scheduler.api.annotations import MAX_GANG_PODS
+from topo_scheduler.api.groups import MAX_SPEC_BYTES, PLURAL, TOO_LONG, GroupApi, PodGroupObject
 from topo_scheduler.api.selectors import LabelSelector
 from topo_scheduler.api.text import clipped, quoted
 from topo_scheduler.state.pods.selectors import EVERYTHING, Selector, SelectorError, compile_selector
@@ -133,7 +133,7 @@ def read_group(api: GroupApi, version: str, obj: PodGroupObject) -> PodGroup:
     identity = {"key": key, "uid": obj.metadata.uid, "version": version}
     try:
         if isinstance(size := obj.spec.get(TOO_LONG), int):
-            limit = f"{MOST_SPEC_BYTES:,}"
+            limit = f"{MAX_SPEC_BYTES:,}"
             raise _FieldProblem(f"spec has {size} bytes, the scheduler reads at most {limit}; make it shorter")
         fields = _native(obj) if api is GroupApi.NATIVE else _other(api, obj)
     except _FieldProblem as error:
@@ -252,8 +252,8 @@ def _priority(spec: Mapping[str, Any]) -> int | None:
 
 def _number(parent: Mapping[str, Any], name: str, path: str, low: int = 1) -> int:
     value = parent.get(name) if isinstance(parent, Mapping) else None
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= MAX_GANG:
-        raise _FieldProblem(f"{path}.{name}: {quoted(value)} is not a whole number from {low} to {MAX_GANG}")
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= MAX_GANG_PODS:
+        raise _FieldProblem(f"{path}.{name}: {quoted(value)} is not a whole number from {low} to {MAX_GANG_PODS}")
     return value
 
 

@@ -7,7 +7,7 @@ from sys import intern
 from typing import Final
 
 from topo_scheduler.api.annotations import EXPECTED_DURATION
-from topo_scheduler.api.durations import MOST_SECONDS, DurationError, parse_duration
+from topo_scheduler.api.durations import MAX_SECONDS, DurationError, parse_duration
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.state.statistics.run_times import RunKey, run_of
@@ -113,7 +113,7 @@ def limit(deadline: int | None) -> float:
 
     Infinite without one, and for values beyond any calendar: that of a Job may be any number.
     """
-    return inf if deadline is None or deadline > MOST_SECONDS else float(deadline)
+    return inf if deadline is None or deadline > MAX_SECONDS else float(deadline)
 
 
 def expected_run(pod: Pod) -> float:

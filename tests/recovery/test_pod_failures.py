@@ -12,14 +12,14 @@ from topo_scheduler.api.annotations import GANG_ID
 from topo_scheduler.api.migrations import Cause, Phase
 from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Waiting
 from topo_scheduler.api.recovery import PodFailuresSpec, RecoverySpec
-from topo_scheduler.recovery.detection.pod_failures import CRASHES, PodTroubles
+from topo_scheduler.recovery.detection.pod_failures import CRASHES, PodFailures
 
 SPEC = PodFailuresSpec(workloads=3, refusals=5, restarts=3, window=600, namespaces=1)
 NAME = make_pod("p").spec.scheduler_name
 
 
-def troubles(spec: PodFailuresSpec = SPEC) -> PodTroubles:
-    return PodTroubles(NAME, spec, EPOCH)
+def pod_failures(spec: PodFailuresSpec = SPEC) -> PodFailures:
+    return PodFailures(NAME, spec, EPOCH)
 
 
 def pod(name: str, node: str, job: str, *, created: float = 0.0, gang: str = "") -> Pod:
@@ -48,7 +48,7 @@ def crashing(one: Pod, restarts: int = 3) -> Pod:
 
 
 def test_a_node_that_refuses_pods_of_several_workloads_is_failing() -> None:
-    found = troubles()
+    found = pod_failures()
     for n, reason in enumerate(("UnexpectedAdmissionError", "OutOfnvidia.com/gpu", "NodeAffinity")):
         assert found.problems(0.0) == {}
         found.applied([refused(pod(f"p{n}", "n1", f"job{n}"), reason)], 0.0)
@@ -60,7 +60,7 @@ def test_a_node_that_refuses_pods_of_several_workloads_is_failing() -> None:
 
 
 def test_many_refusals_of_one_workload_are_enough() -> None:
-    found = troubles()
+    found = pod_failures()
     for n in range(5):
         assert found.problems(0.0) == {}
         found.applied([refused(pod(f"p{n}", "n1", "job"))], 0.0)
@@ -70,7 +70,7 @@ def test_many_refusals_of_one_workload_are_enough() -> None:
 
 @pytest.mark.parametrize("make", [refused, crashing])
 def test_one_namespace_alone_condemns_no_node(make: Callable[[Pod], Pod]) -> None:
-    found = troubles(SPEC.model_copy(update={"namespaces": 2}))
+    found = pod_failures(SPEC.model_copy(update={"namespaces": 2}))
     for n in range(9):
         found.applied([make(pod(f"p{n}", "n1", f"job{n}")), running(pod(f"w{n}", "n2", f"job{n}"))], 0.0)
     assert found.problems(0.0) == {}
@@ -82,7 +82,7 @@ def test_one_namespace_alone_condemns_no_node(make: Callable[[Pod], Pod]) -> Non
 
 @pytest.mark.parametrize("make", [refused, crashing])
 def test_what_happens_to_pods_that_this_process_did_not_place_does_not_count(make: Callable[[Pod], Pod]) -> None:
-    found = PodTroubles(NAME, SPEC, EPOCH, lambda uid: uid != "p0")
+    found = PodFailures(NAME, SPEC, EPOCH, lambda uid: uid != "p0")
     for n in range(3):
         found.applied([make(pod(f"p{n}", "n1", f"job{n}")), running(pod(f"w{n}", "n2", f"job{n}"))], 0.0)
     assert found.problems(0.0) == {}
@@ -91,7 +91,7 @@ def test_what_happens_to_pods_that_this_process_did_not_place_does_not_count(mak
 
 
 def test_a_tenant_that_binds_pods_itself_makes_no_failed_node_of_a_victims_crash() -> None:
-    found = PodTroubles(NAME, PodFailuresSpec(), EPOCH, lambda uid: uid.startswith("victim"))
+    found = PodFailures(NAME, PodFailuresSpec(), EPOCH, lambda uid: uid.startswith("victim"))
     found.applied([running(pod("victim-0", "n2", "app")), crashing(pod("victim-1", "n1", "app"))], 0.0)
     for n in range(9):
         for made in (running(pod(f"w{n}", "n2", f"job{n}")), crashing(pod(f"c{n}", "n1", f"job{n}"), 99)):
@@ -102,20 +102,20 @@ def test_a_tenant_that_binds_pods_itself_makes_no_failed_node_of_a_victims_crash
 
 
 def test_a_workload_that_several_nodes_refuse_speaks_against_none() -> None:
-    found = troubles()
+    found = pod_failures()
     for n in range(20):
         found.applied([refused(pod(f"p{n}", f"n{n % 2}", "job"), "TopologyAffinityError")], 0.0)
     assert found.problems(0.0) == {}
 
 
 def test_refusals_of_long_ago_do_not_count_when_they_are_listed() -> None:
-    found = troubles()
+    found = pod_failures()
     found.applied([refused(pod(f"p{n}", "n1", f"job{n}", created=-700.0)) for n in range(9)], 0.0)
     assert found.problems(0.0) == {}
 
 
 def test_pods_of_others_do_not_count() -> None:
-    found = troubles()
+    found = pod_failures()
     for n in range(9):
         other = refused(pod(f"p{n}", "n1", f"job{n}"))
         other.spec.scheduler_name = "another"
@@ -124,7 +124,7 @@ def test_pods_of_others_do_not_count() -> None:
 
 
 def test_members_of_several_gangs_that_crash_on_one_node_only() -> None:
-    found = troubles()
+    found = pod_failures()
     for n in range(3):
         gang = f"default/g{n}"
         found.applied([running(pod(f"g{n}-0", f"other{n}", f"job{n}-0", gang=gang))], 0.0)
@@ -138,7 +138,7 @@ def test_members_of_several_gangs_that_crash_on_one_node_only() -> None:
 
 
 def test_a_program_that_crashes_everywhere_is_not_blamed_on_nodes() -> None:
-    found = troubles()
+    found = pod_failures()
     for n in range(9):
         found.applied([crashing(pod(f"g-{n}", f"n{n}", "job"))], 0.0)
         found.applied([crashing(pod(f"alone-{n}", "n1", f"alone-{n}"))], 0.0)
@@ -146,7 +146,7 @@ def test_a_program_that_crashes_everywhere_is_not_blamed_on_nodes() -> None:
 
 
 def test_few_restarts_do_not_count_nor_one_that_was_restarted_as_running_well() -> None:
-    found = troubles()
+    found = pod_failures()
     for n in range(3):
         found.applied([running(pod(f"a{n}-0", "n2", f"a{n}"), restarts=0)], 0.0)
         found.applied([crashing(pod(f"a{n}-1", "n1", f"a{n}"), restarts=2)], 0.0)
@@ -156,7 +156,7 @@ def test_few_restarts_do_not_count_nor_one_that_was_restarted_as_running_well() 
 
 
 def test_what_happened_to_a_pod_that_is_gone_still_counts() -> None:
-    found = troubles()
+    found = pod_failures()
     found.applied([refused(pod(f"p{n}", "n1", f"job{n}")) for n in range(3)], 0.0)
     found.deleted(f"p{n}" for n in range(3))
     assert set(found.problems(10.0)) == {"n1"}
@@ -170,7 +170,7 @@ def test_what_happened_to_a_pod_that_is_gone_still_counts() -> None:
 )
 def test_no_workload_in_trouble_on_two_nodes_is_held_against_either(events: list[tuple[int, int, str]]) -> None:
     """Against what is known of all pods, worked out anew."""
-    found = troubles(PodFailuresSpec(workloads=2, refusals=1000, restarts=1, namespaces=1))
+    found = pod_failures(PodFailuresSpec(workloads=2, refusals=1000, restarts=1, namespaces=1))
     told: dict[str, tuple[str, str, str]] = {}
     for number, (job, node, what) in enumerate(events):
         name = f"p{number}"
@@ -206,12 +206,12 @@ def test_pods_are_moved_off_such_a_node_after_the_debounce(heals: bool) -> None:
     world.run()
     bad = world.nodes_of("g")["g-1"]
     pods = [refused(pod(f"p{n}", bad, f"job{n}", created=world.now)) for n in range(3)]
-    world.recovery.troubles.decided = lambda uid: True  # this engine knows none of them
-    world.recovery.troubles.applied(pods, world.now)
+    world.recovery.pod_failures.decided = lambda uid: True  # this engine knows none of them
+    world.recovery.pod_failures.applied(pods, world.now)
     world.run(9)
     assert not world.migrations, "it is not believed at once"
     if heals:
-        world.recovery.troubles.configure(SPEC.model_copy(update={"workloads": 4}))
+        world.recovery.pod_failures.configure(SPEC.model_copy(update={"workloads": 4}))
     world.run(10)
     if heals:
         assert not world.migrations
