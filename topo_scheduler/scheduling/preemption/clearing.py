@@ -29,7 +29,7 @@ MAX_COMBINATIONS: Final = 600
 """
 MAX_NODES: Final = 64
 _POD_UNIT: Final = 1 << 20
-"""Encodes GPU-seconds and the number of pods as one integer: seconds times this, plus pods."""
+"""Factor that encodes GPU-seconds and the number of pods as one integer: seconds times this, plus pods."""
 _UNBREAKABLE: Final = 1 << 40
 
 
