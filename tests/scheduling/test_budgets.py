@@ -19,7 +19,7 @@ from topo_scheduler.api.selectors import (
     TopologySpreadConstraint,
 )
 from topo_scheduler.scheduling import barrier as limits
-from topo_scheduler.scheduling.barrier import ATTEMPT_OPERATIONS, LEAST_OPERATIONS, Barrier
+from topo_scheduler.scheduling.barrier import ATTEMPT_OPERATIONS, MIN_OPERATIONS, Barrier
 from topo_scheduler.scheduling.instructions import CountFailure
 from topo_scheduler.state.operation_budget import (
     ROWS_PER_OPERATION,
@@ -170,7 +170,7 @@ def test_a_namespace_that_exceeds_its_budget_gets_less_for_a_while_and_others_do
     assert left("evil", 1) == ATTEMPT_OPERATIONS // 4
     for _ in range(100):
         barrier.exceeded("evil", error, 1)
-    assert left("evil", 1) == LEAST_OPERATIONS
+    assert left("evil", 1) == MIN_OPERATIONS
     assert left("other", 1) == ATTEMPT_OPERATIONS
     assert left("evil", 1 + 30) <= left("evil", 1 + 180) <= left("evil", 1 + 240) == ATTEMPT_OPERATIONS
     barrier.exceeded("evil", ValueError(), 1000)

@@ -30,7 +30,7 @@ ATTEMPT_SECONDS: Final = 5.0
 
 Only work that is not counted in operations takes so long.
 """
-LEAST_OPERATIONS: Final = 20_000
+MIN_OPERATIONS: Final = 20_000
 """Operations that an attempt may always use; more than any ordinary attempt needs."""
 WAKE_OPERATIONS: Final = 50_000
 """Maximum operations of one check whether changed nodes help a workload.
@@ -163,7 +163,7 @@ class Barrier:
         if left <= 0:
             del self._excess[namespace]
             return OperationBudget(operations, ATTEMPT_SECONDS, clock)
-        return OperationBudget(max(LEAST_OPERATIONS, operations >> (2 * left)), ATTEMPT_SECONDS, clock)
+        return OperationBudget(max(MIN_OPERATIONS, operations >> (2 * left)), ATTEMPT_SECONDS, clock)
 
     def exceeded(self, namespace: str, error: Exception, now: float) -> None:
         """Record a failure of a workload of a namespace. Only exceeded budgets count."""

@@ -59,7 +59,7 @@ from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloa
 from topo_scheduler.state.statistics.placement_outcomes import History
 from topo_scheduler.state.storage.storage_objects import VolumeWrite
 
-MOST_LARGE_BYTES: Final = 32 * 2**20
+MAX_LARGE_BYTES: Final = 32 * 2**20
 """Total memory of large pods, deleted ones included, above which the engine drops all caches.
 
 Cache entries keep the annotations and labels of such pods in memory.
@@ -415,7 +415,7 @@ class Engine:
             budget: seconds after which the step ends. `pending_work` is true if work remains.
         """
         self._read_again(now)
-        if self.arrivals.large_bytes + self.world.pod_index.large_bytes > MOST_LARGE_BYTES:
+        if self.arrivals.large_bytes + self.world.pod_index.large_bytes > MAX_LARGE_BYTES:
             self._drop_caches()
         self.world.fade(now)
         self.contention.settle(now)

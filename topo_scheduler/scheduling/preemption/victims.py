@@ -19,7 +19,7 @@ from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, Occupant
 from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
 
-MOST_SECONDS: Final = 2**30
+MAX_SECONDS: Final = 2**30
 """Maximum GPU-seconds that count for one pod, so that their sums fit in 64 bits."""
 NO_GANG: Final = -1
 PODS_PER_PART: Final = 512
@@ -238,7 +238,7 @@ def collecting(
             if guarded == len(left):
                 left.append(guard.allowed - spent.get(guard.key, 0))
         ran = max(0, int(wall - occupant.started))
-        lost = min(MOST_SECONDS, ran * amount_in(amounts, GPU))
+        lost = min(MAX_SECONDS, ran * amount_in(amounts, GPU))
         pods.append(Candidate(occupant, row, amounts, profile, lost, gang, guarded))
     yield
     gangs = []

@@ -16,7 +16,7 @@ COMPARING: Final = ("Gt", "Lt")
 MAX_INDEXED_VALUES: Final = 16
 """Maximum values of a clause by which a selector is indexed."""
 _INTEGER_LIMIT: Final = 2**63
-_MOST_DIGITS: Final = len(str(_INTEGER_LIMIT))
+_MAX_DIGITS: Final = len(str(_INTEGER_LIMIT))
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -157,7 +157,7 @@ def as_int64(text: str) -> int | None:
         return None
     # Preferred node affinity may have numbers of any length, and Python refuses to parse very long ones.
     digits = digits.lstrip("0") or "0"
-    if len(digits) > _MOST_DIGITS:
+    if len(digits) > _MAX_DIGITS:
         return None
     value = -int(digits) if text[0] == "-" else int(digits)
     return value if -_INTEGER_LIMIT <= value < _INTEGER_LIMIT else None
