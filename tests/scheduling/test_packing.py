@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topo_scheduler.scheduling.placing.model import packing
-from topo_scheduler.scheduling.placing.model.packing import Frontier, TooMuch, Vector, VectorBudget
+from topo_scheduler.scheduling.placing.model.packing import Frontier, SearchExhausted, Vector, VectorBudget
 
 counts = st.tuples(*[st.integers(0, 3)] * 3)
 frontiers = st.lists(counts, min_size=1, max_size=6)
@@ -63,5 +63,5 @@ def test_a_node_holds_what_its_resources_allow(
 
 def test_the_work_is_bounded() -> None:
     wide = tuple((n, 20 - n, n % 3) for n in range(20))
-    with pytest.raises(TooMuch):
+    with pytest.raises(SearchExhausted):
         packing.add(wide, wide, (40, 40, 40), VectorBudget(10))

@@ -17,7 +17,7 @@ CHECKPOINT: Final = "checkpoint"
 CONTINUED: Final = "continued"
 
 
-class Start(msgspec.Struct):
+class HeaderPrefix(msgspec.Struct):
     """The first fields of a header, which every schema has."""
 
     format: str = ""

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Heard:
+class ObservedCall:
     """One call.
 
     Attributes:
@@ -62,7 +62,7 @@ class CallListener(Protocol):
     def hears(self, name: str, arguments: Sequence[Any]) -> None:
         """The engine is about to be called."""
 
-    def heard(self, heard: Heard) -> None:
+    def heard(self, heard: ObservedCall) -> None:
         """The call has ended."""
 
     def ends(self) -> None:
@@ -78,7 +78,7 @@ class CallNotifier:
     def __init__(self, resolve: Resolve, epoch: float, listeners: Sequence[CallListener]) -> None:
         self.epoch = epoch
         self._listeners = list(listeners)
-        self.open: Heard | None = None
+        self.open: ObservedCall | None = None
         """The call in progress. Calls of the engine's own methods within it are part of it."""
         self._owners = resolve
         self.resolve: Resolve = self._resolve
@@ -90,10 +90,10 @@ class CallNotifier:
             self.open.owners.append((pod, lineage))
         return lineage
 
-    def observe(self, name: str, arguments: Sequence[Any], work: Callable[[Heard], T]) -> T:
+    def observe(self, name: str, arguments: Sequence[Any], work: Callable[[ObservedCall], T]) -> T:
         """Make a call and notify the listeners."""
         self.notify_all(lambda listener: listener.hears(name, arguments))
-        heard = self.open = Heard(name, arguments)
+        heard = self.open = ObservedCall(name, arguments)
         try:
             result = work(heard)
             if isinstance(result, list):
@@ -281,7 +281,7 @@ class ObservedEngine(Engine):
         if self.notifier.open is not None:
             return method(now, clock, *arguments, **named)
 
-        def timed(heard: Heard) -> T:
+        def timed(heard: ObservedCall) -> T:
             def read() -> float:
                 heard.clock.append(clock())
                 return heard.clock[-1]

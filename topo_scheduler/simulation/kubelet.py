@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from topo_scheduler.simulation.reconcile_loop import Tending
+from topo_scheduler.simulation.reconcile_loop import ReconcileLoop
 
 from .apiserver import DeleteOptions, Key, ObjectVersion, StatusError, Store, StoreEvent
 from .apiserver.objects import (
@@ -65,7 +65,7 @@ class _KubeletNode:
     responsive: bool = True
 
 
-class Kubelet(Tending[Key]):
+class Kubelet(ReconcileLoop[Key]):
     """Runs the pods of every node of a store.
 
     ``run_seconds`` is the duration of Job pods without the annotation; None is for ever. ``start_seconds`` is the time

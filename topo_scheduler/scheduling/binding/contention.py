@@ -69,7 +69,7 @@ class _Unproven:
 
 
 @dataclass(slots=True)
-class _ContestedNode:
+class _SharedNode:
     """A node that other schedulers use, ``until`` a time in seconds.
 
     ``asked`` is the request of the largest pod that came lately; it counts until ``recent`` (seconds). ``kept`` is the
@@ -93,7 +93,7 @@ class SchedulerContention:
         self._looked = 0.0
         self._scheduler_name = scheduler_name
         self._world = world
-        self._nodes: dict[str, _ContestedNode] = {}
+        self._nodes: dict[str, _SharedNode] = {}
         """Nodes that other schedulers use, by name, in the order of their last news."""
         self._waiting: dict[str, float] = {}
         """Pending pods of other schedulers by uid, and until when they are expected to be bound; in order of time."""
@@ -179,7 +179,7 @@ class SchedulerContention:
 
     def _heard_of(self, pod: Pod, now: float, *, proven: bool) -> None:
         name = pod.spec.node_name
-        node = self._nodes.pop(name, None) or _ContestedNode(now)
+        node = self._nodes.pop(name, None) or _SharedNode(now)
         self._nodes[name] = node
         node.until = now + USED_SECONDS
         newly_bound = pod.status.phase == "Pending" and self._world.ledger.get(pod.metadata.uid) is None
@@ -318,18 +318,18 @@ class SchedulerContention:
 
     # ------------------------------------------------------------ inside
 
-    def _wanted(self, node: _ContestedNode, now: float) -> Amounts:
+    def _wanted(self, node: _SharedNode, now: float) -> Amounts:
         asked = node.asked if node.recent > now else self._last_amounts
         return tuple((column, self._config.reserved_pods_per_node * amount) for column, amount in asked)
 
-    def _keep(self, name: str, node: _ContestedNode, now: float) -> None:
+    def _keep(self, name: str, node: _SharedNode, now: float) -> None:
         row = self._world.nodes.row_of.get(name)
         uid = self._world.nodes.uids[row] if row is not None else ""
         if row is not None and node.uid != uid:
             node.uid, node.kept = uid, self._wanted(node, now)
             self._world.keep(row, node.kept)
 
-    def _give_back(self, name: str, node: _ContestedNode, *, improve: bool = False) -> None:
+    def _give_back(self, name: str, node: _SharedNode, *, improve: bool = False) -> None:
         row = self._world.nodes.row_of.get(name)
         # A node that was deleted meanwhile has nothing to release.
         if row is not None and node.uid == self._world.nodes.uids[row]:

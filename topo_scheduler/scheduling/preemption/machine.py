@@ -83,7 +83,7 @@ class _VainSearches:
 
 
 @dataclass(slots=True)
-class _Turn:
+class _DueSearch:
     """A workload that is due for a search: when it comes again, in seconds, and whether it already came too late."""
 
     at: float
@@ -137,7 +137,7 @@ class Preempting:
         """Keys of searches that no workload shares any more, the oldest first."""
         self._not_before: dict[str, float] = {}
         """Namespaces whose last search was in vain, and the earliest time of their next search, in seconds."""
-        self._lines: dict[str, dict[str, _Turn]] = {}
+        self._lines: dict[str, dict[str, _DueSearch]] = {}
         """Workloads of each namespace that are due for a search, in order."""
         self._line_of: dict[str, str] = {}
         self._stirred: tuple[int, int] = (0, 0)
@@ -544,7 +544,7 @@ class Preempting:
             if next(iter(line), workload.id) != workload.id:
                 # It is called when it becomes the first. Until then an attempt would be in vain.
                 at = max(at, now + FIRST_RETRY_SECONDS * len(line))
-            line[workload.id] = _Turn(at)
+            line[workload.id] = _DueSearch(at)
             self._line_of[workload.id] = workload.namespace
         return at
 

@@ -25,7 +25,7 @@ EXHAUSTIVE_CANDIDATES: Final = 5
 """Maximum number of candidates of a node or domain for which every set of them is tried, the cheapest first."""
 
 
-class Exhausted(Exception):
+class TrialsExhausted(Exception):
     """The maximum number of calls to the planner is reached."""
 
 
@@ -41,7 +41,7 @@ class _CountedTrial:
 
     def __call__(self, victims: Sequence[int]) -> bool:
         if not self.left:
-            raise Exhausted
+            raise TrialsExhausted
         self.left -= 1
         return self._trial.place_without([self._candidates.pods[n] for n in victims], self._ask) is not None
 
@@ -62,7 +62,7 @@ def by_trial(
                 victims = _cheapest_set(place, candidates, counted)
             else:
                 victims = _all_but_the_spared(place, candidates, counted)
-        except Exhausted:
+        except TrialsExhausted:
             break  # the scheduler evicts no pod without proof that it must go
         # A gang that is evicted whole may include a higher priority. It is considered when that level is opened.
         if victims and (key := candidates.key(victims))[0] <= level:

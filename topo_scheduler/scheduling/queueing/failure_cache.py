@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from topo_scheduler.scheduling.attempts import AttemptKey, Attempts, KeptRoom, Known
+from topo_scheduler.scheduling.attempts import AttemptKey, Attempts, KeptRoom, KnownFailure
 from topo_scheduler.scheduling.explaining.explainer import Explainer
 from topo_scheduler.scheduling.instructions import Instruction, RecordDecision
 from topo_scheduler.scheduling.intake.pending import worded
@@ -63,7 +63,7 @@ class _CachedFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _FailureText:
     """The message of a failure.
 
     Attributes:
@@ -74,7 +74,7 @@ class _Words:
         reason_text: ``text`` without numbers.
     """
 
-    failure: Known
+    failure: KnownFailure
     state: Hashable
     message: str
     text: str
@@ -102,7 +102,7 @@ class FailureCache:
         self._moving = moving
         self._why = why
         self._refused: dict[str, _CachedFailure] = {}
-        self._words: dict[tuple[AttemptKey, Hashable, PodClass | None], _Words] = {}
+        self._words: dict[tuple[AttemptKey, Hashable, PodClass | None], _FailureText] = {}
 
     def __len__(self) -> int:
         return len(self._refused)
@@ -153,7 +153,7 @@ class FailureCache:
         if len(self._words) > MAX_TEXTS:
             self._words.clear()
         state = self._state(reservations)
-        self._words[demand, kept_key, first] = _Words(failure, state, decision.message, text, worded(text))
+        self._words[demand, kept_key, first] = _FailureText(failure, state, decision.message, text, worded(text))
 
     def again(self, workload: Workload, now: float, clock: Callable[[], float]) -> list[Instruction] | None:
         """Refuse a workload again and return the instructions, or None if the engine must try it.

@@ -88,7 +88,7 @@ class HeldShares(Protocol):
         ...
 
 
-class Even:
+class EqualShares:
     """Equal shares: no namespace holds anything."""
 
     def share(self, _: str) -> int:
@@ -127,7 +127,7 @@ class FairWorkloadQueue:
     """The workloads that are ready to be tried."""
 
     def __init__(self, shares: HeldShares | None = None, fairness: FairnessLimits | None = None) -> None:
-        self._shares: HeldShares = shares if shares is not None else Even()
+        self._shares: HeldShares = shares if shares is not None else EqualShares()
         self._fairness = fairness if fairness is not None else FairnessLimits()
         self._orders: dict[str, tuple[Order, int]] = {}
         self._levels: dict[int, _PriorityLevel] = {}

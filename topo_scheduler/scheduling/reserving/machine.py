@@ -80,7 +80,7 @@ class _PendingWorkload:
 
 
 @dataclass(slots=True)
-class _Vain:
+class _FailedReservation:
     """How often no nodes were found for a workload, in which state, and when the scheduler tries again, in seconds."""
 
     times: int = 0
@@ -119,7 +119,7 @@ class Reserving:
         """The workload that is being checked."""
         self._failed: dict[str, Backoff] = {}
         """Workloads for which a check raised or took too much, and until when they are not checked again."""
-        self._vain: dict[str, _Vain] = {}
+        self._vain: dict[str, _FailedReservation] = {}
         self._given_up: dict[str, float] = {}
         """Workloads whose reservation expired, and until when they get no other."""
         self._barred: dict[str, float] = {}
@@ -369,7 +369,7 @@ class Reserving:
         if not blind:
             look.at = min(look.at, since)
         loosened = self._loosened(workload, look)
-        state, vain = (self._freed(), blind, loosened), self._vain.setdefault(workload.id, _Vain())
+        state, vain = (self._freed(), blind, loosened), self._vain.setdefault(workload.id, _FailedReservation())
         if vain.state == state or (now < vain.until and vain.blind == blind):
             look.at = look.at if vain.state == state else min(look.at, vain.until)
             return False

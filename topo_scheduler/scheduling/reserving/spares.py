@@ -38,7 +38,7 @@ Kind = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class NodeUse:
     """The use of a node: thousandths of GPUs and pods.
 
     ``gpus`` and ``pods`` count the pods that stay. ``lent_gpus`` and ``lent_pods`` count those that borrow the node,
@@ -56,7 +56,7 @@ class Use:
         return self.gpus, self.pods, self.lent_gpus, self.lent_pods
 
 
-NOBODY: Final = Use()
+NOBODY: Final = NodeUse()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Spares:
         self.spec = spec
         self._avoided: frozenset[str] = frozenset()
         self._kept: dict[Path, tuple[int, ...]] = {}
-        self._use: dict[int, Use] = {}
+        self._use: dict[int, NodeUse] = {}
         self._promised: dict[str, int] = {}
         self._capacity_at = self._facts_at = -1
         self._layout: Layout | None = None
@@ -205,13 +205,13 @@ class Spares:
             kept += rows[: min(self.spec.per_leaf, len(rows) - 1)]
         return tuple(sorted(kept))
 
-    def _used(self, row: int) -> Use:
+    def _used(self, row: int) -> NodeUse:
         known = self._use.get(row)
         if known is None:
             known = self._use[row] = self._look(self._world.nodes.names[row])
         return known
 
-    def _look(self, node: str) -> Use:
+    def _look(self, node: str) -> NodeUse:
         gpus, pods, lent_gpus, lent_pods = self._promised.get(node, 0) * WHOLE_GPU, 0, 0, 0
         for uid in self._world.ledger.on_node(node):
             entry = self._world.ledger.get(uid)
@@ -222,7 +222,7 @@ class Spares:
                 lent_gpus, lent_pods = lent_gpus + held, lent_pods + 1
             else:
                 gpus, pods = gpus + held, pods + 1
-        return Use(gpus, pods, lent_gpus, lent_pods) if pods or lent_pods or gpus else NOBODY
+        return NodeUse(gpus, pods, lent_gpus, lent_pods) if pods or lent_pods or gpus else NOBODY
 
     def _gives_way(self, uid: str, entry: LedgerEntry) -> bool:
         """Return whether recovery may evict a pod from a kept node; not bare pods, nor those of other schedulers."""

@@ -27,7 +27,7 @@ from .objects import Json
 from .rbac import ADMIN, ANONYMOUS, Tokens, User, authorize, impersonated
 from .requests import RequestInfo, deadline_seconds, read_request
 from .store import Store
-from .watching import Over, Stream
+from .watching import Stream, StreamEnd
 
 _log = logging.getLogger(__name__)
 _HEALTH: Final = ("/healthz", "/livez", "/readyz")
@@ -254,7 +254,7 @@ class EmbeddedAPIServer:
             async for piece in stream.pieces():
                 if piece:
                     await response.write(piece)
-        except Over as over:
+        except StreamEnd as over:
             await response.write(over.last)
             if over.cut:
                 return _cut(request)

@@ -45,7 +45,7 @@ def is_record(folder: Path) -> bool:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _PodHistory:
     """The recorded states of a pod; times in seconds since the epoch, None for what has not happened."""
 
     pod: Pod
@@ -62,7 +62,7 @@ class _RecordedInputs:
     scheduler: str = ""
     topology: TopologySpec | None = None
     nodes: dict[str, Node] = field(default_factory=dict)
-    pods: dict[str, _Seen] = field(default_factory=dict)
+    pods: dict[str, _PodHistory] = field(default_factory=dict)
     groups: dict[str, PodGroup] = field(default_factory=dict)
     namespaces: dict[str, PartialObject] = field(default_factory=dict)
     budgets: dict[str, DisruptionBudget] = field(default_factory=dict)
@@ -151,7 +151,7 @@ def _at(history: _RecordedInputs, moment: float) -> float:
 def _take_pod(history: _RecordedInputs, pod: Pod, moment: float) -> None:
     seen = history.pods.get(pod.metadata.uid)
     if seen is None:
-        seen = history.pods[pod.metadata.uid] = _Seen(pod, moment, not history.stepped)
+        seen = history.pods[pod.metadata.uid] = _PodHistory(pod, moment, not history.stepped)
     if pod.spec.node_name and seen.bound is None:
         seen.bound = moment
     if pod.finished and seen.ended is None:
@@ -204,7 +204,7 @@ def _workload(folder: Path, history: _RecordedInputs) -> WorkloadCase:
         for seen in history.pods.values()
         if seen.pod.spec.scheduler_name == history.scheduler and not seen.pod.spec.node_name and not seen.pod.finished
     ]
-    batches: dict[str, list[list[_Seen]]] = {}
+    batches: dict[str, list[list[_PodHistory]]] = {}
     for seen in sorted(pending, key=lambda seen: seen.first):
         owners = known_owners([seen.pod], history.owners)
         controller = seen.pod.metadata.controller
@@ -226,7 +226,7 @@ def _workload(folder: Path, history: _RecordedInputs) -> WorkloadCase:
     return WorkloadCase(folder.name, tuple(sorted(arrivals, key=lambda arrival: arrival.at)))
 
 
-def _arrival(folder: Path, history: _RecordedInputs, name: str, batch: list[_Seen]) -> Arrival:
+def _arrival(folder: Path, history: _RecordedInputs, name: str, batch: list[_PodHistory]) -> Arrival:
     bound, ended = [seen.bound for seen in batch], [seen.ended for seen in batch]
     seconds = None
     if None not in bound and None not in ended:

@@ -34,7 +34,7 @@ from topo_scheduler.state.topology.natural_sort import natural_key
 _NO_SCORE: Final = -(1 << 62)
 
 
-class Ties(StrEnum):
+class TieBreaking(StrEnum):
     """Tie-breaking between nodes of equal score."""
 
     SHUFFLED = "shuffled"
@@ -58,7 +58,7 @@ class BaselineRule:
 
     name: str
     score: scores.NodeScore | None
-    ties: Ties = Ties.SHUFFLED
+    ties: TieBreaking = TieBreaking.SHUFFLED
     shares: GpuSharing = GpuSharing.TIGHTEST
     rack: bool = False
 
@@ -66,11 +66,11 @@ class BaselineRule:
 RULES: Final = (
     BaselineRule("random", None, shares=GpuSharing.RANDOM),
     BaselineRule("best-fit", scores.best_fit),
-    BaselineRule("least-allocated", scores.least_allocated, Ties.RANDOM),
-    BaselineRule("most-allocated", scores.most_allocated, Ties.RANDOM),
+    BaselineRule("least-allocated", scores.least_allocated, TieBreaking.RANDOM),
+    BaselineRule("most-allocated", scores.most_allocated, TieBreaking.RANDOM),
     BaselineRule("dot-product", scores.dot_product),
     BaselineRule("fgd", scores.gradient, shares=GpuSharing.GRADIENT),
-    BaselineRule("rack", scores.least_allocated, Ties.RANDOM, rack=True),
+    BaselineRule("rack", scores.least_allocated, TieBreaking.RANDOM, rack=True),
 )
 """All baselines that place by a score of nodes."""
 
@@ -179,7 +179,7 @@ class BaselinePlanner(Planner):
                 return -1
             if len(rows) == 1:
                 return int(rows[0])
-            if score is None or self.baseline.ties is Ties.RANDOM:
+            if score is None or self.baseline.ties is TieBreaking.RANDOM:
                 return int(rows[self._draw.randrange(len(rows))])
             return int(rows[np.argmin(order[rows])])
 

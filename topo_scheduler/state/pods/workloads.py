@@ -93,7 +93,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class RequeueConditions:
     """What decides whether a change in the cluster could help an unschedulable workload.
 
     ``classes`` of its pending members, each once. ``refused``: no change to other objects helps it.
@@ -108,7 +108,7 @@ class SetAside:
         object.__setattr__(self, "depends_on_pods", any(cls.constraints is not None for cls in self.classes))
 
 
-NOT_SET_ASIDE: Final = SetAside()
+NOT_SET_ASIDE: Final = RequeueConditions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class Workload:
     """Number of these ranks after the last time that some were forgotten."""
     failing: bool = False
     """Whether a bind of the last decision failed."""
-    set_aside: SetAside = NOT_SET_ASIDE
+    set_aside: RequeueConditions = NOT_SET_ASIDE
     """Its pending members as of when it was found unschedulable; a change to them makes the workload active."""
     shortage: MemberShortage | None = None
     lacking_since: float | None = None

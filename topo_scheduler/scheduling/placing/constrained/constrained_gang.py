@@ -18,7 +18,12 @@ import numpy as np
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.kernels.fit import fit_rows
 from topo_scheduler.scheduling.placing.checks.validation import holds_in_turn
-from topo_scheduler.scheduling.placing.constrained.leaf_search import ConstrainedSearch, Found, ceilings_of, look
+from topo_scheduler.scheduling.placing.constrained.leaf_search import (
+    ConstrainedSearch,
+    LeafPlacement,
+    ceilings_of,
+    look,
+)
 from topo_scheduler.scheduling.placing.constrained.sequential_assignment import SearchState, Step, spread_over_nodes
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext, PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.bandwidth_size_rule import links_key, rule_with_links
@@ -72,7 +77,7 @@ def plan_tied(task: PlanningTask) -> Placement | PlacementFailure:
     return PlacementFailure(f"no room {scope} for {query.members} pods{_split(query)} that have {_tie(query)}", rule)
 
 
-def _placed(task: PlanningTask, rule: SizeRule, search: ConstrainedSearch, result: Found) -> Placement:
+def _placed(task: PlanningTask, rule: SizeRule, search: ConstrainedSearch, result: LeafPlacement) -> Placement:
     layout = task.layout
     if search.home:
         used = sorted(search.home | layout.leaves_of(row for _, row, _ in result.steps))

@@ -9,7 +9,7 @@ import numpy as np
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.model import packing
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
-from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, TooMuch, Vector, VectorBudget
+from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, SearchExhausted, Vector, VectorBudget
 from topo_scheduler.state.nodes.node_table import Int64
 
 FEW_NODES: Final = 12
@@ -62,7 +62,7 @@ class Packer:
                         if best is None or key < best[0]:
                             best = (key, number, leaves)
                             max_leaves = len(leaves)
-        except TooMuch:
+        except SearchExhausted:
             pass  # the best result so far is good enough
         if best is None:
             return None

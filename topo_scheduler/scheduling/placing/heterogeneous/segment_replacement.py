@@ -12,7 +12,7 @@ from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import c
 from topo_scheduler.scheduling.placing.heterogeneous.segment_packing import SegmentPacker
 from topo_scheduler.scheduling.placing.model import packing
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
-from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, TooMuch, Vector, VectorBudget
+from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, SearchExhausted, Vector, VectorBudget
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure
 from topo_scheduler.scheduling.placing.model.segment_shapes import Dealing, Place, in_kinds, lost_members
 from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, make_rule
@@ -38,7 +38,7 @@ def plan_uneven_segment_repair(task: PlanningTask) -> Placement | PlacementFailu
         except _NoRoom as error:
             reason = reason or str(error)
             continue
-        except TooMuch:
+        except SearchExhausted:
             continue
         used = sorted(layout.leaves_of((*query.running, *(row for group in rows for row in group))))
         return Placement(rows, used, rule, common_score(task, used, rule), 1)

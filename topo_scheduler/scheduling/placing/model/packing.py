@@ -32,7 +32,7 @@ Vector = tuple[int, ...]
 Frontier = tuple[Vector, ...]
 
 
-class TooMuch(Exception):
+class SearchExhausted(Exception):
     """The search has used up its budget."""
 
 
@@ -51,7 +51,7 @@ class VectorBudget:
         """
         self.left -= work
         if self.left < 0:
-            raise TooMuch
+            raise SearchExhausted
         charge(work // VECTORS_PER_OPERATION)
 
 
@@ -165,7 +165,7 @@ def _tops(first_frontier: Frontier, second_frontier: Frontier, members: Vector, 
     # Spend the budget before the arrays are allocated.
     budget.spend((len(first_frontier) * len(second_frontier) + 4 * len(members) * cells) // 64 + 64)
     if len(members) > MAX_CLASSES:
-        raise TooMuch
+        raise SearchExhausted
     below = np.zeros([count + 1 for count in members], np.bool_)
     addends, at_once = np.array(second_frontier)[None, :, :], max(1, PAIRS_PER_PART // len(second_frontier))
     for start in range(0, len(first_frontier), at_once):
@@ -284,7 +284,7 @@ def fewest_leaves(
             last = _reach(frontiers, first, size, members, best, budget)
             if last is not None and (best is None or last - first < best[0]):
                 best = (last - first, first)
-    except TooMuch:
+    except SearchExhausted:
         if best is None:
             raise
     assert best is not None

@@ -79,7 +79,7 @@ class TypicalPods:
 
 
 @dataclass(slots=True)
-class Kept:
+class ClassScores:
     """Scores of one class. ``score`` int64[rows]; ``left`` int64[rows]: free GPUs and CPU of a row as one number."""
 
     typical: Typical
@@ -93,13 +93,13 @@ class NodeScores:
 
     def __init__(self, nodes: NodeTable) -> None:
         self._nodes = nodes
-        self._kept: OrderedDict[tuple[str, int], Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, int], ClassScores] = OrderedDict()
 
     def clear(self) -> None:
         """Drop all scores."""
         self._kept.clear()
 
-    def get(self, score: Score, view: ClassView, typical: Typical) -> Kept:
+    def get(self, score: Score, view: ClassView, typical: Typical) -> ClassScores:
         """Return the current scores of the class of a view.
 
         Raises:
@@ -108,7 +108,7 @@ class NodeScores:
         nodes, key = self._nodes, (score.name, view.number)
         scores = self._kept.pop(key, None)
         if scores is None or scores.typical is not typical:
-            scores = Kept(typical)
+            scores = ClassScores(typical)
         rows = nodes.capacity_changes.since(scores.at) if scores.at >= 0 else None
         if rows is None:
             rows = np.arange(nodes.rows, dtype=np.int64)
