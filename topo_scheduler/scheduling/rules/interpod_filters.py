@@ -86,11 +86,11 @@ class FilterContext:
         return self.pod_index.position, self._namespace_changes, self.storage.changes if stored else 0
 
     def detach(self) -> None:
-        """Use separate caches from now on, for a copy with its own nodes or residents."""
+        """Use separate caches from now on, for a copy with its own nodes or bound pods."""
         self.reach, self._towards = Reach(), WeakKeyDictionary()
 
     def remembering(self) -> "FilterContext":
-        """Return a copy with caches for one search, during which neither nodes nor residents change."""
+        """Return a copy with caches for one search, during which neither nodes nor bound pods change."""
         return replace(self, remembered={}, applicable_beside={})
 
     def closed_by_caps(self, cls: PodClass, rows: Int64, *, ever: bool = False) -> Bool | None:

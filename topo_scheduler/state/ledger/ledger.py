@@ -40,7 +40,7 @@ class LedgerEntry:
 
 
 class Ledger:
-    """All entries by pod uid; the only writer of the node table's ``requested``, the residents and the accounts."""
+    """All entries by pod uid; the only writer of the node table's ``requested``, the bound pods and the accounts."""
 
     def __init__(self, nodes: NodeTable, pod_index: PodIndex | None = None, accounts: Accounts | None = None) -> None:
         self._nodes = nodes

@@ -146,7 +146,7 @@ class Tally:
         self._position = -1
 
     def twin(self, pod_index: "PodIndex") -> "Tally":
-        """Return a tally of the same conditions over a copy of the residents; both share results by profile."""
+        """Return a tally of the same conditions over a copy of the bound pods; both share results by profile."""
         return Tally(pod_index, self._conditions, living=self._living, number=self._number)
 
     def counts(self, rows: int) -> Int64:
@@ -194,12 +194,12 @@ class PodIndex:
         self.special: dict[int, dict[Profile, int]] = {}
         """By row, the profiles with ports, disks or claims, and how many pods have them."""
         self.repelling: dict[CountedTerm, dict[int, int]] = {}
-        """Required anti-affinity of residents: by term and row, the number of pods that have it. Terms that stand for
+        """Required anti-affinity of bound pods: by term and row, the number of pods that have it. Terms that stand for
         several others are included."""
         self._own: set[CountedTerm] | None = None
         """In a copy, the terms with rows of their own; other rows are shared and copied before they change."""
         self.attracting: dict[tuple[int, CountedTerm], dict[int, int]] = {}
-        """Preferred affinity of residents: by weight and term, then by row, the number of pods that have it."""
+        """Preferred affinity of bound pods: by weight and term, then by row, the number of pods that have it."""
         self.repelling_index: TermIndex[CountedTerm] = TermIndex()
         self.attracting_index: TermIndex[tuple[int, CountedTerm]] = TermIndex()
         self._stand_ins: dict[str, dict[str, CountedTerm]] = {}
@@ -208,7 +208,7 @@ class PodIndex:
         They are used where more terms may apply to a pod than are compared, so that no term is overlooked.
         """
         self.claimed: dict[tuple[str, str], int] = {}
-        """How many residents name each claim, by namespace and name."""
+        """How many bound pods name each claim, by namespace and name."""
         self._profiles: WeakValueDictionary[tuple[object, ...], Profile] = WeakValueDictionary()
         self._repels: dict[tuple[CountedTerm, ...], tuple[CountedTerm, ...]] = {}
         """Equal anti-affinity as one object, so that comparing pods that differ in labels only is fast."""
@@ -226,10 +226,10 @@ class PodIndex:
         return self.repelling_index.changes + self.attracting_index.changes
 
     def repelling_candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[CountedTerm]:
-        """Yield the anti-affinity terms of residents that may apply to such a pod. The caller must compare each.
+        """Yield the anti-affinity terms of bound pods that may apply to such a pod. The caller must compare each.
 
-        If residents of another namespace have too many such terms, one term for each topology key replaces them. It
-        selects all pods, so those residents repel the pod as if each of their terms applied. No tenant gains power
+        If bound pods of another namespace have too many such terms, one term for each topology key replaces them. It
+        selects all pods, so those bound pods repel the pod as if each of their terms applied. No tenant gains power
         from that: one term that selects everything has the same effect.
         """
         return self.repelling_index.candidates(namespace, labels, self._stand_ins_of)

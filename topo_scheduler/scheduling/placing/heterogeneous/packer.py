@@ -108,7 +108,7 @@ class Packer:
         """Return the frontier of a leaf, in the units of what to place.
 
         Raises:
-            TooMuch: the search has used up its budget.
+            SearchExhausted: the search has used up its budget.
         """
         assert self._budget is not None
         room = self._rooms.get((number, leaf))

@@ -95,7 +95,7 @@ class SegmentPacker(Packer):
         """Return the frontier of a leaf in members of each class.
 
         Raises:
-            TooMuch: the search has used up its budget.
+            SearchExhausted: the search has used up its budget.
         """
         frontier = self._blocks.get((number, leaf))
         if frontier is None:

@@ -57,7 +57,7 @@ class _Repair:
         self._budget = self._packer.budget([views])
 
     def rows(self, rule: SizeRule) -> list[list[int]]:
-        """Return the row of each member of each group; raises _NoRoom or TooMuch."""
+        """Return the row of each member of each group; raises _NoRoom or SearchExhausted."""
         room = {leaf: self._left(leaf) for leaf in {*self._home, *self._fixed}}
         dealt: dict[int, Vector] = {}
         if self._kinds.vectors:

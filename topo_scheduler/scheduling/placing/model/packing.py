@@ -46,7 +46,7 @@ class VectorBudget:
         """Subtract work from the budget.
 
         Raises:
-            TooMuch: the budget is used up.
+            SearchExhausted: the budget is used up.
             OverBudgetError: the whole scheduling attempt has used up its budget.
         """
         self.left -= work
@@ -74,7 +74,7 @@ def maximal(vectors: Iterable[Vector], budget: VectorBudget) -> Frontier:
     """Return the vectors that are not below another one, the largest first.
 
     Raises:
-        TooMuch: the search has used up its budget.
+        SearchExhausted: the search has used up its budget.
     """
     kept: list[Vector] = []
     for vector in sorted(set(vectors), reverse=True):
@@ -101,7 +101,7 @@ def of_node(free: Sequence[int], requests: Sequence[Sequence[int]], members: Vec
         budget: of the search.
 
     Raises:
-        TooMuch: the search has used up its budget.
+        SearchExhausted: the search has used up its budget.
     """
 
     def most_of(group: int, left: Sequence[int]) -> int:
@@ -140,7 +140,7 @@ def add(first: Frontier, second: Frontier, members: Vector, budget: VectorBudget
     """Return the frontier of two places together, each count at most the members to place.
 
     Raises:
-        TooMuch: the search has used up its budget.
+        SearchExhausted: the search has used up its budget.
     """
     if len(first) * len(second) > MANY_PAIRS:
         return _tops(first, second, members, budget)
@@ -152,7 +152,7 @@ def either(first: Frontier, second: Frontier, members: Vector, budget: VectorBud
     """Return the frontier of what the better of two places holds.
 
     Raises:
-        TooMuch: the search has used up its budget.
+        SearchExhausted: the search has used up its budget.
     """
     if len(first) * len(second) > MANY_PAIRS:
         return _tops((*first, *second), ((0,) * len(members),), members, budget)
@@ -189,7 +189,7 @@ def of_leaf(room: LeafRoom, members: Vector, budget: VectorBudget) -> Frontier:
     """Return the frontier of a leaf within its limits.
 
     Raises:
-        TooMuch: the search has used up its budget.
+        SearchExhausted: the search has used up its budget.
     """
     unlimited = _suffixes(room, members, budget)[0][-1]
     if not room.max_gpus:
@@ -239,7 +239,7 @@ def seat(room: LeafRoom, members: Vector, budget: VectorBudget) -> list[tuple[in
     """Return the rows of a leaf to use, and the members of each class on each row; the leaf must hold them all.
 
     Raises:
-        TooMuch: the search has used up its budget.
+        SearchExhausted: the search has used up its budget.
     """
     tables = _suffixes(room, members, budget)
     used = len(tables[0]) - 1
@@ -273,7 +273,7 @@ def fewest_leaves(
         Leaves in order, each with its members of each class; of equal sets the first; None if no set holds them.
 
     Raises:
-        TooMuch: the search has used up its budget.
+        SearchExhausted: the search has used up its budget.
     """
     size = _fewest(frontiers, max_leaves, members, budget)
     if not size:

@@ -112,7 +112,7 @@ def in_kinds(frontier: Frontier, kinds: SegmentShapes, budget: VectorBudget) -> 
     """Convert a frontier from members of each class to segments of each kind.
 
     Raises:
-        TooMuch: the work allowed is used up.
+        SearchExhausted: the work allowed is used up.
     """
     counts, last = kinds.counts, len(kinds.vectors) - 1
     vectors: set[Vector] = set()
