@@ -15,7 +15,7 @@ from .virtual import virtual_time
 async def test_an_owner_that_never_answers_is_asked_for_no_longer_than_its_pod_is_there() -> None:
     pod = Pod(metadata=ObjectMeta(name="a", namespace="default", uid="u"))
     controller = OwnerReference(kind="Job", name="j", uid="owner", controller=True)
-    pending, asked, told = {"u": pod}, [0], list[str]()
+    pending, asked, changed = {"u": pod}, [0], list[str]()
 
     async def complete(_: ObjectMeta) -> None:
         asked[0] += 1
@@ -25,7 +25,7 @@ async def test_an_owner_that_never_answers_is_asked_for_no_longer_than_its_pod_i
         engine=SimpleNamespace(arrivals=SimpleNamespace(pending=pending.get)),
         _owners=SimpleNamespace(complete=complete),
         _fetching={("default", controller)},
-        _owner_changed=told.append,
+        _owner_changed=changed.append,
     )
     fetching = asyncio.create_task(Term._fetch_owner(cast(Any, term), pod, controller))
     await asyncio.sleep(60)
@@ -35,4 +35,4 @@ async def test_an_owner_that_never_answers_is_asked_for_no_longer_than_its_pod_i
     await asyncio.sleep(60)
     assert fetching.done()
     assert not term._fetching, "another pod below it may ask"
-    assert told == ["owner"]
+    assert changed == ["owner"]

@@ -32,7 +32,7 @@ def record(
     *,
     more: bool = False,
 ) -> None:
-    r.record(pod, kind, reason, message, "Scheduling", more=more)
+    r.record(pod, kind, reason, message, "Scheduling", follow_up=more)
 
 
 def of_hostile(info: RequestInfo) -> bool:

@@ -70,9 +70,9 @@ def test_of_a_migration_beyond_the_caps_only_its_identity_is_kept(spec: dict[str
     assert found.message.startswith(why) and found.reason == BEYOND_CAPS
     answer = malformed(found, "s", 0.0)
     assert answer is not None
-    write, told = answer
+    write, event = answer
     assert (write.name, write.uid, write.version, write.status.phase) == ("m", "u", "7", "Failed")
-    assert [condition.reason for condition in write.status.conditions] == [BEYOND_CAPS] and why in told.message
+    assert [condition.reason for condition in write.status.conditions] == [BEYOND_CAPS] and why in event.message
 
 
 @pytest.mark.parametrize(("spec", "why"), BEYOND)

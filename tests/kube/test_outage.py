@@ -109,8 +109,8 @@ async def check(w: World, daemon: Daemon) -> None:
     bound = [name for name, result in daemon.results if result.outcome is BindStatus.BOUND]
     assert len(bound) == len(set(bound)), "no pod was reported as bound twice"
     answer = await w.client.request("GET", "/apis/events.k8s.io/v1/events", timeout=5)
-    told = [event["regarding"]["name"] for event in json.loads(answer)["items"]]
-    assert sorted(told) == sorted(bound), "one event for each bind, and none lost"
+    named = [event["regarding"]["name"] for event in json.loads(answer)["items"]]
+    assert sorted(named) == sorted(bound), "one event for each bind, and none lost"
     assert (daemon.events.dropped, daemon.events.failed) == (0, 0)
     for name in names:
         conditions = {found.type: found.status for found in w.pod(name).status.conditions}

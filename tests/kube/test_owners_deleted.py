@@ -31,8 +31,8 @@ async def following(
     w: World, changed: list[str] | None = None, *, needed: bool = True
 ) -> AsyncIterator[OwnerDirectory]:
     """A directory that follows Jobs and keeps what it asked for fresh."""
-    told = changed if changed is not None else []
-    owners = OwnerDirectory(w.client, on_change=told.append, needed=lambda uid: needed, clock=now)
+    changes = changed if changed is not None else []
+    owners = OwnerDirectory(w.client, on_change=changes.append, needed=lambda uid: needed, clock=now)
     jobs = w.reflector(JOBS, owners.sink(JOBS))  # type: ignore[arg-type]
     async with running(jobs.run(), owners.run()):
         await jobs.synced.wait()

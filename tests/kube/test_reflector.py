@@ -64,7 +64,7 @@ async def test_metadata_is_asked_for_alone_and_carries_its_kind() -> None:
             await reflector.synced.wait()
             received = w.client.traffic.bytes_received
             w.annotate("web", "topology.scheduler/level", "leaf", kind="deployments.apps")
-            await eventually(lambda: view.told("web") == 2)
+            await eventually(lambda: view.applications("web") == 2)
         web = view.objects["default", "web"]
         assert (web.api_version, web.kind) == ("apps/v1", "Deployment")
         assert web.metadata.annotations == {"topology.scheduler/level": "leaf"}
@@ -115,7 +115,7 @@ async def test_a_watch_that_breaks_is_resumed_without_a_list(how: str) -> None:
                 await asyncio.sleep(0.3)
             await eventually(lambda: view.versions == w.versions(), within=300)
             assert reflector.lists == 1
-            assert all(view.told(f"pod-{number}") == 1 for number in range(10)), "nothing twice"
+            assert all(view.applications(f"pod-{number}") == 1 for number in range(10)), "nothing twice"
 
 
 @virtual_time

@@ -100,7 +100,7 @@ async def test_versions_that_are_no_numbers_are_only_compared_for_equality() -> 
     script = Script([listing("x-1", pod("a", "x-1"))], [events])
     reflector = await follow(script, view, lambda _: "end" in view.versions)
     assert view.versions == {"a": "b-1", "end": "c"}
-    assert view.told("a") == 3
+    assert view.applications("a") == 3
     assert reflector.resource_version == "c"
 
 
@@ -108,7 +108,7 @@ async def test_versions_that_are_no_numbers_are_only_compared_for_equality() -> 
 async def test_a_replacement_in_one_event_is_a_deletion_and_an_arrival() -> None:
     view: View[Pod] = View()
     script = Script([listing("10", pod("a", "10", uid="one"))], [[event("ADDED", pod("a", "11", uid="two"))]])
-    await follow(script, view, lambda _: view.told("a") == 2)
+    await follow(script, view, lambda _: view.applications("a") == 2)
     assert view.calls == [("applied", ["a"]), ("deleted", ["a"]), ("applied", ["a"])]
 
 

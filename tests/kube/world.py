@@ -117,7 +117,7 @@ class View(Generic[T]):
         """Name and resourceVersion of what is believed to exist."""
         return {name: item.metadata.resource_version for (_, name), item in self.objects.items()}
 
-    def told(self, name: str) -> int:
+    def applications(self, name: str) -> int:
         """How often an object was applied."""
         return sum(names.count(name) for call, names in self.calls if call == "applied")
 

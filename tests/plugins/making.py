@@ -15,8 +15,8 @@ EXAMPLE: Final = ROOT / "examples" / "plugins" / "cool-nodes"
 
 def metadata(folder: Path, project: Path) -> Path:
     """Write into a folder what pip would write there for a project: then its entry points are found."""
-    told = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return dist_info(folder, told["name"], told["entry-points"]["topo_scheduler.plugins"], told["version"])
+    table = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return dist_info(folder, table["name"], table["entry-points"]["topo_scheduler.plugins"], table["version"])
 
 
 def dist_info(folder: Path, name: str, points: dict[str, str], version: str = "1.0") -> Path:

@@ -81,7 +81,7 @@ async def test_a_refusal_names_plugin_and_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (lambda _: None, "it returned NoneType, an Answer is expected"),
         (lambda _: Answer({"topology.scheduler/rank": "7"}), "it sets topology.scheduler/rank"),
@@ -90,9 +90,9 @@ async def test_a_refusal_names_plugin_and_reason() -> None:
     ],
     ids=["nothing", "ours", "no text", "raises"],
 )
-async def test_what_can_not_be_written_is_a_failure(answer: Callable[[Binding], Answer], told: str) -> None:
+async def test_what_can_not_be_written_is_a_failure(answer: Callable[[Binding], Answer], message: str) -> None:
     plugins, counting = around(answering(answer))
-    with pytest.raises(PluginError, match=told):
+    with pytest.raises(PluginError, match=message):
         await plugins.request(bind(), POD, CLS)
     assert counting.failures.total() == 1
 
@@ -124,11 +124,11 @@ async def test_one_that_is_opt_in_is_asked_about_its_pods_only() -> None:
 
 
 async def test_they_are_told_when_it_is_written_and_a_failure_harms_nobody() -> None:
-    told: list[str] = []
+    notified: list[str] = []
     done = threading.Event()
 
     def hear(binding: Binding) -> None:
-        told.append(f"{binding.name} on {binding.node}")
+        notified.append(f"{binding.name} on {binding.node}")
         done.set()
 
     def fail(_: Binding) -> None:
@@ -138,7 +138,7 @@ async def test_they_are_told_when_it_is_written_and_a_failure_harms_nobody() -> 
     task = asyncio.create_task(plugins.run())
     plugins.bound(await plugins.request(bind(), POD, CLS))
     assert await asyncio.to_thread(done.wait, 5)
-    assert told == ["p on n1"]
+    assert notified == ["p on n1"]
     assert counting.failures == {("deaf", "post-bind", "raised"): 1}
     task.cancel()
 

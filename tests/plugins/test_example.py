@@ -20,8 +20,8 @@ def test_there_is_one() -> None:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
 def test_it_is_a_package_with_an_entry_point(package: Path) -> None:
-    told = tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))
-    (target,) = told["project"]["entry-points"][GROUP].values()
+    document = tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))
+    (target,) = document["project"]["entry-points"][GROUP].values()
     assert (package / target.partition(":")[0] / "__init__.py").exists()
     assert (package / "README.md").exists()
 

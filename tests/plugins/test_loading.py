@@ -86,7 +86,7 @@ def test_what_is_named_is_loaded_in_order_with_its_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("wanted", "message"),
     [
         ("unheard-of", r"plugins\.0: plugin unheard-of is not installed; installed are .*plain"),
         ("absent", "plugin absent: no_such_module:plugin can't be imported: ModuleNotFoundError"),
@@ -106,8 +106,8 @@ def test_what_is_named_is_loaded_in_order_with_its_arguments() -> None:
     ],
     ids=str,
 )
-def test_one_that_can_not_be_loaded_is_named_with_the_reason(wanted: object, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_one_that_can_not_be_loaded_is_named_with_the_reason(wanted: object, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         load_extensions(config(wanted))
 
 
@@ -118,7 +118,7 @@ def test_one_that_two_packages_bring_is_refused(installed: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("plugins: [{name: a}, {name: a}]", "plugin a is named twice"),
         ("plugins: [{name: A B}]", "plugins.0.name"),
@@ -126,12 +126,12 @@ def test_one_that_two_packages_bring_is_refused(installed: Path) -> None:
         ("plugins: [{name: a, argument: {}}]", "did you mean arguments?"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_path(text: str, told: str) -> None:
+def test_what_makes_no_sense_is_refused_with_its_path(text: str, message: str) -> None:
     head = "apiVersion: topology.scheduler/v1alpha1\nkind: SchedulerConfig\n"
     body = text if not text.startswith("{") else text[1:-1].replace("], ", "]\n")
     with pytest.raises(ConfigError) as caught:
         load_configuration({"test": head + body})
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_check_config_loads_them_too(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def run(world: World, seconds: int) -> None:
 
 
 def kinds(world: World) -> list[str]:
-    return [one.kind for one in world.told if isinstance(one, CountRecoveryFailure)]
+    return [one.kind for one in world.emitted if isinstance(one, CountRecoveryFailure)]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
@@ -65,8 +65,10 @@ def test_a_migration_that_raises_pauses_and_the_others_go_on(
     run(world, 14)
     assert node_of(world, "sound") not in ("", before["sound"])
     assert len(kinds(world)) == 1, "it pauses"
-    told = [one for one in world.told if isinstance(one, EmitMigrationEvent) and one.message.startswith("Set aside")]
-    assert [one.reason for one in told] == ["SchedulerError" if kinds(world) == ["fault"] else "SearchTooExpensive"]
+    events = [
+        one for one in world.emitted if isinstance(one, EmitMigrationEvent) and one.message.startswith("Set aside")
+    ]
+    assert [one.reason for one in events] == ["SchedulerError" if kinds(world) == ["fault"] else "SearchTooExpensive"]
     run(world, 120)
     assert 3 <= len(kinds(world)) <= 5, "and for longer each time"
     monkeypatch.undo()
@@ -124,7 +126,7 @@ def test_a_search_by_choice_that_raises_pauses_and_failures_are_healed(
     run(world, 60)
     assert node_of(world, "sound") not in ("", before)
     assert 1 <= len(kinds(world)) <= 4
-    warned = [one.message for one in world.told if isinstance(one, Warn) and "recovery goes on" in one.message]
+    warned = [one.message for one in world.emitted if isinstance(one, Warn) and "recovery goes on" in one.message]
     assert warned[0].startswith("Defragmenting of recovery: IndexError: no such row")
 
 

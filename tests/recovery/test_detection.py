@@ -86,16 +86,16 @@ def test_a_leaf_that_is_deleted_is_one_failure() -> None:
 
 def test_nodes_that_are_deleted_slowly_count_for_their_leaf() -> None:
     detection = _detection(*NODES)
-    told = []
+    reported = []
     for number, at in ((1, 0.0), (2, 4.0), (3, 8.0)):
         detection.gone(f"s1-l1-{number}", "", at)
-        told += detection.due(at + 1.0)
-    assert [(one.cause, one.nodes) for one in told] == [
+        reported += detection.due(at + 1.0)
+    assert [(one.cause, one.nodes) for one in reported] == [
         (Cause.DELETED, ("s1-l1-1",)),
         (Cause.DELETED, ("s1-l1-2",)),
         (Cause.DOMAIN, ("s1-l1-3",)),
     ]
-    assert told[-1].text == "s1/l1 failed: 3 of its 4 nodes are gone"
+    assert reported[-1].text == "s1/l1 failed: 3 of its 4 nodes are gone"
     detection.gone("s1-l2-1", "", 50.0)
     detection.gone("s1-l1-4", "", 50.0)
     assert [one.cause for one in detection.due(51.0)] == [Cause.DELETED] * 2, "the others went long ago"
@@ -255,26 +255,26 @@ def test_a_flapping_node_that_never_fails_for_long_costs_nothing() -> None:
 def test_only_what_has_lasted_is_told_and_once(events: list[tuple[str, str, float]]) -> None:
     detection = _detection(*NODES)
     since: dict[str, float] = {}
-    told: dict[str, float] = {}
+    reported: dict[str, float] = {}
     now = 0.0
     for name, ready, pause in events:
         _ready(detection, name, ready, now)
         if ready == "True":
             since.pop(name, None)
-            told.pop(name, None)
+            reported.pop(name, None)
         else:
             since.setdefault(name, now)
         now += pause
         for failure in detection.due(now):
             alone = failure.cause is not Cause.DOMAIN
             for node in failure.nodes:
-                assert node in since and node not in told
+                assert node in since and node not in reported
                 assert not alone or since[node] + 10 <= now
-                told[node] = now
+                reported[node] = now
             assert any(since[node] + 10 <= now for node in failure.nodes)
     for failure in detection.due(now + 10):
-        told |= dict.fromkeys(failure.nodes, now)
-    assert told.keys() == since.keys()
+        reported |= dict.fromkeys(failure.nodes, now)
+    assert reported.keys() == since.keys()
 
 
 def _node(**parts: Any) -> dict[str, Any]:

@@ -79,15 +79,15 @@ def test_a_backlog_goes_a_few_at_a_time() -> None:
 def test_what_is_refused_is_told_once_and_tried_again_ever_more_seldom() -> None:
     finished, spec, now = filled(3), keeping(time=HOUR), 0.0
     pauses: list[float] = []
-    told: list[bool] = []
+    reported: list[bool] = []
     for _ in range(8):
         out = finished.due(spec, now, 10 * HOUR)
-        told += [finished.deleted(f"{one.namespace}/{one.name}", MigrationWrite.FORBIDDEN, now) for one in out]
+        reported += [finished.deleted(f"{one.namespace}/{one.name}", MigrationWrite.FORBIDDEN, now) for one in out]
         at = finished.next_due(spec, now, 10 * HOUR)
         assert at is not None
         pauses.append(at - now)
         now = at
-    assert told.count(True) == 1
+    assert reported.count(True) == 1
     assert pauses == sorted(pauses) and pauses[0] >= 60.0 and pauses[-1] == HOUR
     assert len(finished) == 3
 
@@ -97,17 +97,17 @@ def test_a_namespace_that_refuses_deletions_keeps_only_its_own() -> None:
     for number in range(2 * CONCURRENT_DELETIONS):
         finished.note(migration(f"m{number}", number, namespace="hostile"), number)
     finished.note(migration("mine", 100), 100)
-    told = 0
+    reported = 0
     for _ in range(4):
         for one in finished.due(spec, now, 10 * HOUR):
             outcome = MigrationWrite.FORBIDDEN if one.namespace == "hostile" else MigrationWrite.WRITTEN
-            told += finished.deleted(f"{one.namespace}/{one.name}", outcome, now)
+            reported += finished.deleted(f"{one.namespace}/{one.name}", outcome, now)
         at = finished.next_due(spec, now, 10 * HOUR)
         assert at is not None
         if now == 0.0:
             assert at == PACE_SECONDS, "the others go on"
         now = at
-    assert len(finished) == 2 * CONCURRENT_DELETIONS and told == 1
+    assert len(finished) == 2 * CONCURRENT_DELETIONS and reported == 1
 
 
 def test_one_that_was_changed_or_is_gone_is_left_to_the_watch() -> None:

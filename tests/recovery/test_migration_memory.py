@@ -33,7 +33,7 @@ def test_a_migration_beyond_what_its_namespace_may_have_fails_and_is_not_kept(mo
     assert condition.reason == "TooManyMigrations"
     assert "the Migrations of namespace default that are not over would take 3" in condition.message
     assert "of 20,000 at most; delete some of them" in condition.message
-    assert any(isinstance(one, EmitMigrationEvent) and one.message == condition.message for one in world.told)
+    assert any(isinstance(one, EmitMigrationEvent) and one.message == condition.message for one in world.emitted)
     assert world.recovery.migrations.context.tracked.keys() == {"default/small", "default/other"}
 
 
@@ -69,5 +69,5 @@ def test_namespaces_with_little_are_not_refused_for_those_with_much(monkeypatch:
     world.request("two", "a-0", namespace="worse", cause="x" * 12_000)
     world.request("small", "b-0")
     world.request("more", "a-0", namespace="evil", cause="x")
-    told = [one for one in world.recovery.step(world.now) if isinstance(one, EmitMigrationEvent)]
-    assert {one.name for one in told if "would take" in one.message} == {"more"}
+    events = [one for one in world.recovery.step(world.now) if isinstance(one, EmitMigrationEvent)]
+    assert {one.name for one in events if "would take" in one.message} == {"more"}

@@ -32,7 +32,9 @@ def world_with(*schedulers: str, named: str = SCHEDULER) -> World:
 
 def _untouched(world: World, key: str) -> bool:
     migration = world.migrations[key]
-    return migration.status == MigrationStatus() and not any(isinstance(one, EmitMigrationEvent) for one in world.told)
+    return migration.status == MigrationStatus() and not any(
+        isinstance(one, EmitMigrationEvent) for one in world.emitted
+    )
 
 
 def _by_uid(world: World, name: str, *pods: str) -> None:

@@ -46,8 +46,8 @@ def test_what_can_not_be_fails_with_a_reason_and_an_event(pods: list[str], reaso
     world.run(3)
     assert world.phases() == [Phase.FAILED]
     assert world.condition("Placed")[1] == reason
-    (told,) = [one for one in world.told if isinstance(one, EmitMigrationEvent)]
-    assert told.warning and told.reason == "MigrationFailed"
+    (event,) = [one for one in world.emitted if isinstance(one, EmitMigrationEvent)]
+    assert event.warning and event.reason == "MigrationFailed"
     assert not world.evictions
 
 
@@ -59,8 +59,8 @@ def test_a_target_to_avoid_must_be_there() -> None:
     assert world.phases() == [Phase.FAILED]
     status, reason, message = world.condition("Placed")
     assert (status, reason) == ("False", "UnknownNode") and "'s1/l9'" in message
-    (told,) = [one for one in world.told if isinstance(one, EmitMigrationEvent)]
-    assert told.warning and not world.evictions
+    (event,) = [one for one in world.emitted if isinstance(one, EmitMigrationEvent)]
+    assert event.warning and not world.evictions
 
 
 @pytest.mark.parametrize("gives", [False, True])
@@ -72,7 +72,7 @@ def test_none_makes_room_for_itself_or_in_a_circle(gives: bool) -> None:
     world.run(120, step=5.0)
     assert world.phases() == [Phase.FAILED] * 3
     assert {one.reason for m in world.migrations.values() for one in m.status.conditions} == {"Circular"}
-    assert len([one for one in world.told if isinstance(one, EmitMigrationEvent)]) == 3
+    assert len([one for one in world.emitted if isinstance(one, EmitMigrationEvent)]) == 3
     assert not world.evictions
 
 

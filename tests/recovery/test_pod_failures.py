@@ -171,21 +171,21 @@ def test_what_happened_to_a_pod_that_is_gone_still_counts() -> None:
 def test_no_workload_in_trouble_on_two_nodes_is_held_against_either(events: list[tuple[int, int, str]]) -> None:
     """Against what is known of all pods, worked out anew."""
     found = pod_failures(PodFailuresSpec(workloads=2, refusals=1000, restarts=1, namespaces=1))
-    told: dict[str, tuple[str, str, str]] = {}
+    states: dict[str, tuple[str, str, str]] = {}
     for number, (job, node, what) in enumerate(events):
         name = f"p{number}"
         one = pod(name, f"n{node}", f"job{job}")
         if what == "gone":
-            live = sorted(uid for uid, (_, _, state) in told.items() if state == "run")
+            live = sorted(uid for uid, (_, _, state) in states.items() if state == "run")
             if live:
                 found.deleted([live[0]])
-                del told[live[0]]
+                del states[live[0]]
             continue
         changed = refused(one) if what == "refused" else crashing(one) if what == "crash" else running(one)
         found.applied([changed], 0.0)
-        told[name] = (f"job{job}", f"n{node}", what)
-    bad = [(workload, at, what) for workload, at, what in told.values() if what != "run"]
-    wells = {(workload, at) for workload, at, what in told.values() if what == "run"}
+        states[name] = (f"job{job}", f"n{node}", what)
+    bad = [(workload, at, what) for workload, at, what in states.values() if what != "run"]
+    wells = {(workload, at) for workload, at, what in states.values() if what == "run"}
     against: dict[str, set[str]] = {}
     for workload, at, what in bad:
         if {there for other, there, _ in bad if other == workload} != {at}:

@@ -26,7 +26,7 @@ class Machine:
     def __init__(self) -> None:
         self.read: list[str] = []
         self.unread_pods: list[str] = []
-        self.told: list[str] = []
+        self.pods_read: list[str] = []
         self.migrations = self
         """The part of the machine that is told which pods could not be read."""
 
@@ -37,7 +37,7 @@ class Machine:
         self.unread_pods.append(pod.name)
 
     def pods_told(self, pods: Sequence[Pod], at: float) -> None:
-        self.told += [pod.metadata.name for pod in pods]
+        self.pods_read += [pod.metadata.name for pod in pods]
 
 
 def reading(w: World, tasks: list[asyncio.Task[Any]]) -> tuple[RecoveryRunner, Machine]:
@@ -75,9 +75,9 @@ async def test_other_pods_are_read_although_one_can_not_be() -> None:
         rule = w.server.faults.add(Refuse(503), where=lambda info: info.name == "hostile" and info.resource == "pods")
         runner._carry_out(LearnPods(pods))
         await asyncio.sleep(1)
-        assert (machine.told, machine.read) == (["mine"], [mine.metadata.uid])
+        assert (machine.pods_read, machine.read) == (["mine"], [mine.metadata.uid])
         await asyncio.sleep(READ_SECONDS)
-        assert machine.told == ["mine", "fine"] and machine.read[1:] == [fine.metadata.uid]
+        assert machine.pods_read == ["mine", "fine"] and machine.read[1:] == [fine.metadata.uid]
         assert machine.unread_pods == ["hostile"]
         started = len(tasks)
         for _ in range(100):
@@ -85,7 +85,7 @@ async def test_other_pods_are_read_although_one_can_not_be() -> None:
         assert len(tasks) == started, "it is being read already"
         w.server.faults.remove(rule)
         await asyncio.sleep(READ_AGAIN_SECONDS + 1)
-        assert machine.told == ["mine", "fine", "hostile"] and machine.read[2:] == [hostile.metadata.uid]
+        assert machine.pods_read == ["mine", "fine", "hostile"] and machine.read[2:] == [hostile.metadata.uid]
         assert all(task.done() for task in tasks) and not runner._reading
 
 

@@ -45,7 +45,7 @@ def test_it_tells_how_long_each_phase_took() -> None:
     world = World(FORCED, LEAVES)
     _failed(world)
     world.run(11)
-    spent = {one.phase: one.seconds for one in world.told if isinstance(one, PhaseDuration)}
+    spent = {one.phase: one.seconds for one in world.emitted if isinstance(one, PhaseDuration)}
     assert list(spent) == ["Planned", "Reserving", "Evicting", "Placing", "total"]
     assert 10 <= spent["total"] <= 11
 

@@ -161,7 +161,7 @@ def test_without_the_right_to_evict_it_says_so_once_and_asks_seldom() -> None:
     world.run(3600, step=10)
     assert world.condition("Evicted")[:2] == ("False", "Forbidden")
     assert Forbidding.tries <= 22
-    assert len([one for one in world.told if isinstance(one, EmitMigrationEvent) and one.reason == "Forbidden"]) == 1
+    assert len([one for one in world.emitted if isinstance(one, EmitMigrationEvent) and one.reason == "Forbidden"]) == 1
 
 
 class Unwritable(World):
@@ -184,7 +184,7 @@ def test_without_the_right_to_write_a_status_nothing_is_begun() -> None:
     world.run(3600, step=10)
     assert not world.evictions
     assert Unwritable.asked_status <= 22
-    assert any(isinstance(one, Warn) and "is not carried on" in one.message for one in world.told)
+    assert any(isinstance(one, Warn) and "is not carried on" in one.message for one in world.emitted)
 
 
 def test_what_was_deleted_while_nobody_watched_is_given_back() -> None:

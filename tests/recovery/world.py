@@ -93,7 +93,7 @@ class World:
         self.chains: dict[str, Sequence[Owner]] = {}
         self.pods: dict[str, Pod] = {}
         self.evictions: list[tuple[str, bool]] = []
-        self.told: list[Instruction] = []
+        self.emitted: list[Instruction] = []
         self.revision = 0
         self.made = 0
         self.now = 0.0
@@ -206,7 +206,7 @@ class World:
                 for namespace in {pod.namespace: None for pod in pods}:
                     self._read([pod for pod in pods if pod.namespace == namespace])
             case EmitMigrationEvent() | PhaseDuration() | Warn() | CountRecoveryFailure():
-                self.told.append(one)
+                self.emitted.append(one)
 
     def _read(self, pods: Sequence[PodRef]) -> None:
         """Read pods of one namespace."""

@@ -138,7 +138,7 @@ class ServingTLS(Model):
     """PEM file with the private key of `certFile`."""
 
     @model_validator(mode="after")
-    def _both(self) -> "ServingTLS":
+    def _has_both_files(self) -> "ServingTLS":
         if bool(self.cert_file) != bool(self.key_file):
             raise ValueError("certFile and keyFile go together; give both, or none for a certificate made at the start")
         if self.cert_file and not self.enabled:

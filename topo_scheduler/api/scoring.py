@@ -27,7 +27,7 @@ class ScoringWeights(Model):
     """Weights of plugin scores, by name of the score. They replace the defaults that plugins set."""
 
     @model_validator(mode="after")
-    def _some(self) -> "ScoringWeights":
+    def _has_weight(self) -> "ScoringWeights":
         if not any(self.milli()):
             raise ValueError("at least one weight must be above 0.0005")
         return self

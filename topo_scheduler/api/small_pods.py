@@ -46,7 +46,7 @@ class TypicalPod(Model):
         return value
 
     @model_validator(mode="after")
-    def _one(self) -> "TypicalPod":
+    def _has_one_size(self) -> "TypicalPod":
         if self.gpus and self.gpu_fraction is not None:
             raise ValueError("a pod asks for whole GPUs or for a share of one; give gpus or gpuFraction, not both")
         return self

@@ -26,7 +26,7 @@ WAKE_BYTES: Final = 1 << 20
 """Bytes in the queue from which the thread writes at once."""
 MAX_QUEUE_BYTES: Final = 64 << 20
 PATIENCE_SECONDS: Final = 2.0
-"""Seconds for which the queue may hold more than `MAX_QUEUE_BYTES` bytes."""
+"""Seconds for which the queue may hold more than `MAX_QUEUE_BYTES`."""
 CLOSE_SECONDS: Final = 10.0
 LOCK: Final = ".lock"
 

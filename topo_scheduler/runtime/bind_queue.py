@@ -108,7 +108,7 @@ class BindQueue:
         self._waiting: OrderedDict[str, _NamespaceQueue] = OrderedDict()
         self._idle: deque[asyncio.Future[Work]] = deque()
         self._shares = NamespaceShares(
-            reserved=workers // WORKERS_PER_RESERVED, each=None, hanging=HANGING_WORKERS, clock=clock
+            reserved=workers // WORKERS_PER_RESERVED, per_namespace=None, hanging=HANGING_WORKERS, clock=clock
         )
         self._clock = clock
         self._suspected: dict[str, float] = {}

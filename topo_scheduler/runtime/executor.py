@@ -162,11 +162,11 @@ class Executor:
                 self._start(self._prepare_volumes(pod, writes), f"volumes {pod.uid}")
             case EmitEvent(pod, warning, reason, message):
                 action = "Binding" if reason == "Scheduled" else "Scheduling"
-                more = reason == Reason.FAILED_SCHEDULING and self._more_follows(pod)
+                follow_up = reason == Reason.FAILED_SCHEDULING and self._follow_up_expected(pod)
                 severity: Literal["Normal", "Warning"] = "Warning" if warning else "Normal"
-                self._to.events.record(_regarding(pod), severity, reason, message, action, more=more)
+                self._to.events.record(_regarding(pod), severity, reason, message, action, follow_up=follow_up)
                 if reason == Reason.FAILED_SCHEDULING and (owner := self._owner_of_gang(pod)) is not None:
-                    self._to.events.record(owner, "Warning", reason, message, action, more=more)
+                    self._to.events.record(owner, "Warning", reason, message, action, follow_up=follow_up)
             case MarkUnschedulable(pod, message, since):
                 pending = self._engine.arrivals.pending(pod.uid)
                 if pending is not None:
@@ -247,7 +247,7 @@ class Executor:
         self._engine.rehearsed(bind.pod.uid, outcome, message, self._clock())
         self._changed()
 
-    def _more_follows(self, pod: PodRef) -> bool:
+    def _follow_up_expected(self, pod: PodRef) -> bool:
         """Return whether an explanation of what would help a pod is still to be published."""
         membership = self._engine.workloads.of_pod(pod.uid)
         return membership is not None and self._engine.why.expected(membership[0].id)

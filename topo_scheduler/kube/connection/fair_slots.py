@@ -120,14 +120,17 @@ class FairSlots:
 
     Args:
         slots: concurrent requests.
-        each: concurrent requests of one namespace; fewer than ``slots``, so that no namespace can hold all of them.
+        per_namespace: concurrent requests of one namespace; fewer than ``slots``, so that none can hold all of them.
         lendable: slots that requests which hang may lend at once: as many additional requests may be in progress.
     """
 
-    def __init__(self, slots: int, each: int, *, lendable: int = LENDABLE_SLOTS) -> None:
+    def __init__(self, slots: int, per_namespace: int, *, lendable: int = LENDABLE_SLOTS) -> None:
         self._free = slots
         self._shares = NamespaceShares(
-            reserved=reserved_of(slots), each=each, hanging=HANGING_SLOTS, marked_seconds=MARKED_SECONDS
+            reserved=reserved_of(slots),
+            per_namespace=per_namespace,
+            hanging=HANGING_SLOTS,
+            marked_seconds=MARKED_SECONDS,
         )
         self._loans = Loans(lendable, self._release, self._shares.hangs)
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()

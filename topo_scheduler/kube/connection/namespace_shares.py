@@ -31,7 +31,7 @@ class NamespaceShares:
 
     Args:
         reserved: idle slots that only namespaces without any may take.
-        each: slots that a namespace may hold; None if only the reserve bounds them.
+        per_namespace: slots that a namespace may hold; None if only the reserve bounds them.
         hanging: slots that a marked namespace may hold.
         marked_seconds: for how long a namespace stays marked after the last time that one of its requests hung.
         clock: seconds.
@@ -41,14 +41,14 @@ class NamespaceShares:
         self,
         *,
         reserved: int,
-        each: int | None,
+        per_namespace: int | None,
         hanging: int,
         marked_seconds: float = HUNG_SECONDS,
         clock: Callable[[], float] = loop_time,
     ) -> None:
         self._reserved = reserved
-        self._each = each
-        self._hanging = hanging if each is None else min(hanging, each)
+        self._per_namespace = per_namespace
+        self._hanging = hanging if per_namespace is None else min(hanging, per_namespace)
         self._marked_seconds = marked_seconds
         self._clock = clock
         self._held: Counter[str] = Counter()
@@ -65,7 +65,7 @@ class NamespaceShares:
         held = self._held.get(namespace, 0)
         if namespace in self._hung:
             return idle > self._reserved and held < self._hanging
-        if self._each is not None and held >= self._each:
+        if self._per_namespace is not None and held >= self._per_namespace:
             return False
         return idle > (self._reserved if held else 0)
 

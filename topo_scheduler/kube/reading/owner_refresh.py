@@ -8,15 +8,15 @@ from topo_scheduler.kube.reading.owner_chains import Key
 
 
 class Refreshes:
-    """Runs ``refresh`` for due keys: at most ``each`` at once per namespace, in order of arrival.
+    """Runs ``refresh`` for due keys: at most ``per_namespace`` at once per namespace, in order of arrival.
 
     ``refresh`` bounds the requests of all namespaces together, and ends by itself. A key is not queued again until
     its refresh has ended.
     """
 
-    def __init__(self, refresh: Callable[[Key], Awaitable[None]], each: int) -> None:
+    def __init__(self, refresh: Callable[[Key], Awaitable[None]], per_namespace: int) -> None:
         self._refresh = refresh
-        self._each = each
+        self._per_namespace = per_namespace
         self._due: dict[str, deque[Key]] = {}
         self._queued: set[Key] = set()
         self._workers: dict[str, set[asyncio.Task[None]]] = {}
@@ -32,7 +32,7 @@ class Refreshes:
         self._queued.add(key)
         self._due.setdefault(namespace, deque()).append(key)
         workers = self._workers.setdefault(namespace, set())
-        if len(workers) < self._each:
+        if len(workers) < self._per_namespace:
             workers.add(group.create_task(self._work(namespace), name=f"owners of namespace {namespace}"))
 
     async def _work(self, namespace: str) -> None:

@@ -2,7 +2,7 @@
 
 Recording takes a few microseconds and never blocks or raises; posting has a lower priority than binds (see
 `low_priority_writes`). A ``FailedScheduling`` event replaces one of the same object that was queued a moment before. If
-the scheduler knows that a more complete event will follow, it holds the first one for at most two seconds. One event can
+the scheduler knows that a more complete event will follow, it holds the first one for up to two seconds. One event can
 then state both what is lacking and what would help.
 
 The recorder counts repetitions of a message about an object. It publishes them as the event's series at most every
@@ -193,11 +193,11 @@ class EventRecorder:
         message: str,
         action: str,
         *,
-        more: bool = False,
+        follow_up: bool = False,
     ) -> None:
         """Queue this event about the object, unless it was just posted.
 
-        ``more``: a more complete `REPLACED` event will follow.
+        ``follow_up``: a more complete `REPLACED` event will follow.
         """
         message = _clipped(printable(message), NOTE_BYTES)
         key = (regarding.uid, reason, hash(message))
@@ -220,8 +220,8 @@ class EventRecorder:
         if len(self) >= self._capacity and (oldest := self._queue.pop_of_most()) is not None:
             self._left(oldest)
             self._drop(oldest)
-        series.held = more
-        since = series.queued + (HOLD_SECONDS - SETTLE_SECONDS if more else 0.0)
+        series.held = follow_up
+        since = series.queued + (HOLD_SECONDS - SETTLE_SECONDS if follow_up else 0.0)
         self._queue.put(series.key, regarding.namespace, since, series)
         if reason == REPLACED:
             self._replaceable[regarding.uid] = series

@@ -69,16 +69,16 @@ class FairQueue(Generic[K, T]):
     Only one item of a key is in progress at a time. Another item with that key stays queued until the first is done.
     """
 
-    def __init__(self, each: int, reserved: int = 0) -> None:
+    def __init__(self, per_namespace: int, reserved: int = 0) -> None:
         """Create an empty queue.
 
         Args:
-            each: the most items in progress per namespace.
+            per_namespace: the most items in progress per namespace.
             reserved: idle slots that only namespaces without an item in progress may take.
         """
         self._reserved = reserved
         self._shares = NamespaceShares(
-            reserved=reserved, each=each, hanging=HANGING_SLOTS, marked_seconds=MARKED_SECONDS
+            reserved=reserved, per_namespace=per_namespace, hanging=HANGING_SLOTS, marked_seconds=MARKED_SECONDS
         )
         self._entries: dict[K, _Entry[T]] = {}
         self._behind: dict[K, _Entry[T]] = {}

@@ -65,7 +65,7 @@ class LowPriorityWriter(Generic[K, T]):
                 key, item = self._queue.take(self._idle)
                 self._idle -= 1
                 self._doing += 1
-                group.create_task(self._one(key, item))
+                group.create_task(self._process(key, item))
         raise AssertionError("a writer ends by being cancelled")
 
     async def flush(self, timeout: float) -> bool:
@@ -103,7 +103,7 @@ class LowPriorityWriter(Generic[K, T]):
         self._idle += 1
         self._wake.set()
 
-    async def _one(self, key: K, item: T) -> None:
+    async def _process(self, key: K, item: T) -> None:
         try:
             with self._loans.request(self._queue.namespace_of(key)) as attempt:
                 await self._do(item, attempt)

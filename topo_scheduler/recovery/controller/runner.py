@@ -66,7 +66,7 @@ ANSWER_SECONDS: Final = 5.0
 LIST_SECONDS: Final = 5.0
 """Longest wait for the first list of Migrations, before scheduling begins without the seats that they hold."""
 MAX_DEATHS: Final = 5
-"""Restarts of the thread within `DEATHS_WITHIN_SECONDS` seconds, before it stays dead."""
+"""Restarts of the thread within `DEATHS_WITHIN_SECONDS`, before it stays dead."""
 DEATHS_WITHIN_SECONDS: Final = 600.0
 READ_SECONDS: Final = 10.0
 READ_AGAIN_SECONDS: Final = 5.0

@@ -92,7 +92,7 @@ class Detection:
     domains_of: Callable[[str], Sequence[Path]]
     _nodes: dict[str, _WatchedNode] = field(default_factory=dict)
     _failing: dict[str, _WatchedNode] = field(default_factory=dict)
-    _gone: dict[str, _DeletedNode] = field(default_factory=dict)
+    _deleted_nodes: dict[str, _DeletedNode] = field(default_factory=dict)
     _records: dict[str, _FailureRecord] = field(default_factory=dict)
     _by_pods: dict[str, NodeProblem] = field(default_factory=dict)
     """Problems of nodes that their pods indicate."""
@@ -109,7 +109,7 @@ class Detection:
             node = None
         if node is None:
             node = self._nodes[health.name] = _WatchedNode(health)
-            self._gone.pop(health.name, None)
+            self._deleted_nodes.pop(health.name, None)
         node.health = health
         self._locate(node)
         self._judge(node, now)
@@ -122,7 +122,7 @@ class Detection:
         del self._nodes[name]
         self._locate(node)
         # Its pods stay for less time than that, and then report the failure.
-        self._gone[name] = _DeletedNode(now, node.domains, reported=node.dead and not node.fresh)
+        self._deleted_nodes[name] = _DeletedNode(now, node.domains, reported=node.dead and not node.fresh)
         self._failing.pop(name, None)
 
     def set_pod_problems(self, problems: Mapping[str, NodeProblem], now: float) -> None:
@@ -152,7 +152,7 @@ class Detection:
             return []
         failures: list[DomainFailure] = []
         names = dict.fromkeys([*sorted(ripe), *sorted(gone)])
-        several = len(self._failing) + len(self._gone) > 1
+        several = len(self._failing) + len(self._deleted_nodes) > 1
         down, sizes = (self._down(), self._sizes()) if several else ({}, {})
         while names:
             name = next(iter(names))
@@ -162,13 +162,13 @@ class Detection:
                 self._confirm(member, now)
                 for path in self._domains(member) if several else ():
                     down[path].fresh.discard(member)
-                    down[path].reported += member in self._gone
+                    down[path].reported += member in self._deleted_nodes
             failures.append(failure)
         return failures
 
     def next_due(self) -> float | None:
         """Return when `due` must be called next, in seconds."""
-        unreported = [node.at for node in self._gone.values() if not node.reported]
+        unreported = [node.at for node in self._deleted_nodes.values() if not node.reported]
         if self.held:
             return min(unreported) + DELETED_NODE_SECONDS if unreported else None
         due = [node.since + self.spec.debounce for node in self._failing.values() if node.fresh]
@@ -205,7 +205,7 @@ class Detection:
 
     def reported(self, name: str, now: float) -> DomainFailure | None:
         """Return the reported failure of a node that still lasts; None if it is healthy or not yet reported."""
-        if name in self._gone or name in self._failing:
+        if name in self._deleted_nodes or name in self._failing:
             node = self._nodes.get(name)
             return None if node is not None and node.fresh else self._single(name)
         return None if name in self._nodes else DomainFailure(Cause.DELETED, f"node {name} was deleted", (name,), now)
@@ -247,15 +247,17 @@ class Detection:
     def _deleted(self, now: float) -> list[str]:
         """Return unreported deleted nodes once one of them is due; forget those reported before the debounce."""
         for name in [
-            name for name, deleted in self._gone.items() if deleted.reported and deleted.at + self.spec.debounce < now
+            name
+            for name, deleted in self._deleted_nodes.items()
+            if deleted.reported and deleted.at + self.spec.debounce < now
         ]:
-            del self._gone[name]
-        unreported = [name for name, deleted in self._gone.items() if not deleted.reported]
-        return unreported if any(self._gone[name].at + GATHER_SECONDS <= now for name in unreported) else []
+            del self._deleted_nodes[name]
+        unreported = [name for name, deleted in self._deleted_nodes.items() if not deleted.reported]
+        return unreported if any(self._deleted_nodes[name].at + GATHER_SECONDS <= now for name in unreported) else []
 
     def _confirm(self, name: str, now: float) -> None:
-        if name in self._gone:
-            self._gone[name].reported = True
+        if name in self._deleted_nodes:
+            self._deleted_nodes[name].reported = True
             return
         node = self._failing[name]
         assert node.problem is not None
@@ -267,15 +269,17 @@ class Detection:
         record.until = now + self.spec.quarantine * 2 ** min(MAX_DOUBLINGS, record.times - 1)
 
     def _cut_off(self, now: float) -> str:
-        gone = sum(not deleted.reported and now < deleted.at + DELETED_NODE_SECONDS for deleted in self._gone.values())
+        gone = sum(
+            not deleted.reported and now < deleted.at + DELETED_NODE_SECONDS for deleted in self._deleted_nodes.values()
+        )
         dead, total = gone + sum(node.dead for node in self._failing.values()), gone + len(self._nodes)
         if total < 3 or dead <= self.spec.pause_above_not_ready_share * total:
             return ""
         return f"{dead} of {total} nodes are not ready: nothing is moved while that is so, as this side may be cut off"
 
     def _single(self, name: str) -> DomainFailure:
-        if name in self._gone:
-            return DomainFailure(Cause.DELETED, f"node {name} was deleted", (name,), self._gone[name].at)
+        if name in self._deleted_nodes:
+            return DomainFailure(Cause.DELETED, f"node {name} was deleted", (name,), self._deleted_nodes[name].at)
         node = self._failing[name]
         assert node.problem is not None
         return DomainFailure(node.problem.cause, f"node {name} {node.problem.text}", (name,), node.since)
@@ -290,19 +294,20 @@ class Detection:
             if name not in failed.fresh:
                 return None
             count = len(failed.fresh) + failed.reported
-            total = len(self._nodes) + len(self._gone)
+            total = len(self._nodes) + len(self._deleted_nodes)
             if count > 1 and count > self.spec.domain_failure_share * size and size < total:
-                gone = failed.reported + len(failed.fresh & self._gone.keys())
+                gone = failed.reported + len(failed.fresh & self._deleted_nodes.keys())
                 state = "not ready" if not gone else "gone" if gone == count else "gone or not ready"
                 text = f"{'/'.join(path)} failed: {count} of its {size} nodes are {state}"
                 since = min(
-                    self._gone[node].at if node in self._gone else self._failing[node].since for node in failed.fresh
+                    self._deleted_nodes[node].at if node in self._deleted_nodes else self._failing[node].since
+                    for node in failed.fresh
                 )
                 return DomainFailure(Cause.DOMAIN, text, tuple(sorted(failed.fresh)), since)
         return None
 
     def _domains(self, name: str) -> tuple[Path, ...]:
-        node = self._gone.get(name) or self._nodes[name]
+        node = self._deleted_nodes.get(name) or self._nodes[name]
         return node.domains
 
     def _down(self) -> dict[Path, _Down]:
@@ -312,7 +317,7 @@ class Detection:
             for path in node.domains:
                 if node.dead and node.fresh:
                     failed[path].fresh.add(name)
-        for name, deleted in self._gone.items():
+        for name, deleted in self._deleted_nodes.items():
             for path in deleted.domains:
                 if deleted.reported:
                     failed[path].reported += 1
@@ -324,6 +329,6 @@ class Detection:
         sizes: Counter[Path] = Counter()
         for name, node in self._nodes.items():
             sizes.update((self.domains_of(name) if node.problem is None else ()) or node.domains)
-        for deleted in self._gone.values():
+        for deleted in self._deleted_nodes.values():
             sizes.update(deleted.domains)
         return sizes

@@ -65,7 +65,7 @@ class PodFailures:
     _well: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Workload and node of pods that run without any restart, by uid."""
     _well_on: dict[str, Counter[str]] = field(default_factory=dict)
-    _found: dict[str, NodeProblem] = field(default_factory=dict)
+    _problems: dict[str, NodeProblem] = field(default_factory=dict)
     _stale: bool = False
 
     def configure(self, spec: PodFailuresSpec) -> None:
@@ -137,8 +137,8 @@ class PodFailures:
             del self._failures[uid]
         if self._stale or expired:
             self._stale = False
-            self._found = dict(self._judged()) if self.spec.enabled else {}
-        return self._found
+            self._problems = dict(self._judged()) if self.spec.enabled else {}
+        return self._problems
 
     def next_due(self) -> float | None:
         """Return when the result of `problems` may change without new input."""

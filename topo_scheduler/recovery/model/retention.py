@@ -21,7 +21,7 @@ from topo_scheduler.scheduling.pauses import doubled
 LEAST_SECONDS: Final = 3600.0
 """Seconds for which each is kept, however many there are."""
 CONCURRENT_DELETIONS: Final = 10
-"""Deletions in flight, and within `PACE_SECONDS` seconds, at most."""
+"""Deletions in flight, and within `PACE_SECONDS`, at most."""
 PACE_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 60.0
 """Seconds without deletions in a namespace after a failed one, doubled each time."""

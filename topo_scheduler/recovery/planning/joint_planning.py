@@ -45,17 +45,17 @@ RequestOf = Callable[[Migration, Sequence[MovingPod], float], RelocationRequest]
 class PlanningTurn:
     """The grant of a Migration that is about to begin; None while the search for it goes on.
 
-    ``final`` is whether the search included relocating other pods, so that no search is due before ``again`` seconds.
+    ``final`` is whether the search included relocating other pods, so that none is due before ``retry_at``, in seconds.
     """
 
     share: SeatGrant | None
     final: bool = False
-    again: float = 0.0
+    retry_at: float = 0.0
 
 
 @dataclass(slots=True)
 class _Plan:
-    """Grants that Migrations have not taken yet, for a ``state``; ``final`` and ``again`` as in `PlanningTurn`.
+    """Grants that Migrations have not taken yet, for a ``state``; ``final`` and ``retry_at`` as in `PlanningTurn`.
 
     ``for_now`` is whether relocating other pods could not be considered yet. ``leaving`` are all pods that leave first.
     ``until``, in seconds, is until when Migrations outside the plan wait, so that those in the plan begin first.
@@ -64,7 +64,7 @@ class _Plan:
     shares: dict[str, SeatGrant]
     state: object
     final: bool
-    again: float
+    retry_at: float
     for_now: bool
     leaving: tuple[MovingPod, ...]
     until: float = -inf
@@ -99,7 +99,7 @@ class Together:
     _failed: set[str] = field(default_factory=set)
     """Keys of Migrations whose planned seats were invalid when they were about to begin."""
     _stepped: float = -inf
-    _room_again: float = -inf
+    _room_retry_at: float = -inf
     _alone: float = -inf
     """When each Migration was last left to take what it finds, in seconds."""
 
@@ -135,7 +135,7 @@ class Together:
                 return None
             search = _JointSearch(claims, self.context.view.planning.sliced_search(), state, begun)
             self._plan, self._search = None, search
-            search.parts.begin(_found(free_seats(Copies(self.context.view, now), list(claims.values()))))
+            search.parts.begin(_with_result(free_seats(Copies(self.context.view, now), list(claims.values()))))
         self._step(search, tracked, now)
         return self._planned(claim, state, now) or self._meanwhile(claim, state, now)
 
@@ -149,12 +149,12 @@ class Together:
             return None
         if not share.seats:
             valid = plan.state == state and not (plan.for_now and self._may_relocate)
-            return PlanningTurn(share, plan.final, plan.again) if valid else None
+            return PlanningTurn(share, plan.final, plan.retry_at) if valid else None
         if self._good(claim, share, now):
             self._failed.discard(claim.key)
             if not (share.whole and claim.other_members):  # the Migration returns once more, with the whole gang
                 del plan.shares[claim.key]
-            return PlanningTurn(share, plan.final, plan.again)
+            return PlanningTurn(share, plan.final, plan.retry_at)
         self._plan = None
         if claim.key in self._failed:
             self._failed.discard(claim.key)
@@ -222,7 +222,7 @@ class Together:
         lacking = [claim for claim in search.claims.values() if not shares[claim.key].seats]
         helped = [claim for claim in lacking if claim.other_members or claim.may_relocate]
         may_relocate = self._may_relocate
-        if search.free is None and helped and may_relocate and now >= self._room_again:
+        if search.free is None and helped and may_relocate and now >= self._room_retry_at:
             search.free, search.since = shares, now
             searched = helped if len(search.claims) > EXACT_MIGRATIONS else search.claims.values()
             unread = [pod for claim in searched for pod in unread_neighbours(self.context.view, claim.moving_pods)]
@@ -234,11 +234,13 @@ class Together:
                 self._look_for_room(search, now)
             return
         final = not helped or (search.free is not None and shares is not search.free)
-        again = now + max(LEAST_PAUSE_SECONDS, PAUSE_FACTOR * search.spent)
+        retry_at = now + max(LEAST_PAUSE_SECONDS, PAUSE_FACTOR * search.spent)
         if search.free is not None and not final:
-            self._room_again = again
+            self._room_retry_at = retry_at
         leaving = tuple(pod for share in shares.values() for pod in share.relocated)
-        self._plan = _Plan(shares, search.state, final, again, for_now=not final and not may_relocate, leaving=leaving)
+        self._plan = _Plan(
+            shares, search.state, final, retry_at, for_now=not final and not may_relocate, leaving=leaving
+        )
         self._search = None
 
     def _look_for_room(self, search: _JointSearch, now: float) -> None:
@@ -249,7 +251,7 @@ class Together:
         taken = frozenset(move.uid for migration in elsewhere for move in migration.status.moves)
         eligible, copies = EligiblePods(taken, context.epoch + now), Copies(context.view, now)
         assert search.free is not None
-        search.parts.begin(_found(room_for_all(copies, claims, search.free, eligible)))
+        search.parts.begin(_with_result(room_for_all(copies, claims, search.free, eligible)))
 
     # ------------------------------------------------------------ Migrations that wait
 
@@ -305,6 +307,6 @@ def _as_tracked(create: CreateMigration) -> Tracked:
     return Tracked(Migration(metadata=meta, spec=create.spec))
 
 
-def _found(steps: Steps) -> Iterator[dict[str, SeatGrant] | None]:
+def _with_result(steps: Steps) -> Iterator[dict[str, SeatGrant] | None]:
     """Yield None after each slice of the work, and then the result."""
     yield (yield from steps)

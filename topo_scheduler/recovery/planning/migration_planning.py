@@ -47,12 +47,12 @@ NOTHING_TO_MOVE: Final = "NothingToMove"
 class _SearchResult:
     """The result of a search for room: seats by uid, if any, with the text of the condition.
 
-    ``state`` is the state that was searched. ``again`` is when to search again if there are no seats, in seconds.
+    ``state`` is the state that was searched. ``retry_at`` is when to search again if there are no seats, in seconds.
     ``whole`` is whether the whole gang moves now.
     """
 
     state: object
-    again: float
+    retry_at: float
     seats: dict[str, str] = field(default_factory=dict)
     text: str = ""
     whole: bool = False
@@ -155,7 +155,7 @@ class Planning:
         result = _SearchResult(state, now + SEARCH_INTERVAL_SECONDS)
         if not targets and not self.context.helpers(migration):
             if not self.context.view.planning.ready:
-                tracked.not_before = result.again
+                tracked.not_before = result.retry_at
                 return
             room = self._planned_room(tracked, moving_pods, state, turn, now)
             if room is None:
@@ -167,7 +167,7 @@ class Planning:
             return
         if not targets:
             if tracked.state != LEARNING:
-                tracked.state, tracked.not_before = result.state, result.again
+                tracked.state, tracked.not_before = result.state, result.retry_at
             self.context.write(tracked, now, None, with_targets(migration.status.moves, {}), _no_seats(moving_pods))
             return
         moves = with_targets(moves_of(self.context.view, moving_pods), targets)
@@ -202,7 +202,7 @@ class Planning:
             if targets := self._seats(tracked, whole, now):
                 return self._restart(tracked, whole, targets, state, now)
         if room is None:
-            return _SearchResult(searched.state, searched.again)
+            return _SearchResult(searched.state, searched.retry_at)
         return self._make_room_by(tracked, moving_pods, room, state, now)
 
     def _planned_room(
@@ -217,7 +217,7 @@ class Planning:
                 tracked, [*moving_pods, *rest_of_gang(self.context.view, moving_pods)], share.seats, state, now
             )
         if not share.seats:
-            return _SearchResult(state, turn.again)
+            return _SearchResult(state, turn.retry_at)
         return self._make_room_by(tracked, moving_pods, share, state, now)
 
     def _restart(

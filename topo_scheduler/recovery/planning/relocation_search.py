@@ -40,7 +40,7 @@ class Searched:
 
     room: SeatGrant | None
     state: object
-    again: float
+    retry_at: float
 
 
 @dataclass(slots=True)
