@@ -1,4 +1,4 @@
 """Reservations: nodes held for pending workloads that need much room, and which workloads may backfill them.
 
-Imported by: `recovery`, `scheduling`.
+Imported by: `recording`, `recovery`, `scheduling`.
 """

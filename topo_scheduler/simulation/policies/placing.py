@@ -95,7 +95,7 @@ class BaselinePlanner(Planner):
         """Set the typical pods for the score."""
         self.typical = typical
 
-    def choose(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
+    def plan(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
         """Return a placement of all members, or a failure."""
         if query.gang and is_tied(query.groups):
             return self.plan_within(query, layout, 0.0)
