@@ -16,7 +16,7 @@ from topo_scheduler.api.groups import (
 )
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import (
-    Condition,
+    ConditionStatus,
     Container,
     Job,
     JobSpec,
@@ -86,7 +86,7 @@ def make_node(
         spec=NodeSpec(unschedulable=unschedulable, taints=list(taints)),
         status=NodeStatus(
             allocatable=dict(allocatable) if allocatable is not None else has,
-            conditions=[Condition("Ready", "True" if ready else "False")],
+            conditions=[ConditionStatus("Ready", "True" if ready else "False")],
         ),
     )
 

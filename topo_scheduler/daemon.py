@@ -70,7 +70,7 @@ CONFIG_POLL_SECONDS: Final = 2.0
 
 
 def collect_last_term() -> None:
-    """Free what the last term froze, while no pod waits for this replica.
+    """Free what the last term froze, before this replica contends for the lease again.
 
     The next term collects garbage too. It would walk the imported modules with it, a second on a busy machine, while a
     short lease runs out.

@@ -4,27 +4,23 @@ What is written by hand stands in the introductions here; everything in the tabl
 families, the metrics registry and the command line; measurements from the run that is kept beside them.
 """
 
-import ast
-import inspect
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 
 from tests.bench.table import page_of_copy
+from tests.docs import config_reference
 from tests.docs.rights import RIGHTS
-from topo_scheduler.api import labels, names
-from topo_scheduler.api.config import TopologySchedulerConfig
+from tests.docs.tables import NOTICE, code_list, table
+from topo_scheduler.api import labels
 from topo_scheduler.api.links import uplink_label
-from topo_scheduler.api.models import Model
-from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.cli.explanation_schema import Explained
 from topo_scheduler.cli.main import main as cli
 from topo_scheduler.observability.metrics import Metrics, Snapshot
@@ -32,162 +28,6 @@ from topo_scheduler.simulation.results.model import Result
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 REFERENCE: Final = ROOT / "docs" / "reference"
-NOTICE: Final = "<!-- Written by `python -m tests.docs.generate`; change the code, not this file. -->\n"
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a Markdown table."""
-    cells = [header, ["---"] * len(header), *rows]
-    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in cells)
-
-
-def _code(items: Iterable[str]) -> str:
-    return ", ".join(f"`{item}`" for item in items)
-
-
-# ---------------------------------------------------------------- configuration
-
-_CONFIG: Final = """\
-# Configuration
-
-There are two kinds, both of `apiVersion: topology.scheduler/v1alpha1`. They may be in one file, as YAML documents in
-any order, or in several files of one folder. Each kind may occur at most once. Fields that are not set have their
-defaults. A file may also be a manifest of the ConfigMap `topology-scheduler-config`, with the documents in its `data`.
-Other Kubernetes objects in the files are skipped.
-
-- `SchedulerConfig`: how the process runs. Changes take effect at the next start of the process.
-- `TopologySchedulerConfig`: how the scheduler decides on placements. Changes take effect while the process runs.
-
-`spec.scoringWeights` and `spec.topologyConstraints` may be set in either kind. Changes take effect while the process
-runs. If both kinds set a field to different values, the configuration is refused.
-
-The scheduler refuses an unknown key, a duplicate key, or a value out of range. The error names the path of the field
-and, if a known key is similar, suggests it. Durations are written as `15s`, `1m30s`, `500ms` or as a number of seconds,
-above 0 and at most 24 h. How to change the configuration of a running scheduler:
-[configure](../how-to/configure.md). Flags of [`topo-scheduler run`](cli.md) override the file.
-
-Names follow the [rules of Kubernetes](https://kubernetes.io/docs/concepts/overview/working-with-objects/names/), which
-the table names by its types. For example, a Lease has a *DNS subdomain* as its name, a namespace a *DNS label*, and a
-label or a resource a *qualified name*.
-
-Some rules span several fields:
-
-- `leaseDuration > renewDeadline > 1.2 x retryPeriod`.
-- At least one of the four weights must be above 0.0005.
-- `topology.levels`, if set, replaces `topology.families`.
-- If `plugins` are listed, `pluginTimeout` is at most a fifth of `renewDeadline`.
-- A rule of `placementRules` is refused if an earlier rule already covers all its gangs.
-"""
-
-
-def config_page() -> str:
-    """Return ``config.md``."""
-    parts = [NOTICE, _CONFIG]
-    for model in (SchedulerConfig, TopologySchedulerConfig):
-        parts.append(f"\n## {model.__name__}\n\n{_text(model.__doc__)}\n\n")
-        defaults = model().model_dump(mode="json", by_alias=True)
-        schema = model.model_json_schema(by_alias=True)
-        rows = [row for row in _fields(schema, schema, defaults, "") if row[0] not in ("`apiVersion`", "`kind`")]
-        parts.append(table(("field", "type", "default", "meaning"), rows))
-    return "".join(parts)
-
-
-def _fields(schema: dict[str, Any], part: dict[str, Any], defaults: Any, prefix: str) -> Iterator[Sequence[str]]:
-    for name, described in part.get("properties", {}).items():
-        path = f"{prefix}{name}"
-        inner = referred(schema, described)
-        meaning = _text(_texts_of_fields()[str(part["title"])].get(name) or inner.get("description"))
-        default = defaults.get(name) if isinstance(defaults, dict) else None
-        if "properties" in inner:
-            yield f"`{path}`", "object", "", meaning
-            yield from _fields(schema, inner, default, f"{path}.")
-            continue
-        kind = _type(schema, described)
-        if kind == "number" and isinstance(default, str):
-            kind = "duration"
-        yield f"`{path}`", kind, _default(default) if isinstance(defaults, dict) else "", meaning
-        items = referred(schema, described.get("items", {}))
-        if "properties" in items:
-            yield from _fields(schema, items, None, f"{path}[].")
-
-
-@cache
-def _texts_of_fields() -> dict[str, dict[str, str]]:
-    """Return the text that stands below each field of a model, by the model's name and the field's alias."""
-    found: dict[str, dict[str, str]] = {}
-    for model in _models(Model):
-        (written,) = ast.parse(inspect.getsource(model)).body
-        assert isinstance(written, ast.ClassDef)
-        texts = found[model.__name__] = {}
-        for statement, after in zip(written.body, written.body[1:], strict=False):
-            if isinstance(statement, ast.AnnAssign) and isinstance(after, ast.Expr):
-                assert isinstance(statement.target, ast.Name) and isinstance(after.value, ast.Constant)
-                texts[model.model_fields[statement.target.id].alias or ""] = str(after.value.value)
-    return found
-
-
-def _models(base: type[Model]) -> Iterator[type[Model]]:
-    for model in base.__subclasses__():
-        yield model
-        yield from _models(model)
-
-
-def referred(schema: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a part of a JSON schema refers to, or the part."""
-    name = part.get("$ref", "").rpartition("/")[2]
-    return dict(schema["$defs"][name] if name else part)
-
-
-def _type(schema: dict[str, Any], described: dict[str, Any]) -> str:
-    if "anyOf" in described:
-        options = [option for option in described["anyOf"] if option.get("type") != "null"]
-        return " or ".join(_type(schema, option) for option in options)
-    inner = referred(schema, described)
-    if "enum" in inner:
-        return " or ".join(f"`{value}`" for value in inner["enum"])
-    kind = inner.get("type", "any")
-    if kind == "array":
-        least = ", at least one" if inner.get("minItems") else ""
-        return f"list of {_plural(_type(schema, inner['items']))}{least}"
-    low, high = inner.get("minimum"), inner.get("maximum")
-    if low is not None and high is not None:
-        return f"{kind}, {low:.12g} to {high:.12g}"
-    if low is not None:
-        return f"{kind}, at least {low:.12g}"
-    if "pattern" in inner:
-        return _KINDS.get(inner["pattern"], f"{kind}, `{inner['pattern']}`")
-    return str(kind)
-
-
-_KINDS: Final = {
-    names.DNS_LABEL: "DNS label",
-    names.DNS_SUBDOMAIN: "DNS subdomain",
-    names.QUALIFIED_NAME: "qualified name",
-    names.LABEL_VALUE: "label value",
-    names.NAMESPACE_PATTERN: "namespace or pattern",
-    names.DOMAIN_PATH: "domain",
-    names.HOST_ADDRESS: "address",
-    names.FILE_PATH: "path",
-}
-"""What a text that matches a pattern is called."""
-
-
-def _plural(kind: str) -> str:
-    return {"address": "addresses", "namespace or pattern": "namespaces or patterns"}.get(kind, f"{kind}s")
-
-
-def _default(value: object) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, list):
-        return _code(value) or "none"
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    return f"`{value}`" if value not in ("", {}) else "empty"
-
-
-def _text(text: str | None) -> str:
-    return " ".join((text or "").replace("``", "`").split())
 
 
 # ---------------------------------------------------------------- labels
@@ -302,7 +142,7 @@ def labels_page() -> str:
             "\n" + table(("family", "label of each level", "needs"), rows),
             _wrapped(
                 _LABELS_LEVELS.format(
-                    levels=_code(levels), default=_code(labels.NETWORK_FAMILIES), unlabelled=labels.UNLABELLED
+                    levels=code_list(levels), default=code_list(labels.NETWORK_FAMILIES), unlabelled=labels.UNLABELLED
                 )
             ),
             _ACCELERATORS,
@@ -390,7 +230,7 @@ def metrics_page() -> str:
     for family in metrics.registry.collect():
         names = labelled.get(family.name, getattr(family, "_labelnames", ()))
         suffix = "_total" if family.type == "counter" else ""
-        rows.append((f"`{family.name}{suffix}`", family.type, _code(names), family.documentation))
+        rows.append((f"`{family.name}{suffix}`", family.type, code_list(names), family.documentation))
     return NOTICE + _METRICS + "\n" + table(("metric", "type", "labels", "meaning"), sorted(rows))
 
 
@@ -490,7 +330,7 @@ def result_page() -> str:
 
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
-    "config.md": config_page,
+    **config_reference.PAGES,
     "labels.md": labels_page,
     "metrics.md": metrics_page,
     "cli.md": cli_page,
@@ -500,7 +340,6 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "explain.schema.json": schema_page,
     "result.schema.json": result_page,
 }
-MODELS: Final[tuple[type[Model], ...]] = (SchedulerConfig, TopologySchedulerConfig)
 
 
 def main(names: Sequence[str]) -> None:

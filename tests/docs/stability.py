@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import yaml
 
-from tests.docs.generate import REFERENCE, ROOT, commands, metric_names, referred
+from tests.docs.config_reference import referred
+from tests.docs.generate import REFERENCE, ROOT, commands, metric_names
 from topo_scheduler import plugins
 from topo_scheduler.api import annotations
 from topo_scheduler.api.annotations import Enforcement, OnFailure, PlacementStrategy

@@ -5,7 +5,9 @@ import tomllib
 
 import pytest
 
+from tests.docs import config_reference
 from tests.docs.generate import PAGES, REFERENCE, ROOT, commands, metric_names
+from tests.docs.stability import public_names
 from topo_scheduler.api.annotations import KNOWN, Enforcement, PlacementStrategy
 from topo_scheduler.api.objects import Pod, PodSpec
 from topo_scheduler.api.reasons import NodeReason, Reason
@@ -20,12 +22,16 @@ def test_generated_pages_are_current(name: str) -> None:
     assert current == PAGES[name](), "run: python -m tests.docs.generate"
 
 
+def _text(name: str) -> str:
+    return (REFERENCE / name).read_text(encoding="utf-8")
+
+
 def _column(text: str, number: int = 1) -> list[str]:
     return [cells[number].strip() for line in text.splitlines() if len(cells := line.split("|")) > number + 1]
 
 
 def test_every_annotation_is_documented_and_no_other() -> None:
-    text = (REFERENCE / "annotations.md").read_text(encoding="utf-8")
+    text = "".join(_text(name) for name in ("annotations.md", "annotations-written.md"))
     documented = [cell.strip("`") for cell in _column(text) if cell.startswith("`topology.scheduler/")]
     assert sorted(documented) == sorted(KNOWN)
     for value in (*PlacementStrategy, *Enforcement):
@@ -33,12 +39,11 @@ def test_every_annotation_is_documented_and_no_other() -> None:
 
 
 def test_every_reason_is_documented_and_no_other() -> None:
-    text = (REFERENCE / "events.md").read_text(encoding="utf-8")
-    events = text.partition("## Forms of")[0]
+    events = _text("events.md").partition("## Forms of")[0]
     documented = {cell.strip("`") for cell in _column(events) if cell.startswith("`")}
     assert documented == set(Reason)
     for reason in NodeReason:
-        assert f"| `{reason}` |" in text
+        assert f"| `{reason}` |" in _text("events-failed-scheduling.md")
 
 
 def test_every_reason_is_written_by_somebody() -> None:
@@ -113,3 +118,16 @@ def test_every_dependency_has_its_reason() -> None:
     text = (ROOT / "docs" / "decisions" / "0002-dependencies.md").read_text(encoding="utf-8")
     explained = {name for cell in _column(text) for name in re.findall(r"`([\w-]+)`", cell)}
     assert explained == declared
+
+
+@pytest.mark.parametrize("section", ["SchedulerConfig", "TopologySchedulerConfig"])
+def test_every_field_of_the_configuration_is_on_a_page(section: str) -> None:
+    pages = [name for name in config_reference.PAGES if name != "config.md"]
+    listed = {cell.strip("`") for name in pages for cell in _column(_text(name))}
+    assert public_names()[section] - {"apiVersion", "kind", "metadata", "spec"} <= listed
+
+
+def test_the_overview_links_every_field_of_the_spec() -> None:
+    linked = re.findall(r"^\| \[`(spec\.\w+)`\]", _text("config.md"), re.MULTILINE)
+    spec = {field for field in public_names()["TopologySchedulerConfig"] if re.fullmatch(r"spec\.\w+", field)}
+    assert sorted(linked) == sorted(spec)

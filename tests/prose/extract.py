@@ -91,7 +91,6 @@ def passages(path: Path) -> Iterator[Passage]:
     return of_markdown(text) if path.suffix == ".md" else of_python(text)
 
 
-def words_of_page(text: str, *, tables: bool) -> int:
-    """Return the number of words of a page, with or without those of its tables."""
-    lines = text.splitlines()
-    return sum(len(line.split()) for line in lines if tables or not line.lstrip().startswith("|"))
+def words_of_page(text: str) -> int:
+    """Return the number of words of a page, with those of its tables, without the lines that draw these."""
+    return sum(any(map(str.isalnum, word)) for word in text.split())

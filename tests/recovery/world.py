@@ -19,7 +19,7 @@ from topo_scheduler.api.migrations import (
     MigrationWrite,
     Phase,
 )
-from topo_scheduler.api.objects import Condition, Node, ObjectMeta, Pod
+from topo_scheduler.api.objects import ConditionStatus, Node, ObjectMeta, Pod
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.core.machine import Recovery
 from topo_scheduler.recovery.detection.node_health import NodeHealth
@@ -396,7 +396,7 @@ class World:
             self._set_ready(name, "True")
 
     def _set_ready(self, name: str, ready: str) -> None:
-        self.node_objects[name].status.conditions = [Condition("Ready", ready)]
+        self.node_objects[name].status.conditions = [ConditionStatus("Ready", ready)]
         self.d.nodes(*copies_of([self.node_objects[name]]))
         self.tell_node(name)
 

@@ -281,7 +281,7 @@ class NodeSpec(Base):
     taints: list[Taint] = []
 
 
-class Condition(Base):
+class ConditionStatus(Base):
     """``status.conditions[]`` of a node or a Job."""
 
     type: str = ""
@@ -300,7 +300,7 @@ class NodeStatus(Base):
 
     allocatable: dict[str, Quantity] = {}
     capacity: dict[str, Quantity] = {}
-    conditions: list[Condition] = []
+    conditions: list[ConditionStatus] = []
     declared_features: list[str] = []
     images: list[ContainerImage] = []
 
@@ -332,7 +332,7 @@ class JobStatus(Base):
     failed: int = 0
     active: int = 0
     start_time: str | None = None
-    conditions: list[Condition] = []
+    conditions: list[ConditionStatus] = []
 
 
 class Job(ApiObject):

@@ -215,7 +215,7 @@ class Arrivals:
     def deleted(self, uid: str, now: float, *, succeeded: bool = False) -> None:
         """Forget a pod that was deleted or need not be placed any more. ``succeeded``: the pod has done its work."""
         workload = self._drop(uid, succeeded=succeeded)
-        if workload is not None and workload.speaker == uid:
+        if workload is not None and (workload.speaker == uid or not workload.pending):
             # Not at once: all members of a large gang may be deleted one after the other, in order.
             self._speechless[workload.id] = None
 

@@ -11,7 +11,7 @@ from topo_scheduler.api.fractions import write_fraction
 from topo_scheduler.api.groups import JOB_INDEX
 from topo_scheduler.api.labels import BANDWIDTH_LABELS, GPU_MODEL_LABELS, GPU_RESOURCES, GPU_SHARING, PREFIX
 from topo_scheduler.api.objects import (
-    Condition,
+    ConditionStatus,
     Container,
     Job,
     JobSpec,
@@ -95,7 +95,9 @@ def make_node(name: str, place: Sequence[str], host: Host, labels: Mapping[str, 
         metadata=ObjectMeta(
             name=name, uid=f"node/{name}", resource_version="1", labels={**node_labels, **(labels or {})}
         ),
-        status=NodeStatus(allocatable=allocatable, capacity=dict(allocatable), conditions=[Condition("Ready", "True")]),
+        status=NodeStatus(
+            allocatable=allocatable, capacity=dict(allocatable), conditions=[ConditionStatus("Ready", "True")]
+        ),
     )
 
 
