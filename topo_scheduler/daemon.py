@@ -368,7 +368,7 @@ class Daemon:
             ),
             leaves_above_limits=leaves_above_limits(term.engine.config, world.layout, world.nodes),
             oversubscribed_nodes=int(over.any(axis=1).sum()),
-            admission_backoff_classes=len(term.engine.outcomes.held_back),
+            admission_backoff_classes=len(term.engine.outcomes.admission_backoff),
             reservations=len(term.engine.reserving.holds),
             reserved_gpus=term.engine.reserving.gpus,
             migrations=term.recovery.under_way,

@@ -42,7 +42,7 @@ class Tenant:
         shares = {str(number): SHARES.get(number, 1.0) for number in only}
         self._pauses = {attack: sum(shares.values()) / (share * rate) for attack, share in shares.items()}
         """Seconds between two requests of an attack."""
-        self._turns: dict[str, float] = {}
+        self._fair_queue: dict[str, float] = {}
         self.created: Counter[str] = Counter()
         self.refused: Counter[str] = Counter()
 
@@ -65,8 +65,8 @@ class Tenant:
     async def _turn(self, attack: str) -> None:
         """Wait until the attack may make its next request; time that a slow answer took is made up for."""
         now = time.monotonic()
-        turn = max(self._turns.get(attack, now), now - 1.0)
-        self._turns[attack] = turn + self._pauses[attack]
+        turn = max(self._fair_queue.get(attack, now), now - 1.0)
+        self._fair_queue[attack] = turn + self._pauses[attack]
         await asyncio.sleep(max(0.0, turn - now))
 
     async def delete(self, attack: str, plural: str, name: str) -> None:

@@ -45,7 +45,7 @@ class Cluster:
         """``per_rack`` nodes of an accelerator domain, 0 for none; ``links``: their bandwidth is known."""
         self._jobs: dict[str, Job] = {}
         self.engine = Engine(load_configuration({"bench": LINKS}) if links else BACKLOG, self._resolve)
-        self.engine.contested.configure(
+        self.engine.contention.configure(
             Contention(reserved_pods_per_node=0)
         )  # who fills nodes here places nothing more
         self.engine.budgets_known()

@@ -78,7 +78,7 @@ def pause(nodes: int = 5000, pods: int = 20_000) -> Json:
     seconds, size = [], 0
     for _ in range(3):
         began = time.perf_counter()
-        size = len(checkpoint.dump(d.engine, d.engine.ear.resolve, "ear"))
+        size = len(checkpoint.dump(d.engine, d.engine.notifier.resolve, "notifier"))
         seconds.append(time.perf_counter() - began)
     return {"nodes": nodes, "pods": pods, "seconds": round(min(seconds), 3), "mb": round(size / 1e6, 1)}
 

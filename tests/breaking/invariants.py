@@ -115,7 +115,7 @@ def _left(world: World, engine: Engine) -> dict[str, object]:
         "seats of Migrations that are over": len(seats) or seats.taken,
         "nominations": len(engine.preempting.nominations),
         "in flight": outcomes.in_flight,
-        "held back": len(outcomes.held_back),
+        "held back": len(outcomes.admission_backoff),
     }
     schedulers = {pod["metadata"]["name"]: pod["spec"].get("schedulerName") for pod in world.pods(bound=True)}
     hanging = {

@@ -42,18 +42,18 @@ class _Selector(selectors.DefaultSelector):
 
     def __init__(self) -> None:
         super().__init__()
-        self._turns = 0
+        self._fair_queue = 0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if ready or (timeout is not None and timeout <= 0):
-            self._turns += 1
-            if self._turns > MOST_TURNS:
+            self._fair_queue += 1
+            if self._fair_queue > MOST_TURNS:
                 raise RuntimeError("it never comes to rest: time does not pass any more")
             return ready
         if timeout is None:
             raise RuntimeError("everybody waits, and nothing will ever happen again")
-        self._turns = 0
+        self._fair_queue = 0
         self.jump(timeout)
         return []
 

@@ -18,7 +18,7 @@ from topo_scheduler.simulation.apiserver import Delay, Disconnect, EmbeddedAPISe
 from topo_scheduler.simulation.apiserver.call import ServerResponse
 from topo_scheduler.simulation.apiserver.faults import Fault
 from topo_scheduler.simulation.apiserver.requests import RequestInfo, read_request
-from topo_scheduler.simulation.apiserver.watching import Over, Stream
+from topo_scheduler.simulation.apiserver.watching import Stream, StreamEnd
 
 LATENCY: Final = 0.002
 """Seconds from a daemon to the server, and as many back."""
@@ -121,7 +121,7 @@ class _Lines:
                     await asyncio.sleep(LATENCY)
         except TimeoutError as error:
             raise aiohttp.SocketTimeoutError from error
-        except Over as over:
+        except StreamEnd as over:
             if over.cut or not over.last:
                 raise aiohttp.ServerDisconnectedError from over
             self._pieces = _nothing()

@@ -12,7 +12,7 @@ from tests.breaking.world import MIGRATIONS
 from tests.soak.churn import Churn
 from topo_scheduler.simulation.apiserver import Json, StoreEvent
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
-from topo_scheduler.simulation.apiserver.errors import APIError
+from topo_scheduler.simulation.apiserver.errors import StatusError
 
 LIVES_SECONDS: Final = 1_800.0
 """After which the tenant deletes what it made, to make more of it."""
@@ -140,7 +140,7 @@ class HostileChurn(Churn):
     def _create(self, table: str, item: Json) -> bool:
         try:
             self.world.store.create(table, item, hostile.NAMESPACE)
-        except APIError:
+        except StatusError:
             self.refused += 1
             return False
         return True

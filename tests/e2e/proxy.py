@@ -18,7 +18,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from topo_scheduler.simulation.apiserver import BreakWatch, Delay, Disconnect, Refuse, Truncate
-from topo_scheduler.simulation.apiserver.errors import APIError
+from topo_scheduler.simulation.apiserver.errors import StatusError
 from topo_scheduler.simulation.apiserver.faults import Fault, Faults
 from topo_scheduler.simulation.apiserver.listening import Listener
 from topo_scheduler.simulation.apiserver.requests import RequestInfo, read_request
@@ -26,7 +26,7 @@ from topo_scheduler.simulation.apiserver.requests import RequestInfo, read_reque
 from .api import Json
 
 OF_ONE_HOP: Final = ("Host", "Connection", "Transfer-Encoding", "Content-Length", "Keep-Alive")
-EXPIRED: Final = APIError(410, "Expired", "too old resource version: injected fault")
+EXPIRED: Final = StatusError(410, "Expired", "too old resource version: injected fault")
 
 
 class _Cut(Exception):
@@ -223,7 +223,7 @@ def _context(cluster: Json) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
 
 
-def _refused(error: APIError) -> web.Response:
+def _refused(error: StatusError) -> web.Response:
     headers = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
     return web.json_response(error.body, status=error.code, headers=headers)
 

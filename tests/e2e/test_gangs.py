@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from topo_scheduler.scheduling.binding.contention import SETTLED
+from topo_scheduler.scheduling.binding.contention import SETTLED_SECONDS
 
 from . import objects
 from .cluster import Cluster, annotation, leaves_of, nodes_of, unschedulable
@@ -46,7 +46,7 @@ async def test_a_gang_waits_for_a_leaf_and_is_placed_when_there_is_room(cluster:
         assert "The gang needs 1 leaf with room for 4 pods of 8 GPUs." in event["note"]
         assert "The gang needs 1 leaf with" in (await cluster.wait_unschedulable(pod))["message"]
     assert not any(nodes_of(await cluster.pods_of("whole")))
-    await asyncio.sleep(SETTLED)  # until nobody expects more pods of those who occupy nodes
+    await asyncio.sleep(SETTLED_SECONDS)  # until nobody expects more pods of those who occupy nodes
     began = time.monotonic()
     await cluster.free("s1-l2-1")
     pods = await cluster.wait_bound("whole", 4)

@@ -119,7 +119,7 @@ async def test_one_that_is_opt_in_is_asked_about_its_pods_only() -> None:
     plugin = answering(lambda _: Answer({"example.com/x": "y"}), annotations=["example.com/lease"], opt_in=True)
     plugins, _ = around(plugin)
     assert not (await plugins.request(bind(), POD, CLS)).plugins
-    mine = PodClass((), told=(("annotation:example.com/lease", "long"),))
+    mine = PodClass((), plugin_inputs=(("annotation:example.com/lease", "long"),))
     assert (await plugins.request(bind(), POD, mine)).bind.annotations["example.com/x"] == "y"
 
 

@@ -2,6 +2,7 @@
 
 import ast
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -66,10 +67,20 @@ def test_sentences_end_at_marks() -> None:
     assert sentences("One here. Two; three: four!") == ["One here.", "Two;", "three:", "four!"]
 
 
-def test_each_class_has_a_name_of_its_own() -> None:
+def named_alike(modules: Iterable[Path]) -> list[list[str]]:
+    """Return classes whose names are equal, or differ only by underscores and case."""
     named = defaultdict(list)
-    for path in (ROOT / "topo_scheduler").rglob("*.py"):
+    for path in modules:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef):
-                named[node.name].append(str(path.relative_to(ROOT)))
-    assert {name: paths for name, paths in named.items() if len(paths) > 1} == {}
+                named[node.name.replace("_", "").lower()].append(f"{path}: {node.name}")
+    return [classes for classes in named.values() if len(classes) > 1]
+
+
+def test_each_class_has_a_name_of_its_own() -> None:
+    assert named_alike((ROOT / "topo_scheduler").rglob("*.py")) == []
+
+
+def test_names_that_differ_by_underscores_or_case_are_found(tmp_path: Path) -> None:
+    (module := tmp_path / "module.py").write_text("class Pod: ...\nclass _Pod: ...\nclass POD: ...\nclass Node: ...\n")
+    assert named_alike([module]) == [[f"{module}: {name}" for name in ("Pod", "_Pod", "POD")]]

@@ -34,11 +34,11 @@ from topo_scheduler.observability.segment_writer import NotWritable, SegmentLimi
 from topo_scheduler.observability.segments import RecordError, SegmentReader, segments_of
 from topo_scheduler.recording import checkpoint
 from topo_scheduler.recording.calls import QUERIES, SIGNATURES, decode_arguments, encode_arguments
-from topo_scheduler.recording.observed_engine import CallListener, Heard, ObservedEngine
+from topo_scheduler.recording.observed_engine import CallListener, ObservedCall, ObservedEngine
 from topo_scheduler.recording.recorder import Recorder
 from topo_scheduler.recording.replay import replay
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.scheduling.extensions.direct import Direct
+from topo_scheduler.scheduling.extensions.direct import DirectGuard
 from topo_scheduler.scheduling.extensions.extension import Demand, Filter, Plugin, PluginError, Score
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.understand import Lineage
@@ -177,7 +177,7 @@ def test_the_step_ends_where_it_ended_though_the_replay_is_faster(tmp_path: Path
     assert replay(tmp_path).first is None
 
 
-class Failing(Direct):
+class Failing(DirectGuard):
     """Calls plugins; every third call fails as if its time were up."""
 
     def __init__(self) -> None:
@@ -661,7 +661,7 @@ class Broken:
         self.calls += 1
         raise RuntimeError("odd")
 
-    def heard(self, heard: Heard) -> None:
+    def heard(self, heard: ObservedCall) -> None:
         """Nothing."""
 
     def ends(self) -> None:

@@ -36,7 +36,7 @@ from topo_scheduler.scheduling.reserving.holds import Reservation
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.pod_groups import PodGroup, Serving
-from topo_scheduler.state.pods.victim_info import GRACE
+from topo_scheduler.state.pods.victim_info import DEFAULT_GRACE_SECONDS
 from topo_scheduler.state.pods.workloads import Stage
 
 CONFIG = "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\nspec: "
@@ -288,7 +288,7 @@ class Driver:
         for pod in pods:
             self.engine.eviction_finished(pod.metadata.uid, outcome, "the server said so", self.now)
             if outcome is EvictionOutcome.GOING:
-                pod.metadata.deletion_timestamp = timestamp(self.now + GRACE)
+                pod.metadata.deletion_timestamp = timestamp(self.now + DEFAULT_GRACE_SECONDS)
                 self.apply(pod)
                 if gone:
                     self.delete(pod)

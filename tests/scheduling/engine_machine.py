@@ -49,7 +49,7 @@ from topo_scheduler.scheduling.queueing.queue import Place
 from topo_scheduler.scheduling.surveying.link_survey import survey_links
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.pod_groups import GroupKey, PodGroup, Serving
-from topo_scheduler.state.pods.victim_info import GRACE
+from topo_scheduler.state.pods.victim_info import DEFAULT_GRACE_SECONDS
 from topo_scheduler.state.pods.workloads import Stage
 
 NODES = st.sampled_from(["n1", "n2", "n3", "n4", "n5"])
@@ -311,7 +311,7 @@ class EngineMachine(RuleBasedStateMachine):
             if pod.metadata.controller is not None:
                 self.succeed(pod)
         elif how == "terminating":
-            pod.metadata.deletion_timestamp = timestamp(self.now + GRACE)
+            pod.metadata.deletion_timestamp = timestamp(self.now + DEFAULT_GRACE_SECONDS)
             self.put_pod(pod)
         elif pod.spec.node_name:
             pod.status.phase = "Succeeded" if how == "finished" else "Failed"
@@ -440,7 +440,7 @@ class EngineMachine(RuleBasedStateMachine):
         if pod is not None and not refused:
             self.disturb(pod)
             if slow:
-                pod.metadata.deletion_timestamp = timestamp(self.now + GRACE)
+                pod.metadata.deletion_timestamp = timestamp(self.now + DEFAULT_GRACE_SECONDS)
                 self.put_pod(pod)
             else:
                 self.remove_pod(uid)
@@ -561,7 +561,7 @@ class EngineMachine(RuleBasedStateMachine):
         world = self.engine.world
         entries = [entry for _, entry in world.ledger.items() if entry.row >= 0 and entry.profile is not None]
         wanted = Counter((entry.row, entry.profile) for entry in entries)
-        assert {(row, profile): count for row, profile, count in world.residents.all()} == dict(wanted)
+        assert {(row, profile): count for row, profile, count in world.pod_index.all()} == dict(wanted)
 
     @invariant()
     def what_is_assumed_is_on_its_way(self) -> None:
@@ -593,17 +593,17 @@ class EngineMachine(RuleBasedStateMachine):
 
     @invariant()
     def who_is_on_trial_is_on_its_way(self) -> None:
-        held_back = self.engine.outcomes.held_back
-        on_trial = {uid for held in held_back._held.values() for uid in held.trial}
-        assert on_trial == set(held_back._trial)
-        assert on_trial | set(held_back._rehearsals) <= set(self.engine.outcomes._sent)
+        admission_backoff = self.engine.outcomes.admission_backoff
+        on_trial = {uid for held in admission_backoff._held.values() for uid in held.trial}
+        assert on_trial == set(admission_backoff._trial)
+        assert on_trial | set(admission_backoff._rehearsals) <= set(self.engine.outcomes._sent)
 
     @invariant()
     def every_pod_that_waits_has_a_place_in_the_queue(self) -> None:
         engine = self.engine
         for one in (engine, self.twin):
             one._queue_not_bound()
-            one.waking.settle(self.now)
+            one.requeuer.settle(self.now)
         waiting = {w.id for w in engine.workloads if any(m.stage is Stage.PENDING for m in w.members.values())}
         assert {w.id for w in engine.workloads if engine.queue.place(w.id)} == waiting
         assert len(engine.queue) == len(waiting)

@@ -59,7 +59,7 @@ class PreemptionScene:
         world = self.small.world
         labels = {"budget": one.budget} if one.budget else {}
         ports = (Port(ANY_ADDRESS, "TCP", one.port),) if one.port else ()
-        profile = world.residents.profile("default", labels, ports=ports)
+        profile = world.pod_index.profile("default", labels, ports=ports)
         asked = ((CPU, one.cpu), (PODS, 1), (GPU, one.gpus))
         amounts = tuple((column, amount) for column, amount in asked if amount)
         world.ledger.confirm(name, one.node, amounts, daemon=one.daemon, profile=profile)

@@ -41,7 +41,7 @@ def plan_moves(d: Driver, pods: Sequence[Pod], most: int = 8) -> MovePlan | None
     found = d.engine.workloads.of_pod(pods[0].metadata.uid)
     assert found is not None
     made = d.engine.moving.plan(found[0], d.now, most)
-    d.engine.preempting.nominations.count_nobody()
+    d.engine.preempting.nominations.remove_charges()
     return made
 
 

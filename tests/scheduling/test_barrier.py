@@ -128,7 +128,7 @@ PLACED = [
     ("reserving", "placed"),
     ("arrivals", "placed"),
     ("moving", "forget"),
-    ("contested", "forget"),
+    ("contention", "forget"),
     ("why", "forget"),
 ]
 

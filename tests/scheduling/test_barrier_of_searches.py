@@ -22,7 +22,7 @@ from topo_scheduler.scheduling.instructions import CountFailure, Preempt
 from topo_scheduler.scheduling.moving.machine import Moving
 from topo_scheduler.scheduling.preemption import machine
 from topo_scheduler.scheduling.preemption.plan import plan_preemption
-from topo_scheduler.scheduling.queueing.fair_queue import MISS_OPERATIONS, MISSES
+from topo_scheduler.scheduling.queueing.fair_queue import MISS_OPERATIONS, MISSES_BEFORE_TURNS
 from topo_scheduler.scheduling.reserving.choosing import Choosing
 from topo_scheduler.state.operation_budget import OverBudgetError, charge
 
@@ -163,13 +163,13 @@ def costing(monkeypatch: pytest.MonkeyPatch, operations: int) -> None:
         charge(operations)
 
     monkeypatch.setattr(machine, "plan_preemption", cost)
-    monkeypatch.setattr(machine, "PACE", 0.0)
+    monkeypatch.setattr(machine, "PAUSE_SECONDS_PER_CANDIDATE", 0.0)
 
 
 def test_searches_for_victims_count_for_whose_turn_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     d = full()
-    costing(monkeypatch, MISSES * MISS_OPERATIONS)
-    d.apply(*(urgent(f"evil-{n}", "evil", n) for n in range(3 * MISSES)))
+    costing(monkeypatch, MISSES_BEFORE_TURNS * MISS_OPERATIONS)
+    d.apply(*(urgent(f"evil-{n}", "evil", n) for n in range(3 * MISSES_BEFORE_TURNS)))
     d.apply(urgent("good", "victim", 999, created=1))
     # Its namespace holds more, so by shares its turn would come last.
     d.apply(make_pod("holds", namespace="victim", cpu="8", node="s1-l1-1", scheduler="other", phase="Running"))

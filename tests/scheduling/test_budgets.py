@@ -19,7 +19,7 @@ from topo_scheduler.api.selectors import (
     TopologySpreadConstraint,
 )
 from topo_scheduler.scheduling import barrier as limits
-from topo_scheduler.scheduling.barrier import ATTEMPT_OPERATIONS, LEAST_OPERATIONS, Barrier
+from topo_scheduler.scheduling.barrier import ATTEMPT_OPERATIONS, MIN_OPERATIONS, Barrier
 from topo_scheduler.scheduling.instructions import CountFailure
 from topo_scheduler.state.operation_budget import (
     ROWS_PER_OPERATION,
@@ -90,7 +90,7 @@ def test_gangs_of_many_classes_are_placed_or_set_aside(size: int, full: bool) ->
 def test_thousands_of_terms_are_stopped_and_the_others_are_placed(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(limits, "ATTEMPT_OPERATIONS", 200_000)
     # Caps refuse such a pod before any search; the budget holds where they don't.
-    for name in ("MOST_TERMS", "MOST_SPREAD_CONSTRAINTS", "MOST_LABELS", "MOST_REQUIREMENTS"):
+    for name in ("MAX_TERMS", "MAX_SPREAD_CONSTRAINTS", "MAX_LABELS", "MAX_REQUIREMENTS"):
         monkeypatch.setattr(caps, name, 10_000)
     d = Driver([make_node(f"n{n}", f"s1/l{n % 8}", labels={f"k{n % 7}": "x"}) for n in range(400)])
     some = [make_pod(f"busy-{n}", gpus=1, node=f"n{n}", scheduler="other", labels={"app": f"a{n}"}) for n in range(200)]
@@ -170,7 +170,7 @@ def test_a_namespace_that_exceeds_its_budget_gets_less_for_a_while_and_others_do
     assert left("evil", 1) == ATTEMPT_OPERATIONS // 4
     for _ in range(100):
         barrier.exceeded("evil", error, 1)
-    assert left("evil", 1) == LEAST_OPERATIONS
+    assert left("evil", 1) == MIN_OPERATIONS
     assert left("other", 1) == ATTEMPT_OPERATIONS
     assert left("evil", 1 + 30) <= left("evil", 1 + 180) <= left("evil", 1 + 240) == ATTEMPT_OPERATIONS
     barrier.exceeded("evil", ValueError(), 1000)

@@ -27,11 +27,11 @@ from topo_scheduler.scheduling.intake.outside import OutsidePods
 from topo_scheduler.scheduling.placing.model import class_views
 from topo_scheduler.scheduling.queueing import requeue
 from topo_scheduler.scheduling.surveying.waiting import pending_pods
-from topo_scheduler.state.nodes.resources import MOST_OFFERED, MOST_UNOFFERED
-from topo_scheduler.state.pods.caps import MOST_SPREAD_CONSTRAINTS, MOST_TERMS, excess
+from topo_scheduler.state.nodes.resources import MAX_OFFERED_NAMES, MAX_UNOFFERED_NAMES
+from topo_scheduler.state.pods.caps import MAX_SPREAD_CONSTRAINTS, MAX_TERMS, excess
 from topo_scheduler.state.pods.pod_groups import read_group
 from topo_scheduler.state.pods.trimming import memory_bytes
-from topo_scheduler.state.pods.workloads import MOST_CLASSES, Workload
+from topo_scheduler.state.pods.workloads import MAX_CLASSES, Workload
 
 
 def asking(name: str, requests: dict[str, Any], **spec: Any) -> Pod:
@@ -70,13 +70,13 @@ def test_names_that_pods_invent_add_few_columns_and_harm_no_other_pod() -> None:
     victim = make_pod("victim", gpus=1)
     d.run(*hostile, victim)
     assert placed(d, victim)
-    assert d.engine.world.nodes.allocatable.shape[1] <= before + MOST_UNOFFERED + 16
+    assert d.engine.world.nodes.allocatable.shape[1] <= before + MAX_UNOFFERED_NAMES + 16
     assert "made.up/r2999: no node offers this resource" in problem(d, hostile[-1])
 
 
 def test_a_pod_whose_resource_no_node_offers_is_placed_once_a_node_does() -> None:
     d = Driver([make_node("n1", gpus=8)])
-    hostile = [asking(f"h{number}", {f"made.up/r{number}": 1}) for number in range(MOST_UNOFFERED)]
+    hostile = [asking(f"h{number}", {f"made.up/r{number}": 1}) for number in range(MAX_UNOFFERED_NAMES)]
     honest = asking("honest", {"example.com/nic": 1})
     d.run(*hostile, honest)
     assert not placed(d, honest)
@@ -90,7 +90,7 @@ def test_a_pod_whose_resource_no_node_offers_is_placed_once_a_node_does() -> Non
 
 def test_what_bound_pods_hold_of_a_resource_counts_though_its_node_is_known_later() -> None:
     d = Driver([make_node("n1", gpus=8)])
-    d.run(*(asking(f"h{number}", {f"made.up/r{number}": 1}) for number in range(MOST_UNOFFERED)))
+    d.run(*(asking(f"h{number}", {f"made.up/r{number}": 1}) for number in range(MAX_UNOFFERED_NAMES)))
     running = asking("running", {"example.com/nic": 1})
     running.spec.node_name = "n2"
     d.apply(running)
@@ -107,9 +107,9 @@ def test_what_bound_pods_hold_of_a_resource_counts_though_its_node_is_known_late
 
 def test_nodes_offer_a_bounded_number_of_resources() -> None:
     node = make_node("n1", gpus=8)
-    node.status.allocatable |= {f"example.com/r{number}": 1 for number in range(2 * MOST_OFFERED)}
+    node.status.allocatable |= {f"example.com/r{number}": 1 for number in range(2 * MAX_OFFERED_NAMES)}
     d = Driver([node])
-    assert d.engine.world.nodes.allocatable.shape[1] <= MOST_OFFERED + 16
+    assert d.engine.world.nodes.allocatable.shape[1] <= MAX_OFFERED_NAMES + 16
     d.run(pod := make_pod("pod", gpus=1))
     assert placed(d, pod)
 
@@ -195,15 +195,15 @@ def test_a_pod_with_too_many_terms_is_refused_with_field_count_cap_and_remedy(fi
     assert field in problem(d, hostile)
     assert "the scheduler reads at most" in problem(d, hostile)
     assert ";" in problem(d, hostile), "a remedy"
-    assert not d.engine.world.residents.repelling
+    assert not d.engine.world.pod_index.repelling
 
 
 def test_pods_within_the_caps_are_read() -> None:
     within = asking(
         "within",
         {"cpu": "1"},
-        affinity=_apart(MOST_TERMS),
-        topology_spread_constraints=_spread(MOST_SPREAD_CONSTRAINTS),
+        affinity=_apart(MAX_TERMS),
+        topology_spread_constraints=_spread(MAX_SPREAD_CONSTRAINTS),
     )
     assert not excess(within)
     assert not excess(asking("valued", {"cpu": "1"}, affinity=_valued(5000)))
@@ -215,7 +215,7 @@ def test_a_bound_pod_with_too_many_terms_holds_its_requests_and_keeps_no_pod_awa
     there = asking("there", {"nvidia.com/gpu": 6}, affinity=_apart(5000))
     there.spec.node_name = "n1"
     d.apply(there)
-    assert not d.engine.world.residents.repelling
+    assert not d.engine.world.pod_index.repelling
     d.run(small := make_pod("small", gpus=2), large := make_pod("large", gpus=4))
     assert placed(d, small)
     assert not placed(d, large)
@@ -235,17 +235,15 @@ def test_a_long_annotation_is_not_kept_in_any_message() -> None:
 
 def test_a_gang_of_too_many_classes_is_refused_with_count_cap_and_remedy() -> None:
     d = Driver(fabric({"s/l": 64}))
-    pods = in_gang(
-        "many", [asking(f"m{n}", {"nvidia.com/gpu": 1, "cpu": f"{n + 1}m"}) for n in range(MOST_CLASSES + 1)]
-    )
+    pods = in_gang("many", [asking(f"m{n}", {"nvidia.com/gpu": 1, "cpu": f"{n + 1}m"}) for n in range(MAX_CLASSES + 1)])
     d.run(*pods)
     assert not d.where(*pods)
-    assert any(f"of {MOST_CLASSES + 1} different classes, a gang may have {MOST_CLASSES}" in told for told in d.told())
+    assert any(f"of {MAX_CLASSES + 1} different classes, a gang may have {MAX_CLASSES}" in told for told in d.told())
     fewer = in_gang(
-        "few", [asking(f"f{n}", {"nvidia.com/gpu": 1, "cpu": f"{n % 4 + 1}m"}) for n in range(2 * MOST_CLASSES)]
+        "few", [asking(f"f{n}", {"nvidia.com/gpu": 1, "cpu": f"{n % 4 + 1}m"}) for n in range(2 * MAX_CLASSES)]
     )
     d.run(*fewer)
-    assert len(d.where(*fewer)) == 2 * MOST_CLASSES
+    assert len(d.where(*fewer)) == 2 * MAX_CLASSES
 
 
 @pytest.mark.unrecorded
@@ -254,7 +252,7 @@ def test_thousands_of_classes_are_looked_at_a_few_at_a_time_and_none_is_forgotte
 ) -> None:
     monkeypatch.setattr(requeue, "NEW_CLASSES_PER_STEP", 8)
     monkeypatch.setattr(requeue, "POSTPONED_PER_CHECK", 16)
-    monkeypatch.setattr(class_views, "KEEP", 32)
+    monkeypatch.setattr(class_views, "MAX_VIEWS", 32)
     d = Driver([make_node("n1", gpus=8), make_node("n2", gpus=8)])
     d.run(filler := make_pod("filler", gpus=8), make_pod("filler-2", gpus=8))
     hostile = [
@@ -278,15 +276,15 @@ def test_thousands_of_classes_are_looked_at_a_few_at_a_time_and_none_is_forgotte
         d.step(requeue.POSTPONED_PAUSE_SECONDS)
     d.settle()
     assert placed(d, last)
-    assert not d.engine.waking._is_late
-    assert not d.engine.waking._late_rows
+    assert not d.engine.requeuer._is_late
+    assert not d.engine.requeuer._late_rows
 
 
 @pytest.mark.unrecorded
 def test_classes_of_one_namespace_do_not_hold_up_those_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requeue, "NEW_CLASSES_PER_STEP", 0)
     monkeypatch.setattr(requeue, "POSTPONED_PER_CHECK", 4)
-    monkeypatch.setattr(class_views, "KEEP", 4)
+    monkeypatch.setattr(class_views, "MAX_VIEWS", 4)
     d = Driver([make_node("n1", gpus=8)])
     d.run(filler := make_pod("filler", gpus=8))
     hostile = [
@@ -397,7 +395,7 @@ def test_the_oldest_pod_outside_comes_in_first_and_those_that_go_are_forgotten()
 
 def test_a_gang_of_too_many_classes_that_grows_is_not_told_again_of_each_pod(monkeypatch: pytest.MonkeyPatch) -> None:
     d = Driver(fabric({"s/l": 4}))
-    pods = in_gang("many", [asking(f"m{n}", {"cpu": f"{n + 1}m"}) for n in range(2 * MOST_CLASSES)])
+    pods = in_gang("many", [asking(f"m{n}", {"cpu": f"{n + 1}m"}) for n in range(2 * MAX_CLASSES)])
     looked: list[int] = []
     original = vars(Workload)["problem"].fget
 

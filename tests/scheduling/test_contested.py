@@ -7,14 +7,14 @@ from tests.scheduling.driver import Driver, configured, copies, gang
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.binding.contention import (
-    AT_ONCE,
-    FRESH,
-    LOST,
-    RECENT,
-    SETTLED,
-    STALE,
-    USED,
-    WAITING,
+    IN_FLIGHT_SECONDS,
+    LOST_SECONDS,
+    MAX_BINDS_IN_FLIGHT,
+    PENDING_SECONDS,
+    RECENT_SECONDS,
+    SETTLED_SECONDS,
+    STALE_SECONDS,
+    USED_SECONDS,
 )
 from topo_scheduler.scheduling.instructions import BindOutcome
 
@@ -74,7 +74,7 @@ def test_what_is_left_is_given_back_when_the_others_are_done() -> None:
     d.apply(waits := theirs("waits"))
     assert d.run(ours := make_pod("ours", cpu="1")) == {}
     d.apply(theirs("waits", node="n0", uid=waits.metadata.uid))
-    d.settle(SETTLED - 0.1)
+    d.settle(SETTLED_SECONDS - 0.1)
     assert d.where(ours) == {}
     d.settle(0.2)
     assert d.where(ours) == {"ours": "n0"}
@@ -84,7 +84,7 @@ def test_pods_of_others_that_wait_for_long_are_not_waited_for() -> None:
     d = shared(1)
     d.apply(theirs("waits", cpu="1"))
     assert d.run(ours := make_pod("ours", cpu="1")) == {}
-    d.settle(WAITING + 0.1)
+    d.settle(PENDING_SECONDS + 0.1)
     assert d.where(ours) == {"ours": "n0"}
 
 
@@ -98,7 +98,7 @@ def test_the_largest_that_came_lately_tells_how_much_is_left() -> None:
 def test_no_more_is_left_than_what_came_lately() -> None:
     d = shared(9)
     d.apply(theirs("large", cpu="3", node="n0"))
-    for number in range(int(RECENT / 5) + 1):
+    for number in range(int(RECENT_SECONDS / 5) + 1):
         d.settle(5)
         d.apply(theirs(f"waits-{number}"))
     d.apply(theirs("small", cpu="1", node="n0"))
@@ -170,7 +170,7 @@ def test_gangs_wait_as_well() -> None:
     d.apply(theirs("waits"))
     four = gang(4, gpus=0, name="four")
     assert d.run(*four) == {}
-    d.settle(WAITING + 0.1)
+    d.settle(PENDING_SECONDS + 0.1)
     assert len(d.where(*four)) == 4
 
 
@@ -196,7 +196,7 @@ def test_what_is_left_goes_with_its_node() -> None:
     d.step()
     d.engine.node_deleted("n0", "")
     d.engine.nodes_applied([make_node("n0", gpus=0, cpu="3")], d.now)
-    d.settle(WAITING + 0.1)
+    d.settle(PENDING_SECONDS + 0.1)
     world = d.engine.world
     assert not world.kept
     assert world.nodes.requested[world.nodes.row_of["n0"], 0] == 1000
@@ -205,7 +205,7 @@ def test_what_is_left_goes_with_its_node() -> None:
 def test_where_nothing_was_heard_of_others_for_long_nothing_is_left_even_while_they_go_on_elsewhere() -> None:
     d = Driver([make_node("n0", gpus=0, cpu="2"), make_node("n1", gpus=0, cpu="8")], leaves_room=True)
     d.apply(theirs("runs", node="n0", phase="Running"))
-    for number in range(int(USED / 5)):
+    for number in range(int(USED_SECONDS / 5)):
         d.apply(theirs(f"comes-{number}", cpu="0", node="n1"))  # somebody always waits or came a moment ago
         d.apply(theirs(f"waits-{number}"))
         if number == 1:
@@ -227,16 +227,16 @@ def test_nothing_is_decided_while_the_watch_is_late_and_others_place_pods() -> N
     d.step()
     (uid,) = d.flight
     d.engine.bind_finished(uid, BindOutcome.BOUND, "", d.now)  # the watch does not tell of it
-    d.now += STALE + 0.01
+    d.now += STALE_SECONDS + 0.01
     d.apply(make_pod("second", cpu="1"))
     d.step()
     assert len(d.flight) == 1, "the second is not decided"
     assert not d.engine.pending_work, "and nobody spins"
     assert d.engine.next_due() is not None
-    d.now += LOST
+    d.now += LOST_SECONDS
     d.apply(theirs("others-go-on"))
     d.step()
-    assert len(d.flight) == 2, f"after {LOST} s the news are not waited for"
+    assert len(d.flight) == 2, f"after {LOST_SECONDS} s the news are not waited for"
 
 
 def test_nobody_spins_while_the_watch_is_late_and_the_others_are_done() -> None:
@@ -247,9 +247,9 @@ def test_nobody_spins_while_the_watch_is_late_and_the_others_are_done() -> None:
     (uid,) = d.flight
     waits.spec.node_name = "n0"
     d.apply(waits)
-    d.step(SETTLED - 0.1)
+    d.step(SETTLED_SECONDS - 0.1)
     d.engine.bind_finished(uid, BindOutcome.BOUND, "", d.now)  # the watch does not tell of it
-    d.step(STALE + 0.1)
+    d.step(STALE_SECONDS + 0.1)
     steps = 0
     while d.engine.world.kept:
         due = d.engine.next_due()
@@ -262,39 +262,41 @@ def test_nobody_spins_while_the_watch_is_late_and_the_others_are_done() -> None:
 
 def test_beside_others_few_binds_are_on_their_way_at_once() -> None:
     d = shared(500)
-    d.apply(theirs("waits"), *(make_pod(f"p{number}", cpu="1") for number in range(2 * AT_ONCE)))
+    d.apply(theirs("waits"), *(make_pod(f"p{number}", cpu="1") for number in range(2 * MAX_BINDS_IN_FLIGHT)))
     d.step()
-    assert len(d.flight) == AT_ONCE
+    assert len(d.flight) == MAX_BINDS_IN_FLIGHT
     assert not d.engine.pending_work, "and nobody spins"
     d.settle()
-    assert len(d.where(*(pod for pod in d.pods.values() if pod.metadata.name.startswith("p")))) == 2 * AT_ONCE
+    assert (
+        len(d.where(*(pod for pod in d.pods.values() if pod.metadata.name.startswith("p")))) == 2 * MAX_BINDS_IN_FLIGHT
+    )
 
 
 def test_binds_that_hang_hold_up_nobody() -> None:
     d = shared(500)
-    d.apply(theirs("waits"), *(make_pod(f"p{number}", cpu="1") for number in range(2 * AT_ONCE)))
+    d.apply(theirs("waits"), *(make_pod(f"p{number}", cpu="1") for number in range(2 * MAX_BINDS_IN_FLIGHT)))
     d.step()
     due = d.engine.next_due()
     assert due is not None
-    assert due <= d.now + FRESH
-    d.now += FRESH + 0.01
+    assert due <= d.now + IN_FLIGHT_SECONDS
+    d.now += IN_FLIGHT_SECONDS + 0.01
     d.step()
-    assert len(d.flight) == 2 * AT_ONCE, "none of the first was answered"
+    assert len(d.flight) == 2 * MAX_BINDS_IN_FLIGHT, "none of the first was answered"
 
 
 def test_it_goes_on_for_a_while_after_the_others() -> None:
     d = shared(500)
     d.apply(theirs("waits"))
     d.step()
-    d.settle(WAITING + 0.1)
+    d.settle(PENDING_SECONDS + 0.1)
     assert not d.engine.world.kept
-    d.apply(*(make_pod(f"p{number}", cpu="1") for number in range(2 * AT_ONCE)))
+    d.apply(*(make_pod(f"p{number}", cpu="1") for number in range(2 * MAX_BINDS_IN_FLIGHT)))
     d.step()
-    assert len(d.flight) == AT_ONCE
-    d.settle(RECENT)
-    d.apply(*(make_pod(f"q{number}", cpu="1") for number in range(2 * AT_ONCE)))
+    assert len(d.flight) == MAX_BINDS_IN_FLIGHT
+    d.settle(RECENT_SECONDS)
+    d.apply(*(make_pod(f"q{number}", cpu="1") for number in range(2 * MAX_BINDS_IN_FLIGHT)))
     d.step()
-    assert len(d.flight) == 2 * AT_ONCE
+    assert len(d.flight) == 2 * MAX_BINDS_IN_FLIGHT
 
 
 @pytest.mark.parametrize("key", ["reservedPodsPerNode: -1", "maxWait: -1s", "margin: 2"])

@@ -11,7 +11,7 @@ from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, configured, fabric
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import RecordDecision
-from topo_scheduler.scheduling.queueing.fair_queue import MISSES, PLACEMENTS_BY_SHARE, FairnessLimits
+from topo_scheduler.scheduling.queueing.fair_queue import MISSES_BEFORE_TURNS, PLACEMENTS_BY_SHARE, FairnessLimits
 
 CAPACITY = {"cpu": 4 * 64, "gpus": 4 * 8, "memory": 4 * 512}
 
@@ -95,13 +95,15 @@ def test_ten_thousand_pods_of_one_team_do_not_hold_up_the_one_of_another(fits: b
     if not fits:
         d.apply(make_pod("b", namespace="b", cpu="1", created=99_999))
     # A clock that goes on by one with each look ends the step after some decisions.
-    d.said = d.engine.step(0, itertools.count().__next__, 12 * MISSES)
+    d.said = d.engine.step(0, itertools.count().__next__, 12 * MISSES_BEFORE_TURNS)
     order = decided(d)
     assert len(order) < 100
     if fits:
         assert order.index("c") <= 1
     else:
-        assert max(order.index("b"), order.index("c")) <= 2 * (MISSES + 1), "though b holds a quarter of the cluster"
+        assert max(order.index("b"), order.index("c")) <= 2 * (MISSES_BEFORE_TURNS + 1), (
+            "though b holds a quarter of the cluster"
+        )
 
 
 def test_who_waits_is_woken_in_the_order_of_turns() -> None:

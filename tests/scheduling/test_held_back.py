@@ -8,7 +8,7 @@ from tests.helpers import make_pod, owner
 from tests.scheduling.driver import Driver, fabric, gang, held, stage
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.binding.admission_backoff import FIRST_HELD, LONGEST_HELD
+from topo_scheduler.scheduling.binding.admission_backoff import FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome, DryRunBind, Evict
 from topo_scheduler.state.pods.workloads import Stage
 
@@ -112,9 +112,9 @@ def test_the_pauses_double_up_to_a_limit() -> None:
         server.work(1)
         tries += [d.now] * (server.rehearsals - before)
     pauses = [later - earlier for earlier, later in zip([0.0, *tries], tries, strict=False)]
-    assert pauses[0] == FIRST_HELD
+    assert pauses[0] == FIRST_BACKOFF_SECONDS
     assert pauses == sorted(pauses)
-    assert LONGEST_HELD <= pauses[-1] <= LONGEST_HELD + 2
+    assert MAX_BACKOFF_SECONDS <= pauses[-1] <= MAX_BACKOFF_SECONDS + 2
 
 
 @pytest.mark.parametrize("dry_runs", [True, False])
@@ -132,7 +132,7 @@ def test_a_gang_of_a_refused_class_is_never_half_bound_and_bound_when_it_is_welc
     server.refuses.clear()
     server.pass_(40)
     assert len(d.where(*pods)) == 4
-    assert len(d.engine.outcomes.held_back) == 0
+    assert len(d.engine.outcomes.admission_backoff) == 0
     assert d.engine.outcomes.in_flight == 0
 
 
@@ -211,8 +211,13 @@ def test_a_pod_deleted_while_it_is_tried_leaves_nothing_behind() -> None:
     server.refuses.clear()
     server.pass_(10)
     assert len(d.where(*pods)) == 2
-    held_back = d.engine.outcomes.held_back
-    assert (len(held_back), held_back._trial, held_back._rehearsals, held_back._ended) == (0, {}, {}, [])
+    admission_backoff = d.engine.outcomes.admission_backoff
+    assert (
+        len(admission_backoff),
+        admission_backoff._trial,
+        admission_backoff._rehearsals,
+        admission_backoff._ended,
+    ) == (0, {}, {}, [])
 
 
 def test_a_node_that_vanishes_meanwhile_is_not_bound_to() -> None:
@@ -262,7 +267,7 @@ def test_nothing_is_tried_where_nothing_was_refused() -> None:
 
 def test_refused_kinds_are_forgotten_with_their_pods_and_long_words_are_cut() -> None:
     d = Driver(fabric({"s1/l1": 4}))
-    held_back = d.engine.outcomes.held_back
+    admission_backoff = d.engine.outcomes.admission_backoff
     for number in range(300):
         pod = make_pod(f"p{number}", gpus=1, cpu=f"{number + 1}m")
         d.apply(pod)
@@ -271,10 +276,10 @@ def test_refused_kinds_are_forgotten_with_their_pods_and_long_words_are_cut() ->
         d.step(0.5)
         d.delete(pod)
         d.forget()
-        assert len(held_back) <= 65
-    assert sum(len(one.why) for one in held_back._held.values()) < 65 * 1_100
+        assert len(admission_backoff) <= 65
+    assert sum(len(one.why) for one in admission_backoff._held.values()) < 65 * 1_100
     d.step(1_000)
-    assert not len(held_back)
+    assert not len(admission_backoff)
 
 
 def test_kinds_that_pods_wait_for_are_not_forgotten_however_many_there_are() -> None:
@@ -283,6 +288,6 @@ def test_kinds_that_pods_wait_for_are_not_forgotten_however_many_there_are() -> 
     server = Server(d, pods)
     d.apply(*pods)
     server.pass_(60)
-    assert len(d.engine.outcomes.held_back) == 200
+    assert len(d.engine.outcomes.admission_backoff) == 200
     assert server.binds == 200
     assert server.rehearsals <= 6 * 200

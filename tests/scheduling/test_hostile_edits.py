@@ -8,16 +8,16 @@ from tests.scheduling.running_pods import run_pod, run_pod_until, urgent_pod
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.instructions import BindOutcome, EvictionOutcome
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
-from topo_scheduler.scheduling.intake.pending import MOST_WARNINGS
+from topo_scheduler.scheduling.intake.pending import MAX_WARNINGS
 
 
-def test_what_was_told_of_one_pod_is_bounded() -> None:
+def test_what_was_emitted_of_one_pod_is_bounded() -> None:
     d = Driver(fabric({"s/l": 1}))
     pod = make_pod("p", gpus=99)
     for number in range(100):
         pod.metadata.annotations = {f"topology.scheduler/x{number}-{n}": "1" for n in range(8)}
         d.apply(pod)
-    assert len(d.engine._told._warned[pod.metadata.uid]) == MOST_WARNINGS
+    assert len(d.engine._emitted._warned[pod.metadata.uid]) == MAX_WARNINGS
     d.step()
     d.forget()
     d.apply(pod)

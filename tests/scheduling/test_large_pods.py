@@ -89,7 +89,7 @@ def _placements(seed: int) -> list[tuple[str, str]]:
 @pytest.mark.parametrize("seed", range(8))
 def test_no_decision_depends_on_what_is_kept_to_be_quick(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = _placements(seed)
-    monkeypatch.setattr(module, "MOST_LARGE_BYTES", -1)
+    monkeypatch.setattr(module, "MAX_LARGE_BYTES", -1)
     assert _placements(seed) == kept
 
 

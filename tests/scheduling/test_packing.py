@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topo_scheduler.scheduling.placing.model import packing
-from topo_scheduler.scheduling.placing.model.packing import Frontier, TooMuch, Vector, VectorBudget
+from topo_scheduler.scheduling.placing.model.packing import Frontier, SearchExhausted, Vector, VectorBudget
 
 counts = st.tuples(*[st.integers(0, 3)] * 3)
 frontiers = st.lists(counts, min_size=1, max_size=6)
@@ -29,13 +29,13 @@ def test_two_places_hold_the_sums_of_what_each_holds(
 ) -> None:
     clip = [tuple(map(min, vector, asked)) for vector in one], [tuple(map(min, vector, asked)) for vector in other]
     first, second = (packing.maximal(vectors, VectorBudget(PLENTY)) for vectors in clip)
-    before = packing.MANY
-    packing.MANY = 0 if many else before  # type: ignore[misc]
+    before = packing.MANY_PAIRS
+    packing.MANY_PAIRS = 0 if many else before  # type: ignore[misc]
     try:
         both = packing.add(first, second, asked, VectorBudget(PLENTY))
         either = packing.either(first, second, asked, VectorBudget(PLENTY))
     finally:
-        packing.MANY = before  # type: ignore[misc]
+        packing.MANY_PAIRS = before  # type: ignore[misc]
     sums = {
         tuple(map(min, map(sum, zip(a, b, strict=True)), asked))
         for a in below(first, asked)
@@ -63,5 +63,5 @@ def test_a_node_holds_what_its_resources_allow(
 
 def test_the_work_is_bounded() -> None:
     wide = tuple((n, 20 - n, n % 3) for n in range(20))
-    with pytest.raises(TooMuch):
+    with pytest.raises(SearchExhausted):
         packing.add(wide, wide, (40, 40, 40), VectorBudget(10))

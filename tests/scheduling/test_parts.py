@@ -195,7 +195,7 @@ def test_moves_are_told_as_they_are_possible_at_the_end(after: int) -> None:
     d.step()
     d.step(20)
     d.step(20)
-    assert d.engine.moving.told("Job/default/large") == d.engine.moving.told("no such gang")
+    assert d.engine.moving.describe("Job/default/large") == d.engine.moving.describe("no such gang")
     told = d.told(pods[0])[-1]
     assert "s1/l1." not in told.rpartition("Moving")[2]
 

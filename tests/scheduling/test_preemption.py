@@ -316,7 +316,7 @@ def test_no_other_set_costs_less(
     """Exact on a small cluster. By nodes and domains it is so too, but for what budgets and spare members tie."""
     with pytest.MonkeyPatch.context() as patch:
         if not small_too:
-            patch.setattr("topo_scheduler.scheduling.preemption.clearing.EVERY_SET_OF_A_DOMAIN", -1)
+            patch.setattr("topo_scheduler.scheduling.preemption.clearing.EXHAUSTIVE_DOMAIN_CANDIDATES", -1)
             slack, mode = 0, "pod"
         held = data.draw(running_pods(gangs=True, budgets=small_too))
         s = PreemptionScene(Small(grid(1, 2, 2, gpus=4)), held)
@@ -351,7 +351,7 @@ def test_a_port_is_made_free_at_the_least_cost(data: st.DataObject, every_set: i
     if isinstance(s.small.plan(ask), Placement):
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("topo_scheduler.scheduling.preemption.reprieve.EVERY_SET", every_set)
+        patch.setattr("topo_scheduler.scheduling.preemption.reprieve.EXHAUSTIVE_CANDIDATES", every_set)
         plan, best = s.plan(ask), s.cheapest(ask)
     if every_set:
         assert (plan is None) == (best is None)

@@ -118,7 +118,7 @@ def test_a_large_pod_that_was_placed_is_not_doubted_for_small_ones_after_it() ->
         d.delete(small)
     d.apply(make_pod("next", cpu="4", scheduler="other", namespace="team"))
     d.step(0.1)
-    assert "team" not in d.engine.contested._doubted
+    assert "team" not in d.engine.contention._doubted
     assert d.engine.world.kept
 
 

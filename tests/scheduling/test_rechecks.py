@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.helpers import make_pod, timestamp
 from tests.scheduling.driver import Driver, configured, fabric, gang
 from topo_scheduler.scheduling.instructions import Instruction, RecordDecision
-from topo_scheduler.scheduling.queueing.failure_cache import Rechecks
+from topo_scheduler.scheduling.queueing.failure_cache import FailureCache
 
 SPEC = "{preemption: {enabled: %s}, reservation: {after: 10s, afterWithoutEstimates: 30s}}"
 
@@ -21,23 +21,23 @@ SPEC = "{preemption: {enabled: %s}, reservation: {after: 10s, afterWithoutEstima
 def attempts_only() -> Iterator[None]:
     """Try every workload whenever its turn comes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Rechecks, "again", lambda *_: None)
+        patch.setattr(FailureCache, "again", lambda *_: None)
         yield
 
 
 @contextmanager
 def counted(counts: list[str]) -> Iterator[None]:
     """Note who is refused without an attempt."""
-    again = Rechecks.again
+    again = FailureCache.again
 
-    def noted(self: Rechecks, workload: object, now: float, clock: Callable[[], float]) -> list[Instruction] | None:
+    def noted(self: FailureCache, workload: object, now: float, clock: Callable[[], float]) -> list[Instruction] | None:
         found = again(self, workload, now, clock)  # type: ignore[arg-type]
         if found is not None:
             counts.append(workload.id)  # type: ignore[attr-defined]
         return found
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Rechecks, "again", noted)
+        patch.setattr(FailureCache, "again", noted)
         yield
 
 

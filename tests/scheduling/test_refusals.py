@@ -5,7 +5,12 @@ import pytest
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver, fabric, gang
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.binding.refusals import FIRST_CLOSED, HALF_LIFE, LONGEST_CLOSED, Penalties
+from topo_scheduler.scheduling.binding.refusals import (
+    FIRST_EXCLUSION_SECONDS,
+    HALF_LIFE_SECONDS,
+    MAX_EXCLUSION_SECONDS,
+    Penalties,
+)
 from topo_scheduler.state.pods.classes import PodClass
 
 
@@ -45,7 +50,7 @@ def test_the_node_is_tried_again_after_a_while_and_later_each_time() -> None:
         refuse(d, pod)
         assert d.run(waiting) == {}
         assert "1 node(s) refused such a pod a moment ago" in d.told(waiting)[0]
-        before = FIRST_CLOSED * 2**attempt
+        before = FIRST_EXCLUSION_SECONDS * 2**attempt
         d.settle(before * 0.9)
         assert d.where(waiting) == {}
         assert d.engine.next_due() == pytest.approx(d.now + before * 0.1)
@@ -72,7 +77,7 @@ def test_refusals_of_one_namespace_keep_no_other_off() -> None:
         pod = make_pod(f"evil-{number}", namespace="evil", gpus=1)
         d.run(pod)
         refuse(d, pod)
-        d.settle(LONGEST_CLOSED + 1)
+        d.settle(MAX_EXCLUSION_SECONDS + 1)
     last = make_pod("evil", namespace="evil", gpus=1)
     d.run(last)
     node = refuse(d, last)
@@ -127,7 +132,7 @@ def test_penalties_fade_and_nodes_are_forgotten() -> None:
     node = refused_to_both(d)
     nodes = d.engine.world.nodes
     assert nodes.penalty[nodes.row_of[node]] == 2
-    d.step(4 * HALF_LIFE)
+    d.step(4 * HALF_LIFE_SECONDS)
     assert nodes.penalty[nodes.row_of[node]] == 0
     assert len(d.engine.world.penalties) == 0
 
@@ -157,6 +162,6 @@ def test_how_long_a_node_is_left_alone_has_a_bound() -> None:
     penalties, cls = Penalties(), PodClass(())
     for _ in range(50):
         penalties.refused("n", "default", cls, 0.0)
-    assert penalties.next_change() == LONGEST_CLOSED
-    assert penalties.reopened(LONGEST_CLOSED) == ["n"]
+    assert penalties.next_change() == MAX_EXCLUSION_SECONDS
+    assert penalties.reopened(MAX_EXCLUSION_SECONDS) == ["n"]
     assert not penalties.any_shunned

@@ -27,8 +27,8 @@ from topo_scheduler.scheduling.rules.node_preferences import liking
 from topo_scheduler.scheduling.rules.remembered import Remembered
 from topo_scheduler.state.nodes.node_table import UNKNOWN
 from topo_scheduler.state.pods.classes import PodClass
-from topo_scheduler.state.pods.constraints import Constraints, Wishes
-from topo_scheduler.state.pods.pod_index import CountedTerm, Profile, Residents
+from topo_scheduler.state.pods.constraints import Constraints, PodPreferences
+from topo_scheduler.state.pods.pod_index import CountedTerm, PodIndex, Profile
 from topo_scheduler.state.pods.selectors import NOTHING, Clause, Selector
 
 HOST = "kubernetes.io/hostname"
@@ -43,9 +43,9 @@ CALLS_PER_OPERATION = 3
 def test_pods_that_come_and_go_as_on_a_stack_are_counted(
     steps: list[tuple[int, bool] | None], counted: list[bool] | None
 ) -> None:
-    residents = Residents()
-    tally = residents.tally(((Selector((Clause("app", "In", frozenset("a")),)), None),))
-    profiles = {True: residents.profile("x", {"app": "a"}), False: residents.profile("x", {"app": "b"})}
+    pod_index = PodIndex()
+    tally = pod_index.tally(((Selector((Clause("app", "In", frozenset("a")),)), None),))
+    profiles = {True: pod_index.profile("x", {"app": "a"}), False: pod_index.profile("x", {"app": "b"})}
     column = np.array([0, 0, 1, 2, UNKNOWN, 1], np.int64)
     where = None if counted is None else np.array(counted, np.bool_)
     sums = np.array([3, 0, 1, 0], np.int64)
@@ -90,13 +90,13 @@ def test_terms_of_one_key_are_summed_as_each_alone(
     around = d.engine.world.around
     rows = np.array([around.nodes.row_of[f"n{n}"] for n in range(6)], np.int64)
     for at, value, repels in there:
-        one = around.residents.profile("default", {"app": value}, repels=tuple(repels))
-        around.residents.change(int(rows[at]), one, 1)
+        one = around.pod_index.profile("default", {"app": value}, repels=tuple(repels))
+        around.pod_index.change(int(rows[at]), one, 1)
     cls = PodClass((), constraints=Constraints("default", anti_affinity=tuple(apart)))
-    cls = around.seen_by(cls, around.residents.profile("default", {"app": "a"}))
+    cls = around.seen_by(cls, around.pod_index.profile("default", {"app": "a"}))
     assert open_rows(around, cls, rows).tolist() == open_rows(around.remembering(), cls, rows).tolist()
 
-    def liked(wishes: list[tuple[int, CountedTerm]]) -> list[int]:
+    def liked(preferences: list[tuple[int, CountedTerm]]) -> list[int]:
         """Return the weighted pods near each node."""
         return [
             sum(
@@ -105,7 +105,7 @@ def test_terms_of_one_key_are_summed_as_each_alone(
                     value in term.selector.clauses[0].values and same(term.topology_key, node, at)
                     for at, value, _ in there
                 )
-                for weight, term in wishes
+                for weight, term in preferences
             )
             for node in range(6)
         ]
@@ -116,7 +116,9 @@ def test_terms_of_one_key_are_summed_as_each_alone(
     zeros = np.zeros(around.nodes.rows, np.int64)
     usable = np.zeros(around.nodes.rows, np.bool_)
     usable[rows] = True
-    found = liking(around, PodClass((), wishes=Wishes("default", near=tuple(near))), zeros, zeros, usable)[rows]
+    found = liking(around, PodClass((), preferences=PodPreferences("default", near=tuple(near))), zeros, zeros, usable)[
+        rows
+    ]
     without = liking(around, PodClass(()), zeros, zeros, usable)[rows]
     wanted = np.array(liked(near))
     scaled = 100 * (wanted - wanted.min()) // max(1, int(wanted.max() - wanted.min()))

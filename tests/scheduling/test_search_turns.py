@@ -16,7 +16,7 @@ pytestmark = pytest.mark.unrecorded
 
 
 def test_searches_in_vain_of_one_namespace_do_not_keep_another_from_searching(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "PACE", 0.1)
+    monkeypatch.setattr(machine, "PAUSE_SECONDS_PER_CANDIDATE", 0.1)
     d = fabric_driver({"s1/l1": 5})
     for number in range(1, 6):
         node = f"s1-l1-{number}"
@@ -46,7 +46,7 @@ def full_of_both() -> Driver:
 
 
 def test_namespaces_that_search_in_vain_share_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "PACE", 0.1)
+    monkeypatch.setattr(machine, "PAUSE_SECONDS_PER_CANDIDATE", 0.1)
     d = full_of_both()
     names = [f"ns{n}" for n in range(5)]
     d.apply(
@@ -78,7 +78,7 @@ def test_searches_of_workloads_that_are_gone_are_forgotten() -> None:
         assert d.engine.preempting._search_of
         d.delete(pod)
         d.step(1)
-    assert len(d.engine.preempting._searches) <= machine.MOST_UNUSED
+    assert len(d.engine.preempting._searches) <= machine.MAX_UNUSED_SEARCHES
     d.engine.preempting.drop_caches()
     assert not d.engine.preempting._searches
 
@@ -86,7 +86,7 @@ def test_searches_of_workloads_that_are_gone_are_forgotten() -> None:
 def test_searches_in_vain_of_the_most_urgent_keep_no_other_of_their_namespace_from_searching(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(machine, "PACE", 0.1)
+    monkeypatch.setattr(machine, "PAUSE_SECONDS_PER_CANDIDATE", 0.1)
     d = full_of_both()
     # So many namespaces that one may search less often than a workload that searched in vain looks again.
     d.apply(*(make_pod(f"h{n}", gpus=8, cpu=f"{n + 1}", priority=10, namespace=f"hostile{n}") for n in range(12)))
@@ -118,7 +118,7 @@ def test_a_pod_whose_eviction_was_refused_is_chosen_again_though_nothing_happens
 
 
 def test_classes_of_others_keep_no_workload_from_searching_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(class_views, "KEEP", 64)
+    monkeypatch.setattr(class_views, "MAX_VIEWS", 64)
     d = fabric_driver({"s1/l1": 2})
     full, room = run_pod(d, "full", "s1-l1-1", priority=1000), run_pod(d, "room", "s1-l1-2", priority=1000)
     d.step(1)
@@ -148,7 +148,7 @@ def test_classes_of_others_keep_no_workload_from_searching_again(monkeypatch: py
 def test_who_comes_late_because_each_step_comes_late_searches_in_turn(
     monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    monkeypatch.setattr(machine, "PACE", 0.1)
+    monkeypatch.setattr(machine, "PAUSE_SECONDS_PER_CANDIDATE", 0.1)
     d = full_of_both()
     d.apply(*(make_pod(f"h{n}", gpus=8, cpu=f"{n + 1}", priority=10, namespace=f"hostile{n}") for n in range(12)))
     d.apply(*(make_pod(f"vain{n}", gpus=8, cpu=f"{n + 100}m", priority=10, namespace="victim") for n in range(3)))
@@ -172,7 +172,7 @@ def test_those_that_wait_for_their_turn_are_not_tried_for_each_search_of_another
 def test_one_that_is_not_tried_when_its_turn_comes_holds_up_no_other(
     monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    monkeypatch.setattr(machine, "PACE", 0.01)
+    monkeypatch.setattr(machine, "PAUSE_SECONDS_PER_CANDIDATE", 0.01)
     d = full_of_both()
     members = with_priority(gang(2), 11)
     d.apply(make_pod("most-urgent", gpus=8, cpu="50m", priority=12), *members)

@@ -17,7 +17,7 @@ from tests.scheduling.planning import Small, ask_of
 from tests.scheduling.reference import Machine, Option, Path, Reference, Rule, Want
 from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.labels import UNLABELLED
-from topo_scheduler.scheduling.placing.levels import Wish, plan_by_levels
+from topo_scheduler.scheduling.placing.levels import LevelPreference, plan_by_levels
 from topo_scheduler.scheduling.placing.model.placement_query import (
     Placement,
     PlacementFailure,
@@ -195,7 +195,7 @@ def test_a_preferred_accelerator_domain_is_taken_where_one_has_room_now(
     machines, home = cluster
     small = planning_cluster_with_domains(machines, home, want)
     ask = ask_of(want)
-    _, found, _ = plan_by_levels(small.planner, ask, small.world.layout, 0, Wish(preferred=DOMAIN_LEVEL))
+    _, found, _ = plan_by_levels(small.planner, ask, small.world.layout, 0, LevelPreference(preferred=DOMAIN_LEVEL))
     best = InDomains(machines, home, replace(want, required=False)).best()
     if best:
         assert isinstance(found, Placement)

@@ -10,7 +10,7 @@ from tests.scheduling.gang_pods import annotated_gang, launcher_gang, leader_wor
 from tests.scheduling.repair_moves import moves_by_pod, plan_moves, repair_driver, replicated_pod, run_on
 from tests.scheduling.running_pods import fill_nodes, foreign_pod, run_pod_until
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.scheduling.explaining.remedies import RemedyKind, Way
+from topo_scheduler.scheduling.explaining.remedies import Remedy, RemedyKind
 
 
 def reason(d: Driver, pods: list[Pod]) -> str:
@@ -106,7 +106,7 @@ def test_others_give_way_to_segments_of_higher_priority_and_no_more_than_must(mi
     assert leaves == ["s-a"] * size + ["s-b"] * size
 
 
-def ways(d: Driver, pod: Pod) -> dict[RemedyKind, Way]:
+def ways(d: Driver, pod: Pod) -> dict[RemedyKind, Remedy]:
     found = d.engine.workloads.of_pod(pod.metadata.uid)
     assert found is not None
     explanation = d.engine.why.explain(found[0], d.now, EPOCH + 60.0, lambda: 0.0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topo_scheduler.scheduling.placing.small_pods.share_prices import MOST_SIZES, cutting_prices, share_worth
+from topo_scheduler.scheduling.placing.small_pods.share_prices import MAX_SIZES, cutting_prices, share_worth
 from topo_scheduler.state.statistics.typical_pods import MILLIONTHS, PodKind, in_millionths
 
 demands = st.dictionaries(st.sampled_from([130, 190, 230, 320, 350, 470, 500, 650, 810, 999]), st.integers(1, 50))
@@ -63,7 +63,7 @@ def test_without_shares_nothing_is_worth_anything() -> None:
 def test_only_the_most_popular_sizes_have_a_price_of_their_own() -> None:
     rare = [(PodKind(1000, share=size), 1) for size in range(501, 560)]
     found = share_worth(in_millionths([(PodKind(1000, share=400), 99), *rare]))
-    assert found.price[501 + MOST_SIZES] == found.left[501 + MOST_SIZES]
+    assert found.price[501 + MAX_SIZES] == found.left[501 + MAX_SIZES]
     assert share_worth(in_millionths([*reversed(rare), (PodKind(1000, share=400), 99)])).price.tolist() == (
         found.price.tolist()
     )

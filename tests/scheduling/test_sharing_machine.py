@@ -179,7 +179,7 @@ class Shared(RuleBasedStateMachine):
 
     def nobody_waits_for_nothing(self, nodes: dict[str, str]) -> None:
         """A pod alone waits only where, node by node, something keeps it away."""
-        held_back = {uid for one in self.driver.engine.outcomes.held_back._held.values() for uid in one.waiting}
+        held_back = {uid for one in self.driver.engine.outcomes.admission_backoff._held.values() for uid in one.waiting}
         free = {name: Counter({"gpus": GPUS, "cpu": 16_000}) for name in NODES}
         for uid, node in nodes.items():
             if node:

@@ -145,9 +145,9 @@ def test_kept_scores_place_as_fresh_ones_do(told: list[tuple[str, int, int]]) ->
 
 
 def test_kept_scores_place_as_fresh_ones_do_while_typical_pods_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scores, "AT_LEAST", 1)
+    monkeypatch.setattr(scores, "MIN_CHANGED_PODS", 1)
     monkeypatch.setattr(scores, "MOVED", 0)
-    monkeypatch.setattr(scores, "AGAIN_AFTER", 1_000_000)  # counted again whenever a pod came or went
+    monkeypatch.setattr(scores, "RECOUNT_DIVISOR", 1_000_000)  # counted again whenever a pod came or went
 
     @settings(deadline=None, max_examples=60)
     @given(steps)
@@ -160,7 +160,7 @@ def test_kept_scores_place_as_fresh_ones_do_while_typical_pods_change(monkeypatc
 
 
 def test_few_kept_classes_are_as_good_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scores, "KEEP", 1)
+    monkeypatch.setattr(scores, "MAX_CLASSES", 1)
     cluster = Cluster(((PodKind(1000, 1), 1_000_000),))
     assert sum(cluster.place(CLASSES[number % 5]) for number in range(20)) > 5
 

@@ -34,7 +34,7 @@ from topo_scheduler.api.selectors import (
     PodAffinityTerm,
     TopologySpreadConstraint,
 )
-from topo_scheduler.scheduling.placing.constrained.sequential_assignment import SORTED_FIRST, Seating
+from topo_scheduler.scheduling.placing.constrained.sequential_assignment import NODES_SORTED_FIRST, Seating
 from topo_scheduler.state.nodes.node_table import Int64
 
 
@@ -352,7 +352,7 @@ def test_a_member_that_may_go_anywhere_leaves_the_nodes_that_others_need(launche
 
 def test_nodes_further_away_are_tried_where_the_nearest_are_all_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """More are near than are put in order first; alike nodes are one option."""
-    near = SORTED_FIRST + 1
+    near = NODES_SORTED_FIRST + 1
     seating = object.__new__(Seating)
     seating._choices, seating._leaf = 3, np.array([0] * near + [1, 2], np.int64)
 

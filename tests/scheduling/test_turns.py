@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from topo_scheduler.scheduling.queueing.fair_queue import (
-    KEPT_NAMESPACES,
+    MIN_KEPT_NAMESPACES,
     MISS_OPERATIONS,
-    MISSES,
+    MISSES_BEFORE_TURNS,
     PLACEMENTS_BY_SHARE,
     FairnessLimits,
+    FairWorkloadQueue,
     Order,
-    Turns,
 )
 from topo_scheduler.scheduling.queueing.queue import Queue
 
@@ -48,7 +48,7 @@ class Line(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.held = Held()
-        self.turns = Turns(self.held, NEVER)
+        self.turns = FairWorkloadQueue(self.held, NEVER)
         self.line: dict[str, Order] = {}
         self.number = 0
 
@@ -108,7 +108,7 @@ class Limited(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.turns = Turns(Held(), FairnessLimits(1e12, self.RATE, self.BURST))
+        self.turns = FairWorkloadQueue(Held(), FairnessLimits(1e12, self.RATE, self.BURST))
         self.now = 0.0
         self.line: dict[str, Order] = {}
         self.tokens = dict.fromkeys("ab", float(self.BURST))
@@ -152,7 +152,7 @@ TestLimited = Limited.TestCase
 TestLimited.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
-def names(turns: Turns, count: int, now: float = 0, *, placed: bool = True) -> list[str]:
+def names(turns: FairWorkloadQueue, count: int, now: float = 0, *, placed: bool = True) -> list[str]:
     found = []
     for _ in range(count):
         found.append(turns.take(now) or "")
@@ -162,7 +162,7 @@ def names(turns: Turns, count: int, now: float = 0, *, placed: bool = True) -> l
 
 def test_a_share_that_falls_is_noticed() -> None:
     held = Held(a=5, b=3)
-    turns = Turns(held, NEVER)
+    turns = FairWorkloadQueue(held, NEVER)
     for order in (Order(0, 0, "a1", "a"), Order(0, 1, "b1", "b"), Order(0, 2, "b2", "b")):
         turns.put(order)
     assert names(turns, 1) == ["b1"]
@@ -171,14 +171,14 @@ def test_a_share_that_falls_is_noticed() -> None:
 
 
 def test_priority_comes_before_any_share() -> None:
-    turns = Turns(Held(a=9, b=0), NEVER)
+    turns = FairWorkloadQueue(Held(a=9, b=0), NEVER)
     turns.put(Order(0, 0, "b", "b"))
     turns.put(Order(1, 9, "a", "a"))
     assert names(turns, 2) == ["a", "b"]
 
 
 def test_the_overdue_go_first_by_age_and_leave_some_places_to_the_share() -> None:
-    turns = Turns(Held(big=9, small=0), FairnessLimits(overdue_after=100))
+    turns = FairWorkloadQueue(Held(big=9, small=0), FairnessLimits(overdue_after=100))
     for number in range(4):
         turns.put(Order(0, number, f"big{number}", "big", since=number))
         turns.put(Order(0, 50 + number, f"small{number}", "small", since=150))
@@ -189,7 +189,7 @@ def test_the_overdue_go_first_by_age_and_leave_some_places_to_the_share() -> Non
 
 
 def test_who_is_overdue_but_finds_no_place_does_not_cost_the_next_one_its_turn() -> None:
-    turns = Turns(Held(big=9, small=0), FairnessLimits(overdue_after=100))
+    turns = FairWorkloadQueue(Held(big=9, small=0), FairnessLimits(overdue_after=100))
     for number in range(30):
         turns.put(Order(0, number, f"big{number:02}", "big"))
     turns.put(Order(0, 99, "small", "small", since=150))
@@ -202,16 +202,16 @@ def test_who_is_overdue_but_finds_no_place_does_not_cost_the_next_one_its_turn()
 @pytest.mark.parametrize("others", [1, 5])
 def test_attempts_without_a_place_do_not_keep_the_turn(others: int) -> None:
     """Neither the namespace with 10,000 of them, nor several such: all of them hold nothing, and b holds most."""
-    turns = Turns(Held(b=999), NEVER)
+    turns = FairWorkloadQueue(Held(b=999), NEVER)
     for number in range(10_000):
         turns.put(Order(0, number, f"x{number}", f"a{number % others}"))
     turns.put(Order(0, 1e6, "b", "b"))
-    found = names(turns, MISSES + others + 1, placed=False)
+    found = names(turns, MISSES_BEFORE_TURNS + others + 1, placed=False)
     assert "b" in found
 
 
 def test_attempts_that_cost_much_end_the_turn_at_once() -> None:
-    turns = Turns(Held(b=999), NEVER)
+    turns = FairWorkloadQueue(Held(b=999), NEVER)
     for number in range(100):
         turns.put(Order(0, number, f"x{number}", "a"))
         turns.put(Order(0, number, f"b{number}", "b"))
@@ -220,26 +220,26 @@ def test_attempts_that_cost_much_end_the_turn_at_once() -> None:
         id_ = turns.take(0)
         assert id_ is not None
         order.append(id_[0])
-        turns.tried(placed=id_[0] == "b", operations=MISSES * MISS_OPERATIONS)
+        turns.tried(placed=id_[0] == "b", operations=MISSES_BEFORE_TURNS * MISS_OPERATIONS)
     assert order == ["x", "b"] * 20, "one of theirs for one of ours, not ten"
 
 
 def test_an_attempt_that_costs_little_counts_as_one() -> None:
-    turns = Turns(Held(b=999), NEVER)
+    turns = FairWorkloadQueue(Held(b=999), NEVER)
     for number in range(100):
         turns.put(Order(0, number, f"x{number}", "a"))
         turns.put(Order(0, number, f"b{number}", "b"))
     order = []
-    for _ in range(MISSES + 1):
+    for _ in range(MISSES_BEFORE_TURNS + 1):
         id_ = turns.take(0)
         assert id_ is not None
         order.append(id_[0])
         turns.tried(placed=False, operations=MISS_OPERATIONS - 1)
-    assert order == ["x"] * MISSES + ["b"]
+    assert order == ["x"] * MISSES_BEFORE_TURNS + ["b"]
 
 
 def test_a_new_wave_of_attempts_begins_with_the_smallest_share() -> None:
-    turns = Turns(Held(a=1, b=2), NEVER)
+    turns = FairWorkloadQueue(Held(a=1, b=2), NEVER)
     for _ in range(3):
         for number in range(20):
             turns.put(Order(0, number, f"b{number}", "b"))
@@ -248,21 +248,21 @@ def test_a_new_wave_of_attempts_begins_with_the_smallest_share() -> None:
 
 
 def test_of_many_namespaces_each_keeps_to_its_rate_and_the_idle_are_forgotten() -> None:
-    turns = Turns(Held(), FairnessLimits(rate=1.0, burst=2))
-    for number in range(2 * KEPT_NAMESPACES):
+    turns = FairWorkloadQueue(Held(), FairnessLimits(rate=1.0, burst=2))
+    for number in range(2 * MIN_KEPT_NAMESPACES):
         turns.put(Order(0, number, f"x{number}", f"n{number}", since=number))
         assert turns.take(number) == f"x{number}"
-    assert len(turns._tokens) <= KEPT_NAMESPACES + 1
-    busy = f"n{2 * KEPT_NAMESPACES - 1}"
+    assert len(turns._tokens) <= MIN_KEPT_NAMESPACES + 1
+    busy = f"n{2 * MIN_KEPT_NAMESPACES - 1}"
     for number in range(2):
-        turns.put(Order(0, number, f"more{number}", busy, since=2 * KEPT_NAMESPACES))
-    assert turns.take(2 * KEPT_NAMESPACES - 0.9) == "more0"
-    assert turns.take(2 * KEPT_NAMESPACES - 0.9) is None, "two at once, and one a second"
+        turns.put(Order(0, number, f"more{number}", busy, since=2 * MIN_KEPT_NAMESPACES))
+    assert turns.take(2 * MIN_KEPT_NAMESPACES - 0.9) == "more0"
+    assert turns.take(2 * MIN_KEPT_NAMESPACES - 0.9) is None, "two at once, and one a second"
 
 
 def test_nothing_is_left_behind() -> None:
     held = Held()
-    turns = Turns(held, FairnessLimits(rate=1000.0, burst=5))
+    turns = FairWorkloadQueue(held, FairnessLimits(rate=1000.0, burst=5))
     now = 0.0
     turns.put(Order(0, 0, "stays", "quiet", since=1e9))
     for number in range(20_000):

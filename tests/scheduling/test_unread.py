@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topo_scheduler.scheduling.barrier import pause_of
-from topo_scheduler.scheduling.intake.unread import READ_AT_ONCE, Unread
+from topo_scheduler.scheduling.intake.unread import OBJECTS_PER_STEP, Unread
 
 
 def test_the_pause_doubles_with_each_failure_and_begins_anew_after_a_success() -> None:
@@ -24,16 +24,16 @@ def test_the_pause_doubles_with_each_failure_and_begins_anew_after_a_success() -
 
 def test_few_are_read_at_once_the_first_due_first() -> None:
     unread: Unread[int] = Unread()
-    for number in range(3 * READ_AT_ONCE):
+    for number in range(3 * OBJECTS_PER_STEP):
         unread.fail(str(number), number, number / 1000)
     late = 10_000.0
     taken = []
     while found := unread.take_due(late):
-        assert len(found) <= READ_AT_ONCE
+        assert len(found) <= OBJECTS_PER_STEP
         taken += found
         for number in found:
             unread.drop(str(number))
-    assert taken == list(range(3 * READ_AT_ONCE))
+    assert taken == list(range(3 * OBJECTS_PER_STEP))
     assert not unread
 
 

@@ -74,7 +74,7 @@ def test_models_are_listed_by_name_with_the_nameless_last() -> None:
 
 
 def test_few_views_are_as_good_as_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views_module, "KEEP", 1)
+    monkeypatch.setattr(views_module, "MAX_VIEWS", 1)
     nodes = [make_node(f"{model}{n}", "s/l", model=model) for model in "abc" for n in range(2)]
     small = Small(nodes)
     for _ in range(3):

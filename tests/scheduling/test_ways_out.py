@@ -19,7 +19,7 @@ from topo_scheduler.api.objects import ContainerPort, Node, Pod, Taint, Tolerati
 from topo_scheduler.api.selectors import Affinity
 from topo_scheduler.scheduling.explaining import ending_by_trial
 from topo_scheduler.scheduling.explaining.combined import MAX_COMBINATIONS
-from topo_scheduler.scheduling.explaining.remedies import EndingPods, RemedyCost, RemedyKind, Way
+from topo_scheduler.scheduling.explaining.remedies import EndingPods, Remedy, RemedyCost, RemedyKind
 from topo_scheduler.scheduling.explaining.remedy_text import say
 
 AWAY = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
@@ -138,7 +138,7 @@ def placed(case: Case, pods: Sequence[Pod], back: Sequence[str] = (), but: Seque
     return len(driver(case, back, but).run(*pods)) == len(pods)
 
 
-def told(case: Case) -> tuple[Way, ...]:
+def told(case: Case) -> tuple[Remedy, ...]:
     """The ways out, none where the gang is placed."""
     d = driver(case)
     pods = members(case)
@@ -150,11 +150,11 @@ def told(case: Case) -> tuple[Way, ...]:
     return explanation.ways if explanation is not None else ()
 
 
-def ended(way: Way) -> list[str]:
+def ended(way: Remedy) -> list[str]:
     return [pod for one in way.ended for pod in one.pods]
 
 
-def true(case: Case, way: Way) -> bool:
+def true(case: Case, way: Remedy) -> bool:
     """Carry a way out out, all parts of it, on an engine that knows of nothing else."""
     parts = way.parts or (way,)
     pods = members(case, next((part.size for part in parts if part.kind is RemedyKind.REDUCE), None))
@@ -167,7 +167,7 @@ def true(case: Case, way: Way) -> bool:
     return placed(case, pods, back=back, but=[name for part in parts for name in ended(part)])
 
 
-def relax(pods: Sequence[Pod], way: Way) -> None:
+def relax(pods: Sequence[Pod], way: Remedy) -> None:
     level, _, placement = way.value.partition(", ")
     if way.demand == "topology.scheduler/placement":
         level, placement = "", way.value
@@ -181,7 +181,7 @@ def relax(pods: Sequence[Pod], way: Way) -> None:
             pod.metadata.annotations["topology.scheduler/required-level"] = level
 
 
-def drop(pods: Sequence[Pod], way: Way) -> None:
+def drop(pods: Sequence[Pod], way: Remedy) -> None:
     for pod in pods:
         match way.demand:
             case "nodeSelector":
@@ -490,38 +490,38 @@ def hard_cases(draw: st.DrawFn) -> Case:
     return replace(case, size=draw(st.integers(2, 9)), annotations=annotations)
 
 
-def singles(case: Case) -> list[Way]:
+def singles(case: Case) -> list[Remedy]:
     """Every change there is of one kind, by itself: of those that end others the largest."""
     away = [place.name for place in case.places if not place.ready]
     cordoned = [place.name for place in case.places if place.cordoned and place.ready]
     found = [
-        Way(RemedyKind.RETURN, RemedyCost(), nodes=tuple(names))
+        Remedy(RemedyKind.RETURN, RemedyCost(), nodes=tuple(names))
         for names in (cordoned, cordoned + away if away else [])
         if names
     ]
     level = case.annotations.get("required-level")
     strict = case.annotations.get("placement") != "preferred"
     if strict:
-        found.append(Way(RemedyKind.RELAX, RemedyCost(), demand="topology.scheduler/placement", value="preferred"))
+        found.append(Remedy(RemedyKind.RELAX, RemedyCost(), demand="topology.scheduler/placement", value="preferred"))
     for value in {"leaf": ["spine", "none"], "spine": ["none"]}.get(level or "", []):
-        found.append(Way(RemedyKind.RELAX, RemedyCost(), demand="topology.scheduler/required-level", value=value))
+        found.append(Remedy(RemedyKind.RELAX, RemedyCost(), demand="topology.scheduler/required-level", value=value))
         if strict:
             both = f"{value}, preferred"
             found.append(
-                Way(
+                Remedy(
                     RemedyKind.RELAX, RemedyCost(), demand="topology.scheduler/required-level and placement", value=both
                 )
             )
     if case.zone:
-        found.append(Way(RemedyKind.DROP, RemedyCost(), demand="nodeSelector", value="zone=x"))
+        found.append(Remedy(RemedyKind.DROP, RemedyCost(), demand="nodeSelector", value="zone=x"))
     if any(place.taint for place in case.places):
-        found.append(Way(RemedyKind.DROP, RemedyCost(), demand="taint", value="team=a:NoSchedule"))
+        found.append(Remedy(RemedyKind.DROP, RemedyCost(), demand="taint", value="team=a:NoSchedule"))
     if len({place.model for place in case.places}) > 1:
-        found.append(Way(RemedyKind.DROP, RemedyCost(), demand="topology.scheduler/gpu-model-mixed", value="true"))
-    found += [Way(RemedyKind.REDUCE, RemedyCost(), size=size) for size in range(case.size - 1, 0, -1)]
+        found.append(Remedy(RemedyKind.DROP, RemedyCost(), demand="topology.scheduler/gpu-model-mixed", value="true"))
+    found += [Remedy(RemedyKind.REDUCE, RemedyCost(), size=size) for size in range(case.size - 1, 0, -1)]
     if case.held:
         everybody = tuple(f"default/{held.name}" for held in case.held)
-        found.append(Way(RemedyKind.FREE, RemedyCost(), ended=(EndingPods("all", False, everybody, 0, 0.0),)))
+        found.append(Remedy(RemedyKind.FREE, RemedyCost(), ended=(EndingPods("all", False, everybody, 0, 0.0),)))
     return found
 
 
@@ -542,7 +542,7 @@ def test_combinations_are_told_only_where_nothing_helps_by_itself_and_then_if_th
     assert len(combined) == len(ways) <= MAX_COMBINATIONS
     assert ways == tuple(sorted(ways, key=lambda way: way.cost))
     pairs = [
-        Way(RemedyKind.COMBINE, RemedyCost(), parts=pair)
+        Remedy(RemedyKind.COMBINE, RemedyCost(), parts=pair)
         for pair in combinations(alone, 2)
         if pair[0].kind is not pair[1].kind
     ]
@@ -566,7 +566,7 @@ def test_level_and_placement_are_given_up_together_only_where_neither_is_enough(
             event(f"both of {len(parts)}")
             for one in less:
                 other = (*parts[:number], one, *parts[number + 1 :])
-                assert not true(case, Way(RemedyKind.COMBINE, RemedyCost(), parts=other)), (way, one)
+                assert not true(case, Remedy(RemedyKind.COMBINE, RemedyCost(), parts=other)), (way, one)
 
 
 def test_level_and_placement_are_not_both_given_up_with_nodes_where_the_level_is_enough() -> None:

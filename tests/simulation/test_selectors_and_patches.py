@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.simulation.apiserver import APIError
+from topo_scheduler.simulation.apiserver import StatusError
 from topo_scheduler.simulation.apiserver.kinds import Registry
 from topo_scheduler.simulation.apiserver.patch import (
     JSON_PATCH,
@@ -98,7 +98,7 @@ def test_spellings(text: str, clause: LabelClause) -> None:
 
 @pytest.mark.parametrize("text", ["a=b=c", "in (a)", "a in", "a in (b", "=b", "a b", "a/b/c=d", "-a=b"])
 def test_what_is_no_selector(text: str) -> None:
-    with pytest.raises(APIError) as refused:
+    with pytest.raises(StatusError) as refused:
         parse_labels(text)
     assert refused.value.code == 400
 
@@ -110,7 +110,7 @@ def test_no_selector_selects_nothing() -> None:
 
 @pytest.mark.parametrize("text", ["spec.nodeName", "spec.unknown=a", "status.phase"])
 def test_what_is_no_field_selector(text: str) -> None:
-    with pytest.raises(APIError) as refused:
+    with pytest.raises(StatusError) as refused:
         parse_fields(text, PODS)
     assert refused.value.code == 400
 
@@ -186,9 +186,9 @@ def test_directives() -> None:
 
 
 def test_a_patch_that_is_no_patch() -> None:
-    with pytest.raises(APIError) as refused:
+    with pytest.raises(StatusError) as refused:
         decode_patch(PODS, "text/plain", b"{}", json.loads)
     assert refused.value.code == 415
-    with pytest.raises(APIError) as refused:
+    with pytest.raises(StatusError) as refused:
         decode_patch(PODS, JSON_PATCH, b"{", json.loads)
     assert refused.value.code == 400

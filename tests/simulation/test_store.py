@@ -8,7 +8,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from topo_scheduler.simulation.apiserver import APIError, DeleteOptions, ObjectVersion, Selection, Store, Watch, select
+from topo_scheduler.simulation.apiserver import (
+    DeleteOptions,
+    ObjectVersion,
+    Selection,
+    StatusError,
+    Store,
+    Watch,
+    select,
+)
 from topo_scheduler.simulation.apiserver.objects import changed
 
 from .conftest import START, Json, pod
@@ -54,7 +62,7 @@ def test_a_page_is_of_its_revision_whatever_happened_since(store: Store) -> None
     assert (page.revision, page.remaining) == (then, 1)
     assert page.records[1]["metadata"].get("labels") is None
     store.compact()
-    with pytest.raises(APIError) as gone:
+    with pytest.raises(StatusError) as gone:
         store.page("configmaps", revision=then)
     assert gone.value.code == 410
 
@@ -66,10 +74,10 @@ async def test_a_watcher_that_is_too_slow_is_told_so() -> None:
     assert len(watch.pending()) == 1
     for number in range(7):
         _label(store, "a", str(number))
-    with pytest.raises(APIError) as gone:
+    with pytest.raises(StatusError) as gone:
         watch.pending()
     assert gone.value.code == 410
-    with pytest.raises(APIError):
+    with pytest.raises(StatusError):
         store.watch("configmaps", since=2)
     late = store.watch("configmaps", since=store.revision - 2)
     assert len(late.pending()) == 2
@@ -142,7 +150,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(name=NAMES, value=VALUES)
     def create(self, name: str, value: str) -> None:
         if name in self.model:
-            with pytest.raises(APIError):
+            with pytest.raises(StatusError):
                 self.store.create("configmaps", _config(name, v=value))
             return
         self.store.create("configmaps", _config(name, v=value))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from topo_scheduler.simulation.apiserver import APIError, DeleteOptions
+from topo_scheduler.simulation.apiserver import DeleteOptions, StatusError
 from topo_scheduler.simulation.apiserver.objects import changed
 from topo_scheduler.simulation.apiserver.pods import evict
 
@@ -158,7 +158,7 @@ async def test_an_eviction_waits_for_the_replacement_of_the_last(cluster: Cluste
     first, second = cluster.phases()
     evict(cluster.store, "default", first, {"metadata": {"name": first}})
     await cluster.settle()
-    with pytest.raises(APIError) as refused:
+    with pytest.raises(StatusError) as refused:
         evict(cluster.store, "default", second, {"metadata": {"name": second}})
     assert refused.value.code == 429
     await _run(cluster)
@@ -215,7 +215,7 @@ async def test_a_namespace_is_emptied_before_it_goes(cluster: Cluster) -> None:
     cluster.store.create("pods", pod("a"), "team")
     await _run(cluster)
     cluster.store.delete("namespaces", "team")
-    with pytest.raises(APIError) as refused:
+    with pytest.raises(StatusError) as refused:
         cluster.store.create("pods", pod("b"), "team")
     assert refused.value.code == 403
     await cluster.settle()

@@ -28,8 +28,8 @@ BOUNDED: Final = {
     "attempts._asked": 4_097,
     "events._known": 32_768,
     "changes._rows": 131_072,
-    "residents._log": 16_384,
-    "residents._log[": 16 * 16_384,
+    "pod_index._log": 16_384,
+    "pod_index._log[": 16 * 16_384,
 }
 """Tables that forget the oldest when they are full, by a part of the way to them, with their most entries."""
 RSS_GROWTH: Final = 1.1
@@ -90,7 +90,7 @@ def held(process: Process) -> dict[str, int]:
         "seats given away": len(engine.preempting.replacements.taken),
         "nominations": len(engine.preempting.nominations),
         "reservations": len(engine.reserving.holds),
-        "held back": len(engine.outcomes.held_back),
+        "held back": len(engine.outcomes.admission_backoff),
         "Migrations": len(machine.migrations),
         "quarantines": len(machine.detection.avoided(process.daemon._clock())),
         "penalties": sum(bool(value) for value in engine.world.nodes.penalty.tolist()),

@@ -22,7 +22,7 @@ from tests.scheduling.driver import configured, gang
 from tests.scheduling.stream import Run, Stream
 from tests.starvation.streams import GPUS, Job
 from topo_scheduler.api.objects import Node
-from topo_scheduler.scheduling.reserving.ends import LATE
+from topo_scheduler.scheduling.reserving.ends import MIN_REMAINING_SECONDS
 from topo_scheduler.scheduling.reserving.holds import Reservation
 
 Told = Literal["exact", "wrong", "learned", "not"]
@@ -85,7 +85,7 @@ def bound(told: Told, longest: float) -> float:
 
 def places(told: Told, longest: float) -> float:
     """Return at how many places nodes may be held for one workload, as those of higher priority take none of them."""
-    return 2 + max(0.0, log2((_says(told, longest) + longest) / LATE))
+    return 2 + max(0.0, log2((_says(told, longest) + longest) / MIN_REMAINING_SECONDS))
 
 
 def _says(told: Told, longest: float) -> float:

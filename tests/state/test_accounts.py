@@ -9,10 +9,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.helpers import make_node
 from topo_scheduler.state.ledger.ledger import Ledger
-from topo_scheduler.state.ledger.namespace_usage import WHOLE, Accounts
+from topo_scheduler.state.ledger.namespace_usage import WHOLE_SHARE, Accounts
 from topo_scheduler.state.nodes.node_table import NodeLabels, NodeTable
 from topo_scheduler.state.nodes.resources import CPU, GPU, MEMORY, PODS, Amounts, ResourceTable
-from topo_scheduler.state.pods.pod_index import Residents
+from topo_scheduler.state.pods.pod_index import PodIndex
 
 uids = st.sampled_from([f"{namespace}-{number}" for namespace in "xyz" for number in range(3)])
 names = st.sampled_from(["a", "b", "c"])
@@ -23,19 +23,19 @@ class Books(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.nodes = NodeTable(ResourceTable(["nvidia.com/gpu"]), NodeLabels((), ()), rows=1)
-        self.residents = Residents()
+        self.pod_index = PodIndex()
         self.accounts = Accounts(self.nodes)
-        self.ledger = Ledger(self.nodes, self.residents, self.accounts)
+        self.ledger = Ledger(self.nodes, self.pod_index, self.accounts)
         self.shares: dict[str, int] = {}
 
     @rule(uid=uids, name=names, amounts=amounts)
     def assume(self, uid: str, name: str, amounts: Amounts) -> None:
         if self.ledger.get(uid) is None:
-            self.ledger.assume(uid, name, amounts, self.residents.profile(uid[0], {}))
+            self.ledger.assume(uid, name, amounts, self.pod_index.profile(uid[0], {}))
 
     @rule(uid=uids, name=names, amounts=amounts, labels=st.sampled_from(["", "new"]))
     def confirm(self, uid: str, name: str, amounts: Amounts, labels: str) -> None:
-        profile = self.residents.profile(uid[0], {"a": labels})
+        profile = self.pod_index.profile(uid[0], {"a": labels})
         self.ledger.confirm(uid, name, amounts, profile=profile)
 
     @rule(uid=uids)
@@ -68,7 +68,7 @@ class Books(RuleBasedStateMachine):
             assert dict(self.accounts.held(namespace)) == dict(expected[namespace])
         whole = {column: sum(self.nodes.allocatable[:, column].tolist()) for column in (CPU, MEMORY, GPU)}
         for namespace in "xyz":
-            of = [WHOLE * expected[namespace][column] // total for column, total in whole.items() if total]
+            of = [WHOLE_SHARE * expected[namespace][column] // total for column, total in whole.items() if total]
             assert self.accounts.share(namespace) == max(of, default=0)
 
     @rule()
@@ -90,9 +90,9 @@ TestBooks.settings = settings(max_examples=100, stateful_step_count=40, deadline
 )
 def test_the_share_is_the_largest_of_those_of_gpus_cpu_and_memory(held: Amounts, share: int) -> None:
     nodes = NodeTable(ResourceTable(["nvidia.com/gpu"]), NodeLabels((), ()))
-    residents, accounts = Residents(), Accounts(nodes)
-    ledger = Ledger(nodes, residents, accounts)
+    pod_index, accounts = PodIndex(), Accounts(nodes)
+    ledger = Ledger(nodes, pod_index, accounts)
     for name in "ab":
         nodes.put(make_node(name, gpus=8, cpu="64"))
-    ledger.assume("pod", "a", held, residents.profile("x", {}))
+    ledger.assume("pod", "a", held, pod_index.profile("x", {}))
     assert accounts.share("x") == share

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta
 from topo_scheduler.api.selectors import LabelSelector, Requirement
-from topo_scheduler.state.pods.disruption_budgets import MOST_TRIED, Budgets
-from topo_scheduler.state.pods.pod_index import Profile, Residents
+from topo_scheduler.state.pods.disruption_budgets import MAX_BUDGETS, Budgets
+from topo_scheduler.state.pods.pod_index import PodIndex, Profile
 from topo_scheduler.state.pods.selectors import Selector, compile_selector
 
-residents = Residents()
-DB = residents.profile("prod", {"app": "db"})
-WEB = residents.profile("prod", {"app": "web"})
-ELSEWHERE = residents.profile("test", {"app": "db"})
+pod_index = PodIndex()
+DB = pod_index.profile("prod", {"app": "db"})
+WEB = pod_index.profile("prod", {"app": "web"})
+ELSEWHERE = pod_index.profile("test", {"app": "db"})
 
 
 def budget(name: str, selector: LabelSelector | None, allowed: int = 1, *, seen: int = 1) -> DisruptionBudget:
@@ -116,7 +116,7 @@ def test_budgets_that_select_other_labels_cost_nothing_however_many_there_are() 
 def test_a_pod_with_too_many_budgets_to_compare_is_guarded_and_pods_elsewhere_are_not() -> None:
     budgets = Budgets()
     few = LabelSelector(match_expressions=(Requirement("app", "NotIn", ("web",)),))
-    for number in range(MOST_TRIED):
+    for number in range(MAX_BUDGETS):
         budgets.put(budget(f"b{number:03d}", few))
     assert names(budgets, WEB) == []
     budgets.put(budget("one-more", few))
@@ -128,7 +128,7 @@ def test_a_pod_with_too_many_budgets_to_compare_is_guarded_and_pods_elsewhere_ar
 
 def test_beyond_the_cap_the_first_two_of_all_that_may_be_its_guard_a_pod_also_when_one_goes() -> None:
     budgets = Budgets()
-    for number in range(MOST_TRIED):
+    for number in range(MAX_BUDGETS):
         budgets.put(budget(f"n{number:03d}", LabelSelector(match_expressions=(Requirement("x", "NotIn", ("1",)),))))
         budgets.put(budget(f"k{number:03d}", LabelSelector(match_expressions=(Requirement("app", "Exists", ()),))))
     assert names(budgets, WEB) == ["prod/k000", "prod/k001"]
@@ -148,7 +148,7 @@ def test_nothing_is_left_of_budgets_that_are_gone() -> None:
 
 def test_budgets_that_want_a_key_cost_pods_without_it_nothing() -> None:
     budgets = Budgets()
-    for number in range(2 * MOST_TRIED):
+    for number in range(2 * MAX_BUDGETS):
         budgets.put(budget(f"b{number:03d}", LabelSelector(match_expressions=(Requirement("x", "Exists", ()),))))
     assert names(budgets, WEB) == []
 
@@ -157,7 +157,7 @@ def test_pods_are_compared_again_only_when_a_selector_changed(monkeypatch: pytes
     """Status of thousands of budgets may change each second."""
     budgets = Budgets()
     far = LabelSelector(match_expressions=(Requirement("app", "NotIn", ("web",)),))
-    for number in range(MOST_TRIED):
+    for number in range(MAX_BUDGETS):
         budgets.put(budget(f"b{number:03d}", far))
     assert names(budgets, WEB) == []
     compared = 0
@@ -174,7 +174,7 @@ def test_pods_are_compared_again_only_when_a_selector_changed(monkeypatch: pytes
     assert compared == 0
     budgets.put(budget("b000", LabelSelector(match_expressions=(Requirement("app", "NotIn", ("db",)),))))
     assert names(budgets, WEB) == []
-    assert compared == MOST_TRIED
+    assert compared == MAX_BUDGETS
 
 
 def test_beyond_the_cap_no_pod_looks_at_all_budgets() -> None:
@@ -190,7 +190,7 @@ def test_beyond_the_cap_no_pod_looks_at_all_budgets() -> None:
             nonlocal calls
             calls += event in ("call", "c_call")
 
-        pods = [residents.profile("prod", {"app": "web", "pod": f"{number}"}) for number in range(100)]
+        pods = [pod_index.profile("prod", {"app": "web", "pod": f"{number}"}) for number in range(100)]
         sys.setprofile(count)
         try:
             for pod in pods:
@@ -224,4 +224,4 @@ def test_budgets_are_found_as_by_comparing_each(data: st.DataObject) -> None:
         for number, selector in enumerate(selectors)
         if selector is not None and compile_selector(selector).matches(labels)
     ]
-    assert names(budgets, residents.profile("prod", labels)) == matching[:2]
+    assert names(budgets, pod_index.profile("prod", labels)) == matching[:2]

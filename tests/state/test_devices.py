@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.state.nodes.gpu_shares import WHOLE, Devices, Holding
+from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU, Devices, Holding
 
 GPUS = 4
 
@@ -49,11 +49,11 @@ def test_the_order_in_which_pods_came_does_not_matter(held: list[Holding], rando
 def test_nothing_is_free_twice(held: list[Holding]) -> None:
     devices = counted(held)
     free = devices.free[1]
-    assert ((free >= 0) & (free <= WHOLE)).all()
+    assert ((free >= 0) & (free <= WHOLE_GPU)).all()
     assert devices.shared[1] <= GPUS
-    assert (free == WHOLE).sum() + devices.shared[1] <= GPUS
+    assert (free == WHOLE_GPU).sum() + devices.shared[1] <= GPUS
     shares = sum(one.share for one in held)
-    assert free.sum() >= GPUS * WHOLE - shares - WHOLE * sum(one.gpus for one in held)
+    assert free.sum() >= GPUS * WHOLE_GPU - shares - WHOLE_GPU * sum(one.gpus for one in held)
     recorded = {at for one in held if one.gpus and _good(one) for at in one.indexes}
     assert all(free[at] == 0 for at in recorded)
 

@@ -9,7 +9,7 @@ from tests.helpers import MODEL, NVIDIA, make_node
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import Taint
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.state.nodes.node_table import FEW_TAINT_SETS, UNKNOWN, NodeLabels, NodeTable
+from topo_scheduler.state.nodes.node_table import SPARE_TAINT_SETS, UNKNOWN, NodeLabels, NodeTable
 from topo_scheduler.state.nodes.resources import CPU, GPU, MEMORY, PODS, ResourceTable
 
 DEFAULTS = SchedulerConfig()
@@ -210,6 +210,6 @@ def test_sets_of_taints_that_no_node_has_any_more_are_forgotten() -> None:
         assert nodes.taint_sets[nodes.taint_set[row]] == (taint,)
         assert nodes.taint_sets[nodes.taint_set[kept]] == (stays,)
         assert nodes.taint_sets[0] == ()
-    assert len(nodes.taint_sets) <= FEW_TAINT_SETS + 2 * 2 + 1
+    assert len(nodes.taint_sets) <= SPARE_TAINT_SETS + 2 * 2 + 1
     plain, _, _ = nodes.put(make_node("plain"))
     assert nodes.taint_sets[nodes.taint_set[plain]] == ()

@@ -1,6 +1,6 @@
 """Namespaces whose pods overrun what they say are not believed, until that is forgotten."""
 
-from topo_scheduler.state.statistics.duration_claims import HALF_LIFE_SECONDS, MOST_NAMESPACES, Promises, weight_of
+from topo_scheduler.state.statistics.duration_claims import HALF_LIFE_SECONDS, MAX_NAMESPACES, Promises, weight_of
 
 
 def overrun(promises: Promises, namespace: str, count: int, now: float) -> float:
@@ -55,11 +55,11 @@ def test_to_say_more_while_it_runs_does_not_help() -> None:
 
 def test_what_is_remembered_is_bounded() -> None:
     promises = Promises()
-    for number in range(2 * MOST_NAMESPACES):
+    for number in range(2 * MAX_NAMESPACES):
         promises.began(f"p{number}", f"n{number}", 0.0, 600.0, 1.0)
         promises.ended(f"p{number}")
     assert len(promises._heap) <= 2 * 1 + 64
-    assert len(promises) <= MOST_NAMESPACES
+    assert len(promises) <= MAX_NAMESPACES
 
 
 def test_pods_that_hold_next_to_nothing_do_not_pay_for_those_that_hold_gpus() -> None:

@@ -8,35 +8,35 @@ from hypothesis import strategies as st
 
 from tests.state.selector_strategies import LABELS, NAMESPACES, SELECTORS
 from topo_scheduler.state.pods import pod_index as module
-from topo_scheduler.state.pods.pod_index import CountedTerm, Disk, PodVolumeClaim, Port, Profile, Residents
+from topo_scheduler.state.pods.pod_index import CountedTerm, Disk, PodIndex, PodVolumeClaim, Port, Profile
 from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Selector
 
 ROWS = 6
 
 
-def profile(residents: Residents, namespace: str = "x", **labels: str) -> Profile:
-    return residents.profile(namespace, labels)
+def profile(pod_index: PodIndex, namespace: str = "x", **labels: str) -> Profile:
+    return pod_index.profile(namespace, labels)
 
 
 def test_pods_that_look_alike_are_one() -> None:
-    residents = Residents()
-    first = profile(residents, app="a")
-    assert profile(residents, app="a") is first
-    assert profile(residents, app="b") is not first
-    assert profile(residents, "y", app="a") is not first
+    pod_index = PodIndex()
+    first = profile(pod_index, app="a")
+    assert profile(pod_index, app="a") is first
+    assert profile(pod_index, app="b") is not first
+    assert profile(pod_index, "y", app="a") is not first
 
 
 def test_a_profile_that_nobody_has_is_forgotten() -> None:
-    residents = Residents()
+    pod_index = PodIndex()
     for number in range(100):
-        passing = profile(residents, job=str(number))
-        residents.change(0, passing, 1)
-        residents.change(0, passing, -1)
-    assert list(residents.all()) == []
+        passing = profile(pod_index, job=str(number))
+        pod_index.change(0, passing, 1)
+        pod_index.change(0, passing, -1)
+    assert list(pod_index.all()) == []
     del passing
-    assert len(residents._profiles) <= 100
-    residents._log.clear()
-    assert len(residents._profiles) == 0
+    assert len(pod_index._profiles) <= 100
+    pod_index._log.clear()
+    assert len(pod_index._profiles) == 0
 
 
 @given(
@@ -54,14 +54,14 @@ def test_a_tally_counts_as_one_that_counts_anew(
     conditions: list[tuple[Selector, frozenset[str] | None]],
     living: bool,
 ) -> None:
-    residents = Residents()
-    tally = residents.tally(tuple(conditions), living=living)
+    pod_index = PodIndex()
+    tally = pod_index.tally(tuple(conditions), living=living)
     here: Counter[tuple[int, Profile]] = Counter()
     for row, namespace, labels, terminating, change, look in changes:
-        one = residents.profile(namespace, labels, terminating=terminating)
+        one = pod_index.profile(namespace, labels, terminating=terminating)
         if change < 0 and not here[row, one]:
             continue
-        residents.change(row, one, change)
+        pod_index.change(row, one, change)
         here[row, one] += change
         if look:
             tally.counts(ROWS)
@@ -75,36 +75,36 @@ def test_a_tally_counts_as_one_that_counts_anew(
 
 
 def test_a_tally_that_fell_behind_counts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEEP", 4)
-    residents = Residents()
-    tally = residents.tally(((EVERYTHING, None),))
-    one = profile(residents)
-    residents.change(1, one, 1)
+    monkeypatch.setattr(module, "MIN_LOG_ENTRIES", 4)
+    pod_index = PodIndex()
+    tally = pod_index.tally(((EVERYTHING, None),))
+    one = profile(pod_index)
+    pod_index.change(1, one, 1)
     assert tally.counts(3).tolist() == [0, 1, 0]
     for _ in range(20):
-        residents.change(2, one, 1)
-        residents.change(2, one, -1)
-    residents.change(0, one, 1)
+        pod_index.change(2, one, 1)
+        pod_index.change(2, one, -1)
+    pod_index.change(0, one, 1)
     assert tally.counts(3).tolist() == [1, 1, 0]
     assert tally.counts(5).tolist() == [1, 1, 0, 0, 0], "the node table grew"
 
 
 def test_what_a_pod_holds_is_found_on_its_row_until_it_leaves() -> None:
-    residents = Residents()
+    pod_index = PodIndex()
     term = CountedTerm(EVERYTHING, frozenset(("x",)), "zone")
     port = Port("0.0.0.0", "TCP", 80)
-    one = residents.profile(
+    one = pod_index.profile(
         "x", {}, ports=(port,), repels=(term,), claims=(PodVolumeClaim("data"), PodVolumeClaim("p-scratch", "uid"))
     )
-    residents.change(3, one, 1)
-    residents.change(3, one, 1)
-    assert residents.special == {3: {one: 2}}
-    assert residents.repelling == {term: {3: 2}}
-    assert residents.claimed == {("x", "data"): 2}, "a generic ephemeral claim is nobody else's"
-    residents.change(3, one, -2)
-    assert not residents.special
-    assert not residents.repelling
-    assert not residents.claimed
+    pod_index.change(3, one, 1)
+    pod_index.change(3, one, 1)
+    assert pod_index.special == {3: {one: 2}}
+    assert pod_index.repelling == {term: {3: 2}}
+    assert pod_index.claimed == {("x", "data"): 2}, "a generic ephemeral claim is nobody else's"
+    pod_index.change(3, one, -2)
+    assert not pod_index.special
+    assert not pod_index.repelling
+    assert not pod_index.claimed
 
 
 @pytest.mark.parametrize(
@@ -144,29 +144,29 @@ def test_disks(one: Disk, other: Disk, conflict: bool) -> None:
 
 
 def test_the_log_of_changes_does_not_grow_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEEP", 5)
-    residents = Residents()
-    one = profile(residents)
+    monkeypatch.setattr(module, "MIN_LOG_ENTRIES", 5)
+    pod_index = PodIndex()
+    one = profile(pod_index)
     for number in range(100):
-        residents.change(number % ROWS, one, 1)
-        assert len(residents._log) <= 2 * 5
+        pod_index.change(number % ROWS, one, 1)
+        assert len(pod_index._log) <= 2 * 5
 
 
 def test_a_copy_changes_nothing_of_what_it_was_made_of_and_shares_what_does_not_change() -> None:
-    residents = Residents()
+    pod_index = PodIndex()
     terms = [CountedTerm(EVERYTHING, frozenset((name,)), "zone", NOTHING) for name in ("x", "y")]
-    ones = [residents.profile("x", {}, repels=(term,)) for term in terms]
+    ones = [pod_index.profile("x", {}, repels=(term,)) for term in terms]
     for one in ones:
-        residents.change(0, one, 2)
-    twin = residents.copy()
-    assert twin.repelling[terms[0]] is residents.repelling[terms[0]]
+        pod_index.change(0, one, 2)
+    twin = pod_index.copy()
+    assert twin.repelling[terms[0]] is pod_index.repelling[terms[0]]
     twin.change(0, ones[1], -2)
     twin.change(1, ones[0], 1)
     assert list(twin.repelling_candidates("x", {})) == [terms[0]]
     assert list(twin.repelling_candidates("y", {})) == []
     assert twin.repelling[terms[0]] == {0: 2, 1: 1}
-    assert [residents.repelling[term] for term in terms] == [{0: 2}, {0: 2}]
-    assert list(residents.repelling_candidates("y", {})) == [terms[1]]
-    second = residents.copy()
+    assert [pod_index.repelling[term] for term in terms] == [{0: 2}, {0: 2}]
+    assert list(pod_index.repelling_candidates("y", {})) == [terms[1]]
+    second = pod_index.copy()
     second.change(0, ones[1], -1)
-    assert second.repelling[terms[1]] == {0: 1} and residents.repelling[terms[1]] == {0: 2}
+    assert second.repelling[terms[1]] == {0: 1} and pod_index.repelling[terms[1]] == {0: 2}

@@ -5,8 +5,8 @@ import pytest
 from tests.helpers import controlled_by, make_pod, timestamp
 from topo_scheduler.api.objects import ContainerState, ContainerStatus, Pod, Terminated
 from topo_scheduler.state.statistics.run_times import (
-    KEEP,
-    OF_A_CLASS,
+    MAX_WORKLOADS,
+    RUNS_PER_CLASS,
     CompletedRun,
     Likeness,
     RunKey,
@@ -47,29 +47,29 @@ def test_of_a_workload_the_longest_of_the_last_three_counts() -> None:
 def test_of_ones_alike_nine_of_ten_took_no_longer() -> None:
     runs = Runs()
     told(runs, *range(1, 100))
-    assert runs.usual(ALIKE) == 97, "of 80 to 99 the 18th"
-    assert runs.usual(ALIKE, 1.0) == 99
+    assert runs.of_similar(ALIKE) == 97, "of 80 to 99 the 18th"
+    assert runs.of_similar(ALIKE, 1.0) == 99
     for other in (
         ALIKE._replace(namespace="b"),
         ALIKE._replace(images="x"),
         ALIKE._replace(members=5),
         ALIKE._replace(gpus=1),
     ):
-        assert runs.usual(other) == float("inf")
+        assert runs.of_similar(other) == float("inf")
 
 
 def test_one_that_ran_for_very_long_among_many_decides_nothing() -> None:
     runs = Runs()
     told(runs, *[60] * 10, 10**6, *[60] * 9)
-    assert runs.usual(ALIKE) == 60
+    assert runs.of_similar(ALIKE) == 60
 
 
 def test_two_of_them_tell_nothing_yet() -> None:
     runs = Runs()
     told(runs, 60, 60)
-    assert runs.usual(ALIKE) == float("inf")
+    assert runs.of_similar(ALIKE) == float("inf")
     told(runs, 70, since=2)
-    assert runs.usual(ALIKE) == 70
+    assert runs.of_similar(ALIKE) == 70
 
 
 def test_the_pods_of_a_gang_are_one_run_and_the_gang_submitted_again_is_another() -> None:
@@ -77,7 +77,7 @@ def test_the_pods_of_a_gang_are_one_run_and_the_gang_submitted_again_is_another(
     for number, seconds in enumerate((50, 70, 60, 65)):
         runs.note(RUN, CompletedRun("default/g", 1000 + number, seconds), ALIKE)
     assert runs.longest(RUN) == 70
-    assert runs.usual(ALIKE) == float("inf"), "one run, not four"
+    assert runs.of_similar(ALIKE) == float("inf"), "one run, not four"
     for at in (2000, 3000, 4000):
         runs.note(RUN, CompletedRun("default/g", at, 10), ALIKE)
     assert runs.longest(RUN) == 10
@@ -90,7 +90,7 @@ def test_what_is_told_again_or_in_another_order_changes_nothing() -> None:
         forward.note(RUN, one, ALIKE)
     for one in (*reversed(ended), *ended[:7]):
         back.note(RUN, one, ALIKE)
-    assert (forward.longest(RUN), forward.usual(ALIKE)) == (back.longest(RUN), back.usual(ALIKE))
+    assert (forward.longest(RUN), forward.of_similar(ALIKE)) == (back.longest(RUN), back.of_similar(ALIKE))
     changes = back.changes
     back.note(RUN, ended[-1], ALIKE)
     assert back.changes == changes
@@ -98,13 +98,13 @@ def test_what_is_told_again_or_in_another_order_changes_nothing() -> None:
 
 def test_so_many_are_remembered_and_no_more() -> None:
     runs = Runs()
-    for number in range(KEEP + 5):
+    for number in range(MAX_WORKLOADS + 5):
         run = RunKey("default", "Job", f"job{number}", f"image{number}")
         runs.note(run, CompletedRun(str(number), number, 1), likeness_of(run, 1, 1))
-    assert len(runs) == KEEP
+    assert len(runs) == MAX_WORKLOADS
     assert runs.longest(RunKey("default", "Job", "job4")) == float("inf")
     assert runs.longest(RunKey("default", "Job", "job5")) == 1
-    assert OF_A_CLASS == 20
+    assert RUNS_PER_CLASS == 20
 
 
 @pytest.mark.parametrize(

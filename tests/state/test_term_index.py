@@ -13,7 +13,7 @@ from topo_scheduler.state.nodes.resources import ResourceTable
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 from topo_scheduler.state.pods import pod_index as residents_module
 from topo_scheduler.state.pods import term_index
-from topo_scheduler.state.pods.pod_index import CountedTerm, Profile, Residents
+from topo_scheduler.state.pods.pod_index import CountedTerm, PodIndex, Profile
 from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Clause, Selector
 
 TERMS = st.builds(
@@ -25,8 +25,8 @@ TERMS = st.builds(
 )
 
 
-def surroundings(residents: Residents) -> FilterContext:
-    around = FilterContext(NodeTable(ResourceTable(()), NodeLabels((), ())), residents)
+def surroundings(pod_index: PodIndex) -> FilterContext:
+    around = FilterContext(NodeTable(ResourceTable(()), NodeLabels((), ())), pod_index)
     around.put_namespace("x", {"team": "x"})
     around.put_namespace("y", {})
     return around
@@ -41,17 +41,17 @@ def surroundings(residents: Residents) -> FilterContext:
 def test_the_terms_that_mean_a_pod_are_those_that_comparing_all_finds(
     pods: list[tuple[str, list[CountedTerm], bool]], namespace: str, labels: dict[str, str], twin: bool
 ) -> None:
-    residents = Residents()
+    pod_index = PodIndex()
     here: Counter[Profile] = Counter()
     for holder, terms, leaves in pods:
-        one = residents.profile(holder, {}, repels=tuple(terms), attracts=tuple((1, term) for term in terms))
-        residents.change(0, one, 1)
+        one = pod_index.profile(holder, {}, repels=tuple(terms), attracts=tuple((1, term) for term in terms))
+        pod_index.change(0, one, 1)
         here[one] += 1
         if leaves:
-            residents.change(0, one, -1)
+            pod_index.change(0, one, -1)
             here[one] -= 1
-    around = surroundings(residents.copy() if twin else residents)
-    pod = residents.profile(namespace, labels)
+    around = surroundings(pod_index.copy() if twin else pod_index)
+    pod = pod_index.profile(namespace, labels)
     meant = {term for one, count in here.items() if count for term in one.repels if around.applies(term, pod)}
     assert around.repelled(pod) == meant
     if not twin:
@@ -59,16 +59,16 @@ def test_the_terms_that_mean_a_pod_are_those_that_comparing_all_finds(
 
 
 def test_nothing_is_left_once_the_pods_are_gone() -> None:
-    residents = Residents()
+    pod_index = PodIndex()
     terms = tuple(
         CountedTerm(Selector((Clause("app", "In", frozenset((f"{n}",))),)), frozenset("x"), "zone") for n in range(9)
     )
-    one = residents.profile("x", {}, repels=terms)
-    residents.change(0, one, 2)
-    assert residents.repelling_index._at_home
-    residents.change(0, one, -2)
-    assert not residents.repelling_index._at_home
-    assert not residents.repelling_index._abroad
+    one = pod_index.profile("x", {}, repels=terms)
+    pod_index.change(0, one, 2)
+    assert pod_index.repelling_index._at_home
+    pod_index.change(0, one, -2)
+    assert not pod_index.repelling_index._at_home
+    assert not pod_index.repelling_index._abroad
 
 
 WEB = Selector((Clause("app", "In", frozenset(("web",))),))
@@ -101,7 +101,7 @@ def test_what_happens_to_a_copy_leaves_the_original_as_it_was() -> None:
         assert set(twin.candidates(namespace, {"app": "web"})) == {"other"}
 
 
-def crowd(residents: Residents, namespaces: Selector, *clauses: Clause) -> None:
+def crowd(pod_index: PodIndex, namespaces: Selector, *clauses: Clause) -> None:
     """Let pods of a namespace have 20,000 different terms, none of which matches the others' pods."""
     for number in range(2000):
         terms = tuple(
@@ -113,7 +113,7 @@ def crowd(residents: Residents, namespaces: Selector, *clauses: Clause) -> None:
             )
             for k in range(10)
         )
-        residents.change(number % 100, residents.profile("x", {"app": f"{number}"}, repels=terms), 1)
+        pod_index.change(number % 100, pod_index.profile("x", {"app": f"{number}"}, repels=terms), 1)
 
 
 @pytest.mark.parametrize("namespaces", [NOTHING, EVERYTHING], ids=["own namespace", "all namespaces"])
@@ -121,8 +121,8 @@ def crowd(residents: Residents, namespaces: Selector, *clauses: Clause) -> None:
 def test_terms_of_one_namespace_cost_the_pods_of_another_little(
     monkeypatch: pytest.MonkeyPatch, namespaces: Selector, clauses: tuple[Clause, ...]
 ) -> None:
-    residents = Residents()
-    crowd(residents, namespaces, *clauses)
+    pod_index = PodIndex()
+    crowd(pod_index, namespaces, *clauses)
     compared = 0
 
     def matches(self: CountedTerm, profile: Profile, labels: object) -> bool:
@@ -131,19 +131,19 @@ def test_terms_of_one_namespace_cost_the_pods_of_another_little(
         return False
 
     monkeypatch.setattr(residents_module.CountedTerm, "matches", matches)
-    around = surroundings(residents)
-    around.repelled(residents.profile("y", {"app": "web"}))
-    assert compared <= term_index.MOST_ABROAD
+    around = surroundings(pod_index)
+    around.repelled(pod_index.profile("y", {"app": "web"}))
+    assert compared <= term_index.MAX_CROSS_NAMESPACE_TERMS
 
 
 def test_terms_of_its_own_namespace_are_charged_to_a_pod() -> None:
-    residents = Residents()
-    crowd(residents, NOTHING)
-    around = surroundings(residents)
+    pod_index = PodIndex()
+    crowd(pod_index, NOTHING)
+    around = surroundings(pod_index)
     budget = OperationBudget(1_000_000)
     with limited(budget):
-        assert not around.repelled(residents.profile("x", {"app": "web"}))
-    assert budget.spent >= len(residents.repelling)
+        assert not around.repelled(pod_index.profile("x", {"app": "web"}))
+    assert budget.spent >= len(pod_index.repelling)
 
 
 def app_terms(names: list[str], namespaces: frozenset[str] = frozenset()) -> tuple[CountedTerm, ...]:
@@ -159,32 +159,32 @@ def app_terms(names: list[str], namespaces: frozenset[str] = frozenset()) -> tup
 
 
 def test_beyond_the_terms_that_are_compared_none_is_overlooked() -> None:
-    residents = Residents()
-    for number, term in enumerate(app_terms(["web", *(f"{n}" for n in range(term_index.MOST_ABROAD))])):
-        residents.change(number, residents.profile("x", {}, repels=(term,)), 1)
-    around, pod = surroundings(residents), residents.profile("y", {"app": "web"})
-    rows = {row for term in around.repelled(pod) for row in residents.repelling[term]}
-    assert rows >= set(range(1, term_index.MOST_ABROAD + 1)), "each of these keeps it off its zone"
-    fewer = residents.profile("x", {}, repels=app_terms(["1"]))
-    residents.change(2, fewer, -1)
-    assert {row for term in around.repelled(pod) for row in residents.repelling[term]} == rows - {0, 2}
+    pod_index = PodIndex()
+    for number, term in enumerate(app_terms(["web", *(f"{n}" for n in range(term_index.MAX_CROSS_NAMESPACE_TERMS))])):
+        pod_index.change(number, pod_index.profile("x", {}, repels=(term,)), 1)
+    around, pod = surroundings(pod_index), pod_index.profile("y", {"app": "web"})
+    rows = {row for term in around.repelled(pod) for row in pod_index.repelling[term]}
+    assert rows >= set(range(1, term_index.MAX_CROSS_NAMESPACE_TERMS + 1)), "each of these keeps it off its zone"
+    fewer = pod_index.profile("x", {}, repels=app_terms(["1"]))
+    pod_index.change(2, fewer, -1)
+    assert {row for term in around.repelled(pod) for row in pod_index.repelling[term]} == rows - {0, 2}
 
 
 def test_a_namespace_that_copies_a_term_of_another_hides_it_from_nobody() -> None:
-    residents = Residents()
+    pod_index = PodIndex()
     guard, *others = app_terms(["batch", *(f"{n}" for n in range(400))], frozenset(("y",)))
     for number, term in enumerate([*others, guard]):
-        residents.change(number, residents.profile("x", {}, repels=(term,)), 1)
-    around, pod = surroundings(residents), residents.profile("y", {"app": "web"})
+        pod_index.change(number, pod_index.profile("x", {}, repels=(term,)), 1)
+    around, pod = surroundings(pod_index), pod_index.profile("y", {"app": "web"})
     around._terms_for(pod)
-    residents.change(1000, residents.profile("y", {}, repels=(guard,)), 1)
+    pod_index.change(1000, pod_index.profile("y", {}, repels=(guard,)), 1)
     assert guard in around._terms_for(pod)[0], "the pod's own namespace has it by now"
 
 
 def test_nothing_stands_for_terms_that_are_gone() -> None:
-    residents = Residents()
-    one = residents.profile("x", {}, repels=app_terms([f"{n}" for n in range(9)]))
-    residents.change(0, one, 3)
-    residents.change(0, one, -3)
-    assert not residents.repelling
-    assert not residents._stand_ins
+    pod_index = PodIndex()
+    one = pod_index.profile("x", {}, repels=app_terms([f"{n}" for n in range(9)]))
+    pod_index.change(0, one, 3)
+    pod_index.change(0, one, -3)
+    assert not pod_index.repelling
+    assert not pod_index._stand_ins

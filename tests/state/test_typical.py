@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, MEMORY
 from topo_scheduler.state.statistics.typical_pods import (
+    MAX_KINDS,
     MILLIONTHS,
-    MOST_KINDS,
     PodKind,
     PodKinds,
     ShareWorth,
@@ -62,7 +62,7 @@ def test_how_much_moved() -> None:
 
 
 def test_there_is_a_limit_to_how_many_are_typical() -> None:
-    assert len(popular({PodKind(number): 1 for number in range(1000)})) == MOST_KINDS
+    assert len(popular({PodKind(number): 1 for number in range(1000)})) == MAX_KINDS
     assert popular({}) == ()
 
 

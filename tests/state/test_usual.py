@@ -1,12 +1,12 @@
 """The gangs a cluster usually sees."""
 
-from topo_scheduler.state.statistics.gang_sizes import KEEP, UsualGangs
+from topo_scheduler.state.statistics.gang_sizes import MAX_SIZES, GangSizeHistory
 
 GPU = 4
 
 
 def test_the_more_recent_weigh_more() -> None:
-    usual = UsualGangs()
+    usual = GangSizeHistory()
     assert usual.sizes(GPU) == []
     usual.note(GPU, 8)
     usual.note(GPU, 16)
@@ -20,7 +20,7 @@ def test_the_more_recent_weigh_more() -> None:
 
 
 def test_gangs_of_another_resource_are_others() -> None:
-    usual = UsualGangs()
+    usual = GangSizeHistory()
     usual.note(0, 8)
     usual.note(GPU, 0)
     assert usual.sizes(GPU) == []
@@ -28,19 +28,19 @@ def test_gangs_of_another_resource_are_others() -> None:
 
 
 def test_only_so_many_are_remembered_and_the_lightest_go() -> None:
-    usual = UsualGangs()
+    usual = GangSizeHistory()
     for size in range(1, 40):
         usual.note(GPU, size)
         usual.note(GPU, 64)
     sizes = [size for size, _ in usual.sizes(GPU)]
-    assert len(sizes) == KEEP
+    assert len(sizes) == MAX_SIZES
     assert 64 in sizes
     assert 39 in sizes
     assert 1 not in sizes
 
 
 def test_the_same_gangs_give_the_same_weights() -> None:
-    one, other = UsualGangs(), UsualGangs()
+    one, other = GangSizeHistory(), GangSizeHistory()
     for size in (8, 16, 8, 32, 4, 8):
         one.note(GPU, size)
         other.note(GPU, size)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from topo_scheduler.api.annotations import PlacementRequest, PlacementStrategy
 from topo_scheduler.state.pods.classes import PodClass
-from topo_scheduler.state.pods.workloads import MOST_LOST, Member, Stage, Workload, Workloads
+from topo_scheduler.state.pods.workloads import MAX_LOST_RANKS, Member, Stage, Workload, Workloads
 
 
 def member(uid: str, *, priority: int = 0, created: float = 0, index: int | None = None, problem: str = "") -> Member:
@@ -39,7 +39,7 @@ def test_ranks_of_members_that_come_and_go_are_not_remembered_without_end() -> N
         all_.join(workload("g"), replace(member(f"m{number}"), rank=number, stage=Stage.BOUND))
         gang_.note_ran(gang_.members[f"m{number}"])
         assert gang_.ran.keys() >= {0, number}
-        assert len(gang_.ran) <= 2 * 2 + MOST_LOST
+        assert len(gang_.ran) <= 2 * 2 + MAX_LOST_RANKS
         all_.leave(f"m{number}")
 
 
@@ -52,7 +52,7 @@ def test_ranks_of_members_that_succeeded_are_not_remembered_without_end_where_no
         all_.join(workload("g"), replace(member(f"m{number}"), rank=number, stage=Stage.BOUND), describes=False)
         gang_.note_ran(gang_.members[f"m{number}"])
         all_.leave(f"m{number}", succeeded=True)
-        assert len(gang_.ran) <= 2 * 2 + MOST_LOST
+        assert len(gang_.ran) <= 2 * 2 + MAX_LOST_RANKS
     assert gang_.ran[0] == "stays"
 
 

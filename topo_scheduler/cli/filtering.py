@@ -122,7 +122,7 @@ def _reason_by_node(world: World, pod: Pod, nominated: list[Nominated]) -> dict[
         for nomination in nominated
         if nomination.uid != pod.metadata.uid and nomination.priority >= pod.spec.priority
     ]
-    reason_by_node = reasons(world.around, cls, profile_of(world.residents, pod), other_nominations, ours=False)
+    reason_by_node = reasons(world.around, cls, profile_of(world.pod_index, pod), other_nominations, ours=False)
     if pod.spec.node_name:
         other_node = "node(s) didn't match the requested node name"
         reason_by_node = {
@@ -140,7 +140,7 @@ def _nominated(world: World, pods: list[Pod]) -> Iterator[Nominated]:
                 amounts = as_amounts(pod_amounts(world.resources, pod))
             except QuantityError as error:
                 raise SnapshotError(f"{pod.key}: {error}") from error
-            yield Nominated(row, pod.spec.priority, pod.metadata.uid, profile_of(world.residents, pod), amounts)
+            yield Nominated(row, pod.spec.priority, pod.metadata.uid, profile_of(world.pod_index, pod), amounts)
 
 
 def _world(snapshot: Mapping[str, Any]) -> World:

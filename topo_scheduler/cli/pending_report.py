@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from topo_scheduler.scheduling.explaining.explainer import Explanation
-    from topo_scheduler.scheduling.explaining.remedies import Way
+    from topo_scheduler.scheduling.explaining.remedies import Remedy
     from topo_scheduler.state.decision import SizeRule
 
 Json = dict[str, Any]
@@ -44,7 +44,7 @@ def rule_json(rule: "SizeRule | None") -> Json | None:
     return {"nodes": rule.nodes, "leaves": rule.leaves, "within": rule.domain} if rule is not None else None
 
 
-def _way(remedy: "Way", at: float) -> Json:
+def _way(remedy: "Remedy", at: float) -> Json:
     from topo_scheduler.scheduling.explaining.remedies import RemedyKind
     from topo_scheduler.scheduling.explaining.remedy_text import say
 

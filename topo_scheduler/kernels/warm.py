@@ -36,7 +36,7 @@ class Warmth:
 
 BESIDE: Final = ("nodes", "small_pods")
 """Modules that another process compiles in parallel, if there are two CPUs and the cache is empty."""
-_MOST_BESIDE: Final = 60
+_MAX_WAIT_SECONDS: Final = 60
 """Seconds to wait for that process."""
 _beside: list[subprocess.Popen[bytes]] = []
 
@@ -79,7 +79,7 @@ def _wait_beside() -> None:
     while _beside:
         process = _beside.pop()
         try:
-            process.wait(_MOST_BESIDE)
+            process.wait(_MAX_WAIT_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

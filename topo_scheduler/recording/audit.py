@@ -16,7 +16,7 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.observability.audit_file import AuditFile
 from topo_scheduler.recording.calls import plain
-from topo_scheduler.recording.observed_engine import Heard
+from topo_scheduler.recording.observed_engine import ObservedCall
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import (
     Bind,
@@ -55,7 +55,7 @@ class Seated(msgspec.Struct, omit_defaults=True):
     rank: int | None = None
 
 
-class By(msgspec.Struct, omit_defaults=True, rename="camel"):
+class PodOrigin(msgspec.Struct, omit_defaults=True, rename="camel"):
     """Origin of a pod: its chain of owners, the nearest first, and its ServiceAccount."""
 
     owners: list[AuditObject] = []
@@ -76,7 +76,7 @@ class AuditEntry(msgspec.Struct, omit_defaults=True, kw_only=True):
     workload: str = ""
     id: str = ""
     pods: list[Seated] = []
-    by: By | None = None
+    by: PodOrigin | None = None
     preemptor: AuditObject | None = None
     decision: int | None = None
     verdict: str = ""
@@ -95,9 +95,9 @@ class Audit:
         self._file = file
         self._clock = clock
         self._engine: Engine | None = None
-        self._origins: dict[str, By] = {}
+        self._origins: dict[str, PodOrigin] = {}
         """Origin of each existing pod. Pods of one owner share the object."""
-        self._shared: dict[object, By] = {}
+        self._shared: dict[object, PodOrigin] = {}
         self._binds: dict[str, Bind] = {}
         self._victims: dict[str, Preempt] = {}
         self._logged_reasons: dict[str, str] = {}
@@ -118,7 +118,7 @@ class Audit:
     def hears(self, name: str, arguments: Sequence[Any]) -> None:
         """Do nothing: the result of the call is not known yet."""
 
-    def heard(self, heard: Heard) -> None:
+    def heard(self, heard: ObservedCall) -> None:
         """Write the lines for a call."""
         for pod, lineage in heard.owners:
             if pod.metadata.uid not in self._origins:
@@ -161,7 +161,7 @@ class Audit:
         key = (*(owner.uid or owner.name for owner in owners), pod.spec.service_account_name)
         if len(self._shared) > 10_000:
             self._shared.clear()
-        by = self._shared.setdefault(key, By(owners, pod.spec.service_account_name))
+        by = self._shared.setdefault(key, PodOrigin(owners, pod.spec.service_account_name))
         self._origins[pod.metadata.uid] = by
         self._of_pod("asked", PodRef(namespace, pod.metadata.name, pod.metadata.uid))
 

@@ -17,7 +17,7 @@ CHECKPOINT: Final = "checkpoint"
 CONTINUED: Final = "continued"
 
 
-class Start(msgspec.Struct):
+class HeaderPrefix(msgspec.Struct):
     """The first fields of a header, which every schema has."""
 
     format: str = ""
@@ -95,14 +95,14 @@ class RecordedOwner(msgspec.Struct, omit_defaults=True):
     job: Job | None = None
 
 
-class _Chain(msgspec.Struct, omit_defaults=True):
+class _OwnerChain(msgspec.Struct, omit_defaults=True):
     owners: list[RecordedOwner] = []
     complaint: str = ""
     gone: str = ""
     doubt: str = ""
 
 
-_CHAIN: Final = msgspec.json.Decoder(_Chain)
+_CHAIN: Final = msgspec.json.Decoder(_OwnerChain)
 header_decoder: Final = decoder_of(Header)
 line_decoder: Final[msgspec.json.Decoder[RecordLine]] = msgspec.json.Decoder(RecordLine)
 
@@ -113,7 +113,7 @@ def encode_lineage(lineage: Lineage) -> bytes:
         RecordedOwner(owner.kind, owner.namespace, owner.name, owner.uid, dict(owner.annotations), owner.job)
         for owner in lineage.owners
     ]
-    return encoder.encode(_Chain(owners, lineage.complaint, lineage.gone, lineage.doubt))
+    return encoder.encode(_OwnerChain(owners, lineage.complaint, lineage.gone, lineage.doubt))
 
 
 def decode_lineage(raw: msgspec.Raw) -> Lineage:

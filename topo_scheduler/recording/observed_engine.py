@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Heard:
+class ObservedCall:
     """One call.
 
     Attributes:
@@ -62,7 +62,7 @@ class CallListener(Protocol):
     def hears(self, name: str, arguments: Sequence[Any]) -> None:
         """The engine is about to be called."""
 
-    def heard(self, heard: Heard) -> None:
+    def heard(self, heard: ObservedCall) -> None:
         """The call has ended."""
 
     def ends(self) -> None:
@@ -72,13 +72,13 @@ class CallListener(Protocol):
         """The listener raised, and gets no further calls of this engine."""
 
 
-class Ear:
+class CallNotifier:
     """Passes the calls of one engine to its listeners."""
 
     def __init__(self, resolve: Resolve, epoch: float, listeners: Sequence[CallListener]) -> None:
         self.epoch = epoch
         self._listeners = list(listeners)
-        self.open: Heard | None = None
+        self.open: ObservedCall | None = None
         """The call in progress. Calls of the engine's own methods within it are part of it."""
         self._owners = resolve
         self.resolve: Resolve = self._resolve
@@ -90,10 +90,10 @@ class Ear:
             self.open.owners.append((pod, lineage))
         return lineage
 
-    def hear(self, name: str, arguments: Sequence[Any], work: Callable[[Heard], T]) -> T:
+    def observe(self, name: str, arguments: Sequence[Any], work: Callable[[ObservedCall], T]) -> T:
         """Make a call and notify the listeners."""
-        self.tell(lambda listener: listener.hears(name, arguments))
-        heard = self.open = Heard(name, arguments)
+        self.notify_all(lambda listener: listener.hears(name, arguments))
+        heard = self.open = ObservedCall(name, arguments)
         try:
             result = work(heard)
             if isinstance(result, list):
@@ -104,9 +104,9 @@ class Ear:
             raise
         finally:
             self.open = None
-            self.tell(lambda listener: listener.heard(heard))
+            self.notify_all(lambda listener: listener.heard(heard))
 
-    def tell(self, notify: Callable[[CallListener], None]) -> None:
+    def notify_all(self, notify: Callable[[CallListener], None]) -> None:
         """Notify each listener. A failure of a listener does not stop scheduling."""
         for listener in tuple(self._listeners):
             try:
@@ -117,12 +117,12 @@ class Ear:
                 listener.broke(error)
 
 
-class OverheardGuard:
+class RecordingGuard:
     """A plugin guard that records the answers of plugins."""
 
-    def __init__(self, inner: PluginGuard, ear: Ear) -> None:
+    def __init__(self, inner: PluginGuard, notifier: CallNotifier) -> None:
         self.inner = inner
-        self._ear = ear
+        self._notifier = notifier
 
     def call(self, plugin: str, point: str, work: Callable[[], T]) -> T:
         """Make a call and record its result."""
@@ -143,8 +143,8 @@ class OverheardGuard:
         self.inner.pardon()
 
     def _note(self, answer: object) -> None:
-        if self._ear.open is not None:
-            self._ear.open.answers.append(answer)
+        if self._notifier.open is not None:
+            self._notifier.open.answers.append(answer)
 
 
 class ObservedEngine(Engine):
@@ -158,11 +158,13 @@ class ObservedEngine(Engine):
         epoch: float,
         listeners: Sequence[CallListener],
     ) -> None:
-        self.ear = Ear(resolve, epoch, listeners)
-        super().__init__(config, self.ear.resolve, extensions, epoch)
+        self.notifier = CallNotifier(resolve, epoch, listeners)
+        super().__init__(config, self.notifier.resolve, extensions, epoch)
         guard = self.extensions.guard
-        self.extensions.guard = OverheardGuard(guard.inner if isinstance(guard, OverheardGuard) else guard, self.ear)
-        self.ear.tell(lambda listener: listener.begins(self))
+        self.extensions.guard = RecordingGuard(
+            guard.inner if isinstance(guard, RecordingGuard) else guard, self.notifier
+        )
+        self.notifier.notify_all(lambda listener: listener.begins(self))
 
     # ------------------------------------------------------------ observed calls, as the engine defines them
 
@@ -263,9 +265,9 @@ class ObservedEngine(Engine):
 
     def _observe(self, method: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Make a call and notify the listeners, unless it is part of another call."""
-        if self.ear.open is not None:
+        if self.notifier.open is not None:
             return method(*arguments, **named)
-        return self.ear.hear(method.__name__, arguments, lambda _: method(*arguments, **named))
+        return self.notifier.observe(method.__name__, arguments, lambda _: method(*arguments, **named))
 
     def _observe_timed(
         self,
@@ -276,17 +278,17 @@ class ObservedEngine(Engine):
         **named: P.kwargs,
     ) -> T:
         """Make a call that gets a clock, and record the readings of the clock as well."""
-        if self.ear.open is not None:
+        if self.notifier.open is not None:
             return method(now, clock, *arguments, **named)
 
-        def timed(heard: Heard) -> T:
+        def timed(heard: ObservedCall) -> T:
             def read() -> float:
                 heard.clock.append(clock())
                 return heard.clock[-1]
 
             return method(now, read, *arguments, **named)
 
-        return self.ear.hear(method.__name__, (now, *arguments), timed)
+        return self.notifier.observe(method.__name__, (now, *arguments), timed)
 
 
 def new_engine(
@@ -302,29 +304,31 @@ def new_engine(
     return ObservedEngine(config, resolve, extensions, epoch, listeners)
 
 
-class _HeardSink:
+class _ObservedSink:
     """Observes changes of storage, which do not go through methods of the engine."""
 
-    def __init__(self, sink: StorageSink[Any, Any], ear: Ear) -> None:
+    def __init__(self, sink: StorageSink[Any, Any], notifier: CallNotifier) -> None:
         self.resource = sink.resource
         self._sink = sink
-        self._ear = ear
+        self._notifier = notifier
 
     def applied(self, objects: Sequence[Any]) -> None:
         """Pass on objects that exist now."""
-        self._ear.hear("storage_applied", [self.resource.plural, objects], lambda _: self._sink.applied(objects))
+        self._notifier.observe(
+            "storage_applied", [self.resource.plural, objects], lambda _: self._sink.applied(objects)
+        )
 
     def deleted(self, references: Sequence[Deleted]) -> None:
         """Pass on objects that no longer exist."""
         arguments = [self.resource.plural, references]
-        self._ear.hear("storage_deleted", arguments, lambda _: self._sink.deleted(references))
+        self._notifier.observe("storage_deleted", arguments, lambda _: self._sink.deleted(references))
 
     def synced(self) -> None:
         """Pass on that a list is complete."""
-        self._ear.hear("storage_synced", [self.resource.plural], lambda _: self._sink.synced())
+        self._notifier.observe("storage_synced", [self.resource.plural], lambda _: self._sink.synced())
 
 
-def sinks_of_storage(engine: Engine, changed: Callable[[], None]) -> Sequence[StorageSink[Any, Any] | _HeardSink]:
+def sinks_of_storage(engine: Engine, changed: Callable[[], None]) -> Sequence[StorageSink[Any, Any] | _ObservedSink]:
     """Return the sinks for objects of storage, observed if the engine is."""
     sinks = storage_sinks(engine.world.around.storage, changed)
-    return [_HeardSink(sink, engine.ear) for sink in sinks] if isinstance(engine, ObservedEngine) else sinks
+    return [_ObservedSink(sink, engine.notifier) for sink in sinks] if isinstance(engine, ObservedEngine) else sinks

@@ -7,9 +7,17 @@ from pathlib import Path
 import msgspec
 
 from topo_scheduler.observability.segments import RecordError, SegmentFile, SegmentReader, segments_of
-from topo_scheduler.recording.lines import FORMAT, SCHEMA, Header, RecordLine, Start, header_decoder, line_decoder
+from topo_scheduler.recording.lines import (
+    FORMAT,
+    SCHEMA,
+    Header,
+    HeaderPrefix,
+    RecordLine,
+    header_decoder,
+    line_decoder,
+)
 
-_START = msgspec.json.Decoder(Start)
+_START = msgspec.json.Decoder(HeaderPrefix)
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from topo_scheduler.observability.segment_writer import SegmentWriter
 from topo_scheduler.recording import checkpoint
 from topo_scheduler.recording.calls import encode_arguments, encoder
 from topo_scheduler.recording.lines import CHECKPOINT, CONTINUED, TERM, Header, RecordLine, encode_lineage
-from topo_scheduler.recording.observed_engine import Heard, ObservedEngine
+from topo_scheduler.recording.observed_engine import ObservedCall, ObservedEngine
 from topo_scheduler.recording.plugin_replay import encode_answer, notes_of
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.intake.understand import Lineage
@@ -53,7 +53,7 @@ class Recorder:
         if not self.writer.failed:
             self._arguments = encode_arguments(name, arguments)
 
-    def heard(self, heard: Heard) -> None:
+    def heard(self, heard: ObservedCall) -> None:
         """Pass the line of a call to the writer."""
         if self.writer.failed:
             return
@@ -99,7 +99,7 @@ class Recorder:
         assert self._engine is not None
         began = time.perf_counter()
         try:
-            state = checkpoint.dump(self._engine, self._engine.ear.resolve, "ear")
+            state = checkpoint.dump(self._engine, self._engine.notifier.resolve, "notifier")
         except checkpoint.CheckpointError as error:
             number = self.writer.next_number
             log.error("segment %d of the record has no checkpoint, a replay needs those before it: %s", number, error)
@@ -121,7 +121,7 @@ class Recorder:
             start=start,
             first=self._calls,
             begun=self._clock(),
-            epoch=self._engine.ear.epoch,
+            epoch=self._engine.notifier.epoch,
             config=self._engine.config,
             plugins=notes_of(self._engine.extensions),
         )

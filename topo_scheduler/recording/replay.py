@@ -117,7 +117,7 @@ def _next(answers: Iterator[T], source: str, query: str) -> T:
     raise _Diverged(source, "nothing", query)
 
 
-class _Run:
+class _ReplayRun:
     """One engine, from its initial state."""
 
     def __init__(self, header: Header, state: bytes | None) -> None:
@@ -171,7 +171,7 @@ def replay(directory: Path) -> Report:
         RecordError: a file can't be used.
     """
     report, began = Report(), time.perf_counter()
-    run: _Run | None = None
+    run: _ReplayRun | None = None
     last: Segment | None = None
     for segment in read_segments(directory):
         header = segment.header
@@ -189,7 +189,7 @@ def replay(directory: Path) -> Report:
     return report
 
 
-def _continue(run: _Run | None, last: Segment | None, segment: Segment, report: Report) -> _Run | None:
+def _continue(run: _ReplayRun | None, last: Segment | None, segment: Segment, report: Report) -> _ReplayRun | None:
     """Return the engine with which to replay a segment, or None if it can't be replayed."""
     header, name = segment.header, segment.file.path.name
     if run is not None and last is not None:
@@ -198,7 +198,7 @@ def _continue(run: _Run | None, last: Segment | None, segment: Segment, report: 
             run.begin_segment()
             return run
     if header.start == TERM:
-        return _Run(header, None)
+        return _ReplayRun(header, None)
     if header.start != CHECKPOINT:
         report.notes.append(f"{name} is skipped: the segment before it is missing, and it has no checkpoint")
         return None
@@ -209,13 +209,13 @@ def _continue(run: _Run | None, last: Segment | None, segment: Segment, report: 
         )
         return None
     try:
-        return _Run(header, read_checkpoint(segment.file))
+        return _ReplayRun(header, read_checkpoint(segment.file))
     except checkpoint.CheckpointError as error:
         remedy = "delete it with its segment, and the replay begins at the next"
         raise RecordError(segment.file.checkpoint, f"not a checkpoint of this build: {error}", remedy) from error
 
 
-def _repeat(run: _Run, segment: Segment, report: Report) -> bool:
+def _repeat(run: _ReplayRun, segment: Segment, report: Report) -> bool:
     """Replay a segment. Return whether all results are the same."""
     number, ended = 0, False
     for line in segment.calls():

@@ -54,7 +54,7 @@ NOTHING_KEPT: Final[KeptRoom] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownFailure:
     """A cached failure, valid until something improves."""
 
     stamp: Stamp
@@ -100,10 +100,10 @@ class Attempts:
         self.spares = spares
         self._explains = explains
         self._decisions = 0
-        self.refused: tuple[AttemptKey, Known] | None = None
+        self.refused: tuple[AttemptKey, KnownFailure] | None = None
         """Key and failure of the last decision; None if it placed the workload."""
         self._asked: dict[object, AttemptKey] = {}
-        self._failures: dict[tuple[KeptRoom, AttemptKey], Known] = {}
+        self._failures: dict[tuple[KeptRoom, AttemptKey], KnownFailure] = {}
         self._domains: dict[tuple[int, tuple[str, ...], str], tuple[tuple[int, int] | None, str]] = {}
 
     def decide(
@@ -173,12 +173,12 @@ class Attempts:
         text = " ".join(filter(None, ("" if never else known.sentence, lack)))
         return msgspec.structs.replace(decision, sentence=text, room_helps=known.room_helps and not never)
 
-    def known(self, kept: KeptRoom, demand: AttemptKey, stamp: Stamp) -> Known | None:
+    def known(self, kept: KeptRoom, demand: AttemptKey, stamp: Stamp) -> KnownFailure | None:
         """Return the cached failure for a demand at ``stamp``; None if the demand must be tried."""
         known = self._failures.get((kept, demand))
         return known if known is not None and known.stamp == stamp else None
 
-    def refuse(self, known: Known, id_: str, name: str, members: int) -> Decision:
+    def refuse(self, known: KnownFailure, id_: str, name: str, members: int) -> Decision:
         """Return the decision for a cached failure.
 
         Args:
@@ -341,9 +341,9 @@ class Attempts:
         total = len(members) + running
         return tuple(rule.demand for rule in rules if rule.matches(workload.namespace, labels, total))
 
-    def _explain(self, ask: PlacementQuery, failure: PlacementFailure, layout: Layout, stamp: Stamp) -> Known:
+    def _explain(self, ask: PlacementQuery, failure: PlacementFailure, layout: Layout, stamp: Stamp) -> KnownFailure:
         if not self._explains:
-            return Known(stamp, failure.sentence, {}, (), failure.rule is not None)
+            return KnownFailure(stamp, failure.sentence, {}, (), failure.rule is not None)
         domains: tuple[tuple[tuple[str, ...], str], ...] = ()
         if failure.rule is not None and ask.gang:
             domains = tuple(failure.domains) or domain_reasons(self.planner, ask, layout, failure)
@@ -351,9 +351,9 @@ class Attempts:
             reasons = node_reasons(self.planner, ask, layout)
         except ClaimError as error:
             # The claim error is the only reason: no node and no domain was checked.
-            return Known(stamp, "", {str(error): len(self.planner.nodes)}, (), True)
+            return KnownFailure(stamp, "", {str(error): len(self.planner.nodes)}, (), True)
         text = sentence(self.planner, ask, layout, failure)
-        return Known(stamp, text, reasons, domains, failure.rule is not None)
+        return KnownFailure(stamp, text, reasons, domains, failure.rule is not None)
 
     def _rows(self, workload: Workload, placement: Placement) -> list[int]:
         """Return the rows of all members of a gang after a placement. Members on deleted nodes are left out."""

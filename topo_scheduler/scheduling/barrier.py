@@ -30,7 +30,7 @@ ATTEMPT_SECONDS: Final = 5.0
 
 Only work that is not counted in operations takes so long.
 """
-LEAST_OPERATIONS: Final = 20_000
+MIN_OPERATIONS: Final = 20_000
 """Operations that an attempt may always use; more than any ordinary attempt needs."""
 WAKE_OPERATIONS: Final = 50_000
 """Maximum operations of one check whether changed nodes help a workload.
@@ -41,7 +41,7 @@ FIRST_PAUSE_SECONDS: Final = 10.0
 LONGEST_PAUSE_SECONDS: Final = 600.0
 FORGIVEN_SECONDS: Final = 30.0
 """Seconds after which a namespace gets back a quarter of its budget, as a power of four."""
-MOST_EXCESSES: Final = 8
+MAX_EXCESSES: Final = 8
 _TEXT_CHARACTERS: Final = 160
 """Maximum length of an exception's own text, which may quote what a user wrote."""
 
@@ -163,7 +163,7 @@ class Barrier:
         if left <= 0:
             del self._excess[namespace]
             return OperationBudget(operations, ATTEMPT_SECONDS, clock)
-        return OperationBudget(max(LEAST_OPERATIONS, operations >> (2 * left)), ATTEMPT_SECONDS, clock)
+        return OperationBudget(max(MIN_OPERATIONS, operations >> (2 * left)), ATTEMPT_SECONDS, clock)
 
     def exceeded(self, namespace: str, error: Exception, now: float) -> None:
         """Record a failure of a workload of a namespace. Only exceeded budgets count."""
@@ -171,7 +171,7 @@ class Barrier:
             return
         excess = self._excess.get(namespace)
         left = 0 if excess is None else max(0, excess.times - int((now - excess.since) / FORGIVEN_SECONDS))
-        self._excess[namespace] = _Excess(min(MOST_EXCESSES, left + 1), now)
+        self._excess[namespace] = _Excess(min(MAX_EXCESSES, left + 1), now)
         forgiven = [key for key, old in self._excess.items() if now - old.since > old.times * FORGIVEN_SECONDS]
         for key in forgiven:
             del self._excess[key]

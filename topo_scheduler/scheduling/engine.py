@@ -14,7 +14,7 @@ from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import DisruptionBudget, Node, PartialObject, Pod
 from topo_scheduler.scheduling.attempts import Attempts, KeptRoom
 from topo_scheduler.scheduling.barrier import Activity, Barrier, failure_of, guard, limited
-from topo_scheduler.scheduling.binding.contention import Contested
+from topo_scheduler.scheduling.binding.contention import SchedulerContention
 from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
 from topo_scheduler.scheduling.binding.outcomes import Outcomes
 from topo_scheduler.scheduling.explaining.explainer import Explainer
@@ -29,7 +29,7 @@ from topo_scheduler.scheduling.instructions import (
     RecordDecision,
 )
 from topo_scheduler.scheduling.intake.arrivals import Arrivals, Resolve
-from topo_scheduler.scheduling.intake.pending import Told
+from topo_scheduler.scheduling.intake.pending import EmittedEvents
 from topo_scheduler.scheduling.intake.unread import Unread
 from topo_scheduler.scheduling.moving.machine import Moving
 from topo_scheduler.scheduling.placing.levels import next_loosening
@@ -37,12 +37,12 @@ from topo_scheduler.scheduling.placing.model.policy import Policy
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.machine import SEARCH_OPERATIONS, Preempting
 from topo_scheduler.scheduling.preemption.nominations import Nominations
-from topo_scheduler.scheduling.queueing.failure_cache import Rechecks
+from topo_scheduler.scheduling.queueing.failure_cache import FailureCache
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.scheduling.queueing.queue_keys import half_bound, has_begun, lacking, least_of, order_of
-from topo_scheduler.scheduling.queueing.requeue import Waking
+from topo_scheduler.scheduling.queueing.requeue import Requeuer
 from topo_scheduler.scheduling.queueing.sharing import Sharing
-from topo_scheduler.scheduling.queueing.unschedulable import SettingAside
+from topo_scheduler.scheduling.queueing.unschedulable import UnschedulableWorkloads
 from topo_scheduler.scheduling.reserving.machine import Reserving
 from topo_scheduler.scheduling.reserving.replacements import Replacements, ReservedSeat
 from topo_scheduler.scheduling.reserving.spares import Spares
@@ -59,7 +59,7 @@ from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloa
 from topo_scheduler.state.statistics.placement_outcomes import History
 from topo_scheduler.state.storage.storage_objects import VolumeWrite
 
-MOST_LARGE_BYTES: Final = 32 * 2**20
+MAX_LARGE_BYTES: Final = 32 * 2**20
 """Total memory of large pods, deleted ones included, above which the engine drops all caches.
 
 Cache entries keep the annotations and labels of such pods in memory.
@@ -117,21 +117,21 @@ class Engine:
             spec.preemption,
         )
         self.spares = spares
-        self.contested = Contested(name, self.world, spec.other_schedulers)
+        self.contention = SchedulerContention(name, self.world, spec.other_schedulers)
         self.reserving = Reserving(self.world, self.workloads, self.attempts, self.preempting, spec.reservation)
         self.moving = Moving(self.world, self.workloads, self.attempts, self.preempting, repair_of(config))
-        self._told = Told()
+        self._emitted = EmittedEvents()
         self.arrivals = Arrivals(
             name,
             self.world,
             self.workloads,
             self.outcomes,
             self.attempts,
-            self._told,
+            self._emitted,
             resolve,
             config.scheduler.pending_pods,
         )
-        self._aside = SettingAside(self.queue, self.outcomes, self._told, config.scheduler)
+        self._unschedulable = UnschedulableWorkloads(self.queue, self.outcomes, self._emitted, config.scheduler)
         self.barrier = Barrier()
         self._phase = Activity.DECISION
         """The current activity of the attempt, for messages if it fails."""
@@ -140,18 +140,18 @@ class Engine:
         self._searched = 0
         """Operations spent by the search for victims in the current attempt."""
         self.why = Explainer(self.world, self.workloads, self.attempts, self.preempting, self.sharing, self.reserving)
-        self._rechecks = Rechecks(
-            self.world, self.attempts, self._aside, self.preempting, self.reserving, self.moving, self.why
+        self._failure_cache = FailureCache(
+            self.world, self.attempts, self._unschedulable, self.preempting, self.reserving, self.moving, self.why
         )
-        self.waking = Waking(
+        self.requeuer = Requeuer(
             self.queue,
             self.world,
             self.workloads,
             self.arrivals,
             self.attempts,
             self.preempting,
-            self.contested,
-            self._rechecks,
+            self.contention,
+            self._failure_cache,
             self.outcomes.half,
         )
         self._out: list[Instruction] = [LogWarning(wrong) for wrong in unknown_scores(config, self.extensions)]
@@ -173,15 +173,15 @@ class Engine:
         self.queue.configure(fairness_of(config))
         self.sharing.configure(config.topology.spec)
         self.extensions.guard.pardon()
-        self.outcomes.held_back.pardon()
-        self.planner.policy = policy_of(config, self.extensions)
+        self.outcomes.admission_backoff.pardon()
+        self.planner.configure(policy_of(config, self.extensions))
         self._out += [LogWarning(wrong) for wrong in unknown_scores(config, self.extensions)]
         self._fabric_warnings = FabricWarnings(self.config)
         self._permits |= self.world.configure(config.topology.spec)
         self.planner.forget_rules()
-        self._rechecks.clear()
+        self._failure_cache.clear()
         self.preempting.configure(config.topology.spec.preemption)
-        self.contested.configure(config.topology.spec.other_schedulers)
+        self.contention.configure(config.topology.spec.other_schedulers)
         self.reserving.configure(config.topology.spec.reservation)
         self.moving.configure(repair_of(config))
         self.spares.configure(config.topology.spec.spares)
@@ -238,7 +238,7 @@ class Engine:
 
     def budgets_known(self) -> None:
         """Record that the list of disruption budgets is complete. Before that, the scheduler preempts no pod."""
-        self.preempting.budgets.known = True
+        self.preempting.budgets.listed()
 
     def may_preempt(self, ready: bool = True) -> None:
         """Record whether the kernels for the search for victims are compiled.
@@ -251,7 +251,7 @@ class Engine:
         """Record pods that appeared or changed, those of other schedulers included."""
         for pod in pods:
             try:
-                self.contested.applied((pod,), now)
+                self.contention.applied((pod,), now)
             except Exception as error:
                 self._out += failure_of(f"pod {pod.key} beside those of this scheduler", error, Activity.OBJECT)
         self.arrivals.applied(pods, now)
@@ -269,7 +269,7 @@ class Engine:
 
     def pod_deleted(self, uid: str, now: float) -> None:
         """Forget a pod that is gone or that this scheduler no longer places."""
-        self.contested.deleted(uid)
+        self.contention.deleted(uid)
         self.arrivals.deleted(uid, now)
         self._unread_nominations.drop(uid)
         self.preempting.pod_deleted(uid)
@@ -279,7 +279,7 @@ class Engine:
         for pod in pods:
             self.arrivals.learn(pod, now)
         if pods:
-            self.moving.look_again()
+            self.moving.search_again()
 
     def seats_kept(self, migration: str, seats: Sequence[ReservedSeat]) -> None:
         """Reserve these node assignments, and no others, for the replacements that a Migration awaits."""
@@ -341,7 +341,7 @@ class Engine:
     def _bind_finished(self, workload: Workload, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
         self._out += self.outcomes.bind_finished(uid, outcome, message, now)
         if outcome is BindOutcome.BOUND:
-            self.contested.answered(uid, now)
+            self.contention.answered(uid, now)
             self.arrivals.bound_at_last(uid)
         elif not self.outcomes.awaits(uid):  # otherwise the result is not known yet
             self.arrivals.not_bound(uid)
@@ -356,7 +356,7 @@ class Engine:
             self.outcomes.rehearsed(uid, outcome, message, now)
         except Exception as error:
             self._out += failure_of(f"dry-run bind of pod {uid}", error, Activity.OUTCOME)
-            self.outcomes.held_back.answered(uid, "")
+            self.outcomes.admission_backoff.answered(uid, "")
 
     def volumes_written(self, uid: str, done: Iterable[tuple[VolumeWrite, str]], problem: str) -> None:
         """Record the result of a PrepareVolumes. See `VolumeBinding.written`."""
@@ -415,10 +415,10 @@ class Engine:
             budget: seconds after which the step ends. `pending_work` is true if work remains.
         """
         self._read_again(now)
-        if self.arrivals.large_bytes + self.world.residents.large_bytes > MOST_LARGE_BYTES:
+        if self.arrivals.large_bytes + self.world.pod_index.large_bytes > MAX_LARGE_BYTES:
             self._drop_caches()
         self.world.fade(now)
-        self.contested.settle(now)
+        self.contention.settle(now)
         if self._permits:
             self._permits = False
             self.arrivals.understand_all()
@@ -427,15 +427,15 @@ class Engine:
         self.spares.settle()
         if not self.arrivals.deciding:
             self.arrivals.begin()
-        self.waking.settle(now)
-        self.waking.wake(now)
+        self.requeuer.settle(now)
+        self.requeuer.wake(now)
         self._out += [LogWarning(problem) for problem in (*self.sharing.complaints(), *self.world.look_at_fabric())]
         if self._fabric_warnings.watches and len(self.world.nodes):
             wrong = self._fabric_warnings.look(self.world.layout, self.world.nodes)
             self._out += [LogWarning(problem) for problem in wrong]
-        self.arrivals.deciding = True
+        self.arrivals.start_deciding()
         started = clock()
-        while not self.contested.pauses(now, self.outcomes.decided_since) and (id_ := self.queue.pop(now)) is not None:
+        while not self.contention.pauses(now, self.outcomes.decided_since) and (id_ := self.queue.pop(now)) is not None:
             workload = self.workloads.get(id_)
             if workload is not None:
                 placed = self._try(workload, now, clock)
@@ -443,10 +443,10 @@ class Engine:
                 if clock() - started > budget:
                     break
         self._shorten_waits(now, lambda: clock() - started <= budget)
-        self.reserving.holds.count_nobody()
-        self.preempting.nominations.count_nobody()
+        self.reserving.holds.remove_charges()
+        self.preempting.nominations.remove_charges()
         self._out += self.outcomes.due(now)
-        self._out += self.waking.look_again(now)
+        self._out += self.requeuer.retry_preemption(now)
         out, self._out = [*self.arrivals.take_out(), *self._out], []
         return out
 
@@ -468,21 +468,23 @@ class Engine:
             if not self.reserving.working:
                 news += self.moving.due(now, more)
         except Exception as error:
-            self.preempting.nominations.count_nobody()
+            self.preempting.nominations.remove_charges()
             self._out += failure_of(f"workload {self.moving.failed(now)}", error, Activity.MOVES)
         for workload, why in news:
-            text = " ".join(filter(None, (why, self.reserving.told(workload.id), self.moving.told(workload.id))))
-            self._out += self._aside.tell(workload, workload.at(Stage.PENDING), text, repeated=True)
+            text = " ".join(
+                filter(None, (why, self.reserving.describe(workload.id), self.moving.describe(workload.id)))
+            )
+            self._out += self._unschedulable.tell(workload, workload.at(Stage.PENDING), text, repeated=True)
             self.why.reworded(workload, text, now)
-            self._rechecks.forget(workload.id)
+            self._failure_cache.forget(workload.id)
 
     def _drop_caches(self) -> None:
         """Drop the caches that may keep large deleted pods in memory. No decision depends on them."""
         self.arrivals.forget_large()
-        self.world.residents.drop_caches()
+        self.world.pod_index.drop_caches()
         self.attempts.drop_caches()
         self.preempting.drop_caches()
-        self._rechecks.clear()
+        self._failure_cache.clear()
         self.why.drop_caches()
         drop_classes()
         can_match.cache_clear()
@@ -500,7 +502,7 @@ class Engine:
         """Apply changes of owners, and drop plans for pods that are about to be deleted."""
         self.arrivals.settle(now, clock)
         for uid in self.arrivals.leaving.take_new():
-            self.contested.deleted(uid)
+            self.contention.deleted(uid)
             self.preempting.pod_deleted(uid)
         self._out += self.arrivals.leaving.due(now)
 
@@ -509,7 +511,7 @@ class Engine:
         due = (
             0.0 if self.arrivals.rereading or self._not_bound else None,
             self.queue.next_due(),
-            self.waking.next_due(),
+            self.requeuer.next_due(),
             self.outcomes.next_due(),
             self.arrivals.leaving.next_due(),
             self.arrivals.unread.next_due(),
@@ -517,7 +519,7 @@ class Engine:
             self._unread_nominations.next_due(),
             self.world.penalties.next_change(),
             self.preempting.next_due(),
-            self.contested.next_due(),
+            self.contention.next_due(),
             self.reserving.next_due(),
             self.moving.next_due(),
         )
@@ -526,7 +528,7 @@ class Engine:
     @property
     def pending_work(self) -> bool:
         """Whether `step` has work to do now."""
-        has_active = self.queue.has_active and not self.contested.paused
+        has_active = self.queue.has_active and not self.contention.paused
         return bool(self._out or self._not_bound) or self._permits or self.arrivals.news or has_active or self.searching
 
     @property
@@ -541,7 +543,7 @@ class Engine:
         for uid, why in failed:
             self.bind_finished(uid, BindOutcome.WITHDRAWN, why, now)
         self._queue_not_bound()
-        for id_ in self.outcomes.held_back.take_freed():
+        for id_ in self.outcomes.admission_backoff.take_freed():
             if (workload := self.workloads.get(id_)) is not None and self.queue.place(id_) is Place.BACKOFF:
                 self.queue.activate(order_of(workload))
 
@@ -563,12 +565,12 @@ class Engine:
             with limited(budget):
                 placed = self._attempt(workload, now, clock)
         except Exception as error:
-            self.reserving.holds.count_nobody()
-            self.preempting.nominations.count_nobody()
-            self._rechecks.forget(workload.id)
+            self.reserving.holds.remove_charges()
+            self.preempting.nominations.remove_charges()
+            self._failure_cache.forget(workload.id)
             self.barrier.exceeded(workload.namespace, error, now)
             self._out += failure_of(f"workload {workload.namespace}/{workload.name}", error, self._phase)
-            self._out += self._aside.failed(workload, error, self._phase, now)
+            self._out += self._unschedulable.failed(workload, error, self._phase, now)
             return False
         finally:
             self._spent = budget.spent + self._searched
@@ -578,35 +580,35 @@ class Engine:
 
     def _attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:
         """Try a workload; return whether it was placed."""
-        if (known := self._rechecks.again(workload, now, clock)) is not None:
+        if (known := self._failure_cache.again(workload, now, clock)) is not None:
             self._out += known
-            self.contested.failed(workload.id, now)
+            self.contention.failed(workload.id, now)
             return False
         pending = workload.at(Stage.PENDING)
         if not pending:
             return False
         if workload.problem:
-            self._out += self._aside.refuse(workload, pending, now)
+            self._out += self._unschedulable.refuse(workload, pending, now)
             return False
         if self.arrivals.is_stale(workload):
             self.queue.back_off(order_of(workload), now + STALE_SECONDS)
             return False
         if lack := lacking(workload, pending):
-            self._out += self._aside.incomplete(workload, pending, lack, now)
+            self._out += self._unschedulable.incomplete(workload, pending, lack, now)
             return False
         if (until := self.outcomes.half.pause(workload, now)) > now:
             self.queue.back_off(order_of(workload), until)
             return False
-        held_back = self.outcomes.held_back
-        if held_back and (held := held_back.must_wait(workload.id, pending, now)) is not None:
-            self._out += self._aside.hold_back(workload, pending, *held, now)
+        admission_backoff = self.outcomes.admission_backoff
+        if admission_backoff and (held := admission_backoff.must_wait(workload.id, pending, now)) is not None:
+            self._out += self._unschedulable.hold_back(workload, pending, *held, now)
             return False
         before = clock()
         kept = self.preempting.count_for(workload), self.reserving.count_for(workload, now)
         try:
             decision, waits = self._decide_beside_others(workload, pending, kept, now)
         except PluginError as error:
-            self._out += self._aside.plugin_failed(workload, pending, error, now)
+            self._out += self._unschedulable.plugin_failed(workload, pending, error, now)
             return False
         workload.plugin_failures = 0
         self._out.append(RecordDecision(decision, clock() - before))
@@ -619,16 +621,16 @@ class Engine:
             with guard(f"workload {workload.namespace}/{workload.name}", self._out, Activity.PLACEMENT):
                 self.why.forget(workload.id)
                 self._out += self.preempting.placed(workload, decision)
-                self.contested.forget(workload.id)
+                self.contention.forget(workload.id)
                 self.reserving.placed(workload, decision)
                 self.moving.forget(workload.id)
                 self.arrivals.placed(decision)
             return True
         loosened_at = next_loosening(workload, pending, self.world.layout, now)
-        self._aside.park(workload, now, loosened_at, room_helps=decision.room_helps)
-        self.contested.failed(workload.id, now)
+        self._unschedulable.park(workload, now, loosened_at, room_helps=decision.room_helps)
+        self.contention.failed(workload.id, now)
         if waits:
-            self._out += self._aside.tell(workload, pending, f"{decision.message} {waits}")
+            self._out += self._unschedulable.tell(workload, pending, f"{decision.message} {waits}")
         else:
             with self.world.nothing_kept():
                 self._out += self._make_room(workload, pending, decision, kept, now)
@@ -648,7 +650,7 @@ class Engine:
                 workload, least, decision, now, wall, kept[1], shares, budget, failed
             )
         except PluginError as error:
-            return self._aside.plugin_failed(workload, pending, error, now)
+            return self._unschedulable.plugin_failed(workload, pending, error, now)
         finally:
             self._searched = budget.spent
         if not preempt and decision.room_helps:
@@ -660,12 +662,12 @@ class Engine:
             text = " ".join(filter(None, (text, held, moves)))
             if not preempt:  # otherwise evictions already make room
                 self.why.failed(workload, text, decision.members, now)
-            out = [*self._aside.tell(workload, pending, text), *preempt]
+            out = [*self._unschedulable.tell(workload, pending, text), *preempt]
         except Exception:
             self._out += preempt  # the claim is active, so its victims must be evicted
             raise
         if not why_not and not preempt:
-            self._rechecks.remember(workload, pending, decision, kept, text, now)
+            self._failure_cache.remember(workload, pending, decision, kept, text, now)
         return out
 
     def _decide_beside_others(
@@ -680,12 +682,12 @@ class Engine:
         if decision.verdict is Verdict.PLACED or not self.world.kept:
             return decision, ""
         # A partially bound gang does not wait for other schedulers.
-        impatient = half_bound(workload) or self.contested.impatient(workload.id)
+        impatient = half_bound(workload) or self.contention.impatient(workload.id)
         with self.world.nothing_kept():
             without = self._decide(workload, pending, (*kept, "nothing for pods of other schedulers"), now)
         if without.verdict is Verdict.PLACED and not impatient:
-            return decision, self.contested.why()
-        self.contested.took(seat.node for seat in without.seats)
+            return decision, self.contention.why()
+        self.contention.took(seat.node for seat in without.seats)
         return without, ""
 
     def _decide(self, workload: Workload, pending: list[Member], kept: KeptRoom, now: float) -> Decision:

@@ -190,7 +190,7 @@ class PlanningView:
     @property
     def pods_repel(self) -> bool:
         """Whether a running pod keeps others away by required anti-affinity."""
-        return bool(self._engine.world.residents.repelling)
+        return bool(self._engine.world.pod_index.repelling)
 
     def sliced_search(self) -> Parts[Any]:
         """Return a new runner of searches in slices, which notices when nodes or the fabric change."""

@@ -13,6 +13,10 @@ from topo_scheduler.state.operation_budget import OperationBudget, limited
 
 PART_OPERATIONS: Final = 4_000_000
 """Maximum operations of one slice, so that no decision has to wait long for it."""
+STEP_SECONDS: Final = 0.005
+"""Seconds of slices in one step of recovery; one slice may take longer."""
+NEXT_STEP_SECONDS: Final = 0.02
+"""Seconds from a step of recovery to the next one, while a search is under way."""
 T = TypeVar("T")
 More = Callable[[], bool]
 """Returns whether there is time for another slice."""
@@ -45,6 +49,8 @@ class Parts(Generic[T]):
         self._world = world
         self._steps: Iterator[T | None] | None = None
         self._facts: object = None
+        self.stepped_at = 0.0
+        """Reading of the clock at the start of the last `step`, in seconds."""
 
     @property
     def going(self) -> bool:
@@ -91,6 +97,18 @@ class Parts(Generic[T]):
             if not more():
                 break
         return results
+
+    def step(self, clock: Callable[[], float]) -> list[T]:
+        """Run slices for `STEP_SECONDS`, at least one; return the results.
+
+        Args:
+            clock: measures the time of the slices, in seconds; if it stands still, one step does all.
+
+        Raises:
+            OverBudgetError: one slice took too many operations. The search is dropped, as after any other exception.
+        """
+        self.stepped_at = clock()
+        return self.work(lambda: clock() - self.stepped_at < STEP_SECONDS)
 
     def _now(self) -> object:
         return self._world.nodes.facts_changes.position, self._world.layout.generation

@@ -27,7 +27,7 @@ from topo_scheduler.state.nodes.resources import GPU, PODS, Amounts, ResourceTab
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import profile_of
 from topo_scheduler.state.pods.pod_groups import Groups
-from topo_scheduler.state.pods.pod_index import Profile, Residents
+from topo_scheduler.state.pods.pod_index import PodIndex, Profile
 from topo_scheduler.state.pods.victim_info import occupant_of
 from topo_scheduler.state.statistics.duration_claims import Promises, weight_of
 from topo_scheduler.state.statistics.placement_outcomes import History
@@ -45,13 +45,13 @@ class World:
         self.resources = ResourceTable(config.gpu_resources)
         self.nodes = NodeTable(self.resources, NodeLabels(config.gpu_model_labels, config.bandwidth_labels))
         self.fabric = Fabric(config.topology)
-        self.residents = Residents()
+        self.pod_index = PodIndex()
         self.domains = NamedDomains(self.nodes, self.fabric)
         self.links = Links(self.nodes)
         self.penalties = Penalties()
         self.around = FilterContext(
             self.nodes,
-            self.residents,
+            self.pod_index,
             shunned=self.penalties,
             domains=self.domains,
             extensions=extensions if extensions is not None else Extensions(),
@@ -62,7 +62,7 @@ class World:
         self.claims = GpuClaims(config.scheduler_name, self.nodes, self.resources)
         self._offers = 0
         self.accounts = Accounts(self.nodes)
-        self.ledger = Ledger(self.nodes, self.residents, self.accounts)
+        self.ledger = Ledger(self.nodes, self.pod_index, self.accounts)
         self.history = History()
         self.runs = Runs()
         self.promises = Promises()
@@ -161,7 +161,7 @@ class World:
         """
         uid, node = pod.metadata.uid, pod.spec.node_name
         known = self.ledger.get(uid)
-        profile = profile_of(self.residents, pod)
+        profile = profile_of(self.pod_index, pod)
         same_node = known is not None and known.node == node
         problems = []
         try:
@@ -312,7 +312,7 @@ class World:
         self.nodes.widen()
         self.nodes.charge(row, amounts, sign=change)
         if profile is not None:
-            self.residents.change(row, profile, change)
+            self.pod_index.change(row, profile, change)
         if seen:
             self._neighbours_at = self.around.position
 
@@ -396,7 +396,7 @@ class World:
     def take_neighbours(self) -> tuple[bool, bool]:
         """Return whether pods came or went since the last call, and whether one may have required anti-affinity."""
         before, self._neighbours_at = self._neighbours_at, self.around.position
-        fresh = self.residents.since(before[0])
+        fresh = self.pod_index.since(before[0])
         if fresh is None or before[1] != self._neighbours_at[1]:
             return True, True
         return before != self._neighbours_at, any(profile.repels for _, profile, _ in fresh)

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from topo_scheduler.simulation.reconcile_loop import Tending
+from topo_scheduler.simulation.reconcile_loop import ReconcileLoop
 
-from .apiserver import APIError, DeleteOptions, Key, ObjectVersion, Store, StoreEvent
+from .apiserver import DeleteOptions, Key, ObjectVersion, StatusError, Store, StoreEvent
 from .apiserver.objects import (
     Json,
     changed,
@@ -46,7 +46,7 @@ Refuse = Callable[[Json, Json], Refusal | None]
 
 
 @dataclass(slots=True)
-class _Pod:
+class _RunningPod:
     """An admitted pod, with the times on the clock of the event loop at which it starts, ends and stops."""
 
     requests: Amounts
@@ -60,12 +60,12 @@ class _KubeletNode:
     """The keys of pods bound to a node, the admitted pods by uid, and the sum of their requests."""
 
     keys: dict[Key, None] = field(default_factory=dict)
-    pods: dict[str, _Pod] = field(default_factory=dict)
+    pods: dict[str, _RunningPod] = field(default_factory=dict)
     used: Amounts = field(default_factory=dict)
     responsive: bool = True
 
 
-class Kubelet(Tending[Key]):
+class Kubelet(ReconcileLoop[Key]):
     """Runs the pods of every node of a store.
 
     ``run_seconds`` is the duration of Job pods without the annotation; None is for ever. ``start_seconds`` is the time
@@ -200,7 +200,7 @@ class Kubelet(Tending[Key]):
                 "pods", record.key, phase="Failed", reason=reason, message=message, startTime=started
             )
             return
-        pod = _Pod(requests_of(record.obj), begin=self._now() + self.start_seconds)
+        pod = _RunningPod(requests_of(record.obj), begin=self._now() + self.start_seconds)
         state.pods[record["metadata"]["uid"]] = pod
         add(state.used, pod.requests)
         if running:
@@ -208,7 +208,7 @@ class Kubelet(Tending[Key]):
             pod.end = self._end_of(record, (self._store.clock() - since).total_seconds())
         self._advance(record, pod)
 
-    def _advance(self, record: ObjectVersion, pod: _Pod) -> None:
+    def _advance(self, record: ObjectVersion, pod: _RunningPod) -> None:
         """Start a pod, keep it ready or end it, whichever is due."""
         now = self._now()
         if status(record.obj).get("phase") != "Running":
@@ -225,7 +225,7 @@ class Kubelet(Tending[Key]):
         elif pod.end is not None:
             self._set_timer(record.key, pod.end)
 
-    def _terminate(self, record: ObjectVersion, pod: _Pod | None) -> None:
+    def _terminate(self, record: ObjectVersion, pod: _RunningPod | None) -> None:
         """Terminate a pod that is being deleted, as failed. A pod that never ran is removed at once."""
         if pod is None or status(record.obj).get("phase") != "Running":
             self._confirm(record)
@@ -243,7 +243,7 @@ class Kubelet(Tending[Key]):
         """Confirm to the API server that a pod has terminated; finalizers may still keep the object."""
         try:
             self._store.delete("pods", *record.key.address, DeleteOptions(grace=0, uid=record["metadata"]["uid"]))
-        except APIError as error:
+        except StatusError as error:
             if error.code not in (404, 409):
                 raise
 

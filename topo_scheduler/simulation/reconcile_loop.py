@@ -12,7 +12,7 @@ from topo_scheduler.simulation.apiserver import Store, StoreEvent
 Turn = TypeVar("Turn", bound=Hashable)
 
 
-class Tending(ABC, Generic[Turn]):
+class ReconcileLoop(ABC, Generic[Turn]):
     """Reconciles objects of a store from ``start`` to ``stop``, on the running event loop.
 
     ``tables`` are the tables that it watches, empty for all. Work that is due later has a timer.

@@ -52,7 +52,7 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True)
-class Slow:
+class GangSlowdown:
     """The slowdown of one gang.
 
     ``seconds`` is the time in which all of its pods ran. ``factor`` is the mean duration of its steps over this time,
@@ -135,7 +135,7 @@ def _assume_uplinks(wiring: Wiring, known: Sequence[int], carried: list[float], 
 # ---------------------------------------------------------------- gangs and their rings
 
 
-def slowdowns(history: RunHistory, network: Network, assumed: Assumed) -> list[Slow]:
+def slowdowns(history: RunHistory, network: Network, assumed: Assumed) -> list[GangSlowdown]:
     """Return the slowdown of each gang of which all pods ran, in order of arrival. A fill has none, as it has no times.
 
     The times of the run do not change: a slowed gang does not run longer.
@@ -148,7 +148,7 @@ def slowdowns(history: RunHistory, network: Network, assumed: Assumed) -> list[S
     for ring in rings:
         seconds[ring.job] += ring.end - ring.begin
         stretched[ring.job] += ring.stretched
-    return [Slow(job, seconds[job], stretched[job] / seconds[job]) for job in sorted(seconds)]
+    return [GangSlowdown(job, seconds[job], stretched[job] / seconds[job]) for job in sorted(seconds)]
 
 
 def _rings(history: RunHistory, network: Network) -> Iterator[_Ring]:

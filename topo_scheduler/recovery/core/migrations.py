@@ -26,11 +26,11 @@ from topo_scheduler.recovery.model.migration_state import NEXT_CONDITION, Condit
 from topo_scheduler.recovery.model.ownership import answers_at
 from topo_scheduler.recovery.optimisation.gang_room import GangRoom
 from topo_scheduler.recovery.planning.migration_planning import NOTHING_TO_MOVE, SEARCH_INTERVAL_SECONDS, Planning
-from topo_scheduler.recovery.planning.relocation_search import NEXT_SECONDS
 from topo_scheduler.scheduling.barrier import FAULT, described, kind_of
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.scheduler_view import SchedulerControl, SchedulerView
+from topo_scheduler.scheduling.time_slicing import NEXT_STEP_SECONDS
 from topo_scheduler.state.operation_budget import OperationBudget, limited
 
 RETRY_SECONDS: Final = 10.0
@@ -308,7 +308,7 @@ class Migrations:
         times: list[float] = []
         context = self.context
         if self._left:
-            times.append(now + NEXT_SECONDS)
+            times.append(now + NEXT_STEP_SECONDS)
         if (at := context.finished.next_due(context.spec, now, context.epoch + now)) is not None:
             times.append(at)
         for tracked in self.context.tracked.values():

@@ -8,16 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from topo_scheduler.recovery.model.instructions import Instruction
 from topo_scheduler.recovery.model.migration_context import MigrationContext
-from topo_scheduler.scheduling.time_slicing import Parts
-
-SLICE_SECONDS: Final = 0.005
-"""Seconds that a step may search; one slice of work may take longer."""
-NEXT_SECONDS: Final = 0.02
-"""Seconds until the search continues."""
+from topo_scheduler.scheduling.time_slicing import NEXT_STEP_SECONDS, Parts
 
 Look = Iterator[Sequence[Instruction] | None]
 """Yields after each slice of the work: instructions, or None."""
@@ -56,15 +51,13 @@ class VoluntarySearch(ABC):
         if self._stepped == now or not self._parts.going:
             return []
         self._stepped = now
-        began = self.clock()
-        results = self._parts.work(lambda: self.clock() - began < SLICE_SECONDS)
-        return [instruction for instructions in results for instruction in instructions]
+        return [instruction for instructions in self._parts.step(self.clock) for instruction in instructions]
 
     def next_due(self, now: float) -> float | None:
         """Return when `step` must be called next, in seconds."""
         if not self._on:
             return None
-        return self._stepped + NEXT_SECONDS if self._parts.going else max(now, self._next_search)
+        return self._stepped + NEXT_STEP_SECONDS if self._parts.going else max(now, self._next_search)
 
     @property
     @abstractmethod

@@ -24,9 +24,9 @@ from topo_scheduler.recovery.planning.joint_assignment import Parts as Steps
 from topo_scheduler.recovery.planning.joint_relocation import EligiblePods, room_for_all
 from topo_scheduler.recovery.planning.migration_validation import PodsNotRead, Refused, policy_of, read_pods
 from topo_scheduler.recovery.planning.relocation import unread_neighbours
-from topo_scheduler.recovery.planning.relocation_search import LEAST_PAUSE_SECONDS, PAUSE_FACTOR, SLICE_SECONDS
+from topo_scheduler.recovery.planning.relocation_search import LEAST_PAUSE_SECONDS, PAUSE_FACTOR
 from topo_scheduler.recovery.planning.seat_claims import Copies, RelocationRequest, SeatGrant
-from topo_scheduler.scheduling.time_slicing import Parts
+from topo_scheduler.scheduling.time_slicing import STEP_SECONDS, Parts
 
 MAX_MIGRATIONS: Final = 32
 """Migrations that are planned together at most."""
@@ -206,7 +206,7 @@ class Together:
         started = self.clock()
 
         def time_left() -> bool:
-            return self.clock() - started < SLICE_SECONDS
+            return self.clock() - started < STEP_SECONDS
 
         while search.parts.going:
             results = search.parts.work(time_left)

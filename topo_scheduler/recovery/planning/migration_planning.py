@@ -21,7 +21,7 @@ from topo_scheduler.recovery.planning.migration_validation import (
     rest_of_gang,
 )
 from topo_scheduler.recovery.planning.relocation import helpers_of, restart_cost, unread_neighbours
-from topo_scheduler.recovery.planning.relocation_search import NEXT_SECONDS, Searching
+from topo_scheduler.recovery.planning.relocation_search import Searching
 from topo_scheduler.recovery.planning.seat_claims import RelocationRequest, SeatGrant
 from topo_scheduler.recovery.planning.spares import (
     may_return_nodes,
@@ -33,6 +33,7 @@ from topo_scheduler.recovery.planning.spares import (
 )
 from topo_scheduler.recovery.planning.voluntary_checks import ALONE_SECONDS, all_have_seats, kept_free, reason_useless
 from topo_scheduler.scheduling.instructions import PodRef
+from topo_scheduler.scheduling.time_slicing import NEXT_STEP_SECONDS
 
 HELP_SECONDS: Final = 30.0
 """Seconds within which the Migrations that make room must have appeared."""
@@ -140,7 +141,7 @@ class Planning:
             return
         turn = self._together.turn(tracked, moving_pods, state, now)
         if turn is not None and turn.share is None:
-            tracked.not_before = now + NEXT_SECONDS
+            tracked.not_before = now + NEXT_STEP_SECONDS
             return
         targets = self._seats(tracked, moving_pods, now) if turn is None else _free_seats(turn, moving_pods)
         text = f"room for {counted(len(moving_pods), 'pod')} is reserved"
@@ -160,7 +161,7 @@ class Planning:
                 return
             room = self._planned_room(tracked, moving_pods, state, turn, now)
             if room is None:
-                tracked.not_before = now + NEXT_SECONDS
+                tracked.not_before = now + NEXT_STEP_SECONDS
                 return
             result, targets, text = room, room.seats, room.text
         if result.whole:

@@ -16,10 +16,6 @@ from topo_scheduler.recovery.planning.relocation import check_again, look_for_ro
 from topo_scheduler.recovery.planning.seat_claims import SeatGrant
 from topo_scheduler.scheduling.time_slicing import Parts
 
-SLICE_SECONDS: Final = 0.005
-"""Seconds that a step may search; one slice of work may take longer."""
-NEXT_SECONDS: Final = 0.02
-"""Seconds until the search continues, or the next Migration may begin one."""
 FORGOTTEN_AFTER_SECONDS: Final = 1.0
 """Seconds after which a search is dropped that no Migration continued."""
 PAUSE_FACTOR: Final = 10
@@ -78,9 +74,8 @@ class Searching:
         search = self._search
         assert search is not None
         self._stepped, search.continued_at = now, now
-        began = self.clock()
-        rooms = search.parts.work(lambda: self.clock() - began < SLICE_SECONDS)
-        search.spent += self.clock() - began
+        rooms = search.parts.step(self.clock)
+        search.spent += self.clock() - search.parts.stepped_at
         search.slices += 1
         if search.parts.going and not rooms:
             return None

@@ -23,16 +23,16 @@ from topo_scheduler.state.decision import Seat
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.workloads import Member
 
-FIRST_HELD: Final = 1.0
-LONGEST_HELD: Final = 300.0
+FIRST_BACKOFF_SECONDS: Final = 1.0
+MAX_BACKOFF_SECONDS: Final = 300.0
 """Seconds of the backoff of a class, doubled with each refusal: the first backoff, and the longest."""
-REMEMBERED: Final = 600.0
+REMEMBERED_SECONDS: Final = 600.0
 """Seconds after its backoff for which a class is remembered that no workload asked for."""
-MOST_CHARACTERS: Final = 1_024
+MAX_CHARACTERS: Final = 1_024
 """Characters of the API server's message that are kept for each kind: a webhook may write a megabyte."""
-FEW: Final = 64
+FEW_KINDS: Final = 64
 """Number of kinds up to which the scheduler does not search for those without pods."""
-TURN: Final = 1.0
+TURN_SECONDS: Final = 1.0
 """Seconds by which the pod that is tried precedes all others of its class."""
 STOPPED: Final = "pods like it were refused meanwhile"
 """Why a decided bind is not written."""
@@ -82,13 +82,13 @@ class _Rehearsal:
     refused: str = ""
 
 
-class HeldBack:
+class AdmissionBackoff:
     """Kinds of pods that were refused, and decisions of which a pod is being tried."""
 
     def __init__(self) -> None:
         self._held: dict[Kind, Held] = {}
         """Kinds in backoff, in order of their last refusal."""
-        self._few = FEW
+        self._few = FEW_KINDS
         """Number of kinds above which the scheduler drops those without pods."""
         self._trial: dict[str, Held] = {}
         self._rehearsals: dict[str, _Rehearsal] = {}
@@ -121,14 +121,14 @@ class HeldBack:
 
     def _until(self, kind: Kind, held: Held, workload: str, now: float) -> float:
         if held.trial:
-            return now + TURN
-        if now > held.until + REMEMBERED:
+            return now + TURN_SECONDS
+        if now > held.until + REMEMBERED_SECONDS:
             self._free(kind)
             return now
         if not held.first and workload != held.refused:
             held.first = workload
         # All others follow a little later: by then the result of the first one is known.
-        return held.until if held.first in (workload, "") else held.until + TURN
+        return held.until if held.first in (workload, "") else held.until + TURN_SECONDS
 
     # ------------------------------------------------------------ from a decision to its binds
 
@@ -192,7 +192,7 @@ class HeldBack:
 
     # ------------------------------------------------------------ what came of it
 
-    def refused(self, kind: Kind, workload: str, why: str, now: float, *, longest: float = LONGEST_HELD) -> None:
+    def refused(self, kind: Kind, workload: str, why: str, now: float, *, longest: float = MAX_BACKOFF_SECONDS) -> None:
         """Record that the API server refused a bind or a dry run of a workload. ``longest``: backoff in seconds."""
         known = self._held.get(kind)
         # Binds that were in flight together are refused together, and count as one refusal.
@@ -201,8 +201,8 @@ class HeldBack:
             self._end_trial(known)
             del self._held[kind]
         # Workloads in backoff come again by themselves, and their backoff then starts again.
-        until = now + doubled(FIRST_HELD, count, longest)
-        self._held[kind] = Held(kind, count, until, clipped(why, MOST_CHARACTERS), workload)
+        until = now + doubled(FIRST_BACKOFF_SECONDS, count, longest)
+        self._held[kind] = Held(kind, count, until, clipped(why, MAX_CHARACTERS), workload)
 
     @property
     def many(self) -> bool:
@@ -213,13 +213,13 @@ class HeldBack:
         """Forget all kinds without pods. It is called rarely enough that the caller can go through all pods for it."""
         for kind in [kind for kind in self._held if kind not in kinds]:
             self._free(kind)
-        self._few = max(FEW, 2 * len(self._held))
+        self._few = max(FEW_KINDS, 2 * len(self._held))
 
     def forget_old(self, now: float) -> None:
         """Forget the kinds of which no pod was tried for long; the ones refused last come last."""
         while self._held:
             held = next(iter(self._held.values()))
-            if held.trial or now <= held.until + REMEMBERED:
+            if held.trial or now <= held.until + REMEMBERED_SECONDS:
                 return
             self._free(held.kind)
 

@@ -24,9 +24,9 @@ def crowded_out(around: FilterContext, cls: PodClass, profile: Profile, row: int
 
     The scheduler checks affinity and spread only when it decides, as kube-scheduler does.
     """
-    constraints, residents = cls.constraints, around.residents
+    constraints, pod_index = cls.constraints, around.pod_index
     if constraints is not None:
-        for other, count in residents.special.get(row, {}).items():
+        for other, count in pod_index.special.get(row, {}).items():
             if count - (other is profile) <= 0:
                 continue
             if any(have.conflicts(want) for have in other.ports for want in constraints.ports):
@@ -34,13 +34,13 @@ def crowded_out(around: FilterContext, cls: PodClass, profile: Profile, row: int
             if any(have.conflicts(want) for have in other.disks for want in constraints.disks):
                 return "a pod with the same disk"
         for term in constraints.anti_affinity:
-            tally = residents.tally((condition_of(around, term),))
+            tally = pod_index.tally((condition_of(around, term),))
             counts = tally.counts(around.nodes.rows).copy()
             counts[row] -= tally.matches(profile)
             if by_domain(around.nodes, term.topology_key, counts)[1][row] > 0:
                 return "a pod that its anti-affinity excludes"
-    for term in around.repelled(profile) if residents.repelling else ():
-        counts = by_row(around.nodes, residents.repelling.get(term, {}))
+    for term in around.repelled(profile) if pod_index.repelling else ():
+        counts = by_row(around.nodes, pod_index.repelling.get(term, {}))
         counts[row] -= term in profile.repels
         if by_domain(around.nodes, term.topology_key, counts)[1][row] > 0:
             return "a pod whose anti-affinity excludes it"

@@ -28,27 +28,27 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.resources import PODS, Amounts, as_amounts
 from topo_scheduler.state.pods.requests import pod_amounts
 
-RECENT: Final = 30.0
+RECENT_SECONDS: Final = 30.0
 """Seconds for which the largest recent pod of other schedulers on a node sets the room reserved there.
 
 For the same time after others were active, few binds may be in flight at once: others may become active again at any
 moment.
 """
-USED: Final = 600.0
+USED_SECONDS: Final = 600.0
 """Seconds for which a node counts as used by other schedulers, after the last news of one of their pods there."""
-SETTLED: Final = 2.0
+SETTLED_SECONDS: Final = 2.0
 """Seconds after other schedulers bound their last pod in which they may bind more."""
-WAITING: Final = 10.0
+PENDING_SECONDS: Final = 10.0
 """Seconds after its last change for which a pending pod of another scheduler is expected to be bound at any moment."""
-STALE: Final = 0.25
+STALE_SECONDS: Final = 0.25
 """Seconds by which the watch may be late before the scheduler stops deciding."""
-AT_ONCE: Final = 8
+MAX_BINDS_IN_FLIGHT: Final = 8
 """Binds in flight at which the scheduler decides no more: the sooner each is written, the less can happen before."""
-FRESH: Final = 1.0
+IN_FLIGHT_SECONDS: Final = 1.0
 """Seconds after which a bind no longer counts as in flight here: it may be retried for long."""
-LOST: Final = 5.0
+LOST_SECONDS: Final = 5.0
 """Seconds after which the watch is no longer expected to report a bind."""
-MOST_DOUBTED: Final = 1024
+MAX_DOUBTED_NAMESPACES: Final = 1024
 """Maximum namespaces without reserved room, because no scheduler seems to bind their pods.
 
 Beyond it the set is cleared.
@@ -69,7 +69,7 @@ class _Unproven:
 
 
 @dataclass(slots=True)
-class _ContestedNode:
+class _SharedNode:
     """A node that other schedulers use, ``until`` a time in seconds.
 
     ``asked`` is the request of the largest pod that came lately; it counts until ``recent`` (seconds). ``kept`` is the
@@ -83,7 +83,7 @@ class _ContestedNode:
     kept: Amounts = ()
 
 
-class Contested:
+class SchedulerContention:
     """Follows the pods of other schedulers, and reserves room for them."""
 
     def __init__(self, scheduler_name: str, world: World, config: Contention) -> None:
@@ -93,18 +93,18 @@ class Contested:
         self._looked = 0.0
         self._scheduler_name = scheduler_name
         self._world = world
-        self._nodes: dict[str, _ContestedNode] = {}
+        self._nodes: dict[str, _SharedNode] = {}
         """Nodes that other schedulers use, by name, in the order of their last news."""
         self._waiting: dict[str, float] = {}
         """Pending pods of other schedulers by uid, and until when they are expected to be bound; in order of time."""
-        self._last_bound = -SETTLED
-        self._usual: Amounts = ((PODS, 1),)
+        self._last_bound = -SETTLED_SECONDS
+        self._last_amounts: Amounts = ((PODS, 1),)
         """Request of the pod of other schedulers that was last seen pending or newly bound."""
         self._active = False
         self._answered: dict[str, float] = {}
         self._stalled = False
         self._careful = False
-        self._last_active = -RECENT
+        self._last_active = -RECENT_SECONDS
         self._patience: dict[str, float] = {}
         self._impatient: set[str] = set()
         self._unbound: dict[str, str] = {}
@@ -143,8 +143,8 @@ class Contested:
             elif not pod.metadata.deletion_timestamp and not pod.spec.scheduling_gates:
                 self._unbound[uid] = namespace
                 if self._believed(namespace, asked := self._asked(pod), now):
-                    self._waiting[uid] = now + WAITING
-                    self._usual = asked
+                    self._waiting[uid] = now + PENDING_SECONDS
+                    self._last_amounts = asked
 
     def deleted(self, uid: str) -> None:
         """Forget a deleted pod."""
@@ -179,16 +179,16 @@ class Contested:
 
     def _heard_of(self, pod: Pod, now: float, *, proven: bool) -> None:
         name = pod.spec.node_name
-        node = self._nodes.pop(name, None) or _ContestedNode(now)
+        node = self._nodes.pop(name, None) or _SharedNode(now)
         self._nodes[name] = node
-        node.until = now + USED
+        node.until = now + USED_SECONDS
         newly_bound = pod.status.phase == "Pending" and self._world.ledger.get(pod.metadata.uid) is None
         asked = self._asked(pod) if newly_bound else ()
         if newly_bound and (proven or self._believed(pod.metadata.namespace, asked, now)):
             self._last_bound = now
-            self._usual = asked
+            self._last_amounts = asked
             node.asked = largest(asked, node.asked) if node.recent > now else asked
-            node.recent = now + RECENT
+            node.recent = now + RECENT_SECONDS
             if self._active and node.kept != self._wanted(node, now):
                 self._give_back(name, node)
         if self._active:
@@ -206,15 +206,15 @@ class Contested:
         """Update the reservations to the present: reserve room for other schedulers, or release it."""
         for uid in list(_over(self._waiting, now)):
             del self._waiting[uid]
-        for uid in list(_over(self._answered, now - LOST)):
+        for uid in list(_over(self._answered, now - LOST_SECONDS)):
             del self._answered[uid]
-        late = next(iter(self._answered.values()), now) < now - STALE
+        late = next(iter(self._answered.values()), now) < now - STALE_SECONDS
         # While the watch is late, the scheduler does not know whether the others are done.
-        active = bool(self._waiting) or now < self._last_bound + SETTLED or (self._active and late)
+        active = bool(self._waiting) or now < self._last_bound + SETTLED_SECONDS or (self._active and late)
         if active:
             self._last_active = now
-        self._stalled = late and now < self._last_active + RECENT
-        self._careful = now < self._last_active + RECENT
+        self._stalled = late and now < self._last_active + RECENT_SECONDS
+        self._careful = now < self._last_active + RECENT_SECONDS
         self._looked = now
         for name, node in list(takewhile(lambda item: item[1].until <= now, self._nodes.items())):
             del self._nodes[name]
@@ -239,20 +239,20 @@ class Contested:
 
         ``in_flight`` returns how many binds of this scheduler were decided since a moment and are not answered.
         """
-        self.paused = self._careful and (self._stalled or in_flight(now - FRESH) >= AT_ONCE)
+        self.paused = self._careful and (self._stalled or in_flight(now - IN_FLIGHT_SECONDS) >= MAX_BINDS_IN_FLIGHT)
         return self.paused
 
     def next_due(self) -> float | None:
         """Return when `settle` or `take_impatient` has something to do, if nothing happens before."""
         due = list(self._patience.values())[:1]
         if self.paused:
-            due.append(self._looked + FRESH)
+            due.append(self._looked + IN_FLIGHT_SECONDS)
         if self._active:
-            until = next(iter(self._waiting.values()), self._last_bound + SETTLED)
+            until = next(iter(self._waiting.values()), self._last_bound + SETTLED_SECONDS)
             # If only the late watch keeps the room reserved, this moment is over, and the next one is below.
             due += [until] if until > self._looked else []
         if self._careful:
-            due += [at + (LOST if self._stalled else STALE) for at in list(self._answered.values())[:1]]
+            due += [at + (LOST_SECONDS if self._stalled else STALE_SECONDS) for at in list(self._answered.values())[:1]]
         return min(due, default=None)
 
     def why(self) -> str:
@@ -295,7 +295,7 @@ class Contested:
             if unproven.since + self._config.max_wait <= now
         }
         for namespace in expired:
-            if len(self._doubted) > MOST_DOUBTED:
+            if len(self._doubted) > MAX_DOUBTED_NAMESPACES:
                 self._doubted.clear()
             self._doubted[namespace] = self._unproven.pop(namespace).placed
         for uid in [uid for uid in self._waiting if self._unbound.get(uid) in expired]:
@@ -318,18 +318,18 @@ class Contested:
 
     # ------------------------------------------------------------ inside
 
-    def _wanted(self, node: _ContestedNode, now: float) -> Amounts:
-        asked = node.asked if node.recent > now else self._usual
+    def _wanted(self, node: _SharedNode, now: float) -> Amounts:
+        asked = node.asked if node.recent > now else self._last_amounts
         return tuple((column, self._config.reserved_pods_per_node * amount) for column, amount in asked)
 
-    def _keep(self, name: str, node: _ContestedNode, now: float) -> None:
+    def _keep(self, name: str, node: _SharedNode, now: float) -> None:
         row = self._world.nodes.row_of.get(name)
         uid = self._world.nodes.uids[row] if row is not None else ""
         if row is not None and node.uid != uid:
             node.uid, node.kept = uid, self._wanted(node, now)
             self._world.keep(row, node.kept)
 
-    def _give_back(self, name: str, node: _ContestedNode, *, improve: bool = False) -> None:
+    def _give_back(self, name: str, node: _SharedNode, *, improve: bool = False) -> None:
         row = self._world.nodes.row_of.get(name)
         # A node that was deleted meanwhile has nothing to release.
         if row is not None and node.uid == self._world.nodes.uids[row]:

@@ -2,7 +2,7 @@
 
 All members are assumed before the first is bound. A bind that fails releases the resources that it held, and the
 scheduler places the member again near the others. Pods like one that the API server refused are tried with a dry run
-before they are bound (`held_back`).
+before they are bound (`admission_backoff`).
 
 A gang that was never complete and can't be completed is rolled back. The scheduler evicts its bound members, and takes
 back binds of which nothing was sent. A bind whose result is unknown keeps what it holds, and is written again to the
@@ -36,7 +36,7 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.api.text import counted, quoted
-from topo_scheduler.scheduling.binding.admission_backoff import LONGEST_HELD, STOPPED, HeldBack, kind_of
+from topo_scheduler.scheduling.binding.admission_backoff import MAX_BACKOFF_SECONDS, STOPPED, AdmissionBackoff, kind_of
 from topo_scheduler.scheduling.binding.bind_recheck import closed_to, crowded_out
 from topo_scheduler.scheduling.binding.half_gangs import ROLL_BACK_AFTER_SECONDS, HalfGangs
 from topo_scheduler.scheduling.binding.unsettled import LONGEST_PAUSE_SECONDS, Unsettled
@@ -57,7 +57,7 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads, size_of
 
-FEW: Final = 64
+MIN_REMEMBERED_WORKLOADS: Final = 64
 NOT_ANSWERED: Final = "its bind was not answered"
 GIVEN_UP: Final = "the API server did not answer, and a pod of higher priority needs the room"
 
@@ -76,7 +76,7 @@ class Outcomes:
         self._workloads = workloads
         self._config = config
         self.volumes = VolumeBinding(world.around, config.volume_bind_timeout)
-        self.held_back = HeldBack()
+        self.admission_backoff = AdmissionBackoff()
         self._sent: dict[str, _Sent] = {}
         self._unsettled = Unsettled()
         """Binds that may have been written, or were not written for a temporary reason."""
@@ -84,7 +84,7 @@ class Outcomes:
         """Uids of pods whose binds are withdrawn because pods of higher priority need the room."""
         self._lacking_room: dict[str, int] = {}
         """Priorities of workloads that lacked room when they were tried last, by their ids."""
-        self._most_lacking = FEW
+        self._most_lacking = MIN_REMEMBERED_WORKLOADS
         """Number of these above which those that are not pending any more are forgotten."""
         self.half = half
 
@@ -144,8 +144,8 @@ class Outcomes:
             binds.append(bind)
         all_members = workload.rollbacks > 0  # admission may treat members differently: try all before binding any
         tried = None
-        if self.held_back or all_members:
-            tried = self.held_back.rehearse(workload.members, decision.seats, binds, all_members=all_members)
+        if self.admission_backoff or all_members:
+            tried = self.admission_backoff.rehearse(workload.members, decision.seats, binds, all_members=all_members)
         if tried is None:
             return self.volumes.hold(decision.seats, binds, now)
         for seat in decision.seats:  # nothing is written for them yet, but no other pod may take their volumes
@@ -161,12 +161,12 @@ class Outcomes:
         refused = message if outcome is BindOutcome.REJECTED else ""
         if refused:
             self._hold_back(*membership, refused, now)
-        self.held_back.answered(uid, refused)
+        self.admission_backoff.answered(uid, refused)
 
     def check(self, now: float) -> tuple[list[Instruction], list[tuple[str, str]]]:
         """Return the instructions for decided pods, and the pods that will not be bound: uid and reason."""
-        self.held_back.forget_old(now)
-        good, undone = self.held_back.take_ended()
+        self.admission_backoff.forget_old(now)
+        good, undone = self.admission_backoff.take_ended()
         failed = [(uid, "") for uid in undone]
         out: list[Instruction] = []
         storage = self._world.around.storage
@@ -209,12 +209,12 @@ class Outcomes:
             return f"another scheduler took {', '.join(over)} of node {node} at the same moment"
         if over and not membership[0].bound:  # half a gang would be worse
             return f"another scheduler is filling node {node} at the same moment"
-        if self.held_back:
+        if self.admission_backoff:
             gets_on = membership[0].bound > 0
-            if stopped := self.held_back.stops(membership[1], gets_on=gets_on):
+            if stopped := self.admission_backoff.stops(membership[1], gets_on=gets_on):
                 return stopped
         around, member = self._world.around, membership[1]
-        if member.profile is not None and (around.residents.repelling or member.cls.constraints is not None):
+        if member.profile is not None and (around.pod_index.repelling or member.cls.constraints is not None):
             rival = crowded_out(around, member.cls, member.profile, row)
             if rival:
                 return f"{rival} came to node {node}, or near it, at the same moment"
@@ -240,7 +240,7 @@ class Outcomes:
             message = GIVEN_UP
         late = self.half.bound_too_late(workload, member) if outcome is BindOutcome.BOUND else []
         if outcome is BindOutcome.BOUND:
-            self.held_back.bound(uid)
+            self.admission_backoff.bound(uid)
         elif outcome is BindOutcome.REJECTED:
             self._hold_back(workload, member, message, now)
         if unsettled and outcome is not BindOutcome.WITHDRAWN:
@@ -270,7 +270,7 @@ class Outcomes:
         self._lacking_room[id_] = priority
         if len(self._lacking_room) > self._most_lacking:
             self._forget_placed()
-            self._most_lacking = max(FEW, 2 * len(self._lacking_room))
+            self._most_lacking = max(MIN_REMEMBERED_WORKLOADS, 2 * len(self._lacking_room))
         out: list[Instruction] = []
         lower: dict[str, bool] = {}  # the priority of a gang is the lowest of all its members: find it once
         for uid in self._unsettled.unanswered():
@@ -338,7 +338,7 @@ class Outcomes:
         self._unsettled.drop(uid)
         self._given_up.discard(uid)
         self.half.ended(uid)
-        self.held_back.release(uid)
+        self.admission_backoff.release(uid)
         self.volumes.release(uid)
 
     def note_complete(self, workload: Workload, member: Member) -> list[Instruction]:
@@ -435,7 +435,7 @@ class Outcomes:
 
     def _is_handed_out(self, uid: str) -> bool:
         """Return whether a bind was handed out to be written. Other binds wait for volumes or a dry run."""
-        return not (self.held_back.is_tried(uid) or self.volumes.holds_back(uid))
+        return not (self.admission_backoff.is_tried(uid) or self.volumes.holds_back(uid))
 
     def _idle_since(self, uid: str) -> float:
         return inf if self._is_handed_out(uid) else self._sent[uid].bind.decided
@@ -478,20 +478,22 @@ class Outcomes:
             self._unsettled.hasten(uid, now)
 
     def _hold_back(
-        self, workload: Workload, member: Member, why: str, now: float, *, longest: float = LONGEST_HELD
+        self, workload: Workload, member: Member, why: str, now: float, *, longest: float = MAX_BACKOFF_SECONDS
     ) -> None:
-        self.held_back.refused(kind_of(member), workload.id, why, now, longest=longest)
-        if self.held_back.many:
-            self.held_back.keep({kind_of(pod) for present in self._workloads for pod in present.members.values()})
+        self.admission_backoff.refused(kind_of(member), workload.id, why, now, longest=longest)
+        if self.admission_backoff.many:
+            self.admission_backoff.keep(
+                {kind_of(pod) for present in self._workloads for pod in present.members.values()}
+            )
 
     def backoff(self, workload: Workload, message: str = "") -> float:
         """Return the backoff in seconds of a workload whose binds failed; ``message`` is the reason."""
         if message == STOPPED:
-            return 0.0  # `held_back` delays it with the other pods of its kind
-        first, most = self._config.pod_initial_backoff_seconds, self._config.pod_max_backoff_seconds
+            return 0.0  # `admission_backoff` delays it with the other pods of its kind
+        first, longest = self._config.pod_initial_backoff_seconds, self._config.pod_max_backoff_seconds
         if workload.half_bound_since is not None:
-            most = min(most, ROLL_BACK_AFTER_SECONDS / 3)  # it must be retried before it is rolled back
-        return doubled(first, workload.attempts, most)
+            longest = min(longest, ROLL_BACK_AFTER_SECONDS / 3)  # it must be retried before it is rolled back
+        return doubled(first, workload.attempts, longest)
 
 
 def mark_placed(workload: Workload) -> list[Instruction]:

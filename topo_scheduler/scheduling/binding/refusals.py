@@ -12,12 +12,12 @@ from topo_scheduler.state.pods.classes import PodClass
 
 KUBELET_REFUSALS: Final = ("OutOf", "UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity")
 """Prefixes of the ``status.reason`` of a pod that its kubelet refused."""
-HALF_LIFE: Final = 300.0
+HALF_LIFE_SECONDS: Final = 300.0
 """Seconds in which a node's penalty halves."""
-FIRST_CLOSED: Final = 5.0
-LONGEST_CLOSED: Final = 300.0
+FIRST_EXCLUSION_SECONDS: Final = 5.0
+MAX_EXCLUSION_SECONDS: Final = 300.0
 """Seconds for which a node is excluded, doubled with each refusal in memory: the first time, and the longest."""
-NAMESPACES: Final = 2
+MIN_NAMESPACES: Final = 2
 """Number of namespaces whose pods a kubelet must refuse before that counts against the node for all."""
 FORGOTTEN_POINTS: Final = 100
 """Thousandths of a refusal below which it is forgotten."""
@@ -32,7 +32,7 @@ class Penalty:
 
     def now(self, now: float) -> int:
         """Return the points that remain."""
-        return int(self.points * 0.5 ** (max(0.0, now - self.at) / HALF_LIFE))
+        return int(self.points * 0.5 ** (max(0.0, now - self.at) / HALF_LIFE_SECONDS))
 
 
 class Penalties:
@@ -63,7 +63,7 @@ class Penalties:
         nodes = self._shunned.get(cls)
         if not nodes:
             return frozenset()
-        return frozenset(node for node, whose in nodes.items() if namespace in whose or len(whose) >= NAMESPACES)
+        return frozenset(node for node, whose in nodes.items() if namespace in whose or len(whose) >= MIN_NAMESPACES)
 
     def refused(self, node: str, namespace: str, cls: PodClass, now: float) -> bool:
         """Record that a node's kubelet refused a pod; return whether that counts against the node for all.
@@ -74,11 +74,11 @@ class Penalties:
         known = on_node.get(namespace)
         points = 1000 + (known.now(now) if known else 0)
         on_node[namespace] = Penalty(points, now)
-        closed = min(LONGEST_CLOSED, FIRST_CLOSED * 2 ** min(20, (points + 500) // 1000 - 1))
+        closed = min(MAX_EXCLUSION_SECONDS, FIRST_EXCLUSION_SECONDS * 2 ** min(20, (points + 500) // 1000 - 1))
         until = self._until.setdefault((cls, node), {})
         until[namespace] = now + closed
         self._shun(cls, node, until)
-        return len(on_node) >= NAMESPACES
+        return len(on_node) >= MIN_NAMESPACES
 
     def _shun(self, cls: PodClass, node: str, until: dict[str, float]) -> None:
         nodes = self._shunned.setdefault(cls, {})
@@ -105,7 +105,7 @@ class Penalties:
                     del on_node[namespace]
             if not on_node:
                 del self._of[node]
-            elif len(on_node) >= NAMESPACES:
+            elif len(on_node) >= MIN_NAMESPACES:
                 yield node, max(1, (sum(points[namespace] for namespace in on_node) + 500) // 1000)
 
     def reopened(self, now: float) -> list[str]:

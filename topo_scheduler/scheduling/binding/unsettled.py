@@ -21,7 +21,7 @@ LONGEST_PAUSE_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
-class _Unsettled:
+class _UnsettledBind:
     """``due`` is when it is written again, infinite while it is being written; ``unanswered`` attempts in a row."""
 
     namespace: str
@@ -33,7 +33,7 @@ class Unsettled:
     """All binds whose result is unknown, by uid of the pod."""
 
     def __init__(self) -> None:
-        self._binds: dict[str, _Unsettled] = {}
+        self._binds: dict[str, _UnsettledBind] = {}
         self._due: list[tuple[float, str]] = []
         self._pausing: dict[str, dict[str, None]] = {}
         """Binds whose backoff has not ended, by namespace."""
@@ -65,7 +65,7 @@ class Unsettled:
 
     def put(self, uid: str, namespace: str, now: float) -> None:
         """Record that an attempt ended without an answer: the next one follows after a backoff."""
-        bind = self._binds.setdefault(uid, _Unsettled(namespace))
+        bind = self._binds.setdefault(uid, _UnsettledBind(namespace))
         bind.unanswered = bind.unanswered + 1 if uid in self._hang else 0
         self._hang.discard(uid)
         self._pausing.setdefault(namespace, {})[uid] = None
@@ -109,14 +109,14 @@ class Unsettled:
         """Return when to call `take_due` next, in seconds."""
         return self._due[0][0] if self._due else None
 
-    def _schedule(self, uid: str, bind: _Unsettled, due: float) -> None:
+    def _schedule(self, uid: str, bind: _UnsettledBind, due: float) -> None:
         bind.due = due
         heapq.heappush(self._due, (due, uid))
         if len(self._due) > 2 * len(self._binds) + 64:  # mostly entries of binds that have ended
             self._due = [(bind.due, uid) for uid, bind in self._binds.items() if bind.due < inf]
             heapq.heapify(self._due)
 
-    def _end_pause(self, uid: str, bind: _Unsettled) -> None:
+    def _end_pause(self, uid: str, bind: _UnsettledBind) -> None:
         pausing = self._pausing.get(bind.namespace, {})
         pausing.pop(uid, None)
         if not pausing:

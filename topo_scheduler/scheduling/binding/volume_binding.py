@@ -32,7 +32,7 @@ from topo_scheduler.state.storage.storage_objects import (
 
 UNANSWERED: Final = " (its write has not ended)"
 """Suffix of the uid of a deleted pod for which a write has not ended."""
-TELL_AFTER: Final = 5.0
+EVENT_AFTER_SECONDS: Final = 5.0
 """Seconds for which a pod waits for its volumes before the scheduler emits an event."""
 
 
@@ -52,7 +52,7 @@ class _WaitingVolumes:
     until: float
     writing: bool
     problem: str = ""
-    told: bool = False
+    reported: bool = False
 
 
 class VolumeBinding:
@@ -187,8 +187,8 @@ class VolumeBinding:
                 del group.waiting[uid]
                 if not group.waiting:
                     self._complete.append(group)
-            elif not waiting.told and now - waiting.since >= TELL_AFTER:
-                waiting.told = True
+            elif not waiting.reported and now - waiting.since >= EVENT_AFTER_SECONDS:
+                waiting.reported = True
                 out.append(self._tell(group.binds[uid], waiting))
         out += [bind for group in self._complete for bind in group.binds.values()]
         self._complete.clear()
@@ -197,7 +197,7 @@ class VolumeBinding:
     def next_due(self) -> float | None:
         """Return when to call `check` next, if nothing happens before."""
         times = (
-            waiting.until if waiting.told else min(waiting.until, waiting.since + TELL_AFTER)
+            waiting.until if waiting.reported else min(waiting.until, waiting.since + EVENT_AFTER_SECONDS)
             for waiting in self._waiting.values()
         )
         return min(times, default=None)

@@ -122,7 +122,7 @@ class _Class:
         self._segment = segment
         self._fit = board.fits()
         self._leaves = np.bincount(leaf, self._fit[region.rows], len(region.offsets) - 1).astype(np.int64)
-        self._most = region.most
+        self._max_leaves = region.max_leaves
 
     def may_hold(self, leaf_of: Mapping[int, int], numbers_by_row: Mapping[int, list[int]]) -> bool:
         """Return whether the members may fit once pods have ended.
@@ -139,8 +139,8 @@ class _Class:
                 free = board.free[row] + board.amounts[numbers].sum(axis=0)
                 leaves[leaf_of[row]] += board.room(free.tolist()) - self._fit[row]
         held = leaves // self._segment * self._segment
-        if self._most < len(held):
-            held = np.partition(held, len(held) - self._most)[-self._most :]
+        if self._max_leaves < len(held):
+            held = np.partition(held, len(held) - self._max_leaves)[-self._max_leaves :]
         return int(held.sum()) >= board.members
 
     def bound(self, rows: Iterable[int]) -> Generator[None, None, Cost]:

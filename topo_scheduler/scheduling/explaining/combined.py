@@ -14,7 +14,7 @@ from typing import Final
 
 from topo_scheduler.scheduling.explaining.ending import PODS_PER_PART, place_without
 from topo_scheduler.scheduling.explaining.pods_that_end import pods_that_end
-from topo_scheduler.scheduling.explaining.remedies import RemedyCost, RemedyKind, Scene, Way
+from topo_scheduler.scheduling.explaining.remedies import Remedy, RemedyCost, RemedyKind, Scene
 from topo_scheduler.scheduling.explaining.remedy_search import (
     fewer_demands,
     fewer_members,
@@ -52,12 +52,12 @@ def ways_out(scene: Scene, running: Running) -> Iterator[None]:
     scene.remedies.sort(key=_order)
 
 
-def _order(way: Way) -> tuple[object, ...]:
+def _order(way: Remedy) -> tuple[object, ...]:
     return way.cost, way.kind, way.value, way.nodes, tuple(_order(part) for part in way.parts)
 
 
 def _combinations(scene: Scene, running: Running) -> Iterator[None]:
-    queries_before, combinations = scene.what_if.queries, dict[frozenset[Way], Way]()
+    queries_before, combinations = scene.what_if.queries, dict[frozenset[Remedy], Remedy]()
     for first in _first_changes(scene)[:MAX_FIRST_CHANGES]:
         if scene.what_if.queries - queries_before > MAX_QUERIES:
             break
@@ -84,30 +84,30 @@ def _combinations(scene: Scene, running: Running) -> Iterator[None]:
     scene.remedies += sorted(combinations.values(), key=_order)[:MAX_COMBINATIONS]
 
 
-def _first_changes(scene: Scene) -> list[Way]:
+def _first_changes(scene: Scene) -> list[Remedy]:
     """Return changes that may not help by themselves, in order of cost."""
     nodes, layout = scene.what_if.planner.nodes, scene.layout
-    changes: list[Way] = []
+    changes: list[Remedy] = []
     for rows, value in nodes_away(nodes):
         names = tuple(sorted(nodes.names[row] for row in rows))
-        changes.append(Way(RemedyKind.RETURN, RemedyCost(nodes=len(names)), nodes=names, value=value))
+        changes.append(Remedy(RemedyKind.RETURN, RemedyCost(nodes=len(names)), nodes=names, value=value))
     asked_depth = scene.ask.within or layout.depth
     for demand, value, _ in level_offers(scene):
         level = value.partition(",")[0]
         depth = layout.levels.index(level) + 1 if level in layout.levels else 0 if level == "none" else asked_depth - 1
         cost = RemedyCost(levels=max(1, asked_depth - depth), demands=value.count(","))
-        changes.append(Way(RemedyKind.RELAX, cost, demand=demand, value=value))
+        changes.append(Remedy(RemedyKind.RELAX, cost, demand=demand, value=value))
     demands = demands_of(nodes, scene.workload, scene.members)
     return [
         *changes,
         *(
-            Way(RemedyKind.DROP, RemedyCost(demands=1), demand=droppable.name, value=droppable.value)
+            Remedy(RemedyKind.DROP, RemedyCost(demands=1), demand=droppable.name, value=droppable.value)
             for droppable in demands
         ),
     ]
 
 
-def _size_for_all(scene: Scene, running: Running) -> Generator[None, None, Way | None]:
+def _size_for_all(scene: Scene, running: Running) -> Generator[None, None, Remedy | None]:
     """Return the largest size that would fit if all running pods had ended."""
     pods = [pod for unit in running.units for pod in unit.pods]
     if not scene.workload.gang or not pods:
@@ -128,7 +128,7 @@ def _size_for_all(scene: Scene, running: Running) -> Generator[None, None, Way |
 
 
 def _add_if_verified(
-    scene: Scene, running: Running, first: Way, second: Way, combinations: dict[frozenset[Way], Way]
+    scene: Scene, running: Running, first: Remedy, second: Remedy, combinations: dict[frozenset[Remedy], Remedy]
 ) -> Iterator[None]:
     """Add two changes to the combinations if they help together, with no more nodes back than needed."""
     if first.kind is RemedyKind.RETURN:
@@ -149,13 +149,13 @@ def _add_if_verified(
         second = replace(second, nodes=(), level="")
     parts = yield from _with_fewest_demands(scene, running, (first, second))
     if (yield from _placed_nodes(scene, running, parts)):
-        way = Way(RemedyKind.COMBINE, parts[0].cost + parts[1].cost, parts=parts)
+        way = Remedy(RemedyKind.COMBINE, parts[0].cost + parts[1].cost, parts=parts)
         combinations.setdefault(frozenset(replace(part, cost=RemedyCost(), nodes=()) for part in parts), way)
 
 
 def _with_fewest_demands(
-    scene: Scene, running: Running, parts: tuple[Way, Way]
-) -> Generator[None, None, tuple[Way, Way]]:
+    scene: Scene, running: Running, parts: tuple[Remedy, Remedy]
+) -> Generator[None, None, tuple[Remedy, Remedy]]:
     """Return the parts, with only the level or only the placement relaxed where both are and one is enough.
 
     The search found the second change with all of the first. With fewer nodes back the size rule may ask for less.
@@ -173,7 +173,7 @@ def _with_fewest_demands(
     return parts
 
 
-def _placed_nodes(scene: Scene, running: Running, parts: Sequence[Way]) -> Generator[None, None, set[str]]:
+def _placed_nodes(scene: Scene, running: Running, parts: Sequence[Remedy]) -> Generator[None, None, set[str]]:
     """Return the nodes that the workload would take after all changes, none where it has no place."""
     rows = [row for part in parts for row in _returned_rows(scene, part)]
     ended_units = {(ended.name, ended.gang) for part in parts for ended in part.ended}
@@ -191,12 +191,12 @@ def _scene(scene: Scene, workload: Workload, members: list[Member]) -> Scene:
     return Scene(scene.what_if, workload, members, ask, scene.what_if.rule(ask), scene.wall)
 
 
-def _returned_rows(scene: Scene, way: Way) -> list[int]:
+def _returned_rows(scene: Scene, way: Remedy) -> list[int]:
     row_of = scene.what_if.planner.nodes.row_of
     return [row_of[name] for name in way.nodes] if way.kind is RemedyKind.RETURN else []
 
 
-def _applied(scene: Scene, way: Way) -> tuple[Workload, list[Member]]:
+def _applied(scene: Scene, way: Remedy) -> tuple[Workload, list[Member]]:
     """Return the workload and its members after one change. Changes of nodes and of other pods are not applied."""
     match way.kind:
         case RemedyKind.RELAX:

@@ -3,7 +3,7 @@
 from collections.abc import Generator, Sequence
 from typing import Final
 
-from topo_scheduler.scheduling.explaining.remedies import EndingPods, RemedyCost, RemedyKind, Scene, Way
+from topo_scheduler.scheduling.explaining.remedies import EndingPods, Remedy, RemedyCost, RemedyKind, Scene
 from topo_scheduler.scheduling.explaining.running import Running, Unit
 from topo_scheduler.state.decision import Decision
 
@@ -46,7 +46,7 @@ def wait_for(scene: Scene, running: Running, units: Sequence[int]) -> Generator[
     ended = tuple(_ended(running.units[number]) for number in units)
     until = max(unit.ends for unit in ended)
     seconds = max(0, round(until - scene.wall))
-    scene.remedies.append(Way(RemedyKind.WAIT, RemedyCost(seconds=seconds), ended=ended, until=until))
+    scene.remedies.append(Remedy(RemedyKind.WAIT, RemedyCost(seconds=seconds), ended=ended, until=until))
     return True
 
 
@@ -57,7 +57,9 @@ def offer_to_end(scene: Scene, running: Running, numbers: Sequence[int], *, leas
     nodes = tuple(sorted({names[pod.row] for unit in units for pod in unit.pods}))
     pods, gpus = running.cost(numbers)
     ended = tuple(_ended(unit) for unit in units)
-    scene.remedies.append(Way(RemedyKind.FREE, RemedyCost(pods=pods, gpus=gpus), ended=ended, nodes=nodes, least=least))
+    scene.remedies.append(
+        Remedy(RemedyKind.FREE, RemedyCost(pods=pods, gpus=gpus), ended=ended, nodes=nodes, least=least)
+    )
 
 
 def _ended(unit: Unit) -> EndingPods:

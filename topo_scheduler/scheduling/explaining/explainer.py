@@ -19,7 +19,7 @@ from topo_scheduler.scheduling.barrier import Activity, described, failure_of, k
 from topo_scheduler.scheduling.explaining.combined import ways_out
 from topo_scheduler.scheduling.explaining.domain_table import DomainVerdict, domain_table
 from topo_scheduler.scheduling.explaining.dominant import shortage
-from topo_scheduler.scheduling.explaining.remedies import Scene, Way
+from topo_scheduler.scheduling.explaining.remedies import Remedy, Scene
 from topo_scheduler.scheduling.explaining.remedy_text import NOTE_BYTES, say_all
 from topo_scheduler.scheduling.explaining.running import Running, running_pods
 from topo_scheduler.scheduling.explaining.what_if import WhatIf
@@ -94,7 +94,7 @@ class Explanation:
     nodes: int
     reasons: Mapping[str, int]
     domains: tuple[DomainVerdict, ...]
-    ways: tuple[Way, ...]
+    ways: tuple[Remedy, ...]
     at: float
     seconds: float = 0.0
 

@@ -188,13 +188,13 @@ class Board:
         """
         count = len(region.offsets) - 1
         leaves = [region.rows[region.offsets[leaf] : region.offsets[leaf + 1]] for leaf in range(count)]
-        if region.most >= count:
+        if region.max_leaves >= count:
             yield region.rows.tolist()
             return
         room = [int(current[rows].sum()) for rows in leaves]
         held = [sum(len(self.on(row)) for row in rows.tolist()) for rows in leaves]
-        roomy = sorted(range(count), key=lambda leaf: (-room[leaf], held[leaf], leaf))[: region.most]
-        quiet = sorted(range(count), key=lambda leaf: (held[leaf] - room[leaf], leaf))[: region.most]
+        roomy = sorted(range(count), key=lambda leaf: (-room[leaf], held[leaf], leaf))[: region.max_leaves]
+        quiet = sorted(range(count), key=lambda leaf: (held[leaf] - room[leaf], leaf))[: region.max_leaves]
         for chosen in dict.fromkeys((tuple(sorted(roomy)), tuple(sorted(quiet)))):
             yield [row for leaf in chosen for row in leaves[leaf].tolist()]
 

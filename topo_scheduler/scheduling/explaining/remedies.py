@@ -59,7 +59,7 @@ class EndingPods:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class Remedy:
     """One remedy.
 
     Attributes:
@@ -85,7 +85,7 @@ class Way:
     demand: str = ""
     value: str = ""
     until: float = 0.0
-    parts: tuple["Way", ...] = ()
+    parts: tuple["Remedy", ...] = ()
     least: bool = True
 
 
@@ -109,7 +109,7 @@ class Scene:
     ask: PlacementQuery
     rule: SizeRule | None
     wall: float
-    remedies: list[Way] = field(default_factory=list)
+    remedies: list[Remedy] = field(default_factory=list)
 
     @property
     def layout(self) -> Layout:

@@ -15,7 +15,7 @@ import numpy as np
 
 from topo_scheduler.api.annotations import PLACEMENT, REQUIRED_LEVEL, Enforcement
 from topo_scheduler.scheduling.explaining.pods_that_end import pods_that_end
-from topo_scheduler.scheduling.explaining.remedies import RemedyCost, RemedyKind, Scene, Way
+from topo_scheduler.scheduling.explaining.remedies import Remedy, RemedyCost, RemedyKind, Scene
 from topo_scheduler.scheduling.explaining.running import Running
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
 from topo_scheduler.scheduling.rules.demands import DroppableDemand, demands_of
@@ -98,7 +98,7 @@ def level_offers(scene: Scene) -> list[tuple[str, str, Workload]]:
 
 def other_levels(scene: Scene) -> Iterator[None]:
     """Find the cheapest offer of a looser level. It drops two demands only where neither alone is enough."""
-    best: Way | None = None
+    best: Remedy | None = None
     for demand, value, relaxed in level_offers(scene):
         demands = value.count(",")
         if best is not None and demands > best.cost.demands:
@@ -110,7 +110,7 @@ def other_levels(scene: Scene) -> Iterator[None]:
         cost = RemedyCost(levels=max(1, decision.quality.levels - _levels_of(scene)), demands=demands)
         if best is None or cost < best.cost:
             nodes = tuple(sorted({seat.node for seat in decision.seats}))
-            best = Way(RemedyKind.RELAX, cost, nodes=nodes, level=decision.quality.level, demand=demand, value=value)
+            best = Remedy(RemedyKind.RELAX, cost, nodes=nodes, level=decision.quality.level, demand=demand, value=value)
     if best is not None:
         scene.remedies.append(best)
 
@@ -131,7 +131,7 @@ def fewer_demands(scene: Scene) -> Iterator[None]:
         if decision is not None:
             nodes = tuple(sorted({seat.node for seat in decision.seats}))
             scene.remedies.append(
-                Way(RemedyKind.DROP, RemedyCost(demands=1), nodes=nodes, demand=demand.name, value=demand.value)
+                Remedy(RemedyKind.DROP, RemedyCost(demands=1), nodes=nodes, demand=demand.name, value=demand.value)
             )
 
 
@@ -158,7 +158,7 @@ def fewer_members(scene: Scene) -> Iterator[None]:
         yield
         if fits:
             given_up = len(scene.members) - size
-            scene.remedies.append(Way(RemedyKind.REDUCE, RemedyCost(members=given_up), size=size + seated))
+            scene.remedies.append(Remedy(RemedyKind.REDUCE, RemedyCost(members=given_up), size=size + seated))
             return
 
 
@@ -206,7 +206,7 @@ def _nodes_back(scene: Scene) -> Iterator[None]:
         if needed:
             names = tuple(sorted(nodes.names[row] for row in needed))
             action = "uncordon" if all(nodes.ready[row] for row in needed) else value
-            scene.remedies.append(Way(RemedyKind.RETURN, RemedyCost(nodes=len(names)), nodes=names, value=action))
+            scene.remedies.append(Remedy(RemedyKind.RETURN, RemedyCost(nodes=len(names)), nodes=names, value=action))
             return
 
 

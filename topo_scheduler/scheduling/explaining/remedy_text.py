@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from topo_scheduler.api.text import counted, few_of
-from topo_scheduler.scheduling.explaining.remedies import EndingPods, RemedyKind, Way
+from topo_scheduler.scheduling.explaining.remedies import EndingPods, Remedy, RemedyKind
 
 NOTE_BYTES: Final = 1024
 """The API server's limit for the message of an event, in bytes."""
@@ -14,7 +14,7 @@ MAX_NAMES: Final = 3
 _INTRO: Final = " What would help, cheapest first: "
 
 
-def say(way: Way, wall: float, reader: str = "") -> str:
+def say(way: Remedy, wall: float, reader: str = "") -> str:
     """Return one remedy as an instruction to the reader.
 
     Args:
@@ -51,7 +51,7 @@ def say(way: Way, wall: float, reader: str = "") -> str:
             return f"end {ended_text} on {nodes_text}: {amounts}{caveat}"
 
 
-def say_all(ways: Sequence[Way], wall: float, max_bytes: int = NOTE_BYTES, reader: str = "") -> str:
+def say_all(ways: Sequence[Remedy], wall: float, max_bytes: int = NOTE_BYTES, reader: str = "") -> str:
     """Return as many remedies as fit into ``max_bytes``, the cheapest first. Empty where none fits."""
     text, count = _INTRO, 0
     too_small = next((way for way in ways if way.kind is RemedyKind.REDUCE and not _is_useful(way)), None)
@@ -65,18 +65,18 @@ def say_all(ways: Sequence[Way], wall: float, max_bytes: int = NOTE_BYTES, reade
     return (f"{text}." if count else "") + size_text
 
 
-def _is_useful(way: Way) -> bool:
+def _is_useful(way: Remedy) -> bool:
     """Whether the remedy is useful: a gang with less than half of its members is a different job."""
     if way.parts:
         return all(_is_useful(part) for part in way.parts)
     return way.kind is not RemedyKind.REDUCE or way.size >= way.cost.members
 
 
-def _reduce_text(way: Way) -> str:
+def _reduce_text(way: Remedy) -> str:
     return f"reduce it to {counted(way.size, 'pod')}"
 
 
-def _fits_text(way: Way) -> str:
+def _fits_text(way: Remedy) -> str:
     return f"{way.size} of {counted(way.size + way.cost.members, 'pod')} would fit now"
 
 
@@ -86,7 +86,7 @@ def _time_of_day(until: float, wall: float) -> str:
     return time.strftime("%H:%M UTC" if until - wall < 20 * 3600 else "%Y-%m-%d %H:%M UTC")
 
 
-def _drop_text(way: Way) -> str:
+def _drop_text(way: Remedy) -> str:
     match way.demand:
         case "taint":
             return f"tolerate the taint {way.value}, or remove it"
@@ -98,12 +98,12 @@ def _drop_text(way: Way) -> str:
             return f"do without {way.demand}{f' {way.value}' if way.value else ''}"
 
 
-def _end_verb(way: Way, reader: str) -> str:
+def _end_verb(way: Remedy, reader: str) -> str:
     hidden = len(way.ended) == 1 and reader and not way.ended[0].name.startswith(f"{reader}/")
     return "ends" if len(way.ended) == 1 and not (hidden and len(way.ended[0].pods) > 1) else "end"
 
 
-def _ended_text(way: Way, reader: str) -> str:
+def _ended_text(way: Remedy, reader: str) -> str:
     """Return the names of the pods and gangs that end. Pods of other namespaces are only counted."""
     own = [_unit_text(unit) for unit in way.ended if not reader or unit.name.startswith(f"{reader}/")]
     foreign = [unit for unit in way.ended if reader and not unit.name.startswith(f"{reader}/")]

@@ -11,7 +11,7 @@ from topo_scheduler.scheduling.placing.context.planning_context import PlanningT
 from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import variants
 from topo_scheduler.scheduling.placing.heterogeneous.segment_packing import SegmentPacker
 from topo_scheduler.scheduling.placing.model import packing
-from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, TooMuch, VectorBudget
+from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, SearchExhausted, VectorBudget
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.model.segment_shapes import SegmentShapes, kinds_of
 from topo_scheduler.scheduling.placing.model.size_rule import domain_depth, in_words
@@ -106,7 +106,7 @@ def _mixed_segments(planner: Planner, ask: PlacementQuery, layout: Layout, rule:
                 best_leaves = _in_domain(leaves[first:last], first, rule.leaves, kinds, budget)
                 if sum(count for _, count in best_leaves) > sum(count for _, count in held):
                     held = best_leaves
-        except TooMuch:
+        except SearchExhausted:
             return None
         if not leaves:
             return None

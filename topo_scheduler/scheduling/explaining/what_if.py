@@ -89,7 +89,7 @@ class WhatIf(Trial):
         """Count a pod that is nominated to a node as if it were running there."""
         self.planner.nodes.charge(row, amounts)
         if self._neighbours and profile is not None:
-            self.planner.around.residents.change(row, profile, 1)
+            self.planner.around.pod_index.change(row, profile, 1)
 
     @contextmanager
     def back(self, rows: Iterable[int]) -> Iterator[None]:

@@ -8,7 +8,7 @@ from topo_scheduler.scheduling.extensions.extension import PluginError, error_te
 T = TypeVar("T")
 
 
-class Direct:
+class DirectGuard:
     """Calls plugins directly: it reports exceptions, but has no time limit. For tests and one-shot commands."""
 
     def call(self, plugin: str, point: str, work: Callable[[], T]) -> T:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from topo_scheduler.api.annotations import PlacementStrategy as StrategyName
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.small_pods import OFF
-from topo_scheduler.scheduling.extensions.direct import Direct
+from topo_scheduler.scheduling.extensions.direct import DirectGuard
 from topo_scheduler.scheduling.extensions.extension import (
     WHOLE,
     Answer,
@@ -51,7 +51,7 @@ class Extensions:
     """All registered plugins and their functions, in order."""
 
     def __init__(self, guard: PluginGuard | None = None) -> None:
-        self.guard: PluginGuard = guard or Direct()
+        self.guard: PluginGuard = guard or DirectGuard()
         self.plugins: list[Plugin] = []
         self.filters: list[Filter] = []
         self.scores: list[Score] = []

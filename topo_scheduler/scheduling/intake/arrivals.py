@@ -25,7 +25,7 @@ from topo_scheduler.scheduling.instructions import BindOutcome, EmitEvent, Instr
 from topo_scheduler.scheduling.intake.groups import controller_id, watched_api, watched_names
 from topo_scheduler.scheduling.intake.leaving import Leaving
 from topo_scheduler.scheduling.intake.outside import ENTERING_PODS, OutsidePods, said_outside
-from topo_scheduler.scheduling.intake.pending import PendingPods, Siblings, Told
+from topo_scheduler.scheduling.intake.pending import EmittedEvents, PendingPods, Siblings
 from topo_scheduler.scheduling.intake.rereading import Rereading
 from topo_scheduler.scheduling.intake.understand import Lineage, Understood, seconds, understand, waits_since
 from topo_scheduler.scheduling.intake.unread import Unread
@@ -54,7 +54,7 @@ class Arrivals:
         workloads: Workloads,
         outcomes: Outcomes,
         attempts: Attempts,
-        told: Told,
+        emitted: EmittedEvents,
         resolve: Resolve,
         limits: Limits,
     ) -> None:
@@ -64,7 +64,7 @@ class Arrivals:
         self._workloads = workloads
         self._outcomes = outcomes
         self._attempts = attempts
-        self._told = told
+        self._emitted = emitted
         self._resolve = resolve
         self._pods = PendingPods(limits)
         self._unresolved: dict[str, Pod] = {}
@@ -94,6 +94,10 @@ class Arrivals:
         self._outcomes.half.begin()
         for workload in self._workloads.listed():
             self.touch(workload)
+
+    def start_deciding(self) -> None:
+        """Record that decisions start: a pod that is found bound from now on was not bound by an earlier process."""
+        self.deciding = True
 
     def take_touched(self) -> Iterable[str]:
         """Return the ids of the workloads that changed since the last call."""
@@ -230,7 +234,7 @@ class Arrivals:
         self.outside.drop(uid)
         self._drop_unresolved(uid)
         self.siblings.drop(uid)
-        self._told.drop(uid)
+        self._emitted.drop(uid)
         if workload is not None:
             self._outcomes.half.may_lack_marks(workload)
         return workload
@@ -295,7 +299,7 @@ class Arrivals:
         """Isolate one pod whose handling raised: a pending pod is refused, a pod with a node still holds it."""
         uid, why = pod.metadata.uid, described(error)
         self.unread.fail(uid, pod, now)
-        if self._told.is_new(uid, Reason.SCHEDULER_ERROR, why):
+        if self._emitted.is_new(uid, Reason.SCHEDULER_ERROR, why):
             self._out += failure_of(f"pod {pod.key}", error, Activity.UNDERSTANDING)
         membership = self._workloads.of_pod(uid)
         if pod.finished:
@@ -344,7 +348,7 @@ class Arrivals:
         since = membership[1].enqueued if membership is not None else waits_since(pod, self._world.epoch, now)
         understood = self._understood(pod, lineage, since)
         member, same = understood.member, False
-        member.profile = profile_of(self._world.residents, pod)
+        member.profile = profile_of(self._world.pod_index, pod)
         if member.problem:
             self._world.around.kinds.drop(uid)
         else:
@@ -566,7 +570,7 @@ class Arrivals:
             warning = f"preferred level: no node has a label for a level called {level}; it was ignored"
             warnings = [*warnings, (Reason.DOMAIN_UNKNOWN, warning)]
         for reason, message in warnings:
-            if self._told.is_new(member.uid, reason, message):
+            if self._emitted.is_new(member.uid, reason, message):
                 self._out.append(EmitEvent(reference(member), True, reason, message))
 
     def placed(self, decision: Decision) -> None:

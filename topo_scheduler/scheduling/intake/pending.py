@@ -21,9 +21,9 @@ Measured: 7 KiB for one of many similar pods, including the pod itself, and up t
 """
 LARGE_BYTES: Final = 8 * 1024
 """Bytes of memory above which a pod counts as large: several times those of an ordinary one."""
-MOST_WARNINGS: Final = 64
+MAX_WARNINGS: Final = 64
 """Maximum warnings per pod that are remembered as emitted."""
-FULL: Final = 1.5
+OVERCOMMIT_FACTOR: Final = 1.5
 """Factor on the memory limit for pending pods, for namespaces that use less than their share."""
 
 
@@ -103,7 +103,7 @@ class PendingPods:
         if self._all_bytes < memory:
             return True
         namespaces = len(self._counts) + (namespace not in self._counts)
-        return self._all_bytes < FULL * memory and self._bytes_of[namespace] < memory / namespaces
+        return self._all_bytes < OVERCOMMIT_FACTOR * memory and self._bytes_of[namespace] < memory / namespaces
 
     def all(self) -> list[Pod]:
         """Return all pending pods, in order of uid."""
@@ -157,11 +157,11 @@ class Siblings:
         return list(self._nodes.get(controller, {}).values())
 
 
-class Told:
+class EmittedEvents:
     """The reports emitted for each pod, so that each is emitted once: one event per pod and changed reason.
 
     It keeps only a hash of each text, because thousands of pending pods have as many different ones. It keeps the
-    newest `MOST_WARNINGS` of each pod, because a tenant may edit its pod without end.
+    newest `MAX_WARNINGS` of each pod, because a tenant may edit its pod without end.
     """
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class Told:
         if warning in warned:
             return False
         warned[warning] = None
-        if len(warned) > MOST_WARNINGS:
+        if len(warned) > MAX_WARNINGS:
             del warned[next(iter(warned))]
         return True
 

@@ -28,7 +28,7 @@ from topo_scheduler.scheduling.placing.model.segments import segment_of
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, ResourceTable, as_amounts
 from topo_scheduler.state.pods.caps import excess
 from topo_scheduler.state.pods.classes import PodClass, pod_class, unsupported
-from topo_scheduler.state.pods.constraints import constraints_of, wishes_of
+from topo_scheduler.state.pods.constraints import constraints_of, preferences_of
 from topo_scheduler.state.pods.pod_groups import Groups
 from topo_scheduler.state.pods.requests import pod_amounts
 from topo_scheduler.state.pods.selectors import SelectorError
@@ -37,7 +37,7 @@ from topo_scheduler.state.pods.workloads import Member, Workload
 from topo_scheduler.state.statistics.run_times import run_of
 
 _BUILT_IN: Final = Extensions()
-MOST_PROBLEM_CHARACTERS: Final = 2_000
+MAX_PROBLEM_CHARACTERS: Final = 2_000
 """Maximum characters of all problems of a pod together; events show a thousand."""
 EVERY: Final = ("*",)
 """Pattern that matches every namespace."""
@@ -175,8 +175,8 @@ def understand(
         cls, charged = _class(pod, lineage, request, resources, problems, warnings)
     if (charged or request.gpu_share) and not matches(pod.metadata.namespace, permitted):
         problems.append(not_permitted(pod.metadata.namespace, charged, devices_of(cls.amounts, resources)))
-    if inputs := _told(pod, chain, extensions):
-        cls = replace(cls, told=inputs)
+    if inputs := _plugin_inputs(pod, chain, extensions):
+        cls = replace(cls, plugin_inputs=inputs)
     if constraint := unsupported(pod):
         problems.append(f"it uses {constraint}, which this scheduler does not support yet")
     workload, doubt = _workload(pod, lineage, request, groups, enqueued, problems, warnings, bound)
@@ -201,7 +201,7 @@ def understand(
         ends_by=_ends_by(lineage),
         run=run_of(pod),
         labels=pod.metadata.labels if workload.group is not None and workload.group.subgroups else None,
-        problem=clipped("; ".join(problems), MOST_PROBLEM_CHARACTERS),
+        problem=clipped("; ".join(problems), MAX_PROBLEM_CHARACTERS),
     )
     if charged and not problems:  # nothing is reserved for a refused pod
         warnings.append((Reason.UNENFORCED, reserved_only(charged, devices_of(cls.amounts, resources))))
@@ -223,7 +223,7 @@ def _ends_by(lineage: Lineage) -> float:
     return began + limit(job.spec.active_deadline_seconds)
 
 
-def _told(pod: Pod, chain: Sequence[Source], extensions: Extensions) -> tuple[tuple[str, str], ...]:
+def _plugin_inputs(pod: Pod, chain: Sequence[Source], extensions: Extensions) -> tuple[tuple[str, str], ...]:
     """Return the labels and annotations of a pod that plugins read: they are part of its class."""
     inputs = [
         (f"annotation:{name}", source.annotations[name])
@@ -276,13 +276,13 @@ def _class(
             )
         elif wanted and not limits:
             charged = amounts[GPU] = wanted
-    constraints, wishes = None, None
+    constraints, preferences = None, None
     try:
-        constraints, wishes = constraints_of(pod), wishes_of(pod)
+        constraints, preferences = constraints_of(pod), preferences_of(pod)
     except SelectorError as error:
         problems.append(str(error))
     models = tuple(sorted(request.gpu_models))
-    return pod_class(pod, as_amounts(amounts), models, request.bandwidth, constraints, wishes), charged
+    return pod_class(pod, as_amounts(amounts), models, request.bandwidth, constraints, preferences), charged
 
 
 def _share_problems(amounts: Mapping[int, int], wanted: int | None) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 from topo_scheduler.scheduling.barrier import Backoff
 
 T = TypeVar("T")
-READ_AT_ONCE: Final = 32
+OBJECTS_PER_STEP: Final = 32
 """Objects read again in one step at most: a tenant with thousands of them delays no decision for long."""
 
 
@@ -58,12 +58,12 @@ class Unread(Generic[T]):
         self._failed.pop(key, None)
 
     def take_due(self, now: float) -> list[T]:
-        """Return at most `READ_AT_ONCE` objects to read again now.
+        """Return at most `OBJECTS_PER_STEP` objects to read again now.
 
         The caller passes each to `fail` or `drop` before the next call.
         """
         due: list[T] = []
-        while len(due) < READ_AT_ONCE and (at := self.next_due()) is not None and at <= now:
+        while len(due) < OBJECTS_PER_STEP and (at := self.next_due()) is not None and at <= now:
             failed = self._failed[heapq.heappop(self._due)[1]]
             failed.backoff.until = inf  # also voids an entry for the same time from before the object was dropped
             due.append(failed.item)

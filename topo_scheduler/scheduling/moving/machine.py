@@ -22,7 +22,7 @@ from topo_scheduler.scheduling.placing.levels import wish_of
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.model.segments import has_segments
 from topo_scheduler.scheduling.preemption.machine import Preempting
-from topo_scheduler.scheduling.preemption.victims import PART, Candidate, Candidates, collecting
+from topo_scheduler.scheduling.preemption.victims import PODS_PER_PART, Candidate, Candidates, collecting
 from topo_scheduler.scheduling.queueing.queue_keys import least_of
 from topo_scheduler.scheduling.time_slicing import More, Parts, always, whole
 from topo_scheduler.scheduling.world import World
@@ -107,7 +107,7 @@ class Moving:
         gang.since, gang.text = since, text
         return gang.sentence
 
-    def told(self, id_: str) -> str:
+    def describe(self, id_: str) -> str:
         """Return the moves that would make room for a workload, as text. Empty without a plan."""
         gang = self._wanted.get(id_)
         return gang.sentence if gang is not None else ""
@@ -123,7 +123,7 @@ class Moving:
         workload_plans = [(self._workloads.get(id_), gang.plan) for id_, gang in ordered]
         return [(workload, plan) for workload, plan in workload_plans if workload is not None and plan is not None]
 
-    def look_again(self) -> None:
+    def search_again(self) -> None:
         """Search again for all gangs, because more is known about pods than at the last search."""
         for gang in self._wanted.values():
             gang.state = None
@@ -299,7 +299,7 @@ class Moving:
         budgets = self._preempting.budgets
         rows: list[tuple[Occupant, int, Amounts, Profile | None, DisruptionLimit | None]] = []
         for count, (uid, entry) in enumerate(list(self._world.ledger.items())):
-            if count % PART == PART - 1:
+            if count % PODS_PER_PART == PODS_PER_PART - 1:
                 yield
             occupant, of_pod = entry.occupant, self._workloads.of_pod(uid)
             if occupant is None or of_pod is None or occupant.fixed or occupant.terminating or entry.row < 0:
@@ -321,7 +321,7 @@ class Moving:
 
     def _rules_apply(self, members: Sequence[Member], candidates: Candidates) -> bool:
         """Return whether rules about other pods apply to a member or a candidate."""
-        if self._world.residents.repelling or any(member.profile and member.profile.repels for member in members):
+        if self._world.pod_index.repelling or any(member.profile and member.profile.repels for member in members):
             return True
         owners = (self._workloads.of_pod(pod.occupant.uid) for pod in candidates.pods)
         return any(owner is not None and owner[1].cls.constraints is not None for owner in owners)

@@ -27,7 +27,7 @@ from topo_scheduler.state.topology.topology_merge import crossed
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class LevelPreference:
     """What a gang asks of levels in addition to its required level.
 
     ``preferred``: the level within which the gang is placed at once, empty for none. ``steps``: number of levels by
@@ -39,8 +39,8 @@ class Wish:
     interval: float = 0.0
 
 
-NO_WISH: Final = Wish()
-_DEEPEST: Final = 64
+NO_WISH: Final = LevelPreference()
+_MAX_LEVELS: Final = 64
 """Levels: more than any fabric has."""
 
 
@@ -66,14 +66,14 @@ def required_level(workload: Workload, layout: Layout) -> tuple[int, str, str]:
     return depth, name, source or "its PodGroup"
 
 
-def wish_of(workload: Workload, members: Sequence[Member], layout: Layout, now: float) -> Wish:
+def wish_of(workload: Workload, members: Sequence[Member], layout: Layout, now: float) -> LevelPreference:
     """Return what a gang asks of levels at the time ``now``, in seconds."""
     request = workload.request
     if not workload.gang or not (request.preferred_level or request.relax_after):
         return NO_WISH
     steps = _waited(members, now, request.relax_after)
     preferred = request.preferred_level if request.preferred_level in layout.every_level else ""
-    return Wish(preferred, min(steps, layout.depth), request.relax_after)
+    return LevelPreference(preferred, min(steps, layout.depth), request.relax_after)
 
 
 def next_loosening(workload: Workload, members: Sequence[Member], layout: Layout, now: float) -> float | None:
@@ -87,7 +87,7 @@ def next_loosening(workload: Workload, members: Sequence[Member], layout: Layout
 
 
 def plan_by_levels(
-    planner: Planner, query: PlacementQuery, layout: Layout, now: float, wish: Wish
+    planner: Planner, query: PlacementQuery, layout: Layout, now: float, wish: LevelPreference
 ) -> tuple[PlacementQuery, Placement | PlacementFailure, str]:
     """Return the query that was met or tried last, its outcome, and a message about a relaxed level.
 
@@ -130,7 +130,9 @@ def plan_by_levels(
     return looser, outcome, message
 
 
-def as_loosened(planner: Planner, query: PlacementQuery, layout: Layout, now: float, wish: Wish) -> PlacementQuery:
+def as_loosened(
+    planner: Planner, query: PlacementQuery, layout: Layout, now: float, wish: LevelPreference
+) -> PlacementQuery:
     """Return the query of a gang without room, with its level as ``relax-after`` has relaxed it by now.
 
     Raises:
@@ -142,7 +144,7 @@ def as_loosened(planner: Planner, query: PlacementQuery, layout: Layout, now: fl
     return _looser(query, layout, base, wish)[0] if base > 0 else query
 
 
-def _looser(query: PlacementQuery, layout: Layout, base: int, wish: Wish) -> tuple[PlacementQuery, Layout]:
+def _looser(query: PlacementQuery, layout: Layout, base: int, wish: LevelPreference) -> tuple[PlacementQuery, Layout]:
     """Return the query with the relaxed level, and the fabric to which it refers."""
     depth = max(0, base - wish.steps)
     looser = replace(
@@ -180,6 +182,6 @@ def _waited(members: Sequence[Member], now: float, interval: float) -> int:
         return 0
     # No division: the engine acts at the exact second that `next_loosening` returns, whatever the rounding.
     since, steps = _since(members), 0
-    while steps < _DEEPEST and since + (steps + 1) * interval <= now:
+    while steps < _MAX_LEVELS and since + (steps + 1) * interval <= now:
         steps += 1
     return steps

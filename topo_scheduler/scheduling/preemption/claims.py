@@ -26,9 +26,9 @@ from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloa
 
 SLACK_SECONDS: Final = 30.0
 """Seconds beyond their grace period after which victims count as stuck."""
-PAUSE: Final = 1.0
+FIRST_PAUSE_SECONDS: Final = 1.0
 """Seconds between two claims of a workload after its second failed claim, doubled each time."""
-PAUSE_MOST: Final = 60.0
+MAX_PAUSE_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -253,7 +253,7 @@ class PreemptionClaims:
         """End a claim that failed. The workload searches for victims again after a pause that grows."""
         patience = self._patience.setdefault(claim.workload, Pause())
         if patience.times:
-            patience.until = now + doubled(PAUSE, patience.times, PAUSE_MOST)
+            patience.until = now + doubled(FIRST_PAUSE_SECONDS, patience.times, MAX_PAUSE_SECONDS)
         patience.times += 1
         return self.clear(claim)
 

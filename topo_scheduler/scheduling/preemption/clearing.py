@@ -12,24 +12,24 @@ from topo_scheduler.scheduling.placing.model.placement_query import PlacementQue
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.regions import Bool, Region, regions_for
 from topo_scheduler.scheduling.preemption.shares import ReservationShares
-from topo_scheduler.scheduling.preemption.spreading import FOREVER, spread_cheapest
+from topo_scheduler.scheduling.preemption.spreading import IMPOSSIBLE_COST, spread_cheapest
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, OPEN, SHUT, Candidates, Key
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.operation_budget import charge_rows
 from topo_scheduler.state.topology.fabric import Layout
 
-EXACT: Final = 10
+EXHAUSTIVE_CANDIDATES: Final = 10
 """Maximum number of candidates on a node for which every set of them is tried."""
-EVERY_SET_OF_A_DOMAIN: Final = 10
+EXHAUSTIVE_DOMAIN_CANDIDATES: Final = 10
 """Maximum number of candidates in a domain for which every set of them is tried."""
-FEW_GANGS: Final = 6
+EXHAUSTIVE_GANGS: Final = 6
 """Maximum number of gangs in a domain for which every choice of gangs to break is tried, smaller choices first."""
-MOST_SOLVED: Final = 600
+MAX_COMBINATIONS: Final = 600
 """Maximum number of combinations of domain and broken gangs that are solved. Those with the least GPU-time come first.
 """
-LOOKED_AT: Final = 64
-_POD: Final = 1 << 20
-"""Encodes GPU-seconds and the number of pods as one integer: seconds times this, plus pods."""
+MAX_NODES: Final = 64
+_POD_UNIT: Final = 1 << 20
+"""Factor that encodes GPU-seconds and the number of pods as one integer: seconds times this, plus pods."""
 _UNBREAKABLE: Final = 1 << 40
 
 
@@ -66,7 +66,7 @@ class Clearing:
         capped = self._limits.members_per_leaf(self._gpus)
         if self._limits.max_gpus_per_leaf and self._gpus and not capped:
             self._regions = []
-        self._most = 1 if view.cls.constraints is not None and view.cls.constraints.alone else ask.members
+        self._max_members = 1 if view.cls.constraints is not None and view.cls.constraints.alone else ask.members
         self._usable = view.eligible
         self._free: Int64 = nodes.allocatable[:, view.columns] - nodes.requested[:, view.columns]
         self._amounts = candidates.amounts(view.columns)
@@ -107,10 +107,10 @@ class Clearing:
         taken, at, cost = self._cheapest(rows, np.ones(len(rows), np.int64), self._allowed, self._pods.slack)
         usable = np.flatnonzero(cost[:, 0] >= 0)
         order = usable[np.lexsort(cost[usable].T[::-1])]
-        if len(order) > LOOKED_AT:
+        if len(order) > MAX_NODES:
             # Nodes of equal cost are distinguished by name.
             alike = int((cost[order] == cost[order[0]]).all(axis=1).sum())
-            order = order[: max(LOOKED_AT, alike)]
+            order = order[: max(MAX_NODES, alike)]
         for number in order.tolist():
             yield self._chosen(int(rows[number]), taken, int(at[number]))
 
@@ -139,7 +139,7 @@ class Clearing:
             pods.guard,
             pods.left,
             pods.worst,
-            EXACT,
+            EXHAUSTIVE_CANDIDATES,
             at[:-1].copy(),
             taken,
             cost,
@@ -157,7 +157,7 @@ class Clearing:
         if gone.any():
             free = free.copy()
             np.add.at(free, self._pods.row[gone], self._amounts[gone])
-        fit = np.minimum(self._most, (np.maximum(free, 0) // self._wanted).min(axis=1))
+        fit = np.minimum(self._max_members, (np.maximum(free, 0) // self._wanted).min(axis=1))
         return np.where(self._usable, fit, 0).astype(np.int64)
 
     # ------------------------------------------------------------ a gang
@@ -165,16 +165,16 @@ class Clearing:
     def _in_regions(self, regions: Sequence[Region]) -> Iterator[Sequence[int]]:
         open_: list[tuple[int, Region, list[int]]] = []
         least: int | None = None
-        best = FOREVER
+        best = IMPOSSIBLE_COST
         for region in regions:
             if not self._holds(region, self._fit_most):
                 continue
             inside = self._inside(region)
-            if len(inside) <= EVERY_SET_OF_A_DOMAIN:
+            if len(inside) <= EXHAUSTIVE_DOMAIN_CANDIDATES:
                 for option in self._every_set(region, inside):
                     broken = self._broken(option)
                     if least is None or broken < least:
-                        least, best = broken, FOREVER
+                        least, best = broken, IMPOSSIBLE_COST
                     yield option
                 continue
             base = self._solve(region, self._open_to(inside, None), inside, None)
@@ -191,7 +191,7 @@ class Clearing:
             if least is not None and least < size:
                 return
             for bound, region, inside in open_:
-                if self._solved > MOST_SOLVED or (least is not None and least <= size and bound > best):
+                if self._solved > MAX_COMBINATIONS or (least is not None and least <= size and bound > best):
                     break
                 for choice in self._choices(region, inside, size):
                     solution = self._solve(region, self._open_to(inside, choice), inside, choice)
@@ -207,7 +207,8 @@ class Clearing:
     def _inside(self, region: Region) -> list[int]:
         """Return the candidates of a region.
 
-        If there are more than `EVERY_SET_OF_A_DOMAIN`, each budget contributes at most as many pods as it can lose.
+        If there are more than `EXHAUSTIVE_DOMAIN_CANDIDATES`, each budget contributes at most as many pods
+        as it can lose.
         """
         options = [
             number
@@ -215,7 +216,7 @@ class Clearing:
             for number in range(self._first[row], self._last[row])
             if self._allowed[number]
         ]
-        if len(options) <= EVERY_SET_OF_A_DOMAIN:
+        if len(options) <= EXHAUSTIVE_DOMAIN_CANDIDATES:
             return options
         spent: dict[int, int] = {}
         kept = []
@@ -259,7 +260,7 @@ class Clearing:
 
     def _choices(self, region: Region, inside: Sequence[int], size: int) -> Iterator[frozenset[int]]:
         gangs = [gang for gang in self._gangs(inside) if self._rule[gang] != SHUT]
-        if len(gangs) <= FEW_GANGS or size == 0:
+        if len(gangs) <= EXHAUSTIVE_GANGS or size == 0:
             for chosen in combinations(gangs, size):
                 broken = frozenset(chosen)
                 if self._holds(region, self._fits(self._open_to(inside, broken))):
@@ -312,7 +313,9 @@ class Clearing:
             costs = [0] * (int(fit_now[row]) + 1)
             where.append((int(fit_now[row]), number))
             for _ in range(int(fit_most[row] - fit_now[row])):
-                costs.append(int(cost[number, 1]) * _POD + int(cost[number, 2]) if cost[number, 0] >= 0 else FOREVER)
+                costs.append(
+                    int(cost[number, 1]) * _POD_UNIT + int(cost[number, 2]) if cost[number, 0] >= 0 else IMPOSSIBLE_COST
+                )
                 number += 1
             table.append(costs)
         spread = spread_cheapest(region, table, self._ask.members, self._limits, self._gpus)
@@ -323,7 +326,7 @@ class Clearing:
         for row, count, (none, begin) in zip(region.rows.tolist(), seated, where, strict=True):
             if count > none:
                 victims += self._chosen(row, taken, int(at[begin + count - none - 1]))
-        return total + sum(int(pods.seconds[n]) * _POD + 1 for n in forced), victims
+        return total + sum(int(pods.seconds[n]) * _POD_UNIT + 1 for n in forced), victims
 
     def _every_set(self, region: Region, inside: Sequence[int]) -> Iterator[Sequence[int]]:
         """Yield the cheapest of all sets, then others of equal cost: broken gangs, GPU-seconds and pods."""
@@ -337,7 +340,7 @@ class Clearing:
             on_row = pods.row[index] == row
             if on_row.any():
                 free = self._free[row] + taken[:, on_row] @ self._amounts[index[on_row]]
-                fits[:, at] = np.minimum(self._most, (np.maximum(free, 0) // self._wanted).min(axis=1))
+                fits[:, at] = np.minimum(self._max_members, (np.maximum(free, 0) // self._wanted).min(axis=1))
         good = np.flatnonzero(region.holds(fits, self._ask.members, self._limits, self._gpus))
         seconds, size = taken @ pods.seconds[index], taken.sum(axis=1)
         broken = np.zeros(len(sets), np.int64)
@@ -355,7 +358,7 @@ class Clearing:
         last: tuple[int, int, int] | None = None
         for line in order.tolist():
             cost = (int(broken[line]), int(seconds[line]), int(size[line]))
-            if solutions >= LOOKED_AT or (solutions and cost != last):
+            if solutions >= MAX_NODES or (solutions and cost != last):
                 return
             victims = [number for number, gone in zip(inside, taken[line].tolist(), strict=True) if gone]
             if self._pods.closed(victims) is not None:

@@ -42,14 +42,14 @@ from topo_scheduler.state.pods.workloads import Member, Workload, Workloads
 from topo_scheduler.state.topology.fabric import Layout
 from topo_scheduler.state.topology.topology_merge import crossed
 
-LOOK_AGAIN: Final = 1.0
+FIRST_RETRY_SECONDS: Final = 1.0
 """Seconds after which workloads that found no victims search again if something changed, doubled each time."""
-LOOK_AGAIN_MOST: Final = 10.0
-MOST_UNUSED: Final = 16
+MAX_RETRY_SECONDS: Final = 10.0
+MAX_UNUSED_SEARCHES: Final = 16
 """Maximum number of searches in vain that are remembered though no workload shares them any more."""
 SEARCH_OPERATIONS: Final = 4_000_000
 """Operations of one search for victims, in addition to those of the attempt."""
-PACE: Final = 2e-4
+PAUSE_SECONDS_PER_CANDIDATE: Final = 2e-4
 """Seconds from a search in vain to the next search of the same namespace, per candidate of that search.
 
 With several such namespaces the pause is multiplied by their number: together they search as often as one alone.
@@ -65,10 +65,10 @@ class _VainSearches:
 
     key: object
     stamp: Hashable = None
-    told: str = ""
+    reason: str = ""
     """Why the last search found no victims, for readers in the namespace ``reader``."""
     reader: str = ""
-    told_others: str = ""
+    reason_elsewhere: str = ""
     """The same for readers in other namespaces: it names no object."""
     times: int = 0
     until: float = 0.0
@@ -79,11 +79,11 @@ class _VainSearches:
 
     def sentence(self, reader: str) -> str:
         """Return why the last search found no victims, for readers in a namespace."""
-        return self.told if reader == self.reader else self.told_others
+        return self.reason if reader == self.reader else self.reason_elsewhere
 
 
 @dataclass(slots=True)
-class _Turn:
+class _DueSearch:
     """A workload that is due for a search: when it comes again, in seconds, and whether it already came too late."""
 
     at: float
@@ -137,7 +137,7 @@ class Preempting:
         """Keys of searches that no workload shares any more, the oldest first."""
         self._not_before: dict[str, float] = {}
         """Namespaces whose last search was in vain, and the earliest time of their next search, in seconds."""
-        self._lines: dict[str, dict[str, _Turn]] = {}
+        self._lines: dict[str, dict[str, _DueSearch]] = {}
         """Workloads of each namespace that are due for a search, in order."""
         self._line_of: dict[str, str] = {}
         self._stirred: tuple[int, int] = (0, 0)
@@ -322,13 +322,13 @@ class Preempting:
             self._fail(search, workload, error, budget, stamp, now)
             self._rest_after(workload.namespace, candidates, now)
             name = f"workload {workload.namespace}/{workload.name}"
-            return out + failure_of(name, error, Activity.PREEMPTION), search.told
+            return out + failure_of(name, error, Activity.PREEMPTION), search.reason
         if plan is None:
             search.times += 1
-            search.until = now + doubled(LOOK_AGAIN, search.times, LOOK_AGAIN_MOST)
+            search.until = now + doubled(FIRST_RETRY_SECONDS, search.times, MAX_RETRY_SECONDS)
             self._rest_after(workload.namespace, candidates, now)
             search.stamp, search.reader = stamp, reader
-            search.told, search.told_others = _shielded(candidates, reader)
+            search.reason, search.reason_elsewhere = _shielded(candidates, reader)
             return out, search.sentence(reader)
         search.times = 0
         claimed, displaced = self._claims.make(workload, groups, plan, now)
@@ -356,8 +356,8 @@ class Preempting:
         if lowered:
             self._again[workload.id] = search.until
         search.reader = self._world.reader(workload.namespace)
-        search.told = explained(error, Activity.PREEMPTION, pause, alike=not lowered)
-        search.told_others = explained(error, Activity.PREEMPTION, pause, alike=not lowered, named=False)
+        search.reason = explained(error, Activity.PREEMPTION, pause, alike=not lowered)
+        search.reason_elsewhere = explained(error, Activity.PREEMPTION, pause, alike=not lowered, named=False)
 
     @property
     def lowest(self) -> int | None:
@@ -532,10 +532,10 @@ class Preempting:
             first = next(iter(line), workload.id)
             if first != workload.id:
                 turn = line[first]
-                if now < turn.at + LOOK_AGAIN:
-                    at = now + LOOK_AGAIN
+                if now < turn.at + FIRST_RETRY_SECONDS:
+                    at = now + FIRST_RETRY_SECONDS
                 elif not turn.late:
-                    turn.at, turn.late, at = now, True, now + LOOK_AGAIN
+                    turn.at, turn.late, at = now, True, now + FIRST_RETRY_SECONDS
                 else:
                     self._leave_line(first)
                     return self._turn(workload, now)
@@ -543,8 +543,8 @@ class Preempting:
             line = self._lines.setdefault(workload.namespace, {})
             if next(iter(line), workload.id) != workload.id:
                 # It is called when it becomes the first. Until then an attempt would be in vain.
-                at = max(at, now + LOOK_AGAIN * len(line))
-            line[workload.id] = _Turn(at)
+                at = max(at, now + FIRST_RETRY_SECONDS * len(line))
+            line[workload.id] = _DueSearch(at)
             self._line_of[workload.id] = workload.namespace
         return at
 
@@ -572,7 +572,9 @@ class Preempting:
         self._not_before = {
             delayed: at for delayed, at in self._not_before.items() if at > now and delayed != namespace
         }
-        self._not_before[namespace] = now + PACE * len(candidates.pods) * (len(self._not_before) + 1)
+        self._not_before[namespace] = now + PAUSE_SECONDS_PER_CANDIDATE * len(candidates.pods) * (
+            len(self._not_before) + 1
+        )
         self._call_first(namespace)
 
     def _search(self, key: object) -> _VainSearches:
@@ -593,7 +595,7 @@ class Preempting:
         search.users -= 1
         if not search.users and self._searches.get(search.key) is search:
             self._unused[search.key] = None
-        while len(self._unused) > MOST_UNUSED:
+        while len(self._unused) > MAX_UNUSED_SEARCHES:
             key = next(iter(self._unused))
             del self._unused[key]
             self._searches.pop(key, None)

@@ -65,7 +65,7 @@ class Nominations:
         """Forget the nomination of a pod: other workloads may use the room."""
         known = self._by_uid.pop(uid, None)
         if known is not None:
-            self.count_nobody()
+            self.remove_charges()
             self._changes += 1
             self._world.improve(known.node)
 
@@ -104,7 +104,7 @@ class Nominations:
         self.stamp = stamp
         return stamp
 
-    def count_nobody(self) -> None:
+    def remove_charges(self) -> None:
         """Remove all charges."""
         counted, self._counted = self._counted, {}
         self._charge(counted.values(), -1)
@@ -137,5 +137,5 @@ def nomination_of(pod: Pod, world: World) -> Nomination:
         pod.status.nominated_node_name,
         pod.spec.priority,
         amounts,
-        profile_of(world.residents, pod),
+        profile_of(world.pod_index, pod),
     )

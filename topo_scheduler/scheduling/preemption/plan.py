@@ -6,12 +6,12 @@ victims on a copy of the state before it is accepted.
 
 How the search finds the cheapest set:
 
-- One pod: node by node, every set of at most `EXACT` pods. On a node with more candidates, all are removed and then
-  reprieved one by one, as in kube-scheduler.
-- A gang: domain by domain. In a domain of at most `EXACT` candidates every set is tried. In a larger domain the search
-  first chooses the gangs that may be broken, smaller choices first. Then it computes for each node the cost of its
-  first, second, ... member. Dynamic programming finds the least sum of these costs. The result is exact except for
-  budgets and for the number of members that a gang can lose.
+- One pod: node by node, every set of at most `EXHAUSTIVE_CANDIDATES` pods. On a node with more candidates, all are
+  removed and then reprieved one by one, as in kube-scheduler.
+- A gang: domain by domain. In a domain of at most `EXHAUSTIVE_DOMAIN_CANDIDATES` candidates every set is tried. In a
+  larger domain the search first chooses the gangs that may be broken, smaller choices first. Then it computes for each
+  node the cost of its first, second, ... member. Dynamic programming finds the least sum of these costs. The result is
+  exact except for budgets and for the number of members that a gang can lose.
 - By trial: all candidates of a node or domain are removed. They are reprieved one by one as long as the ordinary
   planner finds a place. The search does this for pods whose place depends on other pods, for gangs of different pods
   and gangs in segments. It also does so for gangs that lack only bandwidth.
@@ -34,7 +34,7 @@ from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, 
 from topo_scheduler.scheduling.rules.interpod_filters import looks_around
 from topo_scheduler.state.topology.fabric import Layout
 
-TRIES: Final = 16
+MAX_OPTIONS: Final = 16
 """Maximum number of options of one level that are tried on the copy before the next level is opened."""
 
 
@@ -82,7 +82,7 @@ def plan_preemption(
     for level in candidates.levels:
         several = len(ask.groups) > 1 or ask.in_segments
         options = by_trial if neighbours or only_bandwidth or several else _by_clearing
-        for option in islice(options(trial, ask, layout, candidates, level), TRIES):
+        for option in islice(options(trial, ask, layout, candidates, level), MAX_OPTIONS):
             victims = tuple(candidates.pods[number] for number in option.victims)
             placed = trial.place_without(victims, ask)
             if placed is not None:

@@ -21,12 +21,12 @@ class Region:
     """Leaf switches of which a workload may use some.
 
     ``rows`` are the nodes of all of them. ``offsets`` is int64[leaves + 1]: the range of each leaf in ``rows``.
-    ``most`` is the maximum number of leaves that may be used.
+    ``max_leaves`` is the maximum number of leaves that may be used.
     """
 
     rows: Int64
     offsets: Int64
-    most: int
+    max_leaves: int
 
     def holds(self, fits: Int64, members: int, limits: SizeRuleLimits, gpus: int) -> Bool:
         """Return for each line of ``fits`` (int64[lines, rows]) whether that many members fit in the region."""
@@ -39,8 +39,8 @@ class Region:
             leaves[:, leaf] = inside.sum(axis=1)
         if capped:
             np.minimum(leaves, capped, out=leaves)
-        if self.most < leaves.shape[1]:
-            leaves = np.sort(leaves, axis=1)[:, -self.most :]
+        if self.max_leaves < leaves.shape[1]:
+            leaves = np.sort(leaves, axis=1)[:, -self.max_leaves :]
         held: Bool = leaves.sum(axis=1) >= members
         return held
 
@@ -72,8 +72,8 @@ def regions_for(ask: PlacementQuery, layout: Layout, rule: SizeRule) -> list[Reg
     return regions
 
 
-def _region(layout: Layout, leaves: Int64, most: int) -> Region:
+def _region(layout: Layout, leaves: Int64, max_leaves: int) -> Region:
     parts = [layout.order[layout.offsets[leaf] : layout.offsets[leaf + 1]] for leaf in leaves.tolist()]
     sizes = np.array([len(part) for part in parts], np.int64)
     offsets = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)))
-    return Region(np.concatenate(parts) if parts else np.empty(0, np.int64), offsets, most)
+    return Region(np.concatenate(parts) if parts else np.empty(0, np.int64), offsets, max_leaves)

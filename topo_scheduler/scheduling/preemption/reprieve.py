@@ -15,17 +15,17 @@ from topo_scheduler.scheduling.preemption.victims import NO_GANG, OPEN, Candidat
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.topology.fabric import Layout
 
-MOST_TRIALS: Final = 200
+MAX_TRIALS: Final = 200
 """Maximum number of calls to the planner for one level of priority."""
-MOST_TRIALS_OF_MEMBERS: Final = 240
+MAX_MEMBER_TRIALS: Final = 240
 """The same limit times the number of members, for a gang whose members are placed one by one. Planning it is slow."""
-MOST_PLACES: Final = 48
+MAX_PLACES: Final = 48
 """Maximum number of nodes or domains that are tried: those whose candidates have the least GPU-time."""
-EVERY_SET: Final = 5
+EXHAUSTIVE_CANDIDATES: Final = 5
 """Maximum number of candidates of a node or domain for which every set of them is tried, the cheapest first."""
 
 
-class Exhausted(Exception):
+class TrialsExhausted(Exception):
     """The maximum number of calls to the planner is reached."""
 
 
@@ -37,11 +37,11 @@ class _CountedTrial:
         self._ask = ask
         self._candidates = candidates
         tied = ask.gang and is_tied(ask.groups)
-        self.left = MOST_TRIALS_OF_MEMBERS // ask.members if tied else MOST_TRIALS
+        self.left = MAX_MEMBER_TRIALS // ask.members if tied else MAX_TRIALS
 
     def __call__(self, victims: Sequence[int]) -> bool:
         if not self.left:
-            raise Exhausted
+            raise TrialsExhausted
         self.left -= 1
         return self._trial.place_without([self._candidates.pods[n] for n in victims], self._ask) is not None
 
@@ -58,11 +58,11 @@ def by_trial(
     victim_sets = []
     for place in _places(trial, ask, layout, candidates, level):
         try:
-            if len(place) <= EVERY_SET:
+            if len(place) <= EXHAUSTIVE_CANDIDATES:
                 victims = _cheapest_set(place, candidates, counted)
             else:
                 victims = _all_but_the_spared(place, candidates, counted)
-        except Exhausted:
+        except TrialsExhausted:
             break  # the scheduler evicts no pod without proof that it must go
         # A gang that is evicted whole may include a higher priority. It is considered when that level is opened.
         if victims and (key := candidates.key(victims))[0] <= level:
@@ -88,12 +88,12 @@ def _places(trial: Trial, ask: PlacementQuery, layout: Layout, candidates: Candi
     places = [
         within
         for place in places
-        if (within := place if len(place) <= EVERY_SET else _within_budgets(place, candidates))
+        if (within := place if len(place) <= EXHAUSTIVE_CANDIDATES else _within_budgets(place, candidates))
     ]
     held = {number for number in allowed.tolist() if trial.shares.takes_all(candidates.pods[number])}
     # If reservations take all of a resource, the other resources that come free rarely suffice.
     places.sort(key=lambda place: (held.issuperset(place), int(candidates.seconds[place].sum()), len(place), place))
-    return places[:MOST_PLACES]
+    return places[:MAX_PLACES]
 
 
 def _within_budgets(place: Sequence[int], candidates: Candidates) -> list[int]:

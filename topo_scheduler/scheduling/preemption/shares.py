@@ -17,7 +17,7 @@ from topo_scheduler.scheduling.preemption.victims import Candidate
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import Amounts
 
-MOST_ALONE: Final = 4
+MAX_SINGLE_RESERVATIONS: Final = 4
 """Maximum number of reservations of one node that are checked one by one. Any others are only checked together."""
 
 
@@ -90,7 +90,7 @@ class ReservationShares:
         for at in dict.fromkeys(at for uid in number_of for at in self._of[uid]):
             on_row.setdefault(self._shares[at].row, []).append(at)
         deepest = max((len(on_node) for on_node in on_row.values()), default=0)
-        alone = min(deepest, MOST_ALONE)
+        alone = min(deepest, MAX_SINGLE_RESERVATIONS)
         sums = [[on_node[turn] for on_node in on_row.values() if turn < len(on_node)] for turn in range(alone)]
         if deepest > 1:
             sums.append([at for on_node in on_row.values() for at in on_node])

@@ -11,12 +11,12 @@ from topo_scheduler.scheduling.preemption.regions import Region
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.operation_budget import charge_bytes, charge_rows
 
-FOREVER: Final = 1 << 62
+IMPOSSIBLE_COST: Final = 1 << 62
 """The cost of what is impossible."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Leaf:
+class _LeafCosts:
     """The least cost of each number of members in a leaf, and how many members each node then gets.
 
     ``cost`` is int64[members + 1]. ``choices`` has an array for each node: int64[nodes used + 1, members + 1]. ``used``
@@ -49,21 +49,21 @@ def spread_cheapest(
     return _over_leaves(region, leaves, members)
 
 
-def _leaf(rows: Sequence[Sequence[int]], members: int, most: int, nodes: int) -> _Leaf:
+def _leaf(rows: Sequence[Sequence[int]], members: int, limit: int, nodes: int) -> _LeafCosts:
     """Compute the costs of one leaf. ``nodes`` is the maximum number of nodes that may be used, 0 for any number."""
     lines = nodes + 1 if nodes else 1
-    cost = np.full((lines, members + 1), FOREVER, np.int64)
+    cost = np.full((lines, members + 1), IMPOSSIBLE_COST, np.int64)
     cost[0, 0] = 0
     choices = []
     charge_bytes(len(rows) * cost.nbytes)
     for row in rows:
         charge_rows(cost.size, len(row))
         better, choice = cost.copy(), np.zeros((lines, members + 1), np.int64)
-        for count in range(1, min(len(row) - 1, most) + 1):
-            if row[count] >= FOREVER:
+        for count in range(1, min(len(row) - 1, limit) + 1):
+            if row[count] >= IMPOSSIBLE_COST:
                 continue
             before = cost[:-1, : members + 1 - count] if nodes else cost[:, : members + 1 - count]
-            sums = np.where(before >= FOREVER, FOREVER, before + row[count])
+            sums = np.where(before >= IMPOSSIBLE_COST, IMPOSSIBLE_COST, before + row[count])
             target = better[1:, count:] if nodes else better[:, count:]
             chosen = choice[1:, count:] if nodes else choice[:, count:]
             less = sums < target
@@ -71,24 +71,24 @@ def _leaf(rows: Sequence[Sequence[int]], members: int, most: int, nodes: int) ->
             chosen[less] = count
         cost = better
         choices.append(choice)
-    cost[:, most + 1 :] = FOREVER
+    cost[:, limit + 1 :] = IMPOSSIBLE_COST
     used = cost.argmin(axis=0)
-    return _Leaf(cost[used, np.arange(members + 1)], choices, used)
+    return _LeafCosts(cost[used, np.arange(members + 1)], choices, used)
 
 
-def _over_leaves(region: Region, leaves: Sequence[_Leaf], members: int) -> tuple[int, list[int]] | None:
-    lines = min(region.most, len(leaves)) + 1
-    cost = np.full((lines, members + 1), FOREVER, np.int64)
+def _over_leaves(region: Region, leaves: Sequence[_LeafCosts], members: int) -> tuple[int, list[int]] | None:
+    lines = min(region.max_leaves, len(leaves)) + 1
+    cost = np.full((lines, members + 1), IMPOSSIBLE_COST, np.int64)
     cost[0, 0] = 0
     choices = []
     charge_bytes(len(leaves) * cost.nbytes)
     for leaf in leaves:
-        charge_rows(cost.size, int((leaf.cost < FOREVER).sum()))
+        charge_rows(cost.size, int((leaf.cost < IMPOSSIBLE_COST).sum()))
         better, choice = cost.copy(), np.zeros((lines, members + 1), np.int64)
-        for count in np.flatnonzero(leaf.cost < FOREVER).tolist():
+        for count in np.flatnonzero(leaf.cost < IMPOSSIBLE_COST).tolist():
             if count:
                 before = cost[:-1, : members + 1 - count]
-                sums = np.where(before >= FOREVER, FOREVER, before + leaf.cost[count])
+                sums = np.where(before >= IMPOSSIBLE_COST, IMPOSSIBLE_COST, before + leaf.cost[count])
                 target, chosen = better[1:, count:], choice[1:, count:]
                 less = sums < target
                 target[less] = sums[less]
@@ -97,7 +97,7 @@ def _over_leaves(region: Region, leaves: Sequence[_Leaf], members: int) -> tuple
         choices.append(choice)
     line = int(cost[:, members].argmin())
     total = int(cost[line, members])
-    if total >= FOREVER:
+    if total >= IMPOSSIBLE_COST:
         return None
     seated = [0] * int(region.offsets[-1])
     left = members
@@ -109,7 +109,7 @@ def _over_leaves(region: Region, leaves: Sequence[_Leaf], members: int) -> tuple
     return total, seated
 
 
-def _seat(leaf: _Leaf, members: int, seated: list[int], offset: int) -> None:
+def _seat(leaf: _LeafCosts, members: int, seated: list[int], offset: int) -> None:
     line, left = int(leaf.used[members]), members
     for row in range(len(leaf.choices) - 1, -1, -1):
         choice = leaf.choices[row]

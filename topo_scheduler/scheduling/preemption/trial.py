@@ -19,7 +19,7 @@ from topo_scheduler.state.topology.fabric import Layout
 from topo_scheduler.state.topology.links import GangKey, Links
 from topo_scheduler.state.topology.topology_merge import crossed
 
-PART: Final = 1024
+PODS_PER_PART: Final = 1024
 """Pods that leave or return in one step."""
 
 
@@ -42,8 +42,8 @@ class DepartingPods:
 def leaving_in_order(pods: Sequence[Candidate]) -> Generator[None, None, DepartingPods]:
     """Return pods that are to leave in this order; yields after each part of them."""
     charges = [charges_of(())]
-    for at in range(0, len(pods), PART):
-        charges.append(charges_of((pod.row, pod.amounts) for pod in pods[at : at + PART]))
+    for at in range(0, len(pods), PODS_PER_PART):
+        charges.append(charges_of((pod.row, pod.amounts) for pod in pods[at : at + PODS_PER_PART]))
         yield
     rows, columns, held = (np.concatenate(arrays) for arrays in zip(*charges, strict=True))
     sizes = np.fromiter((len(pod.amounts) for pod in pods), np.int64, len(pods))
@@ -81,13 +81,13 @@ class Trial:
         nodes.requested = nodes.requested.copy()
         nodes.capacity_changes = ChangeLog()
         around = planner.around
-        residents = around.residents.copy() if neighbours else around.residents
+        pod_index = around.pod_index.copy() if neighbours else around.pod_index
         self._links = around.links if links else None
         self._links_copied = False
         self._sent: dict[str, tuple[GangKey, str, int]] = {}
         """The traffic of pods that have left."""
         policy = replace(planner.policy, alone="")  # its cache by class would be rebuilt for one query
-        self.planner = Planner(replace(around, nodes=nodes, residents=residents), planner.history, policy)
+        self.planner = Planner(replace(around, nodes=nodes, pod_index=pod_index), planner.history, policy)
         self._layout = layout
         self._now = now
         self._neighbours = neighbours
@@ -128,7 +128,9 @@ class Trial:
     def let_go(self, leaving: DepartingPods, count: int) -> Iterator[None]:
         """Remove the first ``count`` of some pods and restore the others; yields after each part of them."""
         while (gone := leaving.gone) != count:
-            low, high = (gone, min(count, gone + PART)) if count > gone else (max(count, gone - PART), gone)
+            low, high = (
+                (gone, min(count, gone + PODS_PER_PART)) if count > gone else (max(count, gone - PODS_PER_PART), gone)
+            )
             change, inside = -1 if count > gone else 1, slice(leaving.starts[low], leaving.starts[high])
             self.planner.nodes.charge_each(leaving.rows[inside], leaving.columns[inside], change * leaving.held[inside])
             self._tell(leaving.pods[low:high], change)
@@ -147,7 +149,7 @@ class Trial:
         if self._neighbours:
             for pod in changed:
                 if pod.profile is not None:
-                    self.planner.around.residents.change(pod.row, pod.profile, change)
+                    self.planner.around.pod_index.change(pod.row, pod.profile, change)
         if self._links is not None:
             for pod in changed:
                 self._send(self._links, pod.occupant.uid, change)

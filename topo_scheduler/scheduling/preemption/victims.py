@@ -19,10 +19,10 @@ from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, Occupant
 from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
 
-MOST_SECONDS: Final = 2**30
+MAX_SECONDS: Final = 2**30
 """Maximum GPU-seconds that count for one pod, so that their sums fit in 64 bits."""
 NO_GANG: Final = -1
-PART: Final = 512
+PODS_PER_PART: Final = 512
 """Pods that are processed in one part."""
 OPEN, WHOLE, SHUT = 0, 1, 2
 """What happens if a gang would lose more members than its slack.
@@ -223,7 +223,7 @@ def collecting(
     members: list[list[int]] = []
     pods: list[Candidate] = []
     for number, (occupant, row, amounts, profile, guard) in enumerate(evictable):
-        if number % PART == PART - 1:
+        if number % PODS_PER_PART == PODS_PER_PART - 1:
             yield
         gang, guarded = NO_GANG, -1
         of_pod = workloads.of_pod(occupant.uid)
@@ -238,12 +238,12 @@ def collecting(
             if guarded == len(left):
                 left.append(guard.allowed - spent.get(guard.key, 0))
         ran = max(0, int(wall - occupant.started))
-        lost = min(MOST_SECONDS, ran * amount_in(amounts, GPU))
+        lost = min(MAX_SECONDS, ran * amount_in(amounts, GPU))
         pods.append(Candidate(occupant, row, amounts, profile, lost, gang, guarded))
     yield
     gangs = []
     for number, (candidate, inside) in enumerate(zip(known, members, strict=True)):
-        if number % PART == PART - 1:
+        if number % PODS_PER_PART == PODS_PER_PART - 1:
             yield
         gangs.append(_gang(candidate, tuple(inside), pods, left, world))
     yield

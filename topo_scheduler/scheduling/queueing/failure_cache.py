@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from topo_scheduler.scheduling.attempts import AttemptKey, Attempts, KeptRoom, Known
+from topo_scheduler.scheduling.attempts import AttemptKey, Attempts, KeptRoom, KnownFailure
 from topo_scheduler.scheduling.explaining.explainer import Explainer
 from topo_scheduler.scheduling.instructions import Instruction, RecordDecision
 from topo_scheduler.scheduling.intake.pending import worded
@@ -18,7 +18,7 @@ from topo_scheduler.scheduling.moving.machine import Moving
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.queueing.fair_queue import Order
 from topo_scheduler.scheduling.queueing.queue_keys import least_of, order_of
-from topo_scheduler.scheduling.queueing.unschedulable import SettingAside
+from topo_scheduler.scheduling.queueing.unschedulable import UnschedulableWorkloads
 from topo_scheduler.scheduling.reserving.ends import Lasting, lasting_of
 from topo_scheduler.scheduling.reserving.holds import Reservation
 from topo_scheduler.scheduling.reserving.machine import Reserving
@@ -34,7 +34,7 @@ MAX_TEXTS: Final = 4096
 
 
 @dataclass(slots=True)
-class _Refused:
+class _CachedFailure:
     """A workload that found no place and has no placed member.
 
     Attributes:
@@ -63,7 +63,7 @@ class _Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _FailureText:
     """The message of a failure.
 
     Attributes:
@@ -74,21 +74,21 @@ class _Words:
         reason_text: ``text`` without numbers.
     """
 
-    failure: Known
+    failure: KnownFailure
     state: Hashable
     message: str
     text: str
     reason_text: str
 
 
-class Rechecks:
+class FailureCache:
     """Refuses workloads again where an attempt certainly would. The engine tries all workloads that are not cached."""
 
     def __init__(
         self,
         world: World,
         attempts: Attempts,
-        aside: SettingAside,
+        unschedulable: UnschedulableWorkloads,
         preempting: Preempting,
         reserving: Reserving,
         moving: Moving,
@@ -96,13 +96,13 @@ class Rechecks:
     ) -> None:
         self._world = world
         self._attempts = attempts
-        self._aside = aside
+        self._unschedulable = unschedulable
         self._preempting = preempting
         self._reserving = reserving
         self._moving = moving
         self._why = why
-        self._refused: dict[str, _Refused] = {}
-        self._words: dict[tuple[AttemptKey, Hashable, PodClass | None], _Words] = {}
+        self._refused: dict[str, _CachedFailure] = {}
+        self._words: dict[tuple[AttemptKey, Hashable, PodClass | None], _FailureText] = {}
 
     def __len__(self) -> int:
         return len(self._refused)
@@ -145,15 +145,15 @@ class Rechecks:
         name = f"{workload.namespace}/{workload.name}"
         layout, terms = self._world.layout, self._world.around.terms_changed
         members = len(pending)
-        self._refused[workload.id] = _Refused(
+        self._refused[workload.id] = _CachedFailure(
             order, demand, layout, terms, first, lasting, members, large, name, worded(text)
         )
-        moves = self._moving.told(workload.id)
+        moves = self._moving.describe(workload.id)
         text = text.removesuffix(moves).rstrip()
         if len(self._words) > MAX_TEXTS:
             self._words.clear()
         state = self._state(reservations)
-        self._words[demand, kept_key, first] = _Words(failure, state, decision.message, text, worded(text))
+        self._words[demand, kept_key, first] = _FailureText(failure, state, decision.message, text, worded(text))
 
     def again(self, workload: Workload, now: float, clock: Callable[[], float]) -> list[Instruction] | None:
         """Refuse a workload again and return the instructions, or None if the engine must try it.
@@ -190,7 +190,7 @@ class Rechecks:
         record = RecordDecision(decision, clock() - began)
         workload.plugin_failures = 0
         workload.room_helps = failure.room_helps
-        self._aside.queue.park(refused.order)
+        self._unschedulable.queue.park(refused.order)
         self._preempting.rest(workload.id)
         self._reserving.refused(
             workload.id, refused.order if refused.large and failure.room_helps else None, cached.message
@@ -204,7 +204,7 @@ class Rechecks:
         if reason_text == refused.reason_text:
             return [record]
         refused.reason_text = reason_text
-        return [record, *self._aside.tell(workload, workload.at(Stage.PENDING), text)]
+        return [record, *self._unschedulable.tell(workload, workload.at(Stage.PENDING), text)]
 
     # ------------------------------------------------------------ inside
 
@@ -215,10 +215,10 @@ class Rechecks:
 
     def _no_special_rules(self, order: Order) -> bool:
         """Return whether no reservation, quota or hold applies to single workloads only."""
-        sharing, held_back = self._attempts.sharing, self._aside.outcomes.held_back
+        sharing, admission_backoff = self._attempts.sharing, self._unschedulable.outcomes.admission_backoff
         if (
             self._world.kept
-            or held_back
+            or admission_backoff
             or self._world.around.shunned.any_shunned
             or (sharing is not None and sharing.configured)
         ):

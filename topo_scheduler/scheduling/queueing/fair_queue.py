@@ -5,8 +5,8 @@ Three rules keep one namespace from blocking another of the same priority:
 - A workload that has been pending longer than `FairnessLimits.overdue_after` goes before all others, the oldest first.
   After one such placement the next `PLACEMENTS_BY_SHARE` placements go by share again: an old backlog can't shut out a
   namespace that holds little. So between two placements of overdue workloads there are at most that many others.
-- An attempt without a placement costs its namespace none of its share. After `MISSES` such attempts in a row,
-  namespaces take turns until the next placement, the one with the oldest turn first. An attempt that takes many
+- An attempt without a placement costs its namespace none of its share. After `MISSES_BEFORE_TURNS` such attempts in
+  a row, namespaces take turns until the next placement, the one with the oldest turn first. An attempt that takes many
   operations counts as several.
 - A limit on decisions per second and namespace, a token bucket, where one is configured. A namespace without tokens is
   skipped until it has one, at any priority.
@@ -21,13 +21,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-MISSES: Final = 10
+MISSES_BEFORE_TURNS: Final = 10
 """Attempts without a placement in a row after which namespaces take turns."""
 MISS_OPERATIONS: Final = 2_000
 """Operations for which an attempt without a placement counts once more, a few milliseconds. Most attempts need less."""
 PLACEMENTS_BY_SHARE: Final = 3
 """Placements by share after the placement of an overdue workload."""
-KEPT_NAMESPACES: Final = 4096
+MIN_KEPT_NAMESPACES: Final = 4096
 """Namespaces whose last turn and tokens are kept at least."""
 
 
@@ -88,7 +88,7 @@ class HeldShares(Protocol):
         ...
 
 
-class Even:
+class EqualShares:
     """Equal shares: no namespace holds anything."""
 
     def share(self, _: str) -> int:
@@ -107,7 +107,7 @@ Key = tuple[int, float, str]
 
 
 @dataclass(slots=True)
-class _Level:
+class _PriorityLevel:
     """The workloads of one priority. Partially bound gangs have a level of their own."""
 
     live: int = 0
@@ -123,14 +123,14 @@ class _Level:
     """How many of the next placements go by share even if a workload is overdue."""
 
 
-class Turns:
+class FairWorkloadQueue:
     """The workloads that are ready to be tried."""
 
     def __init__(self, shares: HeldShares | None = None, fairness: FairnessLimits | None = None) -> None:
-        self._shares: HeldShares = shares if shares is not None else Even()
+        self._shares: HeldShares = shares if shares is not None else EqualShares()
         self._fairness = fairness if fairness is not None else FairnessLimits()
         self._orders: dict[str, tuple[Order, int]] = {}
-        self._levels: dict[int, _Level] = {}
+        self._levels: dict[int, _PriorityLevel] = {}
         self._ranked: list[int] = []
         self._tickets = 0
         self._turns = 0
@@ -139,7 +139,7 @@ class Turns:
         self._tokens: dict[str, tuple[float, float]] = {}
         self._held: dict[str, float] = {}
         self._set_aside: dict[str, list[tuple[int, tuple[float, float, str, int, str]]]] = {}
-        self._current: tuple[_Level, bool] | None = None
+        self._current: tuple[_PriorityLevel, bool] | None = None
 
     def __contains__(self, id_: str) -> bool:
         return id_ in self._orders
@@ -162,7 +162,7 @@ class Turns:
         self._waiting[namespace] = self._waiting.get(namespace, 0) + 1
         level = self._levels.get(order.level)
         if level is None:
-            level = self._levels[order.level] = _Level()
+            level = self._levels[order.level] = _PriorityLevel()
             insort(self._ranked, order.level, key=lambda level: -level)
         level.live += 1
         line = level.lines.setdefault(namespace, [])
@@ -233,14 +233,14 @@ class Turns:
 
     # ------------------------------------------------------------ selection
 
-    def _next(self, level: _Level, now: float) -> tuple[str, bool] | None:
+    def _next(self, level: _PriorityLevel, now: float) -> tuple[str, bool] | None:
         if not level.by_share_next and (id_ := self._overdue(level, now)) is not None:
             return id_, True
-        namespace = self._oldest_turn(level) if level.misses >= MISSES else self._smallest_share(level)
+        namespace = self._oldest_turn(level) if level.misses >= MISSES_BEFORE_TURNS else self._smallest_share(level)
         head = None if namespace is None else self._head(level, namespace)
         return None if head is None else (head[1], False)
 
-    def _overdue(self, level: _Level, now: float) -> str | None:
+    def _overdue(self, level: _PriorityLevel, now: float) -> str | None:
         heap = level.by_wait
         while heap:
             since, _, id_, ticket, namespace = heap[0]
@@ -254,7 +254,7 @@ class Turns:
             heapq.heappop(heap)
         return None
 
-    def _smallest_share(self, level: _Level) -> str | None:
+    def _smallest_share(self, level: _PriorityLevel) -> str | None:
         heap = level.by_share
         while heap:
             key, namespace = heap[0]
@@ -267,7 +267,7 @@ class Turns:
                 heapq.heappop(heap)
         return None
 
-    def _oldest_turn(self, level: _Level) -> str | None:
+    def _oldest_turn(self, level: _PriorityLevel) -> str | None:
         heap = level.by_turn
         while heap:
             turn, namespace = heap[0]
@@ -282,13 +282,13 @@ class Turns:
 
     def _take_turn(self, namespace: str, now: float) -> None:
         self._turns += 1
-        if len(self._last_turn) > KEPT_NAMESPACES:
+        if len(self._last_turn) > MIN_KEPT_NAMESPACES:
             self._last_turn.clear()
         self._last_turn[namespace] = self._turns
         rate, burst = self._fairness.rate, self._fairness.burst
         if rate is None:
             return
-        if len(self._tokens) > KEPT_NAMESPACES:
+        if len(self._tokens) > MIN_KEPT_NAMESPACES:
             tokens = self._tokens.items()
             self._tokens = {
                 name: (tokens_then, counted_at)
@@ -307,7 +307,7 @@ class Turns:
         entry = self._orders.get(id_)
         return entry is not None and entry[1] == ticket
 
-    def _head(self, level: _Level, namespace: str) -> LineEntry | None:
+    def _head(self, level: _PriorityLevel, namespace: str) -> LineEntry | None:
         line = level.lines.get(namespace)
         while line:
             if self._is_live(line[0][1], line[0][2]):
@@ -316,11 +316,11 @@ class Turns:
         level.lines.pop(namespace, None)
         return None
 
-    def _key(self, level: _Level, namespace: str) -> Key | None:
+    def _key(self, level: _PriorityLevel, namespace: str) -> Key | None:
         head = None if namespace in self._held else self._head(level, namespace)
         return None if head is None else (self._shares.share(namespace), head[0], head[1])
 
-    def _insert(self, level: _Level, namespace: str) -> None:
+    def _insert(self, level: _PriorityLevel, namespace: str) -> None:
         """Insert a namespace with its current key."""
         key = self._key(level, namespace)
         if key is None:
@@ -354,7 +354,7 @@ class Turns:
             if namespace in level.lines:
                 self._insert(level, namespace)
 
-    def _compact(self, level: _Level) -> None:
+    def _compact(self, level: _PriorityLevel) -> None:
         level.by_wait = [entry for entry in level.by_wait if self._is_live(entry[2], entry[3])]
         heapq.heapify(level.by_wait)
         for namespace, line in level.lines.items():

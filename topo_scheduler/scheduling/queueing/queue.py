@@ -8,7 +8,7 @@ of its pods do not exist yet, and the engine tries it again when more appear. No
 import heapq
 from enum import StrEnum
 
-from topo_scheduler.scheduling.queueing.fair_queue import FairnessLimits, HeldShares, Order, Turns
+from topo_scheduler.scheduling.queueing.fair_queue import FairnessLimits, FairWorkloadQueue, HeldShares, Order
 
 
 class Place(StrEnum):
@@ -24,7 +24,7 @@ class Queue:
     """All workloads with pending members. Each is in one place."""
 
     def __init__(self, shares: HeldShares | None = None, fairness: FairnessLimits | None = None) -> None:
-        self._turns = Turns(shares, fairness)
+        self._fair_queue = FairWorkloadQueue(shares, fairness)
         self._place: dict[str, Place] = {}
         self._ticket: dict[str, int] = {}
         self._due: list[tuple[float, str, int]] = []
@@ -42,14 +42,14 @@ class Queue:
     @property
     def has_active(self) -> bool:
         """Whether a workload may be ready now. True may be wrong once; False never is."""
-        return self._turns.any_ready
+        return self._fair_queue.any_ready
 
     def activate(self, order: Order) -> None:
         """Make a workload ready to be tried."""
         if self._place.get(order.id) is Place.ACTIVE and self._orders[order.id] == order:
             return
         self._put(order, Place.ACTIVE)
-        self._turns.put(order)
+        self._fair_queue.put(order)
 
     def wake(self, id_: str) -> None:
         """Make an unschedulable workload, or one in backoff, ready to be tried, with the order that it had then."""
@@ -73,7 +73,7 @@ class Queue:
 
     def remove(self, id_: str) -> None:
         """Forget a workload."""
-        self._turns.drop(id_)
+        self._fair_queue.drop(id_)
         self._place.pop(id_, None)
         self._ticket.pop(id_, None)
         self._orders.pop(id_, None)
@@ -86,22 +86,22 @@ class Queue:
     def pop(self, now: float) -> str | None:
         """Remove and return the next workload to try. The caller must call `tried` with the result."""
         self._release_due(now)
-        id_ = self._turns.take(now)
+        id_ = self._fair_queue.take(now)
         if id_ is not None:
             self.remove(id_)
         return id_
 
     def tried(self, *, placed: bool, operations: int = 0) -> None:
         """Record the result of the attempt on the workload that was popped last, and how many operations it took."""
-        self._turns.tried(placed=placed, operations=operations)
+        self._fair_queue.tried(placed=placed, operations=operations)
 
     def configure(self, fairness: FairnessLimits) -> None:
         """Apply a new configuration."""
-        self._turns.configure(fairness)
+        self._fair_queue.configure(fairness)
 
     def next_due(self) -> float | None:
         """Return when the next workload becomes due, or None if none will."""
-        times = (self._next_set_aside(), self._turns.next_due())
+        times = (self._next_set_aside(), self._fair_queue.next_due())
         return min((time for time in times if time is not None), default=None)
 
     def _next_set_aside(self) -> float | None:
@@ -116,7 +116,7 @@ class Queue:
 
     def _put(self, order: Order, place: Place, until: float | None = None) -> None:
         # Entries stay in the heaps when a workload moves: their ticket is no longer valid.
-        self._turns.drop(order.id)
+        self._fair_queue.drop(order.id)
         self._tickets += 1
         self._ticket[order.id] = self._tickets
         self._place[order.id] = place

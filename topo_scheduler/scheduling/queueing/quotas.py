@@ -17,7 +17,7 @@ from topo_scheduler.scheduling.rules.domains import NamedDomains
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.state.ledger.ledger import Ledger
 from topo_scheduler.state.ledger.namespace_usage import Accounts
-from topo_scheduler.state.nodes.gpu_shares import WHOLE
+from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, MEMORY, Amounts, ResourceTable
 from topo_scheduler.state.pods.classes import NO_LIMIT, Cap, PodClass
@@ -151,7 +151,7 @@ class Quotas:
             GPU if name == GPUS else self._resources.column(name): math.floor(
                 parse_exact(text, 1000 if name == "cpu" else 1)
             )
-            * (WHOLE if name == GPUS else 1)
+            * (WHOLE_GPU if name == GPUS else 1)
             for name, text in quota.hard.items()
         }
 
@@ -241,19 +241,19 @@ def _cap(
 
 def _requested_amount(cls: PodClass, column: int) -> int:
     """Return the amount that a pod requests, in the unit of limits: GPUs in thousandths, GPU shares included."""
-    return WHOLE * cls.gpus + cls.share if column == GPU else cls.amount(column)
+    return WHOLE_GPU * cls.gpus + cls.share if column == GPU else cls.amount(column)
 
 
 def _held_amount(held: Mapping[int, int], column: int) -> int:
     """Return the amount that pods hold, in the same unit."""
     if column == GPU:
-        return WHOLE * held.get(GPU, 0) + held.get(GPU_SHARE, 0)
+        return WHOLE_GPU * held.get(GPU, 0) + held.get(GPU_SHARE, 0)
     return held.get(column, 0)
 
 
 def _readable(column: int, amount: int) -> str:
     if column == GPU:
-        return f"{amount / WHOLE:.10g}"
+        return f"{amount / WHOLE_GPU:.10g}"
     if column == CPU:
         return f"{amount / 1000:g}"
     return f"{amount / 2**30:.6g}Gi" if column == MEMORY else str(amount)

@@ -8,12 +8,12 @@ import numpy as np
 
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import WAKE_OPERATIONS
-from topo_scheduler.scheduling.binding.contention import Contested
+from topo_scheduler.scheduling.binding.contention import SchedulerContention
 from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
 from topo_scheduler.scheduling.instructions import Instruction
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
 from topo_scheduler.scheduling.preemption.machine import Preempting
-from topo_scheduler.scheduling.queueing.failure_cache import Rechecks
+from topo_scheduler.scheduling.queueing.failure_cache import FailureCache
 from topo_scheduler.scheduling.queueing.queue import Place, Queue
 from topo_scheduler.scheduling.queueing.queue_keys import lacking, order_of
 from topo_scheduler.scheduling.queueing.unschedulable import MAX_REPORT_DELAY_SECONDS, REPORT_DELAY_SECONDS
@@ -33,7 +33,7 @@ POSTPONED_PAUSE_SECONDS: Final = 0.05
 """Seconds between two such checks: a tenant with thousands of different classes must not keep a core busy."""
 
 
-class Waking:
+class Requeuer:
     """Moves workloads in the queue in response to events. It tries none."""
 
     def __init__(
@@ -44,8 +44,8 @@ class Waking:
         arrivals: Arrivals,
         attempts: Attempts,
         preempting: Preempting,
-        contested: Contested,
-        rechecks: Rechecks,
+        contention: SchedulerContention,
+        failure_cache: FailureCache,
         half: HalfGangs,
     ) -> None:
         self._queue = queue
@@ -54,8 +54,8 @@ class Waking:
         self._arrivals = arrivals
         self._attempts = attempts
         self._preempting = preempting
-        self._contested = contested
-        self._rechecks = rechecks
+        self._contention = contention
+        self._failure_cache = failure_cache
         self._half = half
         self._guard = attempts.planner.extensions.guard
         self._late: dict[str, deque[str]] = {}
@@ -69,11 +69,11 @@ class Waking:
         """Move each workload that changed to its place in the queue."""
         for id_ in self._arrivals.take_touched():
             workload = self._workloads.get(id_)
-            self._rechecks.forget(id_)
+            self._failure_cache.forget(id_)
             if workload is None:
                 self._queue.remove(id_)
                 self._preempting.forget(id_)
-                self._contested.forget(id_)
+                self._contention.forget(id_)
             else:
                 self._requeue(workload, now)
 
@@ -195,13 +195,13 @@ class Waking:
         except Exception:
             return True  # the attempt fails the same way, and reports it
 
-    def look_again(self, now: float) -> list[Instruction]:
+    def retry_preemption(self, now: float) -> list[Instruction]:
         """Activate workloads for which preemption may help now, and those that waited long enough for other schedulers.
 
         Return the instructions of the preemption.
         """
         out, unblocked = self._preempting.due(now)
-        for id_ in [*unblocked, *self._contested.take_impatient(now)]:
+        for id_ in [*unblocked, *self._contention.take_impatient(now)]:
             workload, place = self._workloads.get(id_), self._queue.place(id_)
             if workload is not None and place is Place.PARKED:
                 self._queue.activate(order_of(workload))

@@ -24,7 +24,7 @@ class Sharing:
         self._access: tuple[DomainAccess, ...] = ()
         self._shut: dict[str, tuple[Cap, ...]] = {}
         self._names: list[tuple[str, str]] = []
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._checked_generation = -1
         self.configure(spec)
 
@@ -34,7 +34,7 @@ class Sharing:
         self._access = spec.domain_access
         self._shut.clear()
         self._names = configured_domains(spec)
-        self._told.clear()
+        self._warned.clear()
         self._checked_generation = -1
 
     @property
@@ -81,8 +81,8 @@ class Sharing:
         self._checked_generation = self._domains.generation
         messages = []
         for name, message in self._domains.problems(self._names):
-            if name not in self._told:
-                self._told.add(name)
+            if name not in self._warned:
+                self._warned.add(name)
                 messages.append(message)
         return messages
 

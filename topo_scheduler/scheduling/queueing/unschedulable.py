@@ -12,11 +12,11 @@ from topo_scheduler.scheduling.barrier import Activity, explained, pause_of, rea
 from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_group
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import EmitEvent, Instruction, MarkUnschedulable, reference
-from topo_scheduler.scheduling.intake.pending import Told
+from topo_scheduler.scheduling.intake.pending import EmittedEvents
 from topo_scheduler.scheduling.queueing.queue import Queue
 from topo_scheduler.scheduling.queueing.queue_keys import needed_now, order_of
 from topo_scheduler.state.pods.classes import PodClass
-from topo_scheduler.state.pods.workloads import Member, MemberShortage, SetAside, Stage, Workload
+from topo_scheduler.state.pods.workloads import Member, MemberShortage, RequeueConditions, Stage, Workload
 
 REPORT_DELAY_SECONDS: Final = 2.0
 """Seconds from the last change of a gang that lacks pods until its event: its controller may still create pods."""
@@ -32,10 +32,10 @@ def distinct(classes: Iterable[PodClass]) -> tuple[PodClass, ...]:
     return tuple(dict.fromkeys({id(cls): cls for cls in classes}.values()))
 
 
-class SettingAside:
+class UnschedulableWorkloads:
     """Each method sets one workload aside for one cause and returns the resulting instructions."""
 
-    def __init__(self, queue: Queue, outcomes: Outcomes, published: Told, config: SchedulerConfig) -> None:
+    def __init__(self, queue: Queue, outcomes: Outcomes, published: EmittedEvents, config: SchedulerConfig) -> None:
         self.queue = queue
         self.outcomes = outcomes
         self._published = published
@@ -44,7 +44,7 @@ class SettingAside:
     def park(self, workload: Workload, now: float, until: float | None, *, room_helps: bool) -> None:
         """Set a workload aside that has no place now. The engine tries it again at ``until`` at the latest."""
         self.queue.park(order_of(workload), until)
-        workload.set_aside = SetAside(distinct(member.cls for member in workload.at(Stage.PENDING)))
+        workload.set_aside = RequeueConditions(distinct(member.cls for member in workload.at(Stage.PENDING)))
         workload.room_helps = room_helps
         if workload.shortage is not None:
             workload.shortage.text = ""  # it lacks no pods now; a later shortage must last for a while again
@@ -110,7 +110,7 @@ class SettingAside:
     def refuse(self, workload: Workload, pending: Sequence[Member], now: float) -> list[Instruction]:
         """Set a workload aside that is invalid, so that it can't be placed on any state of the cluster."""
         self.queue.park(order_of(workload))
-        workload.set_aside = SetAside(refused=True)
+        workload.set_aside = RequeueConditions(refused=True)
         self.outcomes.hindered(workload, now)
         problem = workload.problem  # of the whole workload; computed once, not for each member
         out = mark_group(workload, GroupReason.ERROR, f"Refused: {problem}")

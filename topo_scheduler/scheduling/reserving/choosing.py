@@ -25,7 +25,7 @@ from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 from topo_scheduler.state.topology.topology_merge import crossed
 
-MOST_STALE: Final = 3
+MAX_STALE_PLANS: Final = 3
 """Maximum number of plans for one answer, if the results are no longer possible."""
 
 
@@ -70,7 +70,7 @@ class Choosing:
             time: returns the current time in seconds.
         """
         self.looked = 0
-        for _ in range(MOST_STALE):
+        for _ in range(MAX_STALE_PLANS):
             members = workload.at(Stage.PENDING)[: least_of(workload)]
             try:
                 prospect = yield from self._on_copy(workload, members, never, time())
@@ -99,7 +99,7 @@ class Choosing:
                 usable = np.logical_or.reduce([planner.views.get(cls).eligible for cls, _ in ask.groups])
                 counting = CountingPlanner(planner, ask, crossed(layout, ask.woven), now)
             finally:
-                self._holds.count_nobody()
+                self._holds.remove_charges()
         taken = self._world.nodes.capacity_changes.position
         # Room that the pods of other reservations free goes first to the workloads that take precedence over this one.
         # A tenant could block others by pods of its own that do not end, or that declare an end in years.

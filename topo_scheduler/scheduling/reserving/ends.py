@@ -1,8 +1,8 @@
 """When pods are expected to end: by what they declare, otherwise by how long earlier runs took.
 
-Earlier runs of the same workload come first (`Runs.longest`), then those of similar workloads (`Runs.usual`). For pods
-that would backfill reserved nodes, the longest of these runs counts. A backfilled pod with too short an estimate delays
-the workload that holds the reservation.
+Earlier runs of the same workload come first (`Runs.longest`), then those of similar workloads (`Runs.of_similar`). For
+pods that would backfill reserved nodes, the longest of these runs counts. A backfilled pod with too short an estimate
+delays the workload that holds the reservation.
 """
 
 from collections.abc import Iterable
@@ -14,9 +14,9 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.workloads import Member, Workloads, size_of
-from topo_scheduler.state.statistics.run_times import SHARE, RunKey, likeness_of
+from topo_scheduler.state.statistics.run_times import DURATION_QUANTILE, RunKey, likeness_of
 
-LATE: Final = 60.0
+MIN_REMAINING_SECONDS: Final = 60.0
 """Minimum seconds that a pod which runs longer than expected is expected to continue."""
 
 
@@ -58,13 +58,13 @@ class Ends:
         """Return when a pod that holds room is expected to end.
 
         A pod that runs longer than expected is expected to be as late again, so that the estimate does not change all
-        the time. A pod that is being deleted is expected to end at once, but only for `LATE` seconds. Its kubelet may
-        need a moment, or never end it.
+        the time. A pod that is being deleted is expected to end at once, but only for `MIN_REMAINING_SECONDS`. Its
+        kubelet may need a moment, or never end it.
         """
         end = self.by_what_is_known(uid, entry, now)
-        if entry.occupant is not None and entry.occupant.terminating and now - end <= LATE:
+        if entry.occupant is not None and entry.occupant.terminating and now - end <= MIN_REMAINING_SECONDS:
             return max(now, end)
-        return end if end > now else now + max(LATE, now - end)
+        return end if end > now else now + max(MIN_REMAINING_SECONDS, now - end)
 
     def by_what_is_known(self, uid: str, entry: LedgerEntry, now: float) -> float:
         """Return when a pod that holds room was expected to end when it began; that time may have passed."""
@@ -88,7 +88,7 @@ class Ends:
                 membership = self.workloads.of_pod(uid)
                 gpus = next((amount for column, amount in entry.amounts if column == GPU), 0)
                 size = size_of(membership[0]) if membership is not None else 1
-                seconds = self.world.runs.usual(likeness_of(occupant.run, size, gpus))
+                seconds = self.world.runs.of_similar(likeness_of(occupant.run, size, gpus))
         if seconds == inf:
             return inf
         return (occupant.started - self.world.epoch if occupant.start_reported else now) + seconds
@@ -108,11 +108,18 @@ class Ends:
         return lasts if lasts == deadline or self.world.promises.believed(namespace) else deadline
 
     def _seconds(
-        self, lasts: float, ends_by: float, run: RunKey | None, gpus: int, size: int, now: float, share: float = SHARE
+        self,
+        lasts: float,
+        ends_by: float,
+        run: RunKey | None,
+        gpus: int,
+        size: int,
+        now: float,
+        share: float = DURATION_QUANTILE,
     ) -> float:
         seconds = min(lasts, ends_by - self.world.epoch - now)
         if seconds == inf and run is not None:
             seconds = self.world.runs.longest(run)
             if seconds == inf:
-                seconds = self.world.runs.usual(likeness_of(run, size, gpus), share)
+                seconds = self.world.runs.of_similar(likeness_of(run, size, gpus), share)
         return seconds

@@ -102,7 +102,7 @@ class Holds:
         """Drop the reservation of a workload: other workloads may use the nodes."""
         known = self._by_workload.pop(id_, None)
         if known is not None:
-            self.count_nobody()
+            self.remove_charges()
             self._changes += 1
             for node in known.nodes:
                 self._world.improve(node)
@@ -121,11 +121,11 @@ class Holds:
         """Charge these reservations and no others; return an identifier of this set."""
         identifier = self.tells(applying)
         if identifier is None:
-            self.count_nobody()
+            self.remove_charges()
             return None
         stamp = (identifier, self._world.improvements)
         if stamp != self._stamp:
-            self.count_nobody()
+            self.remove_charges()
             row_of = self._world.nodes.row_of
             for reservation in applying:
                 for node, amounts in self.lacking(reservation).items():
@@ -135,7 +135,7 @@ class Holds:
             self._stamp = stamp
         return identifier
 
-    def count_nobody(self) -> None:
+    def remove_charges(self) -> None:
         """Remove all charges."""
         for row, amounts in self._charged:
             self._world.count(row, amounts, None, -1)

@@ -36,7 +36,7 @@ from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.scheduling.queueing.fair_queue import Order
 from topo_scheduler.scheduling.queueing.queue_keys import least_of, order_of
 from topo_scheduler.scheduling.reserving.choosing import Choosing, waits
-from topo_scheduler.scheduling.reserving.ends import LATE, Ends, Lasting, lasting_of
+from topo_scheduler.scheduling.reserving.ends import MIN_REMAINING_SECONDS, Ends, Lasting, lasting_of
 from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
 from topo_scheduler.scheduling.reserving.reservation_messages import holds_what, kept_off
 from topo_scheduler.scheduling.time_slicing import More, Parts, always
@@ -45,20 +45,20 @@ from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads, size_of
 
-PACE: Final = 2e-3
+PAUSE_SECONDS_PER_POD: Final = 2e-3
 """Seconds to the next check, for each pod that the last one examined."""
-LOOK_AGAIN, LOOK_AGAIN_MOST = 1.0, 30.0
+FIRST_RECHECK_SECONDS, MAX_RECHECK_SECONDS = 1.0, 30.0
 """Minimum seconds between two checks, and the maximum if something changed."""
-MOST_PLANS: Final = 4
+MAX_PLANS: Final = 4
 """Maximum number of plans in one check."""
-MOST_DOUBLINGS: Final = 32
+MAX_DOUBLINGS: Final = 32
 """Maximum number of doublings of what a move must gain: by then it is longer than any run."""
 VICTIMS_END_SECONDS: Final = 60.0
 """Seconds within which evicted pods usually end.
 
 A workload that evicts pods and should end in time is assumed to start only after that.
 """
-VAIN, VAIN_MOST = 2.0, 120.0
+FIRST_FAILED_PAUSE_SECONDS, MAX_FAILED_PAUSE_SECONDS = 2.0, 120.0
 """Seconds after which the scheduler tries again to reserve nodes for a workload for which it found none.
 
 The first is the initial pause, doubled each time, and the second its maximum.
@@ -80,7 +80,7 @@ class _PendingWorkload:
 
 
 @dataclass(slots=True)
-class _Vain:
+class _FailedReservation:
     """How often no nodes were found for a workload, in which state, and when the scheduler tries again, in seconds."""
 
     times: int = 0
@@ -90,7 +90,7 @@ class _Vain:
 
 
 @dataclass(slots=True)
-class _Look:
+class _QueueCheck:
     """What one check of all pending workloads has done so far.
 
     ``at`` is when the next check is due in any case, in seconds.
@@ -119,7 +119,7 @@ class Reserving:
         """The workload that is being checked."""
         self._failed: dict[str, Backoff] = {}
         """Workloads for which a check raised or took too much, and until when they are not checked again."""
-        self._vain: dict[str, _Vain] = {}
+        self._vain: dict[str, _FailedReservation] = {}
         self._given_up: dict[str, float] = {}
         """Workloads whose reservation expired, and until when they get no other."""
         self._barred: dict[str, float] = {}
@@ -242,7 +242,7 @@ class Reserving:
         end = self.ends.after(lasting, now) if applying else now
         return [held for held in applying if end > held.latest]
 
-    def told(self, id_: str) -> str:
+    def describe(self, id_: str) -> str:
         """Return a text about the reservation of a workload; empty if it has none."""
         held = self.holds.get(id_) if self.holds else None
         return holds_what(held, self._world.epoch, self._world.reader(held.namespace)) if held is not None else ""
@@ -280,7 +280,7 @@ class Reserving:
         self._now = now
         if self._parts.stale:
             self._parts.drop()
-            self._seen, self._not_before = None, now + LOOK_AGAIN
+            self._seen, self._not_before = None, now + FIRST_RECHECK_SECONDS
         if self._parts.going:
             self._moved |= self._left_at != self._state()
         else:
@@ -297,9 +297,9 @@ class Reserving:
     def failed(self, now: float) -> str:
         """Abandon a check that raised, and pause the checks of its current workload; return the id of that workload."""
         self._parts.drop()
-        self.holds.count_nobody()
+        self.holds.remove_charges()
         self._let_in.clear()
-        self._seen, self._not_before = None, now + LOOK_AGAIN
+        self._seen, self._not_before = None, now + FIRST_RECHECK_SECONDS
         if self._looked_at in self._waiting:
             self._failed.setdefault(self._looked_at, Backoff()).fail(now)
             if self.holds:
@@ -317,12 +317,12 @@ class Reserving:
         Yields None after each part of the work. Yields each workload for which other nodes are reserved now, with the
         reason why it is pending.
         """
-        look = _Look()
+        look = _QueueCheck()
         self._forget_old()
         served: Counter[int] = Counter()
         done: set[int] = set()
         for waiting in sorted(self._waiting.values(), key=lambda waiting: waiting.turn):
-            if waiting.priority in done or (look.plans >= MOST_PLANS and self.holds.get(waiting.id) is None):
+            if waiting.priority in done or (look.plans >= MAX_PLANS and self.holds.get(waiting.id) is None):
                 continue
             workload = self._workloads.get(waiting.id)
             self._looked_at = waiting.id
@@ -344,7 +344,9 @@ class Reserving:
                 if served[waiting.priority] >= self._spec.gangs:
                     done.add(waiting.priority)
         self._seen, self._at = None if self._moved else self._state(), look.at
-        self._not_before = self._now + min(LOOK_AGAIN_MOST, max(LOOK_AGAIN, PACE * look.pods))
+        self._not_before = self._now + min(
+            MAX_RECHECK_SECONDS, max(FIRST_RECHECK_SECONDS, PAUSE_SECONDS_PER_POD * look.pods)
+        )
 
     def next_due(self) -> float | None:
         """Return when `due` must be called next."""
@@ -357,7 +359,7 @@ class Reserving:
 
     # ------------------------------------------------------------ one workload
 
-    def _serve(self, workload: Workload, look: _Look) -> Generator[None, None, bool]:
+    def _serve(self, workload: Workload, look: _QueueCheck) -> Generator[None, None, bool]:
         """Reserve nodes for a workload if possible; return whether its reservation has changed."""
         now, held = self._now, self.holds.get(workload.id)
         if held is not None:
@@ -367,7 +369,7 @@ class Reserving:
         if not blind:
             look.at = min(look.at, since)
         loosened = self._loosened(workload, look)
-        state, vain = (self._freed(), blind, loosened), self._vain.setdefault(workload.id, _Vain())
+        state, vain = (self._freed(), blind, loosened), self._vain.setdefault(workload.id, _FailedReservation())
         if vain.state == state or (now < vain.until and vain.blind == blind):
             look.at = look.at if vain.state == state else min(look.at, vain.until)
             return False
@@ -379,14 +381,15 @@ class Reserving:
         if prospect is None:
             # Other workloads have their turn before the next try.
             vain.times += 1
-            vain.blind, vain.state, vain.until = blind, state, self._now + doubled(VAIN, vain.times, VAIN_MOST)
+            pause = doubled(FIRST_FAILED_PAUSE_SECONDS, vain.times, MAX_FAILED_PAUSE_SECONDS)
+            vain.blind, vain.state, vain.until = blind, state, self._now + pause
             return False
         self._vain.pop(workload.id, None)
         prospect.loosened = loosened
         self._hold(prospect, look)
         return True
 
-    def _keep(self, workload: Workload, held: Reservation, look: _Look) -> Generator[None, None, bool]:
+    def _keep(self, workload: Workload, held: Reservation, look: _QueueCheck) -> Generator[None, None, bool]:
         """Check whether a reservation is still the best; return whether it has changed."""
         ledger, now = self._world.ledger, self._now
         for uid in [uid for uid, (node, _) in held.waits.items() if (e := ledger.get(uid)) is None or e.node != node]:
@@ -406,16 +409,16 @@ class Reserving:
         look.at = min(look.at, expires)
         entries = [(uid, entry) for uid in held.waits if (entry := ledger.get(uid)) is not None]
         start = max((self.ends.of(uid, entry, now) for uid, entry in entries), default=now)
-        patience = 1 << min(held.moves, MOST_DOUBLINGS)
-        margin = max(LATE, (held.start - now) / 10) * patience if held.start < inf else 0.0
+        patience = 1 << min(held.moves, MAX_DOUBLINGS)
+        margin = max(MIN_REMAINING_SECONDS, (held.start - now) / 10) * patience if held.start < inf else 0.0
         possible = self._choosing.possible(workload, held)
         blind_after = self._spec.after_without_estimates * patience
         stuck = start == inf and now - held.since >= blind_after
         loosened = self._loosened(workload, look)
         as_it_was = possible and not stuck and loosened == held.loosened and start <= held.start + margin
-        if as_it_was or look.plans >= MOST_PLANS:
+        if as_it_was or look.plans >= MAX_PLANS:
             held.start = start
-            look.at = min(look.at, max(now, start) + LATE if start < inf else held.since + blind_after)
+            look.at = min(look.at, max(now, start) + MIN_REMAINING_SECONDS if start < inf else held.since + blind_after)
             return False
         if stuck:
             # Pods elsewhere may end where these do not. If there is nothing else, the reservation waits for these
@@ -437,14 +440,16 @@ class Reserving:
                 self._drop(workload.id)
                 return True
             held.start, held.loosened = start, loosened
-            at = self._now + (max(LATE, (start - self._now) / 10) if start < inf else LATE)
+            at = self._now + (
+                max(MIN_REMAINING_SECONDS, (start - self._now) / 10) if start < inf else MIN_REMAINING_SECONDS
+            )
             look.at = min(look.at, at)
             return False
         prospect.moves, prospect.loosened = held.moves + possible, loosened
         self._hold(prospect, look)
         return True
 
-    def _hold(self, reservation: Reservation, look: _Look) -> None:
+    def _hold(self, reservation: Reservation, look: _QueueCheck) -> None:
         if self._choosing.shared(reservation.namespace):
             before, idle = self.holds.get(reservation.workload), self._idle.get(reservation.namespace)
             if before is not None:
@@ -452,8 +457,11 @@ class Reserving:
             elif idle is not None:
                 reservation.moved_on = idle[0]
         self.holds.put(reservation)
-        blind_after = self._spec.after_without_estimates * (1 << min(reservation.moves, MOST_DOUBLINGS))
-        look.at = min(look.at, reservation.start + LATE if reservation.start < inf else reservation.since + blind_after)
+        blind_after = self._spec.after_without_estimates * (1 << min(reservation.moves, MAX_DOUBLINGS))
+        look.at = min(
+            look.at,
+            reservation.start + MIN_REMAINING_SECONDS if reservation.start < inf else reservation.since + blind_after,
+        )
 
     def _out_until(self, workload: Workload) -> float:
         """Return until when a workload gets no reservation because one expired."""
@@ -468,7 +476,7 @@ class Reserving:
         recent = self._now - self._spec.expires
         self._idle = {namespace: idle for namespace, idle in self._idle.items() if idle[1] > recent}
 
-    def _loosened(self, workload: Workload, look: _Look) -> int:
+    def _loosened(self, workload: Workload, look: _QueueCheck) -> int:
         """Return by how many levels ``relax-after`` has relaxed a workload. When it does next, another check is due."""
         if not workload.request.relax_after:
             return 0

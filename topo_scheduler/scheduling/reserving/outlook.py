@@ -12,10 +12,10 @@ from topo_scheduler.scheduling.reserving.holds import Reservation
 from topo_scheduler.scheduling.reserving.plan import Ending, Prospect
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.resources import Amounts
-from topo_scheduler.state.pods.victim_info import GRACE, Occupant
+from topo_scheduler.state.pods.victim_info import DEFAULT_GRACE_SECONDS, Occupant
 from topo_scheduler.state.pods.workloads import Member, Workload, Workloads
 
-PART: Final = 512
+PODS_PER_PART: Final = 512
 """Pods that are processed in one part."""
 
 
@@ -44,7 +44,7 @@ def endings_on(
     dated: list[Ending] = []
     undated: list[Ending] = []
     for number, (uid, entry) in enumerate(list(ends.world.ledger.items())):
-        if number % PART == PART - 1:
+        if number % PODS_PER_PART == PODS_PER_PART - 1:
             yield
         occupant = entry.occupant or _arriving(ends.workloads, uid)
         if occupant is None or occupant.fixed or entry.row < 0 or not usable[entry.row] or uid in left_out:
@@ -66,7 +66,9 @@ def _arriving(workloads: Workloads, uid: str) -> Occupant | None:
     if membership is None:
         return None
     member = membership[1]
-    return Occupant(member.namespace, member.name, uid, member.priority, 0.0, GRACE, terminating=False, fixed=False)
+    return Occupant(
+        member.namespace, member.name, uid, member.priority, 0.0, DEFAULT_GRACE_SECONDS, terminating=False, fixed=False
+    )
 
 
 def reservation_of(

@@ -29,9 +29,9 @@ from topo_scheduler.scheduling.rules.interpod_filters import looks_around
 from topo_scheduler.state.nodes.resources import GPU, amount_in
 from topo_scheduler.state.topology.fabric import Layout
 
-MOST_TRIALS: Final = 64
+MAX_TRIALS: Final = 64
 """Maximum number of calls to the planner for one plan; lower for a gang that is placed member by member."""
-MOST_DOMAINS: Final = 16
+MAX_DOMAINS: Final = 16
 """Maximum number of domains that are tried if ends are not known."""
 
 
@@ -72,7 +72,7 @@ class CountingPlanner:
         self.ask = ask
         self.layout = layout
         tied = ask.gang and is_tied(ask.groups)
-        self.left = max(8, 240 // max(1, ask.members)) if tied else MOST_TRIALS
+        self.left = max(8, 240 // max(1, ask.members)) if tied else MAX_TRIALS
 
     def place(self) -> Placement | None:
         """Return where the workload would go."""
@@ -172,7 +172,7 @@ def _without_dates(
     yield
     gpus = {row: sum(amount_in(ending.pod.amounts, GPU) for ending in pods) for row, pods in by_row.items()}
     yield
-    for at in sorted(range(len(regions)), key=lambda at: (lack[at], at))[:MOST_DOMAINS]:
+    for at in sorted(range(len(regions)), key=lambda at: (lack[at], at))[:MAX_DOMAINS]:
         rows = [row for row in regions[at].rows.tolist() if row in by_row]
         rows.sort(key=lambda row: gpus[row])
         pods = [ending for row in rows for ending in by_row[row]]

@@ -31,14 +31,14 @@ from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE
 from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads
 from topo_scheduler.state.topology.fabric import Layout, Path
 
-WHOLE: Final = 1000
+WHOLE_GPU: Final = 1000
 """Thousandths of a GPU."""
 Kind = tuple[int, int]
 """GPU model and number of GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class NodeUse:
     """The use of a node: thousandths of GPUs and pods.
 
     ``gpus`` and ``pods`` count the pods that stay. ``lent_gpus`` and ``lent_pods`` count those that borrow the node,
@@ -56,7 +56,7 @@ class Use:
         return self.gpus, self.pods, self.lent_gpus, self.lent_pods
 
 
-NOBODY: Final = Use()
+NOBODY: Final = NodeUse()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Spares:
         self.spec = spec
         self._avoided: frozenset[str] = frozenset()
         self._kept: dict[Path, tuple[int, ...]] = {}
-        self._use: dict[int, Use] = {}
+        self._use: dict[int, NodeUse] = {}
         self._promised: dict[str, int] = {}
         self._capacity_at = self._facts_at = -1
         self._layout: Layout | None = None
@@ -205,24 +205,24 @@ class Spares:
             kept += rows[: min(self.spec.per_leaf, len(rows) - 1)]
         return tuple(sorted(kept))
 
-    def _used(self, row: int) -> Use:
+    def _used(self, row: int) -> NodeUse:
         known = self._use.get(row)
         if known is None:
             known = self._use[row] = self._look(self._world.nodes.names[row])
         return known
 
-    def _look(self, node: str) -> Use:
-        gpus, pods, lent_gpus, lent_pods = self._promised.get(node, 0) * WHOLE, 0, 0, 0
+    def _look(self, node: str) -> NodeUse:
+        gpus, pods, lent_gpus, lent_pods = self._promised.get(node, 0) * WHOLE_GPU, 0, 0, 0
         for uid in self._world.ledger.on_node(node):
             entry = self._world.ledger.get(uid)
             if entry is None or entry.daemon:
                 continue
-            held = max(entry.amount(GPU) * WHOLE, entry.amount(GPU_SHARE))
+            held = max(entry.amount(GPU) * WHOLE_GPU, entry.amount(GPU_SHARE))
             if self._gives_way(uid, entry):
                 lent_gpus, lent_pods = lent_gpus + held, lent_pods + 1
             else:
                 gpus, pods = gpus + held, pods + 1
-        return Use(gpus, pods, lent_gpus, lent_pods) if pods or lent_pods or gpus else NOBODY
+        return NodeUse(gpus, pods, lent_gpus, lent_pods) if pods or lent_pods or gpus else NOBODY
 
     def _gives_way(self, uid: str, entry: LedgerEntry) -> bool:
         """Return whether recovery may evict a pod from a kept node; not bare pods, nor those of other schedulers."""

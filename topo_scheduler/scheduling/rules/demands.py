@@ -15,7 +15,7 @@ from topo_scheduler.state.nodes.node_table import AWAY, NodeTable
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.workloads import Member, Workload
 
-MOST_TAINTS: Final = 8
+MAX_TAINTS: Final = 8
 """The most taints to examine, those of most nodes first."""
 
 
@@ -68,7 +68,7 @@ def _taints(nodes: NodeTable, classes: Sequence[PodClass]) -> list[Taint]:
             if taint.effect in ("NoSchedule", "NoExecute") and taint.key not in AWAY:
                 counts[taint] += count
     not_tolerated = [taint for taint in counts if any(not tolerated(taint, cls.tolerations) for cls in classes)]
-    return sorted(not_tolerated, key=lambda taint: (-counts[taint], _written(taint)))[:MOST_TAINTS]
+    return sorted(not_tolerated, key=lambda taint: (-counts[taint], _written(taint)))[:MAX_TAINTS]
 
 
 def _written(taint: Taint) -> str:

@@ -23,7 +23,7 @@ from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64, NodeTable
 from topo_scheduler.state.operation_budget import ROWS_PER_OPERATION, charge, charge_rows
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import Constraints, Spread
-from topo_scheduler.state.pods.pod_index import Condition, CountedTerm, Disk, Port, Profile, Residents, Tally
+from topo_scheduler.state.pods.pod_index import Condition, CountedTerm, Disk, PodIndex, Port, Profile, Tally
 from topo_scheduler.state.statistics.typical_pods import PodKinds
 from topo_scheduler.state.storage.storage_objects import Storage
 from topo_scheduler.state.topology.fabric import Layout
@@ -56,7 +56,7 @@ class FilterContext:
     """
 
     nodes: NodeTable
-    residents: Residents
+    pod_index: PodIndex
     namespaces: dict[str, Mapping[str, str]] | None = None
     storage: Storage = field(default_factory=Storage)
     shunned: Penalties = field(default_factory=Penalties)
@@ -77,20 +77,20 @@ class FilterContext:
     @property
     def position(self) -> tuple[int, int]:
         """Position in the changes of all pods and namespaces."""
-        return self.residents.position, self._namespace_changes
+        return self.pod_index.position, self._namespace_changes
 
     def position_for(self, cls: PodClass) -> Position:
         """Position in all changes that matter to a class with constraints on other pods or volumes."""
         constraints = cls.constraints
         stored = constraints is not None and bool(constraints.claims or constraints.disks)
-        return self.residents.position, self._namespace_changes, self.storage.changes if stored else 0
+        return self.pod_index.position, self._namespace_changes, self.storage.changes if stored else 0
 
     def detach(self) -> None:
-        """Use separate caches from now on, for a copy with its own nodes or residents."""
+        """Use separate caches from now on, for a copy with its own nodes or bound pods."""
         self.reach, self._towards = Reach(), WeakKeyDictionary()
 
     def remembering(self) -> "FilterContext":
-        """Return a copy with caches for one search, during which neither nodes nor residents change."""
+        """Return a copy with caches for one search, during which neither nodes nor bound pods change."""
         return replace(self, remembered={}, applicable_beside={})
 
     def closed_by_caps(self, cls: PodClass, rows: Int64, *, ever: bool = False) -> Bool | None:
@@ -117,12 +117,12 @@ class FilterContext:
 
         Whether its own terms select pods like itself is resolved if the labels of its namespace are known.
         """
-        residents, constraints = self.residents, cls.constraints
+        pod_index, constraints = self.pod_index, cls.constraints
         if self.shunned.any_shunned and profile and (nodes := self.shunned.shunned(profile.namespace, cls)):
             cls = replace(cls, shunned=nodes)
         if constraints is not None and constraints.by_namespace:
             cls = self._settled(cls, constraints)
-        if profile is None or not (residents.repelling or residents.attracting):
+        if profile is None or not (pod_index.repelling or pod_index.attracting):
             return cls
         repelled, attracted = self._terms_for(profile)
         return replace(cls, repelled=repelled, attracted=attracted) if repelled or attracted else cls
@@ -137,14 +137,14 @@ class FilterContext:
     @property
     def terms_changed(self) -> tuple[int, int]:
         """Version of the affinity of running pods and of namespaces, for cache keys."""
-        return self.residents.terms_changed, self._namespace_changes
+        return self.pod_index.terms_changed, self._namespace_changes
 
     def _terms_for(self, profile: Profile) -> ApplicableTerms:
-        version = (self.residents.terms_changed, self._namespace_changes)
+        version = (self.pod_index.terms_changed, self._namespace_changes)
         cached = self._towards.get(profile)
         if cached is not None and cached[0] == version:
             return cached[1]
-        candidates = self.residents.attracting_index.candidates(profile.namespace, profile.labels)
+        candidates = self.pod_index.attracting_index.candidates(profile.namespace, profile.labels)
         attracted = frozenset(entry for entry in candidates if self.applies(entry[1], profile))
         applicable = (self.repelled(profile), attracted)
         self._towards[profile] = (version, applicable)
@@ -173,7 +173,7 @@ class FilterContext:
 
     def repelled(self, profile: Profile) -> frozenset[CountedTerm]:
         """Return the anti-affinity terms of running pods that apply to pods of a profile."""
-        candidates = self.residents.repelling_candidates(profile.namespace, profile.labels)
+        candidates = self.pod_index.repelling_candidates(profile.namespace, profile.labels)
         return frozenset(term for term in candidates if self.applies(term, profile))
 
     def applies(self, term: CountedTerm, profile: Profile) -> bool:
@@ -227,12 +227,12 @@ def _without(
     if not wanted:
         return np.ones(len(rows), np.bool_)
 
-    charge(len(context.residents.special) * len(wanted))
+    charge(len(context.pod_index.special) * len(wanted))
 
     def taken(profile: Profile) -> bool:
         return any(held_item.conflicts(wanted_item) for held_item in items_of(profile) for wanted_item in wanted)
 
-    closed = {row for row, profiles in context.residents.special.items() if any(taken(profile) for profile in profiles)}
+    closed = {row for row, profiles in context.pod_index.special.items() if any(taken(profile) for profile in profiles)}
     closed |= {row for row, profile in assumed_pods if taken(profile)}
     accepted: Bool = ~np.isin(rows, np.array(sorted(closed), np.int64))
     return accepted
@@ -267,7 +267,7 @@ def _affinity(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: 
 def _affine(context: FilterContext, constraints: Constraints, term: CountedTerm) -> Remembered:
     conditions = tuple(condition_of(context, own_term) for own_term in constraints.affinity)
     charge(len(conditions))
-    tally = context.residents.tally(conditions)
+    tally = context.pod_index.tally(conditions)
     return _summed(context, term, pods_matching(context, conditions), tally, constraints)
 
 
@@ -287,9 +287,9 @@ def _anti_affinity(context: FilterContext, cls: PodClass, rows: Int64, assumed_p
 def _repelled(context: FilterContext, cls: PodClass, rows: Int64, assumed_pods: AssumedPods) -> Bool:
     """InterPodAffinity: anti-affinity of running and assumed pods."""
     if context.remembered is None and not assumed_pods:
-        residents, nodes = context.residents, context.nodes
+        pod_index, nodes = context.pod_index, context.nodes
         return _apart_from(
-            context, ((term, by_row(nodes, residents.repelling.get(term, {}))) for term in cls.repelled), rows
+            context, ((term, by_row(nodes, pod_index.repelling.get(term, {}))) for term in cls.repelled), rows
         )
     accepted = np.ones(len(rows), np.bool_)
     holders = _holders(cls.repelled, assumed_pods)
@@ -344,12 +344,12 @@ def _remembered(context: FilterContext, key: tuple[object, ...], compute: Callab
 
 def _matching(context: FilterContext, term: CountedTerm) -> Remembered:
     conditions = (condition_of(context, term),)
-    tally = context.residents.tally(conditions)
+    tally = context.pod_index.tally(conditions)
     return _summed(context, term, pods_matching(context, conditions), tally, term)
 
 
 def _repelling(context: FilterContext, term: CountedTerm) -> Remembered:
-    return _summed(context, term, by_row(context.nodes, context.residents.repelling.get(term, {})), None, term)
+    return _summed(context, term, by_row(context.nodes, context.pod_index.repelling.get(term, {})), None, term)
 
 
 def _summed(context: FilterContext, term: CountedTerm, counts: Int64, tally: Tally | None, owner: object) -> Remembered:
@@ -365,7 +365,7 @@ def _summed(context: FilterContext, term: CountedTerm, counts: Int64, tally: Tal
 def counts_anywhere(context: FilterContext, term: CountedTerm) -> bool:
     """Return whether a running pod with this anti-affinity term is on a node that has the topology key."""
     column = context.nodes.label_column(term.topology_key)
-    return any(column[row] != UNKNOWN for row in context.residents.repelling.get(term, ()))
+    return any(column[row] != UNKNOWN for row in context.pod_index.repelling.get(term, ()))
 
 
 def condition_of(context: FilterContext, term: CountedTerm) -> Condition:
@@ -390,7 +390,7 @@ def selects_namespace(context: FilterContext, term: CountedTerm, namespace: str)
 def pods_matching(context: FilterContext, conditions: tuple[Condition, ...], *, living: bool = False) -> Int64:
     """Return the number of pods by row that meet all conditions (int64[rows], read-only)."""
     charge_rows(context.nodes.rows)
-    return context.residents.tally(conditions, living=living).counts(context.nodes.rows)
+    return context.pod_index.tally(conditions, living=living).counts(context.nodes.rows)
 
 
 def by_row(nodes: NodeTable, counts: Mapping[int, int]) -> Int64:
@@ -475,8 +475,8 @@ def _spread_base(context: FilterContext, cls: PodClass, constraint: Spread) -> R
     # nominated pods.
     # The assumed pods of a search are seated members, which would be bound before the next member is evaluated.
     empty_selector = constraint.selector.everything
-    bound_tally = context.residents.tally(conditions, living=True)
-    assumed_tally = None if empty_selector and context.remembered is not None else context.residents.tally(conditions)
+    bound_tally = context.pod_index.tally(conditions, living=True)
+    assumed_tally = None if empty_selector and context.remembered is not None else context.pod_index.tally(conditions)
     counts = np.zeros(nodes.rows, np.int64) if empty_selector else bound_tally.counts(nodes.rows)
     values = len(nodes.values) + 1
     sums = np.bincount(column[counted], weights=counts[counted], minlength=values).astype(np.int64)

@@ -24,12 +24,12 @@ from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64, NodeTable
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import HOSTNAME, Spread
 
-BEST: Final = 100
+BEST_SCORE: Final = 100
 TAINT_WEIGHT: Final = 3
-WEIGHT: Final = 2
+PREFERENCE_WEIGHT: Final = 2
 REFUSAL_WEIGHT: Final = 3
-SMALL_IMAGE: Final = 23 * 1024 * 1024
-LARGE_IMAGE: Final = 1000 * 1024 * 1024
+SMALL_IMAGE_BYTES: Final = 23 * 1024 * 1024
+LARGE_IMAGE_BYTES: Final = 1000 * 1024 * 1024
 """Bytes: a total size of images below the small value does not count; beyond the large value per container, no more."""
 
 
@@ -55,7 +55,7 @@ def deterring_taints(nodes: NodeTable, cls: PodClass, rows: Int64) -> Int64:
 
 def wishes_around(cls: PodClass) -> bool:
     """Return whether other pods influence the preferences of a class for nodes."""
-    return bool(cls.attracted) or (cls.wishes is not None and bool(cls.wishes.near or cls.wishes.spread))
+    return bool(cls.attracted) or (cls.preferences is not None and bool(cls.preferences.near or cls.preferences.spread))
 
 
 def liking(context: FilterContext, cls: PodClass, affine: Int64, taints: Int64, usable: Bool) -> Int64:
@@ -72,14 +72,14 @@ def liking(context: FilterContext, cls: PodClass, affine: Int64, taints: Int64, 
     if not usable.any():
         return total
     if (highest := int(affine[usable].max())) > 0:
-        total += WEIGHT * (BEST * affine // highest)
+        total += PREFERENCE_WEIGHT * (BEST_SCORE * affine // highest)
     if (highest := int(taints[usable].max())) > 0:
-        total += TAINT_WEIGHT * (BEST - BEST * taints // highest)
+        total += TAINT_WEIGHT * (BEST_SCORE - BEST_SCORE * taints // highest)
     if (highest := int(context.nodes.penalty[usable].max())) > 0:
-        total += REFUSAL_WEIGHT * (BEST - BEST * context.nodes.penalty // highest)
+        total += REFUSAL_WEIGHT * (BEST_SCORE - BEST_SCORE * context.nodes.penalty // highest)
     if wishes_around(cls):
-        total += WEIGHT * _nearness(context, cls, usable)
-        total += WEIGHT * _evenness(context, cls, usable)
+        total += PREFERENCE_WEIGHT * _nearness(context, cls, usable)
+        total += PREFERENCE_WEIGHT * _evenness(context, cls, usable)
     total[~usable] = 0
     return total
 
@@ -88,22 +88,22 @@ def _nearness(context: FilterContext, cls: PodClass, usable: Bool) -> Int64:
     """InterPodAffinity."""
     nodes = context.nodes
     by_key: dict[str, Int64] = {}
-    for weight, term in cls.wishes.near if cls.wishes else ():
+    for weight, term in cls.preferences.near if cls.preferences else ():
         add_counts(by_key, term.topology_key, weight * pods_matching(context, (condition_of(context, term),)))
     for weight, term in cls.attracted:
-        counts = by_row(nodes, context.residents.attracting.get((weight, term), {}))
+        counts = by_row(nodes, context.pod_index.attracting.get((weight, term), {}))
         add_counts(by_key, term.topology_key, weight * counts)
     total = np.zeros(nodes.rows, np.int64)
     for key, counts in by_key.items():
         total += by_domain(nodes, key, counts)[1]
     lowest, highest = int(total[usable].min()), int(total[usable].max())
-    return BEST * (total - lowest) // max(1, highest - lowest)
+    return BEST_SCORE * (total - lowest) // max(1, highest - lowest)
 
 
 def _evenness(context: FilterContext, cls: PodClass, usable: Bool) -> Int64:
     """PodTopologySpread."""
     nodes = context.nodes
-    spread = cls.wishes.spread if cls.wishes else ()
+    spread = cls.preferences.spread if cls.preferences else ()
     total = np.zeros(nodes.rows, np.int64)
     if not spread:
         return total
@@ -115,14 +115,18 @@ def _evenness(context: FilterContext, cls: PodClass, usable: Bool) -> Int64:
     for constraint in spread:
         total += _crowd(context, cls, constraint, labelled)
     lowest, highest = int(total[labelled].min()), int(total[labelled].max())
-    scores = np.full(len(total), BEST, np.int64) if highest == 0 else BEST * (highest + lowest - total) // highest
+    scores = (
+        np.full(len(total), BEST_SCORE, np.int64)
+        if highest == 0
+        else BEST_SCORE * (highest + lowest - total) // highest
+    )
     return np.where(labelled, scores, 0)
 
 
 def _crowd(context: FilterContext, cls: PodClass, constraint: Spread, labelled: Bool) -> Int64:
     """Return the pods counted in the domain of each row, in thousandths, weighted by the number of domains."""
     nodes = context.nodes
-    own_namespace = frozenset((cls.wishes.namespace,)) if cls.wishes else frozenset()
+    own_namespace = frozenset((cls.preferences.namespace,)) if cls.preferences else frozenset()
     counts = pods_matching(context, ((constraint.selector, own_namespace),), living=True)
     if constraint.selector.everything:
         counts = np.zeros(nodes.rows, np.int64)
@@ -138,7 +142,7 @@ def _crowd(context: FilterContext, cls: PodClass, constraint: Spread, labelled: 
 
 def images_there(nodes: NodeTable, cls: PodClass) -> Int64 | None:
     """Return the share of the class's images on each row (0 to 100, int64[rows]); None if no node has any."""
-    images = cls.wishes.images if cls.wishes else ()
+    images = cls.preferences.images if cls.preferences else ()
     known_images = [size_by_row for image in images if (size_by_row := nodes.images.sizes.get(image))]
     if not known_images:
         return None
@@ -149,5 +153,7 @@ def images_there(nodes: NodeTable, cls: PodClass) -> Int64 | None:
         total[rows] += (
             np.fromiter(size_by_row.values(), np.int64, len(size_by_row)) * len(size_by_row) // max(1, len(nodes))
         )
-    largest = LARGE_IMAGE * len(images)
-    return BEST * (np.clip(total, SMALL_IMAGE, largest) - SMALL_IMAGE) // (largest - SMALL_IMAGE)
+    largest = LARGE_IMAGE_BYTES * len(images)
+    return (
+        BEST_SCORE * (np.clip(total, SMALL_IMAGE_BYTES, largest) - SMALL_IMAGE_BYTES) // (largest - SMALL_IMAGE_BYTES)
+    )

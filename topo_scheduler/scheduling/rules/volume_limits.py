@@ -33,7 +33,7 @@ def within_limits(
     if not limits_by_node:
         return accepted
     attached = _attachments(storage)
-    rows_with_pods = {row for row, _ in assumed_pods} | context.residents.special.keys()
+    rows_with_pods = {row for row, _ in assumed_pods} | context.pod_index.special.keys()
     requested = Counter(wanted_volumes.values())
     for index in np.flatnonzero(candidates).tolist():
         row = int(rows[index])
@@ -45,7 +45,7 @@ def within_limits(
             accepted[index] = all(number <= limits.get(driver, number) for driver, number in requested.items())
             continue
         used_volumes: dict[str, str] = {}
-        for profile in _residents(context, row, assumed_pods):
+        for profile in _profiles_on(context, row, assumed_pods):
             _check(storage, profile)
             used_volumes |= _handles(storage, profile.namespace, profile.claims, profile.disks)
         # Attached volumes that no pod uses count, although one of them may be the wanted volume.
@@ -64,8 +64,8 @@ def within_limits(
     return accepted
 
 
-def _residents(context: FilterContext, row: int, assumed_pods: AssumedPods) -> Iterator[Profile]:
-    yield from context.residents.special.get(row, {})
+def _profiles_on(context: FilterContext, row: int, assumed_pods: AssumedPods) -> Iterator[Profile]:
+    yield from context.pod_index.special.get(row, {})
     yield from (profile for pod_row, profile in assumed_pods if pod_row == row)
 
 

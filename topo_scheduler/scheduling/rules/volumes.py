@@ -147,7 +147,7 @@ def _in_use(
         for claim, pod_claim in zip(claims, constraints.claims, strict=True)
         if not pod_claim.owner and READ_WRITE_ONCE_POD in claim.spec.access_modes
     }
-    conflicts = sum((constraints.namespace, name) in context.residents.claimed for name in exclusive)
+    conflicts = sum((constraints.namespace, name) in context.pod_index.claimed for name in exclusive)
     if conflicts or constraints.disks:
         # As in the plugin, nominated pods count only if there is something else to check.
         conflicts += sum(

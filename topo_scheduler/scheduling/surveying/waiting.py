@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from topo_scheduler.scheduling.queueing.queue import Place
-from topo_scheduler.state.ledger.namespace_usage import WHOLE
+from topo_scheduler.state.ledger.namespace_usage import WHOLE_SHARE
 from topo_scheduler.state.pods.workloads import Stage
 
 if TYPE_CHECKING:  # with it come the kernels
@@ -37,4 +37,4 @@ def longest_waits(engine: "Engine", now: float) -> dict[str, float]:
 def shares(engine: "Engine") -> dict[str, float]:
     """Return the dominant share of each namespace with pods of this scheduler, from 0 to 1."""
     namespaces = sorted({workload.namespace for workload in engine.workloads})
-    return {namespace: engine.world.accounts.share(namespace) / WHOLE for namespace in namespaces}
+    return {namespace: engine.world.accounts.share(namespace) / WHOLE_SHARE for namespace in namespaces}

@@ -11,7 +11,7 @@ Imported by: `cli`, `simulation`.
 """
 
 from .deletion import DeleteOptions
-from .errors import APIError
+from .errors import StatusError
 from .faults import BreakWatch, Delay, Disconnect, Refuse, Truncate
 from .log import ObjectVersion, StoreEvent, Watch
 from .objects import Json, Key
@@ -23,7 +23,6 @@ from .store import Store
 
 __all__ = [
     "ADMIN",
-    "APIError",
     "BreakWatch",
     "Delay",
     "DeleteOptions",
@@ -35,6 +34,7 @@ __all__ = [
     "Refuse",
     "RequestInfo",
     "Selection",
+    "StatusError",
     "Store",
     "StoreEvent",
     "Truncate",

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from topo_scheduler.api.quantity import QuantityError, parse_quantity
 
 from . import crds
-from .errors import APIError, bad_request, forbidden, invalid
+from .errors import StatusError, bad_request, forbidden, invalid
 from .kinds import ApiKind, Registry
 from .log import ObjectVersion
 from .objects import Json, changed, is_ready, meta, spec, timestamp
@@ -57,7 +57,7 @@ class Lookup(Protocol):
 
 
 def admit(kind: ApiKind, obj: Json, store: Lookup, moment: datetime) -> Json:
-    """Return the object with its defaults; raises `APIError` if admission rejects it."""
+    """Return the object with its defaults; raises `StatusError` if admission rejects it."""
     if kind.namespaced:
         _check_namespace(obj["metadata"]["namespace"], kind, obj, store)
     rule = _ON_CREATE.get(kind.id)
@@ -90,7 +90,7 @@ def _fixed(old: Json, pod_spec: Json) -> Json:
 def _check_namespace(namespace: str, kind: ApiKind, obj: Json, store: Lookup) -> None:
     namespace_record = store.find("namespaces", namespace)
     if namespace_record is None:
-        raise APIError(404, "NotFound", f'namespaces "{namespace}" not found', name=namespace, kind="namespaces")
+        raise StatusError(404, "NotFound", f'namespaces "{namespace}" not found', name=namespace, kind="namespaces")
     if "deletionTimestamp" in namespace_record["metadata"]:
         reason = f"unable to create new content in namespace {namespace} because it is being terminated"
         cause = {"reason": "NamespaceTerminating", "message": f"namespace {namespace} is being terminated"}

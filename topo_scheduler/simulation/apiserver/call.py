@@ -10,7 +10,7 @@ import yaml
 
 from . import protobuf
 from .encoding import Encoder, decode, wanted_form
-from .errors import APIError, bad_request, no_such_path, unsupported_media_type
+from .errors import StatusError, bad_request, no_such_path, unsupported_media_type
 from .kinds import ApiKind
 from .log import ObjectVersion
 from .objects import Json
@@ -87,7 +87,7 @@ class Call:
         value = self.query.get("dryRun")
         if value not in (None, "", "All"):
             message = f'Invalid value: ["{value}"]: Unsupported value: "{value}": supported values: "All"'
-            raise APIError(422, "Invalid", f'CreateOptions.meta.k8s.io "" is invalid: dryRun: {message}')
+            raise StatusError(422, "Invalid", f'CreateOptions.meta.k8s.io "" is invalid: dryRun: {message}')
         return value == "All"
 
     def encoder(self, kind: ApiKind) -> Encoder:

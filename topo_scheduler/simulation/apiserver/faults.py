@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .errors import APIError
+from .errors import StatusError
 from .requests import RequestInfo
 
 _REASONS = {
@@ -34,9 +34,9 @@ class Refuse:
     retry_after: int | None = None
     message: str = "injected fault"
 
-    def error(self) -> APIError:
+    def error(self) -> StatusError:
         """Return the error for the client."""
-        return APIError(self.code, _REASONS.get(self.code, "Unknown"), self.message, retry_after=self.retry_after)
+        return StatusError(self.code, _REASONS.get(self.code, "Unknown"), self.message, retry_after=self.retry_after)
 
 
 @dataclass(frozen=True, slots=True)

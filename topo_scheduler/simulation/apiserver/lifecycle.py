@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from .errors import APIError, bad_request, conflict, invalid
+from .errors import StatusError, bad_request, conflict, invalid
 from .kinds import ApiKind
 from .objects import Json, dig, timestamp
 
@@ -117,7 +117,7 @@ def _check_create(kind: ApiKind, obj: Json, namespace: str) -> Json:
     if not isinstance(metadata, dict):
         metadata = {}
     if metadata.get("resourceVersion"):
-        raise APIError(500, "", "resourceVersion should not be set on objects to be created")
+        raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
     if kind.namespaced and metadata.get("namespace") not in (None, "", namespace):
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     return metadata

@@ -13,7 +13,7 @@ import jsonpatch
 import jsonpointer
 import yaml
 
-from .errors import APIError, bad_request, unsupported_media_type
+from .errors import StatusError, bad_request, unsupported_media_type
 from .kinds import ApiKind
 from .objects import Json
 
@@ -68,7 +68,7 @@ def _json_patch(kind: ApiKind, patch: Any, obj: Json) -> Json:
     try:
         result = jsonpatch.apply_patch(obj, patch)
     except (jsonpatch.JsonPatchTestFailed, jsonpatch.JsonPatchConflict, jsonpointer.JsonPointerException) as error:
-        raise APIError(422, "Invalid", "the server rejected our request due to an error in our request") from error
+        raise StatusError(422, "Invalid", "the server rejected our request due to an error in our request") from error
     except (jsonpatch.JsonPatchException, KeyError, TypeError) as error:
         raise bad_request(str(error)) from error
     if not isinstance(result, dict):

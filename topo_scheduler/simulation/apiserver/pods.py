@@ -6,7 +6,7 @@ Both follow ``pkg/registry/core/pod/storage`` of the real server, including mess
 from __future__ import annotations
 
 from .deletion import DeleteOptions, check_preconditions, delete_options
-from .errors import APIError, bad_request, conflict, forbidden, internal, not_found, success, too_many_requests
+from .errors import StatusError, bad_request, conflict, forbidden, internal, not_found, success, too_many_requests
 from .kinds import ApiKind
 from .log import ObjectVersion
 from .objects import Json, changed, is_deleting, is_finished, is_ready, spec, status, timestamp, with_condition
@@ -96,7 +96,7 @@ def _spend_budget(store: Store, pod: ObjectVersion, options: DeleteOptions) -> N
         return
     if len(budgets) > 1:
         message = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        raise APIError(500, "", message)
+        raise StatusError(500, "", message)
     budget = budgets[0]
     if not is_ready(pod.obj) and _spares_unready(budget):
         return

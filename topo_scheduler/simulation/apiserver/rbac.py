@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .errors import APIError, forbidden
+from .errors import StatusError, forbidden
 from .objects import Json
 from .requests import RequestInfo
 from .store import Store
@@ -72,7 +72,7 @@ class Tokens:
             return self.anonymous
         user = self.users.get(authorization.removeprefix("Bearer ").strip())
         if user is None:
-            raise APIError(401, "Unauthorized", "Unauthorized")
+            raise StatusError(401, "Unauthorized", "Unauthorized")
         return user
 
 
@@ -153,9 +153,9 @@ def _listed(values: Iterable[str] | None, value: str) -> bool:
     return values is not None and ("*" in values or value in values)
 
 
-def _denied(user: User, info: RequestInfo) -> APIError:
+def _denied(user: User, info: RequestInfo) -> StatusError:
     if not info.resource:
-        return APIError(403, "Forbidden", f'forbidden: User "{user.name}" cannot {info.verb} path "{info.path}"')
+        return StatusError(403, "Forbidden", f'forbidden: User "{user.name}" cannot {info.verb} path "{info.path}"')
     scope = f'in the namespace "{info.namespace}"' if info.namespace else "at the cluster scope"
     reason = (
         f'User "{user.name}" cannot {info.verb} resource "{info.full_resource}" in API group "{info.group}" {scope}'

@@ -9,7 +9,7 @@ from typing import Final
 
 from .call import Call, ServerResponse
 from .encoding import decode, encode
-from .errors import APIError, bad_request, expired, too_large_version
+from .errors import StatusError, bad_request, expired, too_large_version
 from .log import ObjectVersion
 from .objects import Json, Key
 from .requests import is_true
@@ -55,7 +55,7 @@ def list_objects(call: Call) -> ServerResponse:
         raise too_large_version(newest, call.store.revision)
     try:
         page = call.store.page(kind, selection, limit=limit, after=after, revision=revision)
-    except APIError as error:
+    except StatusError as error:
         if error.code == 410 and token:
             raise expired(_EXPIRED_TOKEN) from error
         raise
@@ -71,7 +71,7 @@ def _exact_revision(query: Mapping[str, str], limit: int) -> int | None:
     """Return the exact revision that a list request demands, or None."""
     requested, match = _revision(query), query.get("resourceVersionMatch")
     if match and requested is None:
-        raise APIError(
+        raise StatusError(
             422, "Invalid", 'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: '
             "resourceVersionMatch is forbidden unless resourceVersion is provided",
         )  # fmt: skip
@@ -100,7 +100,7 @@ def _revision(query: Mapping[str, str]) -> int | None:
         # As on a real server, an invalid version gives 500 for a watch and 400 for a list.
         watching = is_true(query.get("watch"))
         raise (
-            APIError(500, "", message) if watching else bad_request(f"invalid resource version: {message}")
+            StatusError(500, "", message) if watching else bad_request(f"invalid resource version: {message}")
         ) from error
 
 
@@ -125,17 +125,17 @@ def open_stream(call: Call) -> Stream:
     selection, since = call.selection(kind), _revision(query)
     bookmarks, initial = is_true(query.get("allowWatchBookmarks")), query.get("sendInitialEvents")
     if initial is not None and query.get("resourceVersionMatch") != "NotOlderThan":
-        raise APIError(
+        raise StatusError(
             422, "Invalid", 'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: '
             "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
         )  # fmt: skip
     from_scratch = is_true(initial) or (initial is None and not since)
     seconds = float(_number(query, "timeoutSeconds") or _DEFAULT_WATCH_SECONDS * random.uniform(1, 2))
     bookmark_after = min(call.bookmark_seconds, max(seconds - _LAST_BOOKMARK_SECONDS, 0.1))
-    error: APIError | None = None
+    error: StatusError | None = None
     try:
         watch = store.watch(kind, None if from_scratch or not since else since, selection)
-    except APIError as too_old:
+    except StatusError as too_old:
         watch, error = store.watch(kind), too_old
     return Stream(
         watch=watch,

@@ -20,14 +20,14 @@ from . import reading, writing
 from .call import Call, ServerResponse
 from .discovery import UNSTORED, discover
 from .encoding import encode
-from .errors import APIError, bad_request, method_not_allowed, no_such_path
+from .errors import StatusError, bad_request, method_not_allowed, no_such_path
 from .faults import BreakWatch, Delay, Disconnect, Fault, Faults, Refuse, Truncate
 from .listening import Listener
 from .objects import Json
 from .rbac import ADMIN, ANONYMOUS, Tokens, User, authorize, impersonated
 from .requests import RequestInfo, deadline_seconds, read_request
 from .store import Store
-from .watching import Over, Stream
+from .watching import Stream, StreamEnd
 
 _log = logging.getLogger(__name__)
 _HEALTH: Final = ("/healthz", "/livez", "/readyz")
@@ -205,7 +205,7 @@ class EmbeddedAPIServer:
             stream = reading.open_stream(call)
             stream.fault = fault if isinstance(fault, BreakWatch) else None
             return stream
-        except APIError as error:
+        except StatusError as error:
             return _error(error)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             # The body is valid JSON but does not match the schema; a typed server could not decode it.
@@ -217,7 +217,7 @@ class EmbeddedAPIServer:
         user = self._user(headers, info)
         body = await request.content.read() if request.body_exists else b""
         if len(body) > _MAX_BODY_BYTES:
-            raise APIError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_MAX_BODY_BYTES}")
+            raise StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {_MAX_BODY_BYTES}")
         return Call(
             self.store, self.tokens, user, info, request.rel_url.query, headers.get("Accept", ""),
             headers.get("Content-Type", ""), body, self.bookmark_seconds,
@@ -254,7 +254,7 @@ class EmbeddedAPIServer:
             async for piece in stream.pieces():
                 if piece:
                     await response.write(piece)
-        except Over as over:
+        except StreamEnd as over:
             await response.write(over.last)
             if over.cut:
                 return _cut(request)
@@ -265,7 +265,7 @@ class EmbeddedAPIServer:
         return response
 
 
-def _error(error: APIError) -> ServerResponse:
+def _error(error: StatusError) -> ServerResponse:
     headers = {"Retry-After": str(error.retry_after)} if error.retry_after else {}
     return ServerResponse(encode(error.body), error.code, headers=headers)
 

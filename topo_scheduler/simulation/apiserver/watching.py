@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 
 from .encoding import Encoder, error_line
-from .errors import APIError, expired
+from .errors import StatusError, expired
 from .faults import BreakWatch
 from .log import ObjectVersion, Watch
 
@@ -18,7 +18,7 @@ _CHUNK_EVENTS = 500
 """Initial events per chunk; encoding 500 pods takes a few milliseconds."""
 
 
-class Over(Exception):
+class StreamEnd(Exception):
     """Ends a stream after the bytes ``last``; with ``cut`` the connection is closed abruptly."""
 
     def __init__(self, last: bytes, *, cut: bool) -> None:
@@ -42,7 +42,7 @@ class Stream:
     initial: Sequence[ObjectVersion] = ()
     initial_end: int | None = None
     """The revision for a bookmark after the initial events; None for no such bookmark."""
-    error: APIError | None = None
+    error: StatusError | None = None
     """An error to send as the only event."""
     fault: BreakWatch | None = None
     sent: int = 0
@@ -53,7 +53,7 @@ class Stream:
         self.watch.wake()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the bytes to write, as they become available; raises ``Over`` if a fault ends the stream."""
+        """Yield the bytes to write, as they become available; raises ``StreamEnd`` if a fault ends the stream."""
         if self.error is not None:
             yield error_line(self.error.body)
             return
@@ -69,7 +69,7 @@ class Stream:
             yield self._passed([])
             try:
                 events = await self.watch.next(min(end, bookmark_at) - now)
-            except APIError as error:
+            except StatusError as error:
                 yield self._passed([error_line(error.body)])
                 return
             lines = [self.encoder.event(kind, record) for kind, record in events]
@@ -87,13 +87,15 @@ class Stream:
             return intact
         match fault.how:
             case "drop":
-                raise Over(intact, cut=True)
+                raise StreamEnd(intact, cut=True)
             case "truncate" if affected:
-                raise Over(intact + affected[0][: len(affected[0]) // 2], cut=True)
+                raise StreamEnd(intact + affected[0][: len(affected[0]) // 2], cut=True)
             case "expire":
-                raise Over(intact + error_line(expired("too old resource version: injected fault").body), cut=False)
+                raise StreamEnd(
+                    intact + error_line(expired("too old resource version: injected fault").body), cut=False
+                )
             case "end":
-                raise Over(intact, cut=False)
+                raise StreamEnd(intact, cut=False)
             case "repeat":
                 return intact + b"".join(line + _as_added(line) for line in affected)
         return intact

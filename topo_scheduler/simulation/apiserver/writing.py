@@ -11,7 +11,7 @@ from .call import Call, ServerResponse
 from .deletion import DeleteOptions, delete_options
 from .discovery import UNSTORED
 from .encoding import decode, encode
-from .errors import APIError, bad_request, method_not_allowed, success
+from .errors import StatusError, bad_request, method_not_allowed, success
 from .log import ObjectVersion
 from .objects import Json, changed, meta, timestamp
 from .patch import APPLY_PATCH, apply_patch, decode_patch
@@ -123,7 +123,7 @@ def patch(call: Call) -> ServerResponse:
     if media_type == APPLY_PATCH:
         if not call.query.get("fieldManager"):
             message = "fieldManager: Required value: is required for apply patch"
-            raise APIError(422, "Invalid", f'PatchOptions.meta.k8s.io "" is invalid: {message}')
+            raise StatusError(422, "Invalid", f'PatchOptions.meta.k8s.io "" is invalid: {message}')
         if store.find(kind, *call.place(kind)) is None and not info.subresource:
             new_obj = {**change, "metadata": {**meta(change), "name": info.name}}
             return call.answer(kind, store.create(kind, new_obj, info.namespace, dry_run=call.dry_run), 201)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from topo_scheduler.api.annotations import MAX_GANG_PODS
 from topo_scheduler.api.groups import JOBSET_JOB_INDEX, JOBSET_NAME
-from topo_scheduler.simulation.apiserver import APIError, Key, Store, StoreEvent
+from topo_scheduler.simulation.apiserver import Key, StatusError, Store, StoreEvent
 from topo_scheduler.simulation.apiserver.objects import Json, controller_of
 from topo_scheduler.simulation.cases.documents import MALFORMED_ERRORS, Document
 from topo_scheduler.simulation.cases.model import CaseError
@@ -56,7 +56,7 @@ class Expander:
         if not isinstance(name, str) or self._store.find(_PRIORITIES, name) is None:
             try:
                 self._store.create(_PRIORITIES, _unborn(obj))
-            except (APIError, *MALFORMED_ERRORS) as error:
+            except (StatusError, *MALFORMED_ERRORS) as error:
                 raise CaseError(f"PriorityClass {name}: {error}; correct it") from error
 
     def expand(self, document: Document) -> tuple[list[Json], dict[str, Json]]:
@@ -80,7 +80,7 @@ class Expander:
                 self._add_owners(pod, owners)
         except CaseError:
             raise
-        except (APIError, *MALFORMED_ERRORS) as error:
+        except (StatusError, *MALFORMED_ERRORS) as error:
             raise document.error(f"it would be refused: {error}", "correct it") from error
         return pods, owners
 

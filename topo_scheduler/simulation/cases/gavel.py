@@ -16,7 +16,7 @@ from typing import Final
 from topo_scheduler.simulation.cases.object_factory import MIN_SECONDS, TracedJob
 from topo_scheduler.simulation.cases.tables import quoted, read_text, wrong
 
-FIELDS: Final = 7
+FIELD_COUNT: Final = 7
 MAX_GPUS: Final = 100_000
 
 STEPS_PER_SECOND: Final[dict[str, float]] = {
@@ -70,10 +70,10 @@ def read_gavel(path: Path) -> list[TracedJob]:
 
 
 def _job(path: Path, line: int, fields: list[str]) -> TracedJob:
-    if len(fields) != FIELDS:
+    if len(fields) != FIELD_COUNT:
         remedy = "fetch it again, or delete the line"
-        remedy = f"the file seems to be cut short; {remedy}" if len(fields) < FIELDS else remedy
-        raise wrong(path, line, f"{len(fields)} of {FIELDS} fields between tabs", remedy)
+        remedy = f"the file seems to be cut short; {remedy}" if len(fields) < FIELD_COUNT else remedy
+        raise wrong(path, line, f"{len(fields)} of {FIELD_COUNT} fields between tabs", remedy)
     rate = STEPS_PER_SECOND.get(fields[0].strip())
     if rate is None:
         remedy = f"its steps can't be turned into seconds; known are {', '.join(sorted(STEPS_PER_SECOND)[:4])}, …"

@@ -24,7 +24,7 @@ from topo_scheduler.simulation.cases.tables import quoted
 LEAF_SPINE: Final = "leaf-spine"
 SHORTEST_SECONDS: Final = 0.001
 """Shortest duration, in seconds: times have a resolution of one millisecond."""
-_LEAST_CV: Final = 1e-6
+_MIN_CV: Final = 1e-6
 """Gaps with a smaller coefficient of variation are equal to the millisecond. The gamma shape is ``1 / cv**2``."""
 STREAMS: Final = ("poisson", "gamma")
 _MOMENTS: Final = {
@@ -83,7 +83,7 @@ def stream(kind: str, parameters: Options, seed: int) -> list[TracedJob]:
     rate = parameters.take("rate", _rate, 1.0)
     jobs = parameters.take("jobs", whole_number(1, MAX_JOBS), 1000)
     sizes = parameters.take("sizes", _sizes, {1: 1.0})
-    spread = max(parameters.take("cv", number(0.0, 100.0), 1.0), _LEAST_CV) if kind == "gamma" else 1.0
+    spread = max(parameters.take("cv", number(0.0, 100.0), 1.0), _MIN_CV) if kind == "gamma" else 1.0
     rng = random.Random(seed)
     draw_duration = _duration(parameters, rng)
     parameters.finish()

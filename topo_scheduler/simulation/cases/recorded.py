@@ -45,7 +45,7 @@ def is_record(folder: Path) -> bool:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _PodHistory:
     """The recorded states of a pod; times in seconds since the epoch, None for what has not happened."""
 
     pod: Pod
@@ -56,13 +56,13 @@ class _Seen:
 
 
 @dataclass(slots=True)
-class _Told:
+class _RecordedInputs:
     """The recorded inputs of the daemon. ``began`` is the time of the first call, in seconds since the epoch."""
 
     scheduler: str = ""
     topology: TopologySpec | None = None
     nodes: dict[str, Node] = field(default_factory=dict)
-    pods: dict[str, _Seen] = field(default_factory=dict)
+    pods: dict[str, _PodHistory] = field(default_factory=dict)
     groups: dict[str, PodGroup] = field(default_factory=dict)
     namespaces: dict[str, PartialObject] = field(default_factory=dict)
     budgets: dict[str, DisruptionBudget] = field(default_factory=dict)
@@ -78,7 +78,7 @@ def read_record(folder: Path) -> tuple[ClusterCase, WorkloadCase]:
     Raises:
         CaseError: the record can't be read, or its first segments were deleted.
     """
-    history = _Told()
+    history = _RecordedInputs()
     for header, line in _lines(folder):
         if not history.scheduler:
             history.scheduler = header.config.scheduler.scheduler_name
@@ -114,7 +114,7 @@ def _lines(folder: Path) -> Iterator[tuple[Header, RecordLine]]:
 # ---------------------------------------------------------------- recorded calls
 
 
-def _take(history: _Told, call: str, arguments: list[Any], epoch: float) -> None:
+def _take(history: _RecordedInputs, call: str, arguments: list[Any], epoch: float) -> None:
     match call:
         case "nodes_applied":
             for node in arguments[0]:
@@ -142,16 +142,16 @@ def _take(history: _Told, call: str, arguments: list[Any], epoch: float) -> None
             history.stepped = True
 
 
-def _at(history: _Told, moment: float) -> float:
+def _at(history: _RecordedInputs, moment: float) -> float:
     if history.began is None:
         history.began = moment
     return moment
 
 
-def _take_pod(history: _Told, pod: Pod, moment: float) -> None:
+def _take_pod(history: _RecordedInputs, pod: Pod, moment: float) -> None:
     seen = history.pods.get(pod.metadata.uid)
     if seen is None:
-        seen = history.pods[pod.metadata.uid] = _Seen(pod, moment, not history.stepped)
+        seen = history.pods[pod.metadata.uid] = _PodHistory(pod, moment, not history.stepped)
     if pod.spec.node_name and seen.bound is None:
         seen.bound = moment
     if pod.finished and seen.ended is None:
@@ -181,7 +181,7 @@ def _take_owners(owners: dict[str, Job | PartialObject], chain: tuple[RecordedOw
 # ---------------------------------------------------------------- cluster and workload
 
 
-def _cluster(folder: Path, history: _Told) -> ClusterCase:
+def _cluster(folder: Path, history: _RecordedInputs) -> ClusterCase:
     running = [
         seen.pod for seen in history.pods.values() if seen.initial and seen.pod.spec.node_name and not seen.pod.finished
     ]
@@ -198,13 +198,13 @@ def _cluster(folder: Path, history: _Told) -> ClusterCase:
     )
 
 
-def _workload(folder: Path, history: _Told) -> WorkloadCase:
+def _workload(folder: Path, history: _RecordedInputs) -> WorkloadCase:
     pending = [
         seen
         for seen in history.pods.values()
         if seen.pod.spec.scheduler_name == history.scheduler and not seen.pod.spec.node_name and not seen.pod.finished
     ]
-    batches: dict[str, list[list[_Seen]]] = {}
+    batches: dict[str, list[list[_PodHistory]]] = {}
     for seen in sorted(pending, key=lambda seen: seen.first):
         owners = known_owners([seen.pod], history.owners)
         controller = seen.pod.metadata.controller
@@ -226,7 +226,7 @@ def _workload(folder: Path, history: _Told) -> WorkloadCase:
     return WorkloadCase(folder.name, tuple(sorted(arrivals, key=lambda arrival: arrival.at)))
 
 
-def _arrival(folder: Path, history: _Told, name: str, batch: list[_Seen]) -> Arrival:
+def _arrival(folder: Path, history: _RecordedInputs, name: str, batch: list[_PodHistory]) -> Arrival:
     bound, ended = [seen.bound for seen in batch], [seen.ended for seen in batch]
     seconds = None
     if None not in bound and None not in ended:

@@ -19,7 +19,7 @@ from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_mill
 from topo_scheduler.simulation.cases.model import Arrival, CaseError, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.cases.object_factory import make_job, shape
 
-_MILLI: Final = 1000
+_MILLI_PER_UNIT: Final = 1000
 
 
 def offered_load(workload: WorkloadCase, cluster: ClusterCase) -> float:
@@ -262,7 +262,7 @@ def _sized(pod: Pod, before: int, gpus: int) -> Pod:
 
 def _scaled(name: str, value: str | int | float, gpus: int, before: int) -> str:
     milli = name == "cpu"
-    amount = ceil(Fraction(parse_exact(value, _MILLI if milli else 1)) * gpus / before)
+    amount = ceil(Fraction(parse_exact(value, _MILLI_PER_UNIT if milli else 1)) * gpus / before)
     return f"{amount}m" if milli else str(amount)
 
 

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from topo_scheduler.simulation.apiserver import APIError, Key, ObjectVersion, Store, StoreEvent
+from topo_scheduler.simulation.apiserver import Key, ObjectVersion, StatusError, Store, StoreEvent
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 from topo_scheduler.simulation.apiserver.objects import Json, changed, controller_of
-from topo_scheduler.simulation.reconcile_loop import Tending
+from topo_scheduler.simulation.reconcile_loop import ReconcileLoop
 
 _log = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 1.0
@@ -127,7 +127,7 @@ def drop_finalizer(store: Store, table: str, record: ObjectVersion, finalizer: s
     store.modify(table, *record.key.address, lambda obj: changed(obj, "metadata", finalizers=remaining or None))
 
 
-class ControllerRunner(Tending[tuple[int, Key]]):
+class ControllerRunner(ReconcileLoop[tuple[int, Key]]):
     """Runs controllers on a store."""
 
     def __init__(self, store: Store, controllers: Sequence[Controller]) -> None:
@@ -155,7 +155,7 @@ class ControllerRunner(Tending[tuple[int, Key]]):
         self._cancel_timer((number, key))
         try:
             retry_seconds = controller.reconcile(self._store, key)
-        except APIError as error:
+        except StatusError as error:
             _log.debug("%s of %s: %s", controller.name, key, error)
             retry_seconds = _RETRY_SECONDS
         except Exception:  # a malformed object must not stop the others

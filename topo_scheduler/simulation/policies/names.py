@@ -160,7 +160,7 @@ def engine_of(
 def set_typical_pods(engine: Engine, typical: Popular) -> None:
     """Set the typical pods of the whole workload for a baseline, as its authors do; ``topo`` counts pods itself."""
     if isinstance(engine.planner, BaselinePlanner):
-        engine.planner.typical = typical
+        engine.planner.set_typical(typical)
 
 
 def annotations_without_topology(annotations: Mapping[str, str]) -> dict[str, str]:

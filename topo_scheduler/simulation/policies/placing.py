@@ -34,7 +34,7 @@ from topo_scheduler.state.topology.natural_sort import natural_key
 _NO_SCORE: Final = -(1 << 62)
 
 
-class Ties(StrEnum):
+class TieBreaking(StrEnum):
     """Tie-breaking between nodes of equal score."""
 
     SHUFFLED = "shuffled"
@@ -58,7 +58,7 @@ class BaselineRule:
 
     name: str
     score: scores.NodeScore | None
-    ties: Ties = Ties.SHUFFLED
+    ties: TieBreaking = TieBreaking.SHUFFLED
     shares: GpuSharing = GpuSharing.TIGHTEST
     rack: bool = False
 
@@ -66,11 +66,11 @@ class BaselineRule:
 RULES: Final = (
     BaselineRule("random", None, shares=GpuSharing.RANDOM),
     BaselineRule("best-fit", scores.best_fit),
-    BaselineRule("least-allocated", scores.least_allocated, Ties.RANDOM),
-    BaselineRule("most-allocated", scores.most_allocated, Ties.RANDOM),
+    BaselineRule("least-allocated", scores.least_allocated, TieBreaking.RANDOM),
+    BaselineRule("most-allocated", scores.most_allocated, TieBreaking.RANDOM),
     BaselineRule("dot-product", scores.dot_product),
     BaselineRule("fgd", scores.gradient, shares=GpuSharing.GRADIENT),
-    BaselineRule("rack", scores.least_allocated, Ties.RANDOM, rack=True),
+    BaselineRule("rack", scores.least_allocated, TieBreaking.RANDOM, rack=True),
 )
 """All baselines that place by a score of nodes."""
 
@@ -91,7 +91,11 @@ class BaselinePlanner(Planner):
         self._order: Int64 = np.empty(0, np.int64)
         self._order_at = -1
 
-    def choose(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
+    def set_typical(self, typical: Popular) -> None:
+        """Set the typical pods for the score."""
+        self.typical = typical
+
+    def plan(self, query: PlacementQuery, layout: Layout, now: float) -> Placement | PlacementFailure:
         """Return a placement of all members, or a failure."""
         if query.gang and is_tied(query.groups):
             return self.plan_within(query, layout, 0.0)
@@ -138,7 +142,7 @@ class BaselinePlanner(Planner):
         if query.members == 1:
             row = self._alone(view, query, rows)
             return None if row < 0 else [[row]]
-        trial = _Trial(self, rows)
+        trial = _TrialAccounts(self, rows)
         placed: list[list[int]] = []
         for number, (cls, count) in enumerate(query.groups):
             class_view = view if number == 0 else self.views.get(cls)
@@ -175,7 +179,7 @@ class BaselinePlanner(Planner):
                 return -1
             if len(rows) == 1:
                 return int(rows[0])
-            if score is None or self.baseline.ties is Ties.RANDOM:
+            if score is None or self.baseline.ties is TieBreaking.RANDOM:
                 return int(rows[self._draw.randrange(len(rows))])
             return int(rows[np.argmin(order[rows])])
 
@@ -199,7 +203,7 @@ class BaselinePlanner(Planner):
         return Request(cls, members, gang, "", typical=typical)
 
 
-class _Trial:
+class _TrialAccounts:
     """The resource accounts of nodes, including members placed so far in this attempt."""
 
     def __init__(self, context: PlanningContext, rows: Int64 | None) -> None:

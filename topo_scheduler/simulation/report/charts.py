@@ -11,8 +11,8 @@ from typing import Final
 
 from topo_scheduler.simulation.report.markup import Markup, join, number, tag
 
-COLOURS: Final = 10
-DASHES: Final = 5
+COLOUR_COUNT: Final = 10
+DASH_COUNT: Final = 5
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 12, 44
 _BAND_OPACITY: Final = 0.14
 """Opacity of the bands of up to three sides; more sides share the total of three, so bands never hide lines."""
@@ -31,7 +31,7 @@ class Look:
     @property
     def classes(self) -> str:
         """Its classes in the style sheet."""
-        return f"c{self.colour % COLOURS} d{self.dash % DASHES}"
+        return f"c{self.colour % COLOUR_COUNT} d{self.dash % DASH_COUNT}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from topo_scheduler.api.fractions import WHOLE
 from topo_scheduler.simulation.virtual.history import RunHistory, Stay
 from topo_scheduler.state.topology.natural_sort import natural_key
 
-FRAMES: Final = 401
+FRAME_COUNT: Final = 401
 MAX_ROWS: Final = 120_000
 """Largest number of rows of all maps of a report; a row takes some 25 bytes."""
 _MIN_FRAMES: Final = 26
@@ -40,13 +40,13 @@ class MapRun:
 
 
 def map_run(history: RunHistory, end: float) -> MapRun:
-    """Return the map of a run, with `FRAMES` frames from 0 to ``end``."""
+    """Return the map of a run, with `FRAME_COUNT` frames from 0 to ``end``."""
     order = sorted(
         (node for node, milli in enumerate(history.capacity) if milli),
         key=lambda node: ([natural_key(part) for part in history.paths[node]], natural_key(history.nodes[node])),
     )
     position = {node: number for number, node in enumerate(order)}
-    moments = np.linspace(0.0, end, FRAMES)
+    moments = np.linspace(0.0, end, FRAME_COUNT)
     rows: list[tuple[int, ...]] = [
         (stay.job, position[stay.node], *run, first, last)
         for stay, slots in seats(history)
@@ -141,7 +141,7 @@ def maps_of(runs: Sequence[tuple[str, MapRun]], *, fill: bool, max_rows: int = M
         max_rows: largest number of rows of all maps together.
     """
     step = 1
-    while (FRAMES - 1) // step + 1 > _MIN_FRAMES and sum(_count(run, step) for _, run in runs) > max_rows:
+    while (FRAME_COUNT - 1) // step + 1 > _MIN_FRAMES and sum(_count(run, step) for _, run in runs) > max_rows:
         step *= 2
     run_data: list[dict[str, Any]] = []
     fabrics: list[dict[str, Any]] = []
@@ -163,7 +163,7 @@ def maps_of(runs: Sequence[tuple[str, MapRun]], *, fill: bool, max_rows: int = M
                 "rows": _columns(_kept(run, step)),
             }
         )
-    frames = (FRAMES - 1) // step + 1
+    frames = (FRAME_COUNT - 1) // step + 1
     data = {"fill": fill, "frames": frames, "fabrics": fabrics, "workloads": workloads, "runs": run_data}
     return Maps(data, left_out)
 

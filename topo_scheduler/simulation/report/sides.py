@@ -18,7 +18,7 @@ from topo_scheduler.simulation.virtual.history import RunHistory
 Floats = NDArray[np.float64]
 Read = Callable[[Run], RunHistory]
 
-POINTS: Final = 200
+INTERVAL_COUNT: Final = 200
 """Number of intervals of a line."""
 
 
@@ -83,7 +83,7 @@ def course_of(result: Result, read: Read) -> Course:
     runs = result.runs
     fill = runs[0].fill
     end = max((run.end_seconds or 0.0 for run in runs), default=0.0)
-    moments = np.linspace(0.0, 100 * fill if fill is not None else end, POINTS + 1)
+    moments = np.linspace(0.0, 100 * fill if fill is not None else end, INTERVAL_COUNT + 1)
     sides = _sides(runs)
     for side in sides:
         values_by_line: dict[str, list[Floats]] = defaultdict(list)

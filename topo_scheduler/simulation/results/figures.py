@@ -7,7 +7,7 @@ from typing import Final
 
 from topo_scheduler.scheduling.intake.pending import worded
 from topo_scheduler.simulation.results.model import Slowdown, Span, Wait
-from topo_scheduler.simulation.slowdown import Slow
+from topo_scheduler.simulation.slowdown import GangSlowdown
 from topo_scheduler.simulation.virtual.history import BEFORE, RunHistory, WorkloadOutcome
 from topo_scheduler.state.topology.fabric import Path
 
@@ -98,15 +98,15 @@ def _span(counts: Sequence[tuple[int, int]], *, has_spines: bool) -> Span:
     )
 
 
-def slowdown(history: RunHistory, gangs: Sequence[Slow]) -> dict[str, Slowdown]:
+def slowdown(history: RunHistory, gangs: Sequence[GangSlowdown]) -> dict[str, Slowdown]:
     """Return the slowdown of gangs by network contention, of all sizes and by size."""
-    groups: dict[str, list[Slow]] = {ALL: list(gangs)}
+    groups: dict[str, list[GangSlowdown]] = {ALL: list(gangs)}
     for gang in gangs:
         groups.setdefault(size_of(history.outcomes[gang.job].milli), []).append(gang)
     return {size: _slowdown(history, groups[size]) for size in sorted(groups, key=order_of_size)}
 
 
-def _slowdown(history: RunHistory, gangs: Sequence[Slow]) -> Slowdown:
+def _slowdown(history: RunHistory, gangs: Sequence[GangSlowdown]) -> Slowdown:
     if not gangs:
         return Slowdown(gangs=0, mean=None, p95=None, max=None, by_gpu_seconds=None, job_seconds=None)
     factors = sorted(round(gang.factor, 6) for gang in gangs)

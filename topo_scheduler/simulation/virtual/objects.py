@@ -14,7 +14,7 @@ from topo_scheduler.scheduling.intake.understand import Lineage
 
 EPOCH_SECONDS: Final = 1_700_000_000
 """Start of every simulation, in seconds since 1970; an arbitrary constant."""
-_LAST_SECOND: Final = 253_402_300_799
+_MAX_TIME_SECONDS: Final = 253_402_300_799
 """The last second of the year 9999, the end of Kubernetes timestamps; later times are shown as this one."""
 _MAX_OWNERS: Final = 8
 
@@ -22,7 +22,7 @@ _MAX_OWNERS: Final = 8
 @lru_cache(maxsize=64)
 def timestamp(seconds: float) -> str:
     """Return the Kubernetes timestamp of a time in seconds after the start."""
-    return micro_time(min(EPOCH_SECONDS + seconds, _LAST_SECOND))
+    return micro_time(min(EPOCH_SECONDS + seconds, _MAX_TIME_SECONDS))
 
 
 def pending_pod(pod: Pod, scheduler: str, at: float, annotations: Mapping[str, str], uid: str) -> Pod:

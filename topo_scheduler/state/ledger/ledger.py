@@ -14,7 +14,7 @@ from topo_scheduler.state.ledger.namespace_usage import Accounts
 from topo_scheduler.state.nodes.gpu_shares import Holding
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, Amounts, amount_in
-from topo_scheduler.state.pods.pod_index import Profile, Residents
+from topo_scheduler.state.pods.pod_index import PodIndex, Profile
 from topo_scheduler.state.pods.victim_info import Occupant
 
 
@@ -40,12 +40,12 @@ class LedgerEntry:
 
 
 class Ledger:
-    """All entries by pod uid; the only writer of the node table's ``requested``, the residents and the accounts."""
+    """All entries by pod uid; the only writer of the node table's ``requested``, the bound pods and the accounts."""
 
-    def __init__(self, nodes: NodeTable, residents: Residents | None = None, accounts: Accounts | None = None) -> None:
+    def __init__(self, nodes: NodeTable, pod_index: PodIndex | None = None, accounts: Accounts | None = None) -> None:
         self._nodes = nodes
         self._accounts = accounts if accounts is not None else Accounts(nodes)
-        self._residents = residents if residents is not None else Residents()
+        self._pod_index = pod_index if pod_index is not None else PodIndex()
         self._entries: dict[str, LedgerEntry] = {}
         self._by_node: dict[str, set[str]] = {}
         self.assumed = 0
@@ -205,5 +205,5 @@ class Ledger:
 
     def _charge_namespace(self, entry: LedgerEntry, change: int) -> None:
         if entry.row >= 0 and entry.profile is not None:
-            self._residents.change(entry.row, entry.profile, change)
+            self._pod_index.change(entry.row, entry.profile, change)
             self._accounts.change(entry.row, entry.profile.namespace, entry.amounts, change)

@@ -8,13 +8,13 @@ restarted process has the same accounts as one that followed every event.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from topo_scheduler.state.nodes.gpu_shares import WHOLE as GPU_WHOLE
+from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU as GPU_WHOLE
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, MEMORY, Amounts
 
 SHARED: Final = (GPU, CPU, MEMORY)
 """Resource columns that count for a namespace's share."""
-WHOLE: Final = 1_000_000
+WHOLE_SHARE: Final = 1_000_000
 """The share of a namespace that holds all of a resource."""
 
 Listener = Callable[[int, str, Amounts, int], None]
@@ -64,7 +64,7 @@ class Accounts:
         share = self._shares.get(namespace)
         if share is None:
             held = self.held(namespace)
-            share = max((WHOLE * _held(held, column) // total for column, total in self._capacity), default=0)
+            share = max((WHOLE_SHARE * _held(held, column) // total for column, total in self._capacity), default=0)
             self._shares[namespace] = share
         return share
 

@@ -13,7 +13,7 @@ class ChangeLog:
         self._rows: list[int] = []
         self._base = 0
         self._keep = keep
-        self._told: tuple[int, int, Rows] = (-1, -1, np.empty(0, np.int64))
+        self._last_answer: tuple[int, int, Rows] = (-1, -1, np.empty(0, np.int64))
         """The last answer with its start and end position: several readers often ask from the same position."""
 
     @property
@@ -52,10 +52,10 @@ class ChangeLog:
         start = position - self._base
         if start < 0:
             return None
-        start_position, end_position, answer = self._told
+        start_position, end_position, answer = self._last_answer
         if start_position == position and end_position == self.position:
             return answer
         changed = self._rows[start:]
         rows = np.array(changed if len(changed) == 1 else sorted(set(changed)), np.int64)
-        self._told = position, self.position, rows
+        self._last_answer = position, self.position, rows
         return rows

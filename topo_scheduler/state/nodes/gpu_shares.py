@@ -14,9 +14,9 @@ import numpy.typing as npt
 Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
-WHOLE: Final = 1000
+WHOLE_GPU: Final = 1000
 """A whole GPU, in thousandths."""
-_FEW: Final = 4
+_FEW_ROWS: Final = 4
 """Rows up to which a loop is faster than arrays."""
 
 
@@ -63,7 +63,7 @@ class Devices:
 
     def recount(self, row: int, gpus: int, holdings: Iterable[Holding]) -> int:
         """Recompute a row with ``gpus`` GPUs from all holdings; return the change of ``shared``."""
-        free, unrecorded = [WHOLE] * gpus, []
+        free, unrecorded = [WHOLE_GPU] * gpus, []
         whole_gpus: set[int] = set()
         tracked = bool(self.sharing[row])
         for holding in holdings:
@@ -76,7 +76,9 @@ class Devices:
                 whole_gpus.update(holding.indexes)
         for holding in sorted(unrecorded, key=lambda holding: (holding.share, holding.uid)):
             candidates = [
-                index for index in range(gpus) if index not in whole_gpus and free[index] >= (holding.share or WHOLE)
+                index
+                for index in range(gpus)
+                if index not in whole_gpus and free[index] >= (holding.share or WHOLE_GPU)
             ]
             if not holding.share:
                 whole_gpus.update(candidates[: holding.gpus])
@@ -89,7 +91,7 @@ class Devices:
             self.free = np.pad(self.free, ((0, 0), (0, len(free) - self.free.shape[1])))
         self.free[row] = 0
         self.free[row, : len(free)] = free
-        shared = sum(thousandths < WHOLE for thousandths in free) - len(whole_gpus)
+        shared = sum(thousandths < WHOLE_GPU for thousandths in free) - len(whole_gpus)
         change = shared - int(self.shared[row])
         self.shared[row], self.count[row] = shared, len(free)
         return change
@@ -107,7 +109,7 @@ class Devices:
         ``whole`` int64[n]: free GPUs by count. It may be less than the untouched GPUs, as some are kept for pods that
         are about to be bound. If it is negative, the node is overbooked and nothing fits.
         """
-        if len(rows) <= _FEW:
+        if len(rows) <= _FEW_ROWS:
             return np.array(
                 [
                     self._fit_of(*row_and_whole, share)
@@ -116,9 +118,9 @@ class Devices:
                 np.int64,
             )
         free = self.free[rows]
-        partial_fit = (np.where(free < WHOLE, free, 0) // share).sum(axis=1)
-        untouched = np.minimum((free == WHOLE).sum(axis=1), np.maximum(whole, 0))
-        fit: Int64 = (partial_fit + untouched * (WHOLE // share)) * (self.sharing[rows] & (whole >= 0))
+        partial_fit = (np.where(free < WHOLE_GPU, free, 0) // share).sum(axis=1)
+        untouched = np.minimum((free == WHOLE_GPU).sum(axis=1), np.maximum(whole, 0))
+        fit: Int64 = (partial_fit + untouched * (WHOLE_GPU // share)) * (self.sharing[rows] & (whole >= 0))
         return fit
 
     def _fit_of(self, row: int, whole: int, share: int) -> int:
@@ -127,13 +129,13 @@ class Devices:
             return 0
         partial_fit = untouched = 0
         for free in self.free[row].tolist():
-            if free == WHOLE:
+            if free == WHOLE_GPU:
                 untouched += 1
             else:
                 partial_fit += free // share
-        return partial_fit + min(untouched, whole) * (WHOLE // share)
+        return partial_fit + min(untouched, whole) * (WHOLE_GPU // share)
 
     def fit_empty(self, rows: Int64, share: int) -> Int64:
         """Return the same as `fit`, for nodes without pods."""
-        fit: Int64 = self.count[rows] * (WHOLE // share) * self.sharing[rows]
+        fit: Int64 = self.count[rows] * (WHOLE_GPU // share) * self.sharing[rows]
         return fit

@@ -16,9 +16,9 @@ from topo_scheduler.api.objects import Node, Quantity, Taint
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
 from topo_scheduler.state.nodes.change_log import ChangeLog
 from topo_scheduler.state.nodes.charges import charges_of
-from topo_scheduler.state.nodes.gpu_shares import WHOLE, Devices
+from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU, Devices
 from topo_scheduler.state.nodes.images import Images
-from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, MOST_OFFERED, Amounts, ResourceTable
+from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, MAX_OFFERED_NAMES, Amounts, ResourceTable
 
 Int64 = npt.NDArray[np.int64]
 UNKNOWN = -1
@@ -26,7 +26,7 @@ UNKNOWN = -1
 AWAY = frozenset(f"node.kubernetes.io/{name}" for name in ("unschedulable", "not-ready", "unreachable"))
 """Keys of the taints that Kubernetes puts on nodes that are cordoned or not ready."""
 
-FEW_TAINT_SETS = 64
+SPARE_TAINT_SETS = 64
 """Sets of taints that are kept without a node, in addition to two for each node."""
 
 
@@ -387,7 +387,7 @@ class NodeTable:
         if sharing not in ("true", "false"):
             problems.append(f'label {GPU_SHARING}: {sharing!r} is neither "true" nor "false"; its GPUs are not shared')
         self.devices.sharing[row] = sharing == "true"
-        self.allocatable[row, GPU_SHARE] = WHOLE * self.allocatable[row, GPU] if sharing == "true" else 0
+        self.allocatable[row, GPU_SHARE] = WHOLE_GPU * self.allocatable[row, GPU] if sharing == "true" else 0
 
     def _intern_model(self, name: str) -> int:
         model_id = self._model_id.get(name)
@@ -408,7 +408,7 @@ class NodeTable:
 
         Autoscalers write times into taints. Copies of this table keep their lists.
         """
-        if len(self.taint_sets) <= FEW_TAINT_SETS + 2 * len(self.row_of):
+        if len(self.taint_sets) <= SPARE_TAINT_SETS + 2 * len(self.row_of):
             return
         used_ids = np.union1d(np.unique(self.taint_set), np.zeros(1, np.int64))
         self.taint_set = np.searchsorted(used_ids, self.taint_set).astype(np.int64)
@@ -422,7 +422,9 @@ class NodeTable:
             self.allocatable[row] = cached
             return
         for name in self.resources.offer(quantities):
-            problems.append(f"allocatable {name}: nodes offer {MOST_OFFERED} other resources already; it counts as 0")
+            problems.append(
+                f"allocatable {name}: nodes offer {MAX_OFFERED_NAMES} other resources already; it counts as 0"
+            )
             del quantities[name]
         amounts: dict[int, int] = {}
         while quantities:

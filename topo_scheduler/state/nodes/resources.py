@@ -22,10 +22,10 @@ GPU_SHARE: Final = 5
 
 _FIXED: Final = ("cpu", "memory", "ephemeral-storage", "pods", "gpu", "gpu-share")
 
-_KEEP: Final = 4096
-MOST_OFFERED: Final = 256
+_MAX_REQUESTS: Final = 4096
+MAX_OFFERED_NAMES: Final = 256
 """Columns for resource names that nodes offer or the configuration names; further names count as 0 on nodes."""
-MOST_UNOFFERED: Final = 64
+MAX_UNOFFERED_NAMES: Final = 64
 """Columns for resource names that pods request and no node offers."""
 
 Amounts = tuple[tuple[int, int], ...]
@@ -33,7 +33,7 @@ Amounts = tuple[tuple[int, int], ...]
 
 
 class NoColumnError(QuantityError):
-    """A resource that no node offers, and `MOST_UNOFFERED` such names have columns already."""
+    """A resource that no node offers, and `MAX_UNOFFERED_NAMES` such names have columns already."""
 
 
 class ResourceTable:
@@ -65,12 +65,12 @@ class ResourceTable:
         return column
 
     def offer(self, names: Iterable[str]) -> list[str]:
-        """Add columns for the names that a node offers; return the names beyond `MOST_OFFERED`."""
+        """Add columns for the names that a node offers; return the names beyond `MAX_OFFERED_NAMES`."""
         rejected: list[str] = []
         for name in names:
             if name in self._column and name not in self._unoffered:
                 continue
-            if len(self._column) - len(self._unoffered) >= MOST_OFFERED:
+            if len(self._column) - len(self._unoffered) >= MAX_OFFERED_NAMES:
                 rejected.append(name)
             else:
                 self.column(name)
@@ -86,7 +86,7 @@ class ResourceTable:
         column = self._column.get(name)
         if column is not None:
             return column
-        if len(self._unoffered) >= MOST_UNOFFERED:
+        if len(self._unoffered) >= MAX_UNOFFERED_NAMES:
             raise NoColumnError(f"{name}: no node offers this resource; remove it, or add a node that offers it")
         self._unoffered.add(name)
         return self._add(name)
@@ -122,7 +122,7 @@ class ResourceTable:
             amounts[self._requested_column(name)] = amount
             if name in self.gpu_resources:
                 amounts[GPU] = amounts.get(GPU, 0) + amount
-        if len(self._read) > _KEEP:
+        if len(self._read) > _MAX_REQUESTS:
             self._read.clear()
         self._read[key] = amounts.copy()
         return amounts

@@ -9,7 +9,7 @@ from topo_scheduler.api.objects import Pod, Toleration
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
 from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, Amounts, amount_in
-from topo_scheduler.state.pods.constraints import Constraints, Wishes
+from topo_scheduler.state.pods.constraints import Constraints, PodPreferences
 from topo_scheduler.state.pods.pod_index import CountedTerm
 
 NO_LIMIT: Final = 1 << 62
@@ -42,9 +42,9 @@ class PodClass:
     models, empty for any. ``bandwidth`` is the required Mbit/s; a node of unknown bandwidth passes. ``repelled`` is
     anti-affinity of other pods that applies to this one, ``attracted`` their preferred affinity with weights.
 
-    ``wishes`` are preferences of the pod. ``shunned`` are nodes that refused such a pod recently. ``caps`` has the
+    ``preferences`` are preferences of the pod. ``shunned`` are nodes that refused such a pod recently. ``caps`` has the
     limits of quotas and of access to domains below the request. ``ordinary``: nodes kept as spares are excluded.
-    ``told`` is what plugins read of the pod, see `annotation` and `label`.
+    ``plugin_inputs`` is what plugins read of the pod, see `annotation` and `label`.
     """
 
     amounts: Amounts
@@ -55,12 +55,12 @@ class PodClass:
     bandwidth: int = 0
     constraints: Constraints | None = None
     repelled: frozenset[CountedTerm] = frozenset()
-    wishes: Wishes | None = None
+    preferences: PodPreferences | None = None
     attracted: frozenset[tuple[int, CountedTerm]] = frozenset()
     shunned: frozenset[str] = frozenset()
     caps: tuple[Cap, ...] = ()
     ordinary: bool = False
-    told: tuple[tuple[str, str], ...] = ()
+    plugin_inputs: tuple[tuple[str, str], ...] = ()
     gpus: int = field(init=False, compare=False, repr=False)
     """GPUs of one pod."""
     share: int = field(init=False, compare=False, repr=False)
@@ -89,7 +89,7 @@ class PodClass:
     @property
     def extra(self) -> Mapping[str, str]:
         """Annotations and labels of the pod that plugins read, by ``annotation:NAME`` and ``label:NAME``."""
-        return dict(self.told)
+        return dict(self.plugin_inputs)
 
     def annotation(self, name: str) -> str | None:
         """Return an annotation of the pod or its owners that a plugin declared to read, None without one."""
@@ -120,7 +120,7 @@ def pod_class(
     models: tuple[str, ...],
     bandwidth: int,
     constraints: Constraints | None = None,
-    wishes: Wishes | None = None,
+    preferences: PodPreferences | None = None,
 ) -> PodClass:
     """Return the class of a pod; equal classes compare equal."""
     spec = pod.spec
@@ -132,7 +132,7 @@ def pod_class(
         models=models,
         bandwidth=bandwidth,
         constraints=constraints,
-        wishes=wishes,
+        preferences=preferences,
     )
 
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from topo_scheduler.api.objects import Container, Pod, Volume
 from topo_scheduler.api.selectors import PodAffinity, PodAffinityTerm
-from topo_scheduler.state.pods.caps import MOST_HOST_PORTS, read_volumes, readable_labels, term_excess
-from topo_scheduler.state.pods.pod_index import ANY_ADDRESS, CountedTerm, Disk, PodVolumeClaim, Port, Profile, Residents
+from topo_scheduler.state.pods.caps import MAX_HOST_PORTS, read_volumes, readable_labels, term_excess
+from topo_scheduler.state.pods.pod_index import ANY_ADDRESS, CountedTerm, Disk, PodIndex, PodVolumeClaim, Port, Profile
 from topo_scheduler.state.pods.selectors import Selector, SelectorError, compile_selector
 
 HARD_WEIGHT: Final = 1
@@ -92,7 +92,7 @@ class Constraints:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class PodPreferences:
     """Preferences of a pod for other pods and its node.
 
     ``near`` has weight and term of preferred affinity, with a weight below 0 for anti-affinity. ``spread`` has the
@@ -105,20 +105,20 @@ class Wishes:
     images: tuple[str, ...] = ()
 
 
-def wishes_of(pod: Pod) -> Wishes | None:
+def preferences_of(pod: Pod) -> PodPreferences | None:
     """Return the preferences of a pod, None without any.
 
     Raises:
         SelectorError: names the field and what is wrong with its selector.
     """
     namespace = pod.metadata.namespace
-    wishes = Wishes(
+    preferences = PodPreferences(
         namespace,
         tuple(_preferred(pod)),
         tuple(_spread(pod, "ScheduleAnyway")),
         tuple(_image_name(container.image) for container in pod.spec.containers if container.image),
     )
-    return None if wishes == Wishes(namespace) else wishes
+    return None if preferences == PodPreferences(namespace) else preferences
 
 
 def constraints_of(pod: Pod) -> Constraints | None:
@@ -158,7 +158,7 @@ def constraints_of(pod: Pod) -> Constraints | None:
         ),
     )
     # kube-scheduler's filters reject a pod whose preferred affinity they can't parse. Only its scores, and here
-    # `wishes_of`, read a preferred spread.
+    # `preferences_of`, read a preferred spread.
     for _ in _preferred(pod):
         pass
     return None if constraints == Constraints(namespace) else constraints
@@ -205,13 +205,13 @@ def _image_name(name: str) -> str:
     return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
 
 
-def profile_of(residents: Residents, pod: Pod) -> Profile:
+def profile_of(pod_index: PodIndex, pod: Pod) -> Profile:
     """Return the profile of a pod. Affinity that can't be read, or exceeds the caps, affects no other pod."""
     affinity = pod.spec.affinity
     if _has_no_constraints(pod):
         meta = pod.metadata
         labels = readable_labels(meta.labels)
-        return residents.profile(meta.namespace, labels, terminating=meta.deletion_timestamp is not None)
+        return pod_index.profile(meta.namespace, labels, terminating=meta.deletion_timestamp is not None)
     repels: tuple[CountedTerm, ...] = ()
     attracts: tuple[tuple[int, CountedTerm], ...] = ()
     if affinity is not None and (affinity.pod_affinity or affinity.pod_anti_affinity) and not term_excess(pod):
@@ -222,11 +222,11 @@ def profile_of(residents: Residents, pod: Pod) -> Profile:
         except SelectorError:
             pass
     volumes = read_volumes(pod.spec.volumes)
-    return residents.profile(
+    return pod_index.profile(
         pod.metadata.namespace,
         readable_labels(pod.metadata.labels),
         terminating=pod.metadata.deletion_timestamp is not None,
-        ports=ports_of(pod)[:MOST_HOST_PORTS],
+        ports=ports_of(pod)[:MAX_HOST_PORTS],
         repels=repels,
         claims=tuple(claims_of(pod, volumes)),
         disks=_disks(volumes),

@@ -35,9 +35,9 @@ class DisruptionLimit:
         return f"{self.namespace}/{self.name}"
 
 
-MOST_TRIED: Final = 64
+MAX_BUDGETS: Final = 64
 """Budgets of a namespace that are compared with one pod."""
-MOST_GUARDS: Final = 2
+MAX_BUDGETS_PER_POD: Final = 2
 """Budgets of one pod that are returned: the Eviction API refuses a pod that has several."""
 
 
@@ -73,7 +73,7 @@ class _Namespace:
                 del self.by_place[place]
 
     def guarding(self, profile: Profile) -> Sequence[DisruptionLimit]:
-        """Return at most `MOST_GUARDS` budgets of a pod; if too many may select it, the first of these."""
+        """Return at most `MAX_BUDGETS_PER_POD` budgets of a pod; if too many may select it, the first of these."""
         names = self.names_of.get(profile)
         if names is None:
             names = self.names_of[profile] = self._names(profile)
@@ -81,15 +81,15 @@ class _Namespace:
 
     def _names(self, profile: Profile) -> Sequence[str]:
         places = [place for place in places_in(profile.labels) if place in self.by_place]
-        if sum(len(self.by_place[place]) for place in places) > MOST_TRIED:
-            return sorted(name for place in places for name in self._first(place))[:MOST_GUARDS]
+        if sum(len(self.by_place[place]) for place in places) > MAX_BUDGETS:
+            return sorted(name for place in places for name in self._first(place))[:MAX_BUDGETS_PER_POD]
         candidates = sorted(name for place in places for name in self.by_place[place])
         selecting = (name for name in candidates if self.guards[name].selector.matches(profile.labels))
-        return list(islice(selecting, MOST_GUARDS))
+        return list(islice(selecting, MAX_BUDGETS_PER_POD))
 
     def _first(self, place: Place) -> Sequence[str]:
         if place not in self.first_names:
-            self.first_names[place] = nsmallest(MOST_GUARDS, self.by_place[place])
+            self.first_names[place] = nsmallest(MAX_BUDGETS_PER_POD, self.by_place[place])
         return self.first_names[place]
 
 
@@ -102,6 +102,10 @@ class Budgets:
         self.changes = 0
         """Counts changes that could allow an eviction that was not allowed before."""
         self._by_namespace: dict[str, _Namespace] = {}
+
+    def listed(self) -> None:
+        """Record that the list of budgets is complete."""
+        self.known = True
 
     def put(self, budget: DisruptionBudget) -> str:
         """Store a budget; return its problem, or an empty string."""
@@ -137,7 +141,7 @@ class Budgets:
     def guarding(self, profile: Profile | None) -> Sequence[DisruptionLimit]:
         """Return at most two budgets that select pods of a profile, in order of name; none without a profile.
 
-        If more than `MOST_TRIED` budgets may select the pod, return two of these: the scheduler does not evict it.
+        If more than `MAX_BUDGETS` budgets may select the pod, return two of these: the scheduler does not evict it.
         """
         if profile is None or (budgets := self._by_namespace.get(profile.namespace)) is None:
             return ()

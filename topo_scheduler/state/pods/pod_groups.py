@@ -117,9 +117,9 @@ class PodGroup:
         return self == replace(other, version=self.version, scheduled=self.scheduled)
 
 
-MOST_POLICIES: Final = 64
+MAX_POLICIES: Final = 64
 """Subgroup policies of a PodGroup: each pod is compared with all of them."""
-MOST_PROBLEM_CHARACTERS: Final = 400
+MAX_PROBLEM_CHARACTERS: Final = 400
 """Characters of the message on an invalid field, which may quote the field."""
 
 
@@ -137,7 +137,7 @@ def read_group(api: GroupApi, version: str, obj: PodGroupObject) -> PodGroup:
             raise _FieldProblem(f"spec has {size} bytes, the scheduler reads at most {limit}; make it shorter")
         fields = _native(obj) if api is GroupApi.NATIVE else _other(api, obj)
     except _FieldProblem as error:
-        problem = f"{key.described}: {clipped(str(error), MOST_PROBLEM_CHARACTERS)}"
+        problem = f"{key.described}: {clipped(str(error), MAX_PROBLEM_CHARACTERS)}"
         return PodGroup(**identity, problem=problem)  # type: ignore[arg-type]
     return PodGroup(**identity, **fields)  # type: ignore[arg-type]
 
@@ -186,9 +186,9 @@ def _subgroups(spec: Mapping[str, Any]) -> LabelledSubgroups | None:
     """
     policies: list[tuple[SubgroupPolicy, int]] = []
     entries = _list(spec, "subGroupPolicy", "spec")
-    if len(entries) > MOST_POLICIES:
+    if len(entries) > MAX_POLICIES:
         raise _FieldProblem(
-            f"spec.subGroupPolicy has {len(entries)} entries, the scheduler reads at most {MOST_POLICIES}"
+            f"spec.subGroupPolicy has {len(entries)} entries, the scheduler reads at most {MAX_POLICIES}"
         )
     for number, entry in enumerate(entries):
         path = f"spec.subGroupPolicy[{number}]"

@@ -17,15 +17,15 @@ import numpy.typing as npt
 from topo_scheduler.state.numbering import Numbering
 from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.selectors import EVERYTHING, NOTHING, Selector
-from topo_scheduler.state.pods.term_index import MOST_ABROAD, TermIndex, means_others
+from topo_scheduler.state.pods.term_index import MAX_CROSS_NAMESPACE_TERMS, TermIndex, means_others
 
 Int64 = npt.NDArray[np.int64]
 ANY_ADDRESS: Final = "0.0.0.0"
 LARGE_CHARACTERS: Final = 4_096
 """Characters beyond which a profile counts as large."""
-MOST_REPELS: Final = 256
+MAX_ANTI_AFFINITY_SETS: Final = 256
 """Sets of anti-affinity terms that are shared as one object; beyond this number the table is cleared."""
-KEEP: Final = 2048
+MIN_LOG_ENTRIES: Final = 2048
 """Minimum entries of the log that are kept; a tally further behind counts again, which takes little longer.
 
 Each entry keeps a profile alive whose pods may be gone: a kilobyte or two.
@@ -100,7 +100,7 @@ class CountedTerm:
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
 class Profile:
-    """What inter-pod rules see of a pod; equal profiles are one object, made by `Residents.profile`.
+    """What inter-pod rules see of a pod; equal profiles are one object, made by `PodIndex.profile`.
 
     ``repels`` is its required anti-affinity. ``attracts`` has its preferred terms with weights, negative for
     anti-affinity, which also attract other pods to its domain.
@@ -134,9 +134,9 @@ class Tally:
     """Pods that meet all of some conditions, by row."""
 
     def __init__(
-        self, residents: "Residents", conditions: tuple[Condition, ...], *, living: bool, number: int | None = None
+        self, pod_index: "PodIndex", conditions: tuple[Condition, ...], *, living: bool, number: int | None = None
     ) -> None:
-        self._residents = residents
+        self._pod_index = pod_index
         self._conditions = conditions
         self._namespaces = next((namespaces for _, namespaces in conditions if namespaces is not None), None)
         """Namespaces of the pods that may be counted; None for all."""
@@ -145,25 +145,25 @@ class Tally:
         self._counts: Int64 = np.zeros(0, np.int64)
         self._position = -1
 
-    def twin(self, residents: "Residents") -> "Tally":
-        """Return a tally of the same conditions over a copy of the residents; both share results by profile."""
-        return Tally(residents, self._conditions, living=self._living, number=self._number)
+    def twin(self, pod_index: "PodIndex") -> "Tally":
+        """Return a tally of the same conditions over a copy of the bound pods; both share results by profile."""
+        return Tally(pod_index, self._conditions, living=self._living, number=self._number)
 
     def counts(self, rows: int) -> Int64:
         """Return int64[rows], up to date. The caller must not write to it."""
-        residents = self._residents
-        if self._position == residents.position and len(self._counts) >= rows:
+        pod_index = self._pod_index
+        if self._position == pod_index.position and len(self._counts) >= rows:
             return self._counts[:rows]
-        changes = residents.since(self._position)
+        changes = pod_index.since(self._position)
         if changes is None or len(self._counts) < rows:
             self._counts = np.zeros(rows, np.int64)
-            changes = list(residents.all(self._namespaces))
+            changes = list(pod_index.all(self._namespaces))
         charge(1 + len(changes) // 4)
         self._position = -1  # if an exception stops the loop, the next call counts everything again
         for row, profile, change in changes:
             if self.matches(profile):
                 self._counts[row] += change
-        self._position = residents.position
+        self._position = pod_index.position
         return self._counts[:rows]
 
     def matches(self, profile: Profile) -> bool:
@@ -187,19 +187,19 @@ Change = tuple[int, Profile, int]
 """Row, profile, and the change in the number of its pods."""
 
 
-class Residents:
+class PodIndex:
     """Profiles of the pods on each row of the node table."""
 
     def __init__(self) -> None:
         self.special: dict[int, dict[Profile, int]] = {}
         """By row, the profiles with ports, disks or claims, and how many pods have them."""
         self.repelling: dict[CountedTerm, dict[int, int]] = {}
-        """Required anti-affinity of residents: by term and row, the number of pods that have it. Terms that stand for
+        """Required anti-affinity of bound pods: by term and row, the number of pods that have it. Terms that stand for
         several others are included."""
         self._own: set[CountedTerm] | None = None
         """In a copy, the terms with rows of their own; other rows are shared and copied before they change."""
         self.attracting: dict[tuple[int, CountedTerm], dict[int, int]] = {}
-        """Preferred affinity of residents: by weight and term, then by row, the number of pods that have it."""
+        """Preferred affinity of bound pods: by weight and term, then by row, the number of pods that have it."""
         self.repelling_index: TermIndex[CountedTerm] = TermIndex()
         self.attracting_index: TermIndex[tuple[int, CountedTerm]] = TermIndex()
         self._stand_ins: dict[str, dict[str, CountedTerm]] = {}
@@ -208,7 +208,7 @@ class Residents:
         They are used where more terms may apply to a pod than are compared, so that no term is overlooked.
         """
         self.claimed: dict[tuple[str, str], int] = {}
-        """How many residents name each claim, by namespace and name."""
+        """How many bound pods name each claim, by namespace and name."""
         self._profiles: WeakValueDictionary[tuple[object, ...], Profile] = WeakValueDictionary()
         self._repels: dict[tuple[CountedTerm, ...], tuple[CountedTerm, ...]] = {}
         """Equal anti-affinity as one object, so that comparing pods that differ in labels only is fast."""
@@ -216,7 +216,7 @@ class Residents:
         self._log: list[Change] = []
         self._base = 0
         self._tallies: dict[tuple[object, ...], Tally] = {}
-        self._origin: Residents | None = None
+        self._origin: PodIndex | None = None
         self.large_bytes = 0
         """Total characters of the large profiles made since `drop_caches`."""
 
@@ -226,16 +226,16 @@ class Residents:
         return self.repelling_index.changes + self.attracting_index.changes
 
     def repelling_candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[CountedTerm]:
-        """Yield the anti-affinity terms of residents that may apply to such a pod. The caller must compare each.
+        """Yield the anti-affinity terms of bound pods that may apply to such a pod. The caller must compare each.
 
-        If residents of another namespace have too many such terms, one term for each topology key replaces them. It
-        selects all pods, so those residents repel the pod as if each of their terms applied. No tenant gains power
+        If bound pods of another namespace have too many such terms, one term for each topology key replaces them. It
+        selects all pods, so those bound pods repel the pod as if each of their terms applied. No tenant gains power
         from that: one term that selects everything has the same effect.
         """
         return self.repelling_index.candidates(namespace, labels, self._stand_ins_of)
 
     def _stand_ins_of(self, holder: str) -> Iterable[CountedTerm]:
-        return islice(self._stand_ins.get(holder, {}).values(), MOST_ABROAD)
+        return islice(self._stand_ins.get(holder, {}).values(), MAX_CROSS_NAMESPACE_TERMS)
 
     @property
     def position(self) -> int:
@@ -259,7 +259,7 @@ class Residents:
         profile = self._profiles.get(key)
         if profile is None:
             if repels:
-                if len(self._repels) > MOST_REPELS:
+                if len(self._repels) > MAX_ANTI_AFFINITY_SETS:
                     self._repels.clear()
                 repels = self._repels.setdefault(repels, repels)
             profile = Profile(namespace, labels, terminating, ports, repels, claims, disks, attracts)
@@ -282,9 +282,9 @@ class Residents:
             self._tallies[key] = tally
         return tally
 
-    def copy(self) -> "Residents":
+    def copy(self) -> "PodIndex":
         """Return a copy for trial changes. It shares profiles and must not be used after the original changes."""
-        twin = Residents()
+        twin = PodIndex()
         twin._origin = self
         twin._profiles, twin._repels = self._profiles, self._repels
         twin.special = {row: dict(counts) for row, counts in self.special.items()}
@@ -348,9 +348,9 @@ class Residents:
             if not count:
                 del self.claimed[key]
         self._log.append((row, profile, change))
-        if len(self._log) > 2 * KEEP:
-            del self._log[:KEEP]
-            self._base += KEEP
+        if len(self._log) > 2 * MIN_LOG_ENTRIES:
+            del self._log[:MIN_LOG_ENTRIES]
+            self._base += MIN_LOG_ENTRIES
 
     def _count_repelling(self, term: CountedTerm, row: int, change: int) -> None:
         if self._own is not None and term not in self._own:

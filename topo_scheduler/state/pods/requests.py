@@ -27,7 +27,7 @@ Resources = ResourceTable | KnownResources
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _ResizedResources:
     """Resources of a running pod by its status while it is resized; ``refused``: the node can never resize it."""
 
     containers: Mapping[str, Exact] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class _Held:
         return result
 
 
-_NOTHING_HELD: Final = _Held()
+_NOTHING_HELD: Final = _ResizedResources()
 
 
 def pod_amounts(table: Resources, pod: Pod) -> dict[int, int]:
@@ -111,7 +111,7 @@ def _is_by_pod(name: str) -> bool:
     return name in _BY_POD or name.startswith(_HUGE)
 
 
-def _container(table: Resources, container: Container, held: _Held) -> Exact:
+def _container(table: Resources, container: Container, held: _ResizedResources) -> Exact:
     requests = container.resources.requests
     allocated = held.containers.get(container.name)
     if not requests and allocated is None:
@@ -122,19 +122,19 @@ def _container(table: Resources, container: Container, held: _Held) -> Exact:
         raise type(error)(f"container {container.name}: {error}") from None
 
 
-def _held(table: Resources, pod: Pod) -> _Held:
+def _held(table: Resources, pod: Pod) -> _ResizedResources:
     status = pod.status
     pending = next((item for item in status.conditions if item.type == "PodResizePending"), None)
     containers = {
-        item.name: _most(table, item.resources.requests, item.allocated_resources)
+        item.name: _largest(table, item.resources.requests, item.allocated_resources)
         for item in (*status.container_statuses, *status.init_container_statuses)
         if item.resources is not None
     }
-    pod_level = _most(table, status.resources.requests, status.allocated_resources) if status.resources else None
-    return _Held(containers, pod_level, pending is not None and pending.reason == "Infeasible")
+    pod_level = _largest(table, status.resources.requests, status.allocated_resources) if status.resources else None
+    return _ResizedResources(containers, pod_level, pending is not None and pending.reason == "Infeasible")
 
 
-def _most(table: Resources, *quantities: Mapping[str, Quantity]) -> Exact:
+def _largest(table: Resources, *quantities: Mapping[str, Quantity]) -> Exact:
     amounts: Exact = {}
     for quantities_of_source in quantities:
         _raise_to(amounts, table.exact(counted(quantities_of_source)))

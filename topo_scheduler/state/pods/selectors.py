@@ -13,10 +13,10 @@ from topo_scheduler.api.text import quoted
 
 OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 COMPARING: Final = ("Gt", "Lt")
-MOST_INDEXED: Final = 16
+MAX_INDEXED_VALUES: Final = 16
 """Maximum values of a clause by which a selector is indexed."""
-_LIMIT: Final = 2**63
-_MOST_DIGITS: Final = len(str(_LIMIT))
+_INTEGER_LIMIT: Final = 2**63
+_MAX_DIGITS: Final = len(str(_INTEGER_LIMIT))
 _NAME: Final = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _DOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
@@ -90,7 +90,7 @@ def places_of(selector: Selector) -> Sequence[Place]:
     if selector.nothing:
         return ()
     for clause in selector.clauses:
-        if clause.operator == "In" and len(clause.values) <= MOST_INDEXED:
+        if clause.operator == "In" and len(clause.values) <= MAX_INDEXED_VALUES:
             return [(clause.key, value) for value in sorted(clause.values)]
     return (next((clause.key for clause in selector.clauses if clause.operator in ("In", "Exists")), None),)
 
@@ -157,10 +157,10 @@ def as_int64(text: str) -> int | None:
         return None
     # Preferred node affinity may have numbers of any length, and Python refuses to parse very long ones.
     digits = digits.lstrip("0") or "0"
-    if len(digits) > _MOST_DIGITS:
+    if len(digits) > _MAX_DIGITS:
         return None
     value = -int(digits) if text[0] == "-" else int(digits)
-    return value if -_LIMIT <= value < _LIMIT else None
+    return value if -_INTEGER_LIMIT <= value < _INTEGER_LIMIT else None
 
 
 def _in_order(clauses: Iterable[Clause]) -> tuple[Clause, ...]:

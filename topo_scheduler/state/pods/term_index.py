@@ -1,9 +1,9 @@
 """Affinity and anti-affinity terms of placed pods, indexed by the pods to which they may apply.
 
 A pending pod is compared with few of these terms, however many exist: terms that may apply to its namespace and whose
-selector may match its labels. For each other namespace at most `MOST_ABROAD` terms are compared, so that no namespace
-slows decisions about the pods of other namespaces. If more may apply, the caller can replace all terms of that
-namespace.
+selector may match its labels. For each other namespace at most `MAX_CROSS_NAMESPACE_TERMS` terms are compared, so that
+no namespace slows decisions about the pods of other namespaces. If more may apply, the caller can replace all terms of
+that namespace.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.selectors import Place, Selector, places_in, places_of
 
-MOST_ABROAD: Final = 256
+MAX_CROSS_NAMESPACE_TERMS: Final = 256
 """Terms of pods of one namespace that are compared with a pod of another."""
 
 Entry = TypeVar("Entry", bound=Hashable)
@@ -87,8 +87,8 @@ class TermIndex(Generic[Entry]):
         Args:
             namespace: namespace of the pods.
             labels: labels of the pods.
-            replacement: returns the terms that replace those of another namespace if more than `MOST_ABROAD` of its
-                terms may apply; without it, the first `MOST_ABROAD` are yielded.
+            replacement: returns the terms that replace those of another namespace if more than
+                `MAX_CROSS_NAMESPACE_TERMS` of its terms may apply; without it, that many are yielded.
         """
         for index in (self._at_home, self._abroad):
             if (own := index.get(namespace)) is not None:
@@ -97,9 +97,11 @@ class TermIndex(Generic[Entry]):
                     yield entry
         for holder, places in self._abroad.items():
             if holder != namespace:
-                terms = list(islice(places.wanting(labels), MOST_ABROAD + 1))
-                too_many = len(terms) > MOST_ABROAD
-                yield from replacement(holder) if too_many and replacement is not None else terms[:MOST_ABROAD]
+                terms = list(islice(places.wanting(labels), MAX_CROSS_NAMESPACE_TERMS + 1))
+                too_many = len(terms) > MAX_CROSS_NAMESPACE_TERMS
+                yield from (
+                    replacement(holder) if too_many and replacement is not None else terms[:MAX_CROSS_NAMESPACE_TERMS]
+                )
 
     def copy(self) -> "TermIndex[Entry]":
         """Return a copy for trial changes, which must not be used after the original changes."""

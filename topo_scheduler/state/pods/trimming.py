@@ -13,7 +13,7 @@ from topo_scheduler.api.annotations import GANG_COMPLETE
 from topo_scheduler.api.groups import READ_OF_PODS
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
-from topo_scheduler.state.pods.caps import MOST_ANNOTATIONS, excess
+from topo_scheduler.state.pods.caps import MAX_ANNOTATIONS, excess
 
 OTHER_ANNOTATIONS_CHARACTERS: Final = 4_096
 """Total characters up to which annotations are kept that only plugins may read when a pod is bound."""
@@ -98,7 +98,7 @@ def _refused(pod: Pod, read: Collection[str], problem: str) -> Pod:
             creation_timestamp=meta.creation_timestamp,
             deletion_timestamp=meta.deletion_timestamp,
             labels={name: value for name, value in meta.labels.items() if name in READ_OF_PODS},
-            annotations=dict(short_annotations[:MOST_ANNOTATIONS]),
+            annotations=dict(short_annotations[:MAX_ANNOTATIONS]),
             owner_references=[meta.controller] if meta.controller is not None else [],
         ),
         PodSpec(

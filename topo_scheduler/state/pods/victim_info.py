@@ -13,7 +13,7 @@ from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.state.statistics.run_times import RunKey, run_of
 
 MIRROR: Final = "kubernetes.io/config.mirror"
-GRACE: Final = 30.0
+DEFAULT_GRACE_SECONDS: Final = 30.0
 """Grace period in seconds of a pod that sets none."""
 LONGEST_WAIT_SECONDS: Final = 600.0
 """Maximum seconds that the scheduler waits for a pod that is being deleted: users may set any grace period, up to
@@ -88,7 +88,7 @@ def occupant_of(pod: Pod) -> Occupant:
         uid=meta.uid,
         priority=pod.spec.priority,
         started=started,
-        grace=GRACE if grace is None else float(grace),
+        grace=DEFAULT_GRACE_SECONDS if grace is None else float(grace),
         terminating=meta.deletion_timestamp is not None,
         fixed=MIRROR in meta.annotations or (controller is not None and controller.kind in ("DaemonSet", "Node")),
         ends=_ends(pod, started) if start_or_creation is not None else inf,

@@ -12,9 +12,9 @@ from topo_scheduler.state.pods.pod_groups import Disruption, PodGroup
 from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.statistics.run_times import RunKey
 
-MOST_LOST: Final = 64
+MAX_LOST_RANKS: Final = 64
 """Maximum ranks that an incomplete gang remembers until its next decision, in addition to twice its members."""
-MOST_CLASSES: Final = 64
+MAX_CLASSES: Final = 64
 """Pod classes that one gang may have. The searches for heterogeneous gangs are bounded and find little beyond that."""
 
 
@@ -93,7 +93,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class RequeueConditions:
     """What decides whether a change in the cluster could help an unschedulable workload.
 
     ``classes`` of its pending members, each once. ``refused``: no change to other objects helps it.
@@ -108,7 +108,7 @@ class SetAside:
         object.__setattr__(self, "depends_on_pods", any(cls.constraints is not None for cls in self.classes))
 
 
-NOT_SET_ASIDE: Final = SetAside()
+NOT_SET_ASIDE: Final = RequeueConditions()
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class Workload:
     """Number of these ranks after the last time that some were forgotten."""
     failing: bool = False
     """Whether a bind of the last decision failed."""
-    set_aside: SetAside = NOT_SET_ASIDE
+    set_aside: RequeueConditions = NOT_SET_ASIDE
     """Its pending members as of when it was found unschedulable; a change to them makes the workload active."""
     shortage: MemberShortage | None = None
     lacking_since: float | None = None
@@ -257,7 +257,7 @@ class Workload:
         if member.rank >= 0 and not self.complete and not member.leaving:
             self.ran[member.rank] = member.uid
             self.ran_of = max(self.ran_of, self.size)
-            if len(self.ran) > 2 * max(len(self.members), self.kept_ranks) + MOST_LOST:
+            if len(self.ran) > 2 * max(len(self.members), self.kept_ranks) + MAX_LOST_RANKS:
                 self.forget_lost()
 
     def note_times(self, member: Member) -> None:
@@ -375,11 +375,11 @@ class Workload:
             if member.problem:
                 return f"pod {member.key}: {member.problem}"
         # Equal classes are mostly one object, and comparing classes is slow.
-        if len(pending) > MOST_CLASSES and len({id(member.cls) for member in pending}) > MOST_CLASSES:
+        if len(pending) > MAX_CLASSES and len({id(member.cls) for member in pending}) > MAX_CLASSES:
             classes = len({member.cls for member in pending})
-            if classes > MOST_CLASSES:
+            if classes > MAX_CLASSES:
                 return (
-                    f"its pending pods are of {classes} different classes, a gang may have {MOST_CLASSES}; give pods"
+                    f"its pending pods are of {classes} different classes, a gang may have {MAX_CLASSES}; give pods"
                     " that need nearly the same the same requests, selectors, affinity and tolerations"
                 )
         return ""

@@ -15,11 +15,11 @@ HALF_LIFE_SECONDS: Final = 6 * 3600.0
 """Half-life of a namespace's record."""
 GRACE_SECONDS: Final = 60.0
 """Seconds by which a pod may exceed its claim, in addition to a tenth of the claim."""
-FEWEST_OVERRUNS: Final = 2.5
+MIN_OVERRUNS: Final = 2.5
 """Decayed number of overruns below which a namespace is believed."""
-TOLERATED: Final = 0.1
+TOLERATED_RATIO: Final = 0.1
 """Ratio of GPUs of overrunning pods to GPUs of pods that ended in time, up to which a namespace is believed."""
-MOST_NAMESPACES: Final = 1024
+MAX_NAMESPACES: Final = 1024
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class Promises:
         if overruns and namespace not in self._doubted and self._is_doubted(namespace):
             self._doubted.add(namespace)
             self.changes += 1
-        if len(self._records) > MOST_NAMESPACES:
+        if len(self._records) > MAX_NAMESPACES:
             smallest = min(self._records, key=lambda name: (self._records[name].overran, self._records[name].at, name))
             del self._records[smallest]
 
@@ -111,4 +111,4 @@ class Promises:
         if record is None:
             return False
         record.fade(self._now)
-        return record.overruns >= FEWEST_OVERRUNS and record.overran > TOLERATED * record.kept
+        return record.overruns >= MIN_OVERRUNS and record.overran > TOLERATED_RATIO * record.kept

@@ -5,14 +5,14 @@ A new leader starts without a history.
 
 from typing import Final
 
-KEEP: Final = 8
+MAX_SIZES: Final = 8
 """Maximum number of sizes that are kept."""
-_ONE: Final = 1 << 20
-_FADE: Final = 6
+_UNIT_WEIGHT: Final = 1 << 20
+_FADE_BITS: Final = 6
 """A gang's weight falls by one part in 2**6 with each gang after it."""
 
 
-class UsualGangs:
+class GangSizeHistory:
     """Sizes of placed gangs with decaying integer weights: the same gangs give the same weights."""
 
     def __init__(self) -> None:
@@ -22,9 +22,9 @@ class UsualGangs:
         """Record a placed gang and its total request ``size`` of a resource."""
         if size <= 0:
             return
-        self._weights = {key: weight - (weight >> _FADE) for key, weight in self._weights.items()}
-        self._weights[column, size] = self._weights.get((column, size), 0) + _ONE
-        if len(self._weights) > KEEP:
+        self._weights = {key: weight - (weight >> _FADE_BITS) for key, weight in self._weights.items()}
+        self._weights[column, size] = self._weights.get((column, size), 0) + _UNIT_WEIGHT
+        if len(self._weights) > MAX_SIZES:
             del self._weights[min(self._weights, key=lambda key: (self._weights[key], -key[1], key[0]))]
 
     def sizes(self, column: int) -> list[tuple[int, int]]:

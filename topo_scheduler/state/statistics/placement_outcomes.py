@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 from typing import Final
 
-from topo_scheduler.state.statistics.gang_sizes import UsualGangs
+from topo_scheduler.state.statistics.gang_sizes import GangSizeHistory
 from topo_scheduler.state.topology.fabric import Path
 
-HALF_LIFE: Final = 3600.0
+HALF_LIFE_SECONDS: Final = 3600.0
 """Seconds after which the weight of an outcome is halved."""
-NEUTRAL: Final = 1000
+NEUTRAL_SCORE: Final = 1000
 
 
-_ONE: Final = 1 << 20
-_STEPS: Final = 16
-_FADE: Final = tuple(round(_ONE * 0.5 ** (step / _STEPS)) for step in range(_STEPS))
-_FORGOTTEN: Final = _ONE // 100
+_UNIT_WEIGHT: Final = 1 << 20
+_HALVING_STEPS: Final = 16
+_FADE: Final = tuple(round(_UNIT_WEIGHT * 0.5 ** (step / _HALVING_STEPS)) for step in range(_HALVING_STEPS))
+_FORGOTTEN: Final = _UNIT_WEIGHT // 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,10 @@ class History:
     score. The decay counts from the last outcome, so that reading a score changes nothing.
     """
 
-    def __init__(self, half_life: float = HALF_LIFE) -> None:
-        self._step = half_life / _STEPS
+    def __init__(self, half_life: float = HALF_LIFE_SECONDS) -> None:
+        self._step = half_life / _HALVING_STEPS
         self._records: dict[Path, _DecayedOutcomes] = {}
-        self.gangs = UsualGangs()
+        self.gangs = GangSizeHistory()
 
     def note(self, leaf: Path, now: float, *, good: bool) -> None:
         """Record an outcome at a time in seconds."""
@@ -43,14 +43,16 @@ class History:
             if good:
                 return  # without failures the record is neutral: nothing to keep
             record = _DecayedOutcomes(0, 0, int(now // self._step))
-        self._records[leaf] = _DecayedOutcomes(record.good + _ONE * good, record.bad + _ONE * (not good), record.step)
+        self._records[leaf] = _DecayedOutcomes(
+            record.good + _UNIT_WEIGHT * good, record.bad + _UNIT_WEIGHT * (not good), record.step
+        )
 
     def score(self, leaf: Path, now: float) -> int:
         """Return the score in thousandths: 1000 without bad outcomes, lower with a larger share of them."""
         record = self._faded(leaf, now)
         if record is None:
-            return NEUTRAL
-        return NEUTRAL * (record.good + _ONE) // (record.good + record.bad + _ONE)
+            return NEUTRAL_SCORE
+        return NEUTRAL_SCORE * (record.good + _UNIT_WEIGHT) // (record.good + record.bad + _UNIT_WEIGHT)
 
     def known(self) -> tuple[Path, ...]:
         """Return the leaves whose record is not neutral."""
@@ -62,7 +64,7 @@ class History:
             return None
         elapsed = int(now // self._step) - record.step
         if elapsed > 0:
-            halvings, remainder = divmod(elapsed, _STEPS)
+            halvings, remainder = divmod(elapsed, _HALVING_STEPS)
             good = (record.good * _FADE[remainder] >> 20) >> halvings
             bad = (record.bad * _FADE[remainder] >> 20) >> halvings
             record = _DecayedOutcomes(good, bad, record.step + elapsed)

@@ -18,17 +18,17 @@ from topo_scheduler.api.annotations import GANG_ID, GANG_SIZE, written_number
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.timestamps import seconds_of
 
-REMEMBERED: Final = 3
+RUNS_PER_WORKLOAD: Final = 3
 """Runs of the same workload that are kept; the expected duration of the next run is the longest of them."""
-OF_A_CLASS: Final = 20
+RUNS_PER_CLASS: Final = 20
 """Runs of similar workloads that are kept."""
-LEAST: Final = 3
+MIN_RUNS: Final = 3
 """Minimum number of runs of similar workloads for an estimate."""
-SHARE: Final = 0.9
+DURATION_QUANTILE: Final = 0.9
 """Quantile of the runs of similar workloads that gives the expected duration of the next run."""
 IMAGES_CHARACTERS: Final = 512
 """Characters beyond which image names are replaced by their hash."""
-KEEP: Final = 4096
+MAX_WORKLOADS: Final = 4096
 """Workloads, and as many classes, that are kept; the one with the oldest last run is dropped first."""
 _GENERATED: Final = re.compile(r"(?:-(?:[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}))+$")
 """Numbers, and the five characters that ``generateName`` appends: Kubernetes picks them so that they form no words."""
@@ -137,7 +137,7 @@ class Runs:
         self._runs: OrderedDict[Hashable, tuple[CompletedRun, ...]] = OrderedDict()
         self._alike: OrderedDict[Hashable, tuple[CompletedRun, ...]] = OrderedDict()
         self.changes = 0
-        self._usual: dict[tuple[Likeness, float], float] = {}
+        self._of_similar: dict[tuple[Likeness, float], float] = {}
         """Estimates computed since the last new run."""
 
     def __len__(self) -> int:
@@ -145,28 +145,28 @@ class Runs:
 
     def note(self, run: RunKey, ended: CompletedRun, likeness: Likeness | None = None) -> None:
         """Record a run. A known run counts once, with the longer of its reported durations."""
-        changed = _remember(self._runs, run[:3], ended, REMEMBERED)
+        changed = _remember(self._runs, run[:3], ended, RUNS_PER_WORKLOAD)
         if likeness is not None:
-            changed |= _remember(self._alike, likeness, ended, OF_A_CLASS)
+            changed |= _remember(self._alike, likeness, ended, RUNS_PER_CLASS)
         if changed:
             self.changes += 1
-            self._usual.clear()
+            self._of_similar.clear()
 
     def longest(self, run: RunKey) -> float:
         """Return the expected duration of a workload's next run in seconds; infinite if unknown."""
         return max((completed.seconds for completed in self._runs.get(run[:3], ())), default=inf)
 
-    def usual(self, likeness: Likeness | None, share: float = SHARE) -> float:
+    def of_similar(self, likeness: Likeness | None, share: float = DURATION_QUANTILE) -> float:
         """Return the quantile ``share`` of the durations of similar workloads in seconds; infinite if too few ran."""
         if likeness is None:
             return inf
-        seconds = self._usual.get((likeness, share))
+        seconds = self._of_similar.get((likeness, share))
         if seconds is None:
             durations = sorted(completed.seconds for completed in self._alike.get(likeness, ()))
-            seconds = durations[ceil(share * len(durations)) - 1] if len(durations) >= LEAST else inf
-            if len(self._usual) > KEEP:
-                self._usual.clear()
-            self._usual[likeness, share] = seconds
+            seconds = durations[ceil(share * len(durations)) - 1] if len(durations) >= MIN_RUNS else inf
+            if len(self._of_similar) > MAX_WORKLOADS:
+                self._of_similar.clear()
+            self._of_similar[likeness, share] = seconds
         return seconds
 
 
@@ -191,6 +191,6 @@ def _remember(
         return False
     records[key] = updated
     records.move_to_end(key)
-    if len(records) > KEEP:
+    if len(records) > MAX_WORKLOADS:
         records.popitem(last=False)
     return True

@@ -19,9 +19,9 @@ from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE
 Int64 = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
 
-COVERED: Final = 950
+COVERED_THOUSANDTHS: Final = 950
 """Thousandths of all pods that the typical ones cover; the rarest kinds are left out."""
-MOST_KINDS: Final = 128
+MAX_KINDS: Final = 128
 """Maximum kinds of typical pods: each costs time with every score."""
 MILLIONTHS: Final = 1_000_000
 
@@ -83,10 +83,10 @@ def popular(counts: Mapping[PodKind, int]) -> Popular:
     kinds: list[tuple[PodKind, int]] = []
     covered = 0
     most_frequent = nsmallest(
-        MOST_KINDS, counts.items(), key=lambda kind_and_count: (-kind_and_count[1], kind_and_count[0])
+        MAX_KINDS, counts.items(), key=lambda kind_and_count: (-kind_and_count[1], kind_and_count[0])
     )
     for kind, count in most_frequent:
-        if covered * 1000 >= COVERED * total:
+        if covered * 1000 >= COVERED_THOUSANDTHS * total:
             break
         covered += count
         kinds.append((kind, count))

@@ -40,17 +40,17 @@ def accelerator_labels(config: FabricConfig) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Accelerators:
-    """A snapshot of the accelerator tree. ``levels`` with any label, outermost first; ``told``: row and path."""
+    """A snapshot of the accelerator tree. ``levels`` with any label, outermost first; ``node_paths``: row and path."""
 
     levels: tuple[str, ...]
-    told: tuple[tuple[int, Path], ...] = field(repr=False)
+    node_paths: tuple[tuple[int, Path], ...] = field(repr=False)
     rows: int = 0
 
     @cached_property
     def _numbered(self) -> tuple[tuple[tuple[Path, ...], Int64], ...]:
         numbered = []
         for depth in range(1, len(self.levels) + 1):
-            labelled = [(row, path[:depth]) for row, path in self.told if len(path) >= depth]
+            labelled = [(row, path[:depth]) for row, path in self.node_paths if len(path) >= depth]
             paths = tuple(sorted({path for _, path in labelled}, key=lambda path: tuple(map(natural_key, path))))
             number = {path: index for index, path in enumerate(paths)}
             of_row = np.full(self.rows, -1, np.int64)
@@ -75,7 +75,7 @@ class AcceleratorTree:
         labels = accelerator_labels(config)
         self.names = tuple(labels)
         self._keys = tuple(labels.values())
-        self._told: dict[int, DomainNames] = {}
+        self._names_by_row: dict[int, DomainNames] = {}
         self._snapshot: Accelerators | None = None
 
     def levels_by_key(self) -> dict[str, str]:
@@ -87,27 +87,30 @@ class AcceleratorTree:
         names = tuple([next((name for key in keys if (name := labels.get(key))), None) for keys in self._keys])
         if not any(names):
             return self.remove(row)
-        if self._told.get(row) == names:
+        if self._names_by_row.get(row) == names:
             return False
-        self._told[row] = names
+        self._names_by_row[row] = names
         self._snapshot = None
         return True
 
     def remove(self, row: int) -> bool:
         """Remove a row; return whether it had accelerator labels."""
-        if self._told.pop(row, None) is None:
+        if self._names_by_row.pop(row, None) is None:
             return False
         self._snapshot = None
         return True
 
     def snapshot(self, rows: int) -> Accelerators | None:
         """Return the current tree, None where no node has a domain; ``rows`` is the length of the node table."""
-        if not self._told:
+        if not self._names_by_row:
             return None
         if self._snapshot is None or self._snapshot.rows != rows:
-            active = [index for index in range(len(self.names)) if any(names[index] for names in self._told.values())]
+            active = [
+                index for index in range(len(self.names)) if any(names[index] for names in self._names_by_row.values())
+            ]
             paths = [
-                (row, tuple(_until_unknown(names[index] for index in active))) for row, names in self._told.items()
+                (row, tuple(_until_unknown(names[index] for index in active)))
+                for row, names in self._names_by_row.items()
             ]
             # A level has no domain if all nodes with its label lack the label of the enclosing level.
             deepest = max(len(path) for _, path in paths)

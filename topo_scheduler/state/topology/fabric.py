@@ -17,7 +17,7 @@ from topo_scheduler.api.labels import LEVELS, UNLABELLED, network_families, zone
 from topo_scheduler.api.process import FabricSettings as FabricConfig
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.topology.accelerators import Accelerators, AcceleratorTree
-from topo_scheduler.state.topology.label_conflicts import Contradictions, LeafLabels
+from topo_scheduler.state.topology.label_conflicts import LabelConflicts, LeafLabels
 from topo_scheduler.state.topology.natural_sort import NaturalKey, natural_key
 from topo_scheduler.state.topology.rails import RailReader
 
@@ -225,7 +225,7 @@ class Fabric:
         self._stale_leaves: set[Path] = set()
         self._rebuild = False
         self._layout: Layout | None = None
-        self._contradictions = Contradictions()
+        self._label_conflicts = LabelConflicts()
 
     def levels_by_key(self) -> dict[str, str]:
         """Return the level of either tree for each node label."""
@@ -238,7 +238,7 @@ class Fabric:
         moves = self._place.get(row) != (name, place)
         if moves:
             self.remove(row)
-        self._contradictions.put(row, self.reader.conflicting_labels(labels))
+        self._label_conflicts.put(row, self.reader.conflicting_labels(labels))
         changed = self.accelerators.put(row, labels)
         if moves:
             self._place[row] = (name, place)
@@ -256,7 +256,7 @@ class Fabric:
             return
         name, place = previous
         self.accelerators.remove(row)
-        self._contradictions.remove(row)
+        self._label_conflicts.remove(row)
         if not self._rebuild:
             self._delete(row, name, self._path(place))
         self._count(place, -1)
@@ -280,7 +280,7 @@ class Fabric:
 
     def complaints(self) -> list[str]:
         """Return messages on nodes in two leaves, each once until it is corrected."""
-        return self._contradictions.complaints(self._place)
+        return self._label_conflicts.complaints(self._place)
 
     # ------------------------------------------------------------ inside
 

@@ -18,25 +18,25 @@ LeafLabels = tuple[str, tuple[tuple[str, Place], ...]]
 _EXAMPLES: Final = 3
 
 
-class Contradictions:
+class LabelConflicts:
     """Nodes with several labels for their leaf, and the contradictions among these labels."""
 
     def __init__(self) -> None:
-        self._told: dict[int, LeafLabels] = {}
-        self._said: frozenset[str] = frozenset()
+        self._labels: dict[int, LeafLabels] = {}
+        self._reported: frozenset[str] = frozenset()
         self._changed = False
 
     def put(self, row: int, labels: LeafLabels | None) -> None:
         """Store the leaf labels of a node; None where at most one label has its leaf."""
         if labels is None:
             self.remove(row)
-        elif self._told.get(row) != labels:
-            self._told[row] = labels
+        elif self._labels.get(row) != labels:
+            self._labels[row] = labels
             self._changed = True
 
     def remove(self, row: int) -> None:
         """Remove a row."""
-        self._changed |= self._told.pop(row, None) is not None
+        self._changed |= self._labels.pop(row, None) is not None
 
     def complaints(self, nodes: Mapping[int, tuple[str, Place]]) -> list[str]:
         """Return contradictions, each once until it is corrected; ``nodes`` has name and position of each row."""
@@ -44,13 +44,13 @@ class Contradictions:
             return []
         self._changed = False
         messages = list(self._conflicts(nodes))
-        new_messages = [text for text in messages if text not in self._said]
-        self._said = frozenset(messages)
+        new_messages = [text for text in messages if text not in self._reported]
+        self._reported = frozenset(messages)
         return new_messages
 
     def _conflicts(self, nodes: Mapping[int, tuple[str, Place]]) -> Iterator[str]:
         pairs: dict[tuple[str, str], dict[tuple[Place, Place], list[str]]] = {}
-        for row, (first, unused) in self._told.items():
+        for row, (first, unused) in self._labels.items():
             name, place = nodes[row]
             for key, other_place in unused:
                 pairs.setdefault((first, key), {}).setdefault((place, other_place), []).append(name)

@@ -18,7 +18,7 @@ from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64, NodeTable
 from topo_scheduler.state.topology.fabric import Layout
 
 _NO_LABEL: Final = 1 << 62
-_EXAMPLES: Final = 3
+_MAX_EXAMPLES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def _silent(wiring: Wiring, nodes: NodeTable, link: Link, names: Sequence[str], 
     label = next(iter(nodes.label_keys.bandwidth), "")
     return (
         f"spec.links: {link.name}: the aggregate bandwidth of its nodes is not known, as"
-        f" {few_of(unlabelled, _EXAMPLES)} of {names[0]} have no bandwidth label;"
+        f" {few_of(unlabelled, _MAX_EXAMPLES)} of {names[0]} have no bandwidth label;"
         f" {len(names)} {'uplink counts' if len(names) == 1 else 'uplinks count'}"
         f" as unlimited. Label the nodes with {label}, or give a capacity"
     )
@@ -191,7 +191,7 @@ def _from_labels(wiring: Wiring, nodes: NodeTable, depth: int, mbits: Int64, pro
             mbits_of_node[values == value] = parse_bandwidth(nodes.values[value])
         except QuantityError as error:
             nodes_with_value = [nodes.names[row] for row in layout.order[values == value].tolist()]
-            problems.append(f"node {few_of(nodes_with_value, _EXAMPLES)}: label {key}: {error}; it is ignored")
+            problems.append(f"node {few_of(nodes_with_value, _MAX_EXAMPLES)}: label {key}: {error}; it is ignored")
     ranges = layout.offsets[layout.domains[depth]]
     lowest = np.minimum.reduceat(np.where(mbits_of_node == UNKNOWN, _NO_LABEL, mbits_of_node), ranges[:-1])
     highest = np.maximum.reduceat(mbits_of_node, ranges[:-1])

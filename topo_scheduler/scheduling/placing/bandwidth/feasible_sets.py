@@ -20,7 +20,7 @@ from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 from topo_scheduler.state.topology.links import UNLIMITED, Links
 from topo_scheduler.state.topology.wiring import Wiring
 
-TRIES: Final = 16
+MAX_ROW_SETS: Final = 16
 """The most sets of rows to search, for each level and GPU model."""
 
 
@@ -96,7 +96,7 @@ def _with_most_in_one(room: LinkRoom, usable: Int64, depth: int, level: int, mem
     # If the uplink can serve all nodes of the domain anyway, the first set covers it.
     rest_is_small = members - held <= np.minimum(elsewhere, members) * usable.max(initial=0)
     possible = np.flatnonzero((nodes > below) & (held > 0) & rest_is_small)
-    for index in possible[np.lexsort((possible, -held[possible]))][:TRIES].tolist():
+    for index in possible[np.lexsort((possible, -held[possible]))][:MAX_ROW_SETS].tolist():
         kept_fit = np.where(_in(wiring, level, index), domain_fit, 0)
         missing = members - int(held[index])
         if missing > 0 or elsewhere[index] > 0:

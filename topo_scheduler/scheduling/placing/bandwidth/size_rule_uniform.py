@@ -6,7 +6,7 @@ from itertools import islice
 import numpy as np
 
 from topo_scheduler.kernels.fit import fewest_leaves
-from topo_scheduler.scheduling.placing.bandwidth.feasible_sets import TRIES, LinkRoom, room_ever, row_sets
+from topo_scheduler.scheduling.placing.bandwidth.feasible_sets import MAX_ROW_SETS, LinkRoom, room_ever, row_sets
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import GangTraffic, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.model.second_tree import domains_apart
@@ -46,8 +46,8 @@ def carried_size_rule(
 def _row_sets(room: LinkRoom, fit: Int64, depth: int, query: PlacementQuery, layout: Layout) -> Iterator[Bool]:
     """Yield sets of rows that links can carry (bool[rows]), per accelerator domain where the gang must share one."""
     across = depth_in(layout, layout.network, depth)
-    for inside in islice(domains_apart(query, layout, fit), TRIES):
-        yield from islice(row_sets(room, inside, across, query.total), TRIES)
+    for inside in islice(domains_apart(query, layout, fit), MAX_ROW_SETS):
+        yield from islice(row_sets(room, inside, across, query.total), MAX_ROW_SETS)
 
 
 def _spread(

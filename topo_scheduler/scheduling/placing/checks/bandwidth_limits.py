@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.scheduling.placing.bandwidth.feasible_sets import TRIES, room_now, row_sets
+from topo_scheduler.scheduling.placing.bandwidth.feasible_sets import MAX_ROW_SETS, room_now, row_sets
 from topo_scheduler.scheduling.placing.model.placement_query import (
     GangTraffic,
     Placement,
@@ -104,9 +104,9 @@ def _row_sets(
     any_depth = query.enforcement is Enforcement.PREFERRED or bool(query.running)
     depths = sorted({depth_in(layout, layout.network, depth) for depth in range(rule.depth + 1)}, reverse=True)
     for fit_of_model in _fits(context, query):
-        for fit in islice(domains_apart(query, layout, fit_of_model), TRIES):
+        for fit in islice(domains_apart(query, layout, fit_of_model), MAX_ROW_SETS):
             for depth in depths if any_depth else depths[:1]:
-                yield from islice(row_sets(room, fit, depth, query.members), TRIES)
+                yield from islice(row_sets(room, fit, depth, query.members), MAX_ROW_SETS)
     if len(query.groups) == 1 and not len(room.home):
         # On a single node the gang sends nothing. Take the node with the least room that holds it, then the first.
         for fit in _fits(context, query):

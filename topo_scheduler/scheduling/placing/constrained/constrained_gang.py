@@ -18,7 +18,12 @@ import numpy as np
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.kernels.fit import fit_rows
 from topo_scheduler.scheduling.placing.checks.validation import holds_in_turn
-from topo_scheduler.scheduling.placing.constrained.leaf_search import ConstrainedSearch, Found, ceilings_of, look
+from topo_scheduler.scheduling.placing.constrained.leaf_search import (
+    ConstrainedSearch,
+    LeafPlacement,
+    ceilings_of,
+    look,
+)
 from topo_scheduler.scheduling.placing.constrained.sequential_assignment import SearchState, Step, spread_over_nodes
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext, PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.bandwidth_size_rule import links_key, rule_with_links
@@ -34,7 +39,7 @@ from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.topology.fabric import Layout
 
-MOST_LOOKED_AT: Final = 64
+MAX_DOMAINS: Final = 64
 """The most domains for which constraints between members are evaluated in `most_held`."""
 
 
@@ -72,7 +77,7 @@ def plan_tied(task: PlanningTask) -> Placement | PlacementFailure:
     return PlacementFailure(f"no room {scope} for {query.members} pods{_split(query)} that have {_tie(query)}", rule)
 
 
-def _placed(task: PlanningTask, rule: SizeRule, search: ConstrainedSearch, result: Found) -> Placement:
+def _placed(task: PlanningTask, rule: SizeRule, search: ConstrainedSearch, result: LeafPlacement) -> Placement:
     layout = task.layout
     if search.home:
         used = sorted(search.home | layout.leaves_of(row for _, row, _ in result.steps))
@@ -135,7 +140,7 @@ def _labelled(layout: Layout, fit: Int64) -> Int64:
 def _empty(task: PlanningTask, *, labelled: bool) -> Iterator[SearchState]:
     """Yield the cluster without pods except DaemonSets, once per GPU model that the whole gang may use."""
     context, query = task.context, task.query
-    filter_context = replace(context.around, residents=context.no_pods).remembering()
+    filter_context = replace(context.around, pod_index=context.no_pods).remembering()
     for views in variants(context, query):
         classes = [_among_themselves(filter_context, cls, query) for cls, _ in query.groups]
         fits = [query.within_links(view.empty_fit) for view in views]
@@ -248,7 +253,7 @@ def most_held(context: PlanningContext, query: PlacementQuery, layout: Layout, d
         ):
             for domain, (first, last) in enumerate(pairwise(offsets.tolist())):
                 by_group[group, domain] = min(count, int(np.sort(ceiling[first:last])[-leaves:].sum()))
-        for domain in np.argsort(-by_group.sum(axis=0), kind="stable")[:MOST_LOOKED_AT].tolist():
+        for domain in np.argsort(-by_group.sum(axis=0), kind="stable")[:MAX_DOMAINS].tolist():
             rows = layout.order[layout.offsets[offsets[domain]] : layout.offsets[offsets[domain + 1]]]
             for group in range(len(query.groups)):
                 ceiling_together = state.ceiling(group, rows, all_here=not query.running)

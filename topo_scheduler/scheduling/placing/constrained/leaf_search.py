@@ -28,16 +28,16 @@ from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 from topo_scheduler.state.operation_budget import charge_rows
 from topo_scheduler.state.topology.fabric import Layout
 
-LOOKS: Final = 400
+MAX_ROW_SEARCHES: Final = 400
 """The most looks in failed attempts of one search. A look is one search for rows for a member."""
-LOOKS_ON_FEW: Final = 4000
+MAX_ROW_SEARCHES_ON_FEW_NODES: Final = 4000
 """The same if few nodes can take a member: for a gang in segments, and in a small cluster for any gang."""
-ROWS_SEEN: Final = 256_000
-"""The most nodes that all looks of a search cover, where this allows more than `LOOKS`."""
+MAX_ROWS_SEARCHED: Final = 256_000
+"""The most nodes that all looks of a search cover, where this allows more than `MAX_ROW_SEARCHES`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LeafPlacement:
     """A placement: the rows of members in turn. Lower ``order`` is better."""
 
     order: tuple[int, int, int, int]
@@ -46,7 +46,9 @@ class Found:
     steps: list[Step]
 
 
-def look(search: "ConstrainedSearch", *, rule: SizeRule | None = None, only_depth: int | None = None) -> Found | None:
+def look(
+    search: "ConstrainedSearch", *, rule: SizeRule | None = None, only_depth: int | None = None
+) -> LeafPlacement | None:
     """Search domain by domain, innermost level first; return the best of a level. ``only_depth``: no other depth."""
     query, layout, home = search.query, search.layout, search.home
     search.allow()
@@ -83,15 +85,15 @@ class ConstrainedSearch:
     def allow(self) -> None:
         """Reset the number of looks that the search may still use."""
         self._steps = segment_assignments.Steps()
-        looks = LOOKS
+        looks = MAX_ROW_SEARCHES
         if self.few:
-            small = min(LOOKS_ON_FEW, ROWS_SEEN // max(1, self._task.context.nodes.rows))
-            looks = LOOKS_ON_FEW if self.query.in_segments else max(LOOKS, small)
+            small = min(MAX_ROW_SEARCHES_ON_FEW_NODES, MAX_ROWS_SEARCHED // max(1, self._task.context.nodes.rows))
+            looks = MAX_ROW_SEARCHES_ON_FEW_NODES if self.query.in_segments else max(MAX_ROW_SEARCHES, small)
         self._looks = looks + 2 * self.query.members
 
-    def within(self, depth: int, max_leaves: int) -> Found | None:
+    def within(self, depth: int, max_leaves: int) -> LeafPlacement | None:
         """Return the best placement in at most ``max_leaves`` leaves of one domain at a depth."""
-        best: Found | None = None
+        best: LeafPlacement | None = None
         for state, ceilings in self._states:
             for domain in self._domains(depth, max_leaves, state, ceilings):
                 for start in self._starts(state, ceilings, domain, max_leaves):
@@ -108,7 +110,7 @@ class ConstrainedSearch:
                         return best  # other leaves may be closer together, but a search for them is not worth the time
         return best
 
-    def nearer(self, result: Found) -> Found:
+    def nearer(self, result: LeafPlacement) -> LeafPlacement:
         """Return a placement in fewer leaves at the same depth, ``result`` if there is none.
 
         The first placement found may use more leaves than necessary. Other pods may also let a gang use fewer leaves
@@ -118,14 +120,14 @@ class ConstrainedSearch:
         fewer = (self.within(result.depth, max_leaves) for max_leaves in range(1, result.leaves))
         return next((candidate for candidate in fewer if candidate is not None), result)
 
-    def among(self, depth: int, rule: SizeRule) -> EqualSearch[Found]:
+    def among(self, depth: int, rule: SizeRule) -> EqualSearch[LeafPlacement]:
         """Return the search that compares placements at a depth; together they may use as many looks as one search."""
         self.allow()
-        self._looks = LOOKS_ON_FEW if self.few else self._looks
+        self._looks = MAX_ROW_SEARCHES_ON_FEW_NODES if self.few else self._looks
         state, _ = self._states[0]
         held = np.max([np.stack(ceilings) for _, ceilings in self._states], axis=0)
 
-        def rows_of(result: Found) -> list[list[int]]:
+        def rows_of(result: LeafPlacement) -> list[list[int]]:
             return [
                 [row for group, row, _ in result.steps if group == index] for index in range(len(self.query.groups))
             ]
@@ -134,7 +136,7 @@ class ConstrainedSearch:
             depth, rule, state.views[0], state.fit[0], held, self.few, partial(self._hold, depth), rows_of
         )
 
-    def _hold(self, depth: int, leaves: Sequence[int]) -> Found | None:
+    def _hold(self, depth: int, leaves: Sequence[int]) -> LeafPlacement | None:
         in_leaves = np.isin(self.layout.leaf_of_row, leaves)
         states = [replace(state, fit=[np.where(in_leaves, fit, 0) for fit in state.fit]) for state, _ in self._states]
         search = ConstrainedSearch(self._task, states, self.home)
@@ -252,10 +254,10 @@ def _apart_by_leaf(state: SearchState, layout: Layout, group: int, key: str) -> 
     )
 
 
-def _judge(layout: Layout, depth: int, steps: list[Step], home: set[int]) -> Found:
+def _judge(layout: Layout, depth: int, steps: list[Step], home: set[int]) -> LeafPlacement:
     leaves = sorted(layout.leaves_of(row for _, row, _ in steps) | home)
     unlabelled = int(not layout.aligned[leaves].all())
-    return Found((unlabelled, len(leaves), leaves[-1] - leaves[0], leaves[0]), depth, len(leaves), steps)
+    return LeafPlacement((unlabelled, len(leaves), leaves[-1] - leaves[0], leaves[0]), depth, len(leaves), steps)
 
 
 def _by_leaf(layout: Layout, values: Int64) -> Int64:

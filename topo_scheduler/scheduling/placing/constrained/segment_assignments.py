@@ -15,7 +15,7 @@ from topo_scheduler.scheduling.placing.model.segment_shapes import Place, Segmen
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.operation_budget import charge
 
-STEPS: Final = 10_000
+MAX_STEPS: Final = 10_000
 """The most steps of one search: sets of leaves, and assignments of segments to the leaves of a set."""
 
 Places = list[list[int]]
@@ -39,7 +39,7 @@ class SegmentDomains:
 class Steps:
     """Number of steps that a search may still take."""
 
-    left: int = STEPS
+    left: int = MAX_STEPS
 
     def take(self) -> bool:
         """Take a step; return whether it was allowed."""

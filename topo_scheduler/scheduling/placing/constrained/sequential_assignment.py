@@ -19,10 +19,10 @@ from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import HOSTNAME, Spread
 from topo_scheduler.state.pods.pod_index import Profile
 
-CHOICES: Final = 6
+MAX_NODES_PER_MEMBER: Final = 6
 """The most nodes to try for one member."""
 
-SORTED_FIRST: Final = 128
+NODES_SORTED_FIRST: Final = 128
 """Number of nodes to sort first: the nearest ones, and all others at the same distance as the last."""
 
 Step = tuple[int, int, int]
@@ -206,7 +206,7 @@ class Seating:
         self._spots = spots
         self._zone = spots.zone_of[self._rows] if spots.zone_of is not None else None
         self._filled = spots.pods_by_zone.copy() if spots.pods_by_zone is not None else None
-        self._choices = len(self._rows) if spots.places and len(self._rows) <= FEW_NODES else CHOICES
+        self._choices = len(self._rows) if spots.places and len(self._rows) <= FEW_NODES else MAX_NODES_PER_MEMBER
         self._max_leaves = max(max_leaves, len(home))
         self._start, self._home = start, home
         self._runs_here: Bool = np.isin(self._rows, np.asarray(query.running, np.int64))
@@ -376,7 +376,7 @@ class Seating:
         distance = _nearest(self._leaf[candidates], used_leaves)
         # The nearest come first in any case, and sorting all candidates takes long.
         within_distance = np.cumsum(np.bincount(distance))
-        is_near = distance <= np.searchsorted(within_distance, min(len(candidates), SORTED_FIRST))
+        is_near = distance <= np.searchsorted(within_distance, min(len(candidates), NODES_SORTED_FIRST))
         ordered = self._in_order(group, candidates[is_near], distance[is_near])
         if len(ordered) < self._choices and not is_near.all():
             ordered = self._in_order(group, candidates, distance)

@@ -26,9 +26,9 @@ from topo_scheduler.state.operation_budget import charge, charge_rows
 from topo_scheduler.state.pods.constraints import HOSTNAME, Constraints, Spread
 from topo_scheduler.state.topology.fabric import Layout
 
-MOST_CELLS: Final = 200_000
+MAX_CELLS: Final = 200_000
 """The most pairs of a leaf and a domain of the key to examine."""
-MOST_SHARES: Final = 64
+MAX_SHARES: Final = 64
 """The most ways to divide members between the domains of the key to examine."""
 
 
@@ -114,7 +114,7 @@ def zones_of(state: SearchState, query: PlacementQuery, layout: Layout, domain: 
         return None
     key = _key(state, constraints)
     rows = layout.order[layout.offsets[domain[0]] : layout.offsets[domain[1]]]
-    if key is None or (key == HOSTNAME and len(rows) * (domain[1] - domain[0]) > MOST_CELLS):
+    if key is None or (key == HOSTNAME and len(rows) * (domain[1] - domain[0]) > MAX_CELLS):
         return None
     filter_context = state.filter_context
     fit = np.minimum(state.fit[0][rows], 1 if constraints.alone else members)
@@ -125,7 +125,7 @@ def zones_of(state: SearchState, query: PlacementQuery, layout: Layout, domain: 
     column = filter_context.nodes.label_column(key)[rows]
     usable = fit > 0
     values, numbers = np.unique(column[usable], return_inverse=True)
-    if not len(values) or len(values) * (domain[1] - domain[0]) > MOST_CELLS:
+    if not len(values) or len(values) * (domain[1] - domain[0]) > MAX_CELLS:
         return None
     room = np.zeros((domain[1] - domain[0], len(values)), np.int64)
     np.add.at(room, (layout.leaf_of_row[rows[usable]] - domain[0], numbers), fit[usable])
@@ -153,8 +153,8 @@ def zones_of(state: SearchState, query: PlacementQuery, layout: Layout, domain: 
         shares = _each_alone(shares, len(values))
     # Take one more than the limit, to know whether the list is complete.
     feasible = (share for share in shares if _divide(room.sum(axis=0), share, members) is not None)
-    shares = list(islice(feasible, MOST_SHARES + 1))
-    return Zones(domain[0], room, of_row, counts, shares[:MOST_SHARES], whole and len(shares) <= MOST_SHARES)
+    shares = list(islice(feasible, MAX_SHARES + 1))
+    return Zones(domain[0], room, of_row, counts, shares[:MAX_SHARES], whole and len(shares) <= MAX_SHARES)
 
 
 def _each_alone(shares: Iterable[ZoneShare], zones: int) -> Iterator[ZoneShare]:
@@ -206,9 +206,9 @@ def _by_spread(pods_by_zone: Int64, levels: Sequence[int], constraint: Spread) -
     zeros = np.zeros(len(pods_by_zone), np.int64)
     shares = [
         ZoneShare(np.maximum(0, level - pods_by_zone), np.maximum(0, level + constraint.max_skew - pods_by_zone))
-        for level in levels[:MOST_SHARES]
+        for level in levels[:MAX_SHARES]
     ]
-    return shares or [ZoneShare(zeros, np.maximum(0, constraint.max_skew - pods_by_zone))], len(levels) <= MOST_SHARES
+    return shares or [ZoneShare(zeros, np.maximum(0, constraint.max_skew - pods_by_zone))], len(levels) <= MAX_SHARES
 
 
 def _divide(room: Int64, share: ZoneShare, members: int) -> Int64 | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
-from topo_scheduler.state.nodes.gpu_shares import WHOLE
+from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.pods.classes import PodClass
 
@@ -31,7 +31,7 @@ def choose_gpus(context: PlanningContext, placements: Sequence[tuple[PodClass, i
             indexes = (index,) if index >= 0 else _tightest(free, cls.share)
             free[list(indexes)] -= cls.share
         else:
-            indexes = tuple(np.flatnonzero(free == WHOLE)[: cls.gpus].tolist())
+            indexes = tuple(np.flatnonzero(free == WHOLE_GPU)[: cls.gpus].tolist())
             # Fewer than the count says: the records of other pods contradict each other. Record none.
             indexes = indexes if len(indexes) == cls.gpus else ()
             free[list(indexes)] = 0

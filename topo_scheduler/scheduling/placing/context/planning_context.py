@@ -19,8 +19,8 @@ from topo_scheduler.scheduling.rules.interpod_filters import FilterContext, sett
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 from topo_scheduler.state.pods.classes import PodClass
-from topo_scheduler.state.pods.pod_index import Residents
-from topo_scheduler.state.statistics.placement_outcomes import NEUTRAL, History
+from topo_scheduler.state.pods.pod_index import PodIndex
+from topo_scheduler.state.statistics.placement_outcomes import NEUTRAL_SCORE, History
 from topo_scheduler.state.topology.fabric import Layout
 
 
@@ -37,7 +37,7 @@ class PlanningContext:
         self.typical_pods = TypicalPods(around.nodes, around.kinds)
         self.node_scores = NodeScores(around.nodes)
         """Scores of nodes for single pods."""
-        self.no_pods = Residents()
+        self.no_pods = PodIndex()
         """The pods of an empty cluster: none. For the size rule."""
         self._totals: dict[tuple[int, int, tuple[str, ...]], LeafTotals] = {}
         self._rules: dict[object, tuple[SizeRule | None, int]] = {}
@@ -87,6 +87,10 @@ class PlanningContext:
             result = self._rules[layout.woven, key] = compute()
         return result
 
+    def configure(self, policy: Policy) -> None:
+        """Apply a new policy. Size rules that depend on it stay cached until `forget_rules`."""
+        self.policy = policy
+
     def forget_rules(self) -> None:
         """Drop cached size rules, after a change of limits."""
         self._rules.clear()
@@ -129,7 +133,7 @@ class PlanningContext:
     def neutral(self, layout: Layout) -> Int64:
         """Return the history of leaves without recorded outcomes (int64[leaves])."""
         if len(self._neutral) != len(layout.paths):
-            self._neutral = np.full(len(layout.paths), NEUTRAL, np.int64)
+            self._neutral = np.full(len(layout.paths), NEUTRAL_SCORE, np.int64)
         return self._neutral
 
     def totals(self, column: int, layout: Layout) -> LeafTotals:

@@ -9,7 +9,7 @@ from itertools import islice
 
 import numpy as np
 
-from topo_scheduler.scheduling.placing.bandwidth.feasible_sets import TRIES, LinkRoom, room_ever, row_sets
+from topo_scheduler.scheduling.placing.bandwidth.feasible_sets import MAX_ROW_SETS, LinkRoom, room_ever, row_sets
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.packer import Found
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
@@ -66,7 +66,7 @@ def _placement_with_links(task: PlanningTask, find: Find, fit: Int64) -> Found |
         return placed
     for depth in range(placed[0], max(min(query.within, layout.depth - 1), query.bounds.depth) - 1, -1):
         best: Found | None = None
-        for rows in islice(row_sets(room, fit, depth, query.members), TRIES):
+        for rows in islice(row_sets(room, fit, depth, query.members), MAX_ROW_SETS):
             candidate = find(query.restricted_to(rows), depth)
             if candidate is not None and _carries(room, candidate) and (best is None or candidate[1] < best[1]):
                 best = candidate

@@ -33,7 +33,7 @@ from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 from topo_scheduler.state.operation_budget import charge_rows
 from topo_scheduler.state.topology.fabric import Layout
 
-TRIES: Final = 512
+MAX_WINDOWS: Final = 512
 """The most windows to fill for one width: more are not worth the time."""
 
 
@@ -162,7 +162,7 @@ class _GangNodes:
                 bounds, needed = self._segments[1].of(fits), self._segments[1].required
             charge_rows(bounds.size, 2)
             windows = _windows(self.layout, depth, width, bounds, needed, near)
-            for first in itertools.islice(windows, TRIES):
+            for first in itertools.islice(windows, MAX_WINDOWS):
                 if (rows := self._filled(number, first, width)) is not None:
                     return depth, width, rows
         return None

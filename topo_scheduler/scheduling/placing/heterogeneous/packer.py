@@ -9,14 +9,14 @@ import numpy as np
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.model import packing
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
-from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, TooMuch, Vector, VectorBudget
+from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, SearchExhausted, Vector, VectorBudget
 from topo_scheduler.state.nodes.node_table import Int64
 
 FEW_NODES: Final = 12
 """Up to this number of nodes that can take a member, the search gets the larger budget."""
-MOST_WORK_ON_FEW: Final = 1_000_000
+MAX_VECTORS_ON_FEW_NODES: Final = 1_000_000
 """The most vectors to compare on so few nodes: up to half a second."""
-MOST_WORK: Final = 50_000
+MAX_VECTORS: Final = 50_000
 """The most vectors to compare on more nodes: up to some tens of milliseconds."""
 
 Found = tuple[int, int, list[list[int]]]
@@ -62,7 +62,7 @@ class Packer:
                         if best is None or key < best[0]:
                             best = (key, number, leaves)
                             max_leaves = len(leaves)
-        except TooMuch:
+        except SearchExhausted:
             pass  # the best result so far is good enough
         if best is None:
             return None
@@ -73,7 +73,7 @@ class Packer:
         """Return the remaining budget of the search; it starts larger on few nodes."""
         if self._budget is None:
             few_nodes = max(self._candidates(views) for views in variants) <= FEW_NODES
-            self._budget = VectorBudget(MOST_WORK_ON_FEW if few_nodes else MOST_WORK)
+            self._budget = VectorBudget(MAX_VECTORS_ON_FEW_NODES if few_nodes else MAX_VECTORS)
         return self._budget
 
     def _candidates(self, views: list[ClassView]) -> int:
@@ -108,7 +108,7 @@ class Packer:
         """Return the frontier of a leaf, in the units of what to place.
 
         Raises:
-            TooMuch: the search has used up its budget.
+            SearchExhausted: the search has used up its budget.
         """
         assert self._budget is not None
         room = self._rooms.get((number, leaf))

@@ -19,7 +19,7 @@ from topo_scheduler.scheduling.placing.model.segment_shapes import Dealing, Segm
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.topology.fabric import Layout
 
-MOST_FILLS: Final = 2000
+MAX_FILLINGS: Final = 2000
 """The most fillings of leaves in one search: up to some tens of milliseconds."""
 
 
@@ -31,7 +31,7 @@ class SegmentFiller:
         self._query = query
         self._layout = layout
         self._vectors = np.array(kinds.vectors, np.int64)
-        self._fills_left = MOST_FILLS
+        self._fills_left = MAX_FILLINGS
 
     def fill(self, filler: Filler, fits: Int64, first: int, width: int) -> list[list[int]] | None:
         """Return the row of each member of each group in a window; None if the window could not be filled."""
@@ -95,7 +95,7 @@ class SegmentPacker(Packer):
         """Return the frontier of a leaf in members of each class.
 
         Raises:
-            TooMuch: the search has used up its budget.
+            SearchExhausted: the search has used up its budget.
         """
         frontier = self._blocks.get((number, leaf))
         if frontier is None:

@@ -12,14 +12,14 @@ from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import c
 from topo_scheduler.scheduling.placing.heterogeneous.segment_packing import SegmentPacker
 from topo_scheduler.scheduling.placing.model import packing
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
-from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, TooMuch, Vector, VectorBudget
+from topo_scheduler.scheduling.placing.model.packing import Frontier, LeafRoom, SearchExhausted, Vector, VectorBudget
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure
 from topo_scheduler.scheduling.placing.model.segment_shapes import Dealing, Place, in_kinds, lost_members
 from topo_scheduler.scheduling.placing.model.size_rule import leaf_fits, make_rule
 from topo_scheduler.scheduling.placing.uniform.replacement import distance, reachable
 from topo_scheduler.state.decision import SizeRule
 
-FURTHER: Final = 64
+MAX_FURTHER_LEAVES: Final = 64
 """The most leaves to examine beyond those where the gang runs, the nearest first."""
 
 
@@ -38,7 +38,7 @@ def plan_uneven_segment_repair(task: PlanningTask) -> Placement | PlacementFailu
         except _NoRoom as error:
             reason = reason or str(error)
             continue
-        except TooMuch:
+        except SearchExhausted:
             continue
         used = sorted(layout.leaves_of((*query.running, *(row for group in rows for row in group))))
         return Placement(rows, used, rule, common_score(task, used, rule), 1)
@@ -57,7 +57,7 @@ class _Repair:
         self._budget = self._packer.budget([views])
 
     def rows(self, rule: SizeRule) -> list[list[int]]:
-        """Return the row of each member of each group; raises _NoRoom or TooMuch."""
+        """Return the row of each member of each group; raises _NoRoom or SearchExhausted."""
         room = {leaf: self._left(leaf) for leaf in {*self._home, *self._fixed}}
         dealt: dict[int, Vector] = {}
         if self._kinds.vectors:
@@ -121,7 +121,7 @@ class _Repair:
             [leaf_fits(view, layout, limits, fit=self._query.within_links(view.fit)) for view in self._views], axis=0
         )
         candidates = [leaf for leaf in near if leaf not in self._home and fits[leaf]]
-        return sorted(candidates, key=lambda leaf: (*distance(layout, leaf, self._home), leaf))[:FURTHER]
+        return sorted(candidates, key=lambda leaf: (*distance(layout, leaf, self._home), leaf))[:MAX_FURTHER_LEAVES]
 
     def _vector(self, places: Sequence[Place]) -> Vector:
         return tuple(sum(group == other for other, _ in places) for group in range(len(self._query.groups)))

@@ -17,7 +17,7 @@ from topo_scheduler.scheduling.rules.feasible import allowed_and_reachable
 from topo_scheduler.scheduling.rules.filters import Bool, eligible
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext, Position, looks_around
 from topo_scheduler.scheduling.rules.node_preferences import (
-    BEST,
+    BEST_SCORE,
     deterring_taints,
     images_there,
     liking,
@@ -32,15 +32,15 @@ from topo_scheduler.state.numbering import Numbering
 from topo_scheduler.state.operation_budget import charge, charge_rows
 from topo_scheduler.state.pods.classes import PodClass
 
-KEEP: Final = 1024
+MAX_VIEWS: Final = 1024
 """The most views to keep; the least recently used one is dropped first."""
 KEEP_BYTES: Final = 40 * 2**20
-"""The most memory for views: it limits them to fewer than `KEEP` with more than 640 nodes."""
-KEEP_LEAST: Final = 64
+"""The most memory for views: it limits them to fewer than `MAX_VIEWS` with more than 640 nodes."""
+MIN_VIEWS: Final = 64
 """Number of views to keep whatever their size: the classes of one gang."""
 BYTES_PER_ROW: Final = 64
 """Memory of a view for each row of the node table: six numbers and four flags, rounded up."""
-KEEP_CHANGES: Final = 512
+MAX_CHANGED_ROWS: Final = 512
 """Changed rows that a view records for `LeafCounts`; with more, they recount all leaves."""
 ANY_MODEL: Final = -2
 """The value for nodes of any GPU model, including nodes without a model label."""
@@ -87,7 +87,7 @@ class ClassView:
         self._uses_volumes = uses_volumes(cls)
         self._unreached: Bool = np.empty(0, np.bool_)
         self._domains_generation = -1
-        self.changes = ChangeLog(KEEP_CHANGES)
+        self.changes = ChangeLog(MAX_CHANGED_ROWS)
         """Log of changed rows of ``fit``."""
         self.counts: dict[tuple[SizeRuleLimits, tuple[str, ...]], LeafCounts] = {}
         """Members by leaf, for each combination of limits per leaf and woven levels."""
@@ -130,7 +130,7 @@ class ClassView:
         if not cls.gpus and not cls.share:
             self.preference = 2 * self.preference + (nodes.allocatable[:, GPU] == 0)
         if (images := images_there(nodes, cls)) is not None:
-            self.preference = (BEST + 1) * self.preference + images
+            self.preference = (BEST_SCORE + 1) * self.preference + images
 
     @property
     def reachable(self) -> Bool:
@@ -272,7 +272,7 @@ class Views:
     def max_views(self) -> int:
         """The number of views to keep, given the size of a view for these nodes."""
         in_memory_limit = KEEP_BYTES // (BYTES_PER_ROW * max(1, self._nodes.rows))
-        return min(KEEP, max(KEEP_LEAST, in_memory_limit))
+        return min(MAX_VIEWS, max(MIN_VIEWS, in_memory_limit))
 
     def get(self, cls: PodClass, model: int = ANY_MODEL) -> ClassView:
         """Return an up-to-date view.

@@ -10,7 +10,7 @@ from topo_scheduler.state.nodes.change_log import ChangeLog
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.topology.fabric import Layout
 
-FEW: Final = 4
+FEW_LEAVES_DIVISOR: Final = 4
 """Leaves are counted one by one if at most 1 in 4 changed; otherwise all leaves are counted."""
 
 
@@ -38,7 +38,7 @@ class LeafCounts:
         rows = changes.since(self._log_position)
         self._log_position = changes.position
         unchanged = layout is self._layout and fit is self._fit
-        if unchanged and rows is not None and FEW * len(rows) <= len(layout.paths):
+        if unchanged and rows is not None and FEW_LEAVES_DIVISOR * len(rows) <= len(layout.paths):
             leaves = layout.leaf_of_row[rows]
             leaves = leaves[leaves >= 0]
         else:

@@ -20,11 +20,11 @@ import numpy as np
 from topo_scheduler.state.operation_budget import charge
 
 UNBOUNDED: Final = 1 << 62
-MANY: Final = 128
+MANY_PAIRS: Final = 128
 """With more pairs of vectors, a grid is quicker."""
-MOST_CLASSES: Final = 60
+MAX_CLASSES: Final = 60
 """The most classes for a grid of counts: NumPy arrays have at most 64 dimensions."""
-PAIRS_AT_ONCE: Final = 1 << 16
+PAIRS_PER_PART: Final = 1 << 16
 """Pairs of vectors to add at once: a few MiB of memory."""
 VECTORS_PER_OPERATION: Final = 4
 
@@ -32,7 +32,7 @@ Vector = tuple[int, ...]
 Frontier = tuple[Vector, ...]
 
 
-class TooMuch(Exception):
+class SearchExhausted(Exception):
     """The search has used up its budget."""
 
 
@@ -46,12 +46,12 @@ class VectorBudget:
         """Subtract work from the budget.
 
         Raises:
-            TooMuch: the budget is used up.
+            SearchExhausted: the budget is used up.
             OverBudgetError: the whole scheduling attempt has used up its budget.
         """
         self.left -= work
         if self.left < 0:
-            raise TooMuch
+            raise SearchExhausted
         charge(work // VECTORS_PER_OPERATION)
 
 
@@ -74,7 +74,7 @@ def maximal(vectors: Iterable[Vector], budget: VectorBudget) -> Frontier:
     """Return the vectors that are not below another one, the largest first.
 
     Raises:
-        TooMuch: the search has used up its budget.
+        SearchExhausted: the search has used up its budget.
     """
     kept: list[Vector] = []
     for vector in sorted(set(vectors), reverse=True):
@@ -101,7 +101,7 @@ def of_node(free: Sequence[int], requests: Sequence[Sequence[int]], members: Vec
         budget: of the search.
 
     Raises:
-        TooMuch: the search has used up its budget.
+        SearchExhausted: the search has used up its budget.
     """
 
     def most_of(group: int, left: Sequence[int]) -> int:
@@ -109,7 +109,7 @@ def of_node(free: Sequence[int], requests: Sequence[Sequence[int]], members: Vec
         return max(0, min([members[group], *limits]))
 
     groups = [group for group in range(len(members)) if most_of(group, free)]
-    if len(groups) > MOST_CLASSES:
+    if len(groups) > MAX_CLASSES:
         budget.spend(budget.left + 1)
     vectors: list[Vector] = []
     steps = 4 * budget.left + 10_000  # with several classes, a vector takes several steps
@@ -140,9 +140,9 @@ def add(first: Frontier, second: Frontier, members: Vector, budget: VectorBudget
     """Return the frontier of two places together, each count at most the members to place.
 
     Raises:
-        TooMuch: the search has used up its budget.
+        SearchExhausted: the search has used up its budget.
     """
-    if len(first) * len(second) > MANY:
+    if len(first) * len(second) > MANY_PAIRS:
         return _tops(first, second, members, budget)
     sums = (tuple(map(min, map(plus, left, right), members)) for left in first for right in second)
     return maximal(sums, budget)
@@ -152,9 +152,9 @@ def either(first: Frontier, second: Frontier, members: Vector, budget: VectorBud
     """Return the frontier of what the better of two places holds.
 
     Raises:
-        TooMuch: the search has used up its budget.
+        SearchExhausted: the search has used up its budget.
     """
-    if len(first) * len(second) > MANY:
+    if len(first) * len(second) > MANY_PAIRS:
         return _tops((*first, *second), ((0,) * len(members),), members, budget)
     return maximal((*first, *second), budget)
 
@@ -164,10 +164,10 @@ def _tops(first_frontier: Frontier, second_frontier: Frontier, members: Vector, 
     cells = prod(count + 1 for count in members)
     # Spend the budget before the arrays are allocated.
     budget.spend((len(first_frontier) * len(second_frontier) + 4 * len(members) * cells) // 64 + 64)
-    if len(members) > MOST_CLASSES:
-        raise TooMuch
+    if len(members) > MAX_CLASSES:
+        raise SearchExhausted
     below = np.zeros([count + 1 for count in members], np.bool_)
-    addends, at_once = np.array(second_frontier)[None, :, :], max(1, PAIRS_AT_ONCE // len(second_frontier))
+    addends, at_once = np.array(second_frontier)[None, :, :], max(1, PAIRS_PER_PART // len(second_frontier))
     for start in range(0, len(first_frontier), at_once):
         sums = np.minimum(np.array(first_frontier[start : start + at_once])[:, None, :] + addends, members)
         below[tuple(sums.reshape(-1, len(members)).T)] = True
@@ -189,7 +189,7 @@ def of_leaf(room: LeafRoom, members: Vector, budget: VectorBudget) -> Frontier:
     """Return the frontier of a leaf within its limits.
 
     Raises:
-        TooMuch: the search has used up its budget.
+        SearchExhausted: the search has used up its budget.
     """
     unlimited = _suffixes(room, members, budget)[0][-1]
     if not room.max_gpus:
@@ -239,7 +239,7 @@ def seat(room: LeafRoom, members: Vector, budget: VectorBudget) -> list[tuple[in
     """Return the rows of a leaf to use, and the members of each class on each row; the leaf must hold them all.
 
     Raises:
-        TooMuch: the search has used up its budget.
+        SearchExhausted: the search has used up its budget.
     """
     tables = _suffixes(room, members, budget)
     used = len(tables[0]) - 1
@@ -273,7 +273,7 @@ def fewest_leaves(
         Leaves in order, each with its members of each class; of equal sets the first; None if no set holds them.
 
     Raises:
-        TooMuch: the search has used up its budget.
+        SearchExhausted: the search has used up its budget.
     """
     size = _fewest(frontiers, max_leaves, members, budget)
     if not size:
@@ -284,7 +284,7 @@ def fewest_leaves(
             last = _reach(frontiers, first, size, members, best, budget)
             if last is not None and (best is None or last - first < best[0]):
                 best = (last - first, first)
-    except TooMuch:
+    except SearchExhausted:
         if best is None:
             raise
     assert best is not None

@@ -16,9 +16,9 @@ from topo_scheduler.scheduling.placing.model.placement_query import PlacementQue
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.operation_budget import charge, charge_rows
 
-MANY: Final = 12
+MAX_KINDS: Final = 12
 """The most kinds for a complete search."""
-MOST_COUNTS: Final = 1 << 16
+MAX_COUNTS: Final = 1 << 16
 """The most combinations of counts by kind for a complete search."""
 
 Place = tuple[int, int]
@@ -44,7 +44,7 @@ class SegmentShapes:
     @property
     def countable(self) -> bool:
         """Whether there are few enough for a complete search."""
-        return len(self.vectors) <= MANY and prod(count + 1 for count in self.counts) <= MOST_COUNTS
+        return len(self.vectors) <= MAX_KINDS and prod(count + 1 for count in self.counts) <= MAX_COUNTS
 
     def members(self, counts: Sequence[int]) -> Vector:
         """Return the members of each group in ``counts`` segments of each kind together."""
@@ -112,7 +112,7 @@ def in_kinds(frontier: Frontier, kinds: SegmentShapes, budget: VectorBudget) -> 
     """Convert a frontier from members of each class to segments of each kind.
 
     Raises:
-        TooMuch: the work allowed is used up.
+        SearchExhausted: the work allowed is used up.
     """
     counts, last = kinds.counts, len(kinds.vectors) - 1
     vectors: set[Vector] = set()

@@ -9,7 +9,7 @@ from topo_scheduler.kernels.windows import least_lost
 from topo_scheduler.scheduling.placing.model.leaf_totals import LeafTotals
 from topo_scheduler.state.nodes.node_table import Int64
 
-MOST_COMPARED: Final = 64
+MAX_PLACEMENTS: Final = 64
 """The most placements in several leaves to compare, the first ones."""
 
 
@@ -18,13 +18,13 @@ def least_stranding(
     sets: Int64,
     sizes: Int64,
     fits: Int64,
-    usual_gangs: list[tuple[int, int]],
+    common_gangs: list[tuple[int, int]],
     totals: LeafTotals,
     parent_free: Int64,
     requested: int,
     deal: Callable[[Int64], Int64],
 ) -> int:
-    """Return the index of the set of leaves that leaves room for most of the usual gangs, the first of equal ones.
+    """Return the index of the set of leaves that leaves room for most of the common gangs, the first of equal ones.
 
     For each usual size, the function counts the gangs that fit the free resources before and after. It counts in each
     leaf used if a leaf could hold such a gang, otherwise in the domain that the leaves share. It ignores the borders
@@ -35,17 +35,17 @@ def least_stranding(
         sets: int64[>= n, k], leaves of each.
         sizes: int64[>= n], number of leaves in each set.
         fits: int64[leaves], units of the gang that a leaf holds.
-        usual_gangs: (size, weight) of usual gangs.
+        common_gangs: (size, weight) of common gangs.
         totals: capacity and use of leaves.
         parent_free: int64[leaves], free amount of the domain around each leaf.
         requested: request of the whole gang.
         deal: returns the amount that the gang takes from each leaf of a set.
     """
-    size, weight = np.array(usual_gangs, np.int64).T.copy()
+    size, weight = np.array(common_gangs, np.int64).T.copy()
     if sizes[ties[0]] == 1:
         return int(ties[least_lost(sets[ties, 0], requested, size, weight, totals.capacity, totals.used, parent_free)])
     size = size[:, None]
-    ties = _different(ties[sizes[ties] == sizes[ties[0]]][:MOST_COMPARED], sets, sizes, fits, totals, parent_free)
+    ties = _different(ties[sizes[ties] == sizes[ties[0]]][:MAX_PLACEMENTS], sets, sizes, fits, totals, parent_free)
     lost = np.zeros(len(ties), np.int64)
     for number, tie in enumerate(ties.tolist()):
         leaves = sets[tie, : sizes[tie]]
@@ -57,21 +57,21 @@ def stranded(
     leaves: Int64,
     taken: Int64,
     requested: int,
-    usual_gangs: Sequence[tuple[int, int]],
+    common_gangs: Sequence[tuple[int, int]],
     totals: LeafTotals,
     parent_free: Int64,
 ) -> int:
-    """Return the weight of the usual gangs that no longer fit once a gang has taken its part of the leaves.
+    """Return the weight of the common gangs that no longer fit once a gang has taken its part of the leaves.
 
     Args:
         leaves: int64[n], of one domain.
         taken: int64[n], amount taken from each leaf.
         requested: amount taken in total.
-        usual_gangs: (size, weight) of usual gangs.
+        common_gangs: (size, weight) of common gangs.
         totals: capacity and use of leaves.
         parent_free: int64[leaves of the fabric], free amount of the domain around each leaf.
     """
-    sizes_and_weights = np.array(usual_gangs, np.int64)
+    sizes_and_weights = np.array(common_gangs, np.int64)
     return _lost(leaves, taken, requested, sizes_and_weights[:, :1], sizes_and_weights[:, 1], totals, parent_free)
 
 

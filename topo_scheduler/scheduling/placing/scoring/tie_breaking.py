@@ -15,18 +15,18 @@ import numpy as np
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningTask
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
-from topo_scheduler.scheduling.placing.scoring.stranding import MOST_COMPARED, stranded
-from topo_scheduler.scheduling.placing.scoring.weighted_score import LOAD, SCORE, Sets, Weighed, weigh
+from topo_scheduler.scheduling.placing.scoring.stranding import MAX_PLACEMENTS, stranded
+from topo_scheduler.scheduling.placing.scoring.weighted_score import LOAD_COLUMN, SCORE_COLUMN, Sets, Weighed, weigh
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.topology.fabric import Layout
 
-SETS_ON_FEW: Final = 4096
+MAX_LEAF_SETS_ON_FEW_NODES: Final = 4096
 """The most sets of leaves to score where few nodes can take a member: all sets."""
-SETS: Final = 512
+MAX_LEAF_SETS: Final = 512
 """The most sets to score on more nodes: the first ones, in order of the fabric."""
-TRIES: Final = 16
+MAX_TRIED_SETS: Final = 16
 """The most sets to try of those that were scored, the best first."""
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ def best_of_equals(task: PlanningTask, search: EqualSearch[T], first_placement: 
     weighed = weigh(task, search.view, search.fit, scored_sets, requested)
     ranks = [_order(leaves, parts, query) for leaves, parts in zip(leaf_sets, weighed.parts.tolist(), strict=True)]
     ranked = sorted(range(len(leaf_sets)), key=lambda number: (ranks[number], leaf_sets[number]))
-    tries = SETS_ON_FEW if search.few else TRIES
+    tries = MAX_LEAF_SETS_ON_FEW_NODES if search.few else MAX_TRIED_SETS
     for _, tied in groupby(ranked, key=lambda number: ranks[number]):
         numbers = list(tied)
         placements = _held(search, leaf_sets, numbers[:tries], found_leaves, first_placement)
@@ -87,13 +87,13 @@ def best_of_equals(task: PlanningTask, search: EqualSearch[T], first_placement: 
 
 
 def _order(leaves: Sequence[int], parts: Sequence[int], query: PlacementQuery) -> tuple[int, int, int]:
-    return leaves[-1] - leaves[0], parts[LOAD] if query.latency else 0, -parts[SCORE]
+    return leaves[-1] - leaves[0], parts[LOAD_COLUMN] if query.latency else 0, -parts[SCORE_COLUMN]
 
 
 def _listed(task: PlanningTask, search: EqualSearch[T], found_leaves: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Return sets of as many leaves that may hold the gang and are no wider, including ``found_leaves``."""
     layout, most_scored = task.layout, task.context.policy.most_scored
-    limit = SETS_ON_FEW if search.few or len(found_leaves) == 1 else SETS
+    limit = MAX_LEAF_SETS_ON_FEW_NODES if search.few or len(found_leaves) == 1 else MAX_LEAF_SETS
     sets = list(islice(_sets(layout, search, found_leaves), limit))
     charge(len(sets) * len(found_leaves))
     needed = np.array([count for _, count in task.query.groups], np.int64)
@@ -148,7 +148,7 @@ def _least_stranding(
     if not gang_sizes:
         return next(placements, None)
     best: tuple[int, tuple[int, T]] | None = None
-    for number, placement in islice(placements, MOST_COMPARED):
+    for number, placement in islice(placements, MAX_PLACEMENTS):
         leaves = np.array(leaf_sets[number], np.int64)
         taken = np.zeros(len(layout.paths), np.int64)
         for (cls, _), rows in zip(task.query.groups, search.rows_of(placement), strict=True):

@@ -13,9 +13,9 @@ from topo_scheduler.scheduling.placing.scoring.leaf_facts import leaf_facts
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.nodes.node_table import Int64
 
-SCORE: Final = 4
+SCORE_COLUMN: Final = 4
 """Column of the score in `Weighed.parts`."""
-LOAD: Final = 5
+LOAD_COLUMN: Final = 5
 """Column of the link load in `Weighed.parts`."""
 
 
@@ -52,9 +52,9 @@ class Weighed(msgspec.Struct, frozen=True):
 
     def ties(self, number: int, *, latency: bool) -> Int64:
         """Return the indexes of sets with the same score as one of them, and the same load where latency counts."""
-        equal = self.parts[:, SCORE] == self.parts[number, SCORE]
+        equal = self.parts[:, SCORE_COLUMN] == self.parts[number, SCORE_COLUMN]
         if latency:
-            equal &= self.parts[:, LOAD] == self.parts[number, LOAD]
+            equal &= self.parts[:, LOAD_COLUMN] == self.parts[number, LOAD_COLUMN]
         indexes: Int64 = equal.nonzero()[0]
         return indexes
 

@@ -34,11 +34,11 @@ from topo_scheduler.state.statistics.typical_pods import (
     typical_of,
 )
 
-KEEP: Final = 256
+MAX_CLASSES: Final = 256
 """The most classes with cached scores; the least recently used one is dropped first."""
-AGAIN_AFTER: Final = 10
+RECOUNT_DIVISOR: Final = 10
 """Typical pods are recounted after changes by as many pods as 1/10 of the current pods."""
-AT_LEAST: Final = 100
+MIN_CHANGED_PODS: Final = 100
 """Typical pods are recounted after at least this number of changed pods."""
 MOVED: Final = MILLIONTHS // 20
 """New typical pods replace the old ones if more than this popularity (millionths) moved; then all scores change."""
@@ -68,7 +68,9 @@ class TypicalPods:
 
     def _counted(self) -> Popular:
         kinds = self._kinds
-        if self._counted_at is None or kinds.changes - self._counted_at >= max(AT_LEAST, len(kinds) // AGAIN_AFTER):
+        if self._counted_at is None or kinds.changes - self._counted_at >= max(
+            MIN_CHANGED_PODS, len(kinds) // RECOUNT_DIVISOR
+        ):
             self._counted_at = kinds.changes
             counted = popular(kinds.counts)
             if moved(self._most_popular, counted) > MOVED:
@@ -77,7 +79,7 @@ class TypicalPods:
 
 
 @dataclass(slots=True)
-class Kept:
+class ClassScores:
     """Scores of one class. ``score`` int64[rows]; ``left`` int64[rows]: free GPUs and CPU of a row as one number."""
 
     typical: Typical
@@ -91,13 +93,13 @@ class NodeScores:
 
     def __init__(self, nodes: NodeTable) -> None:
         self._nodes = nodes
-        self._kept: OrderedDict[tuple[str, int], Kept] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, int], ClassScores] = OrderedDict()
 
     def clear(self) -> None:
         """Drop all scores."""
         self._kept.clear()
 
-    def get(self, score: Score, view: ClassView, typical: Typical) -> Kept:
+    def get(self, score: Score, view: ClassView, typical: Typical) -> ClassScores:
         """Return the current scores of the class of a view.
 
         Raises:
@@ -106,7 +108,7 @@ class NodeScores:
         nodes, key = self._nodes, (score.name, view.number)
         scores = self._kept.pop(key, None)
         if scores is None or scores.typical is not typical:
-            scores = Kept(typical)
+            scores = ClassScores(typical)
         rows = nodes.capacity_changes.since(scores.at) if scores.at >= 0 else None
         if rows is None:
             rows = np.arange(nodes.rows, dtype=np.int64)
@@ -119,7 +121,7 @@ class NodeScores:
                 kernels().left_free(nodes.allocatable, nodes.requested, CPU, GPU, nodes.gpu_free, rows, scores.left)
         scores.at = nodes.capacity_changes.position
         self._kept[key] = scores
-        if len(self._kept) > KEEP:
+        if len(self._kept) > MAX_CLASSES:
             self._kept.popitem(last=False)
         return scores
 

@@ -15,13 +15,13 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.scheduling.extensions.gradient import kernels
-from topo_scheduler.state.nodes.gpu_shares import WHOLE
+from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.statistics.typical_pods import MILLIONTHS, Popular, ShareWorth
 
-MOST_SIZES: Final = 24
+MAX_SIZES: Final = 24
 """The most sizes of shares with a price of their own, the most popular ones. Others cost what fits in their room."""
-MOST_ROUNDS: Final = 200
+MAX_PATTERNS: Final = 200
 """The most patterns to try. The prices are good before they are optimal."""
 
 
@@ -33,7 +33,7 @@ def share_worth(kinds: Popular) -> ShareWorth:
             demand[kind.share] = demand.get(kind.share, 0) + weight
     if not demand:
         return ShareWorth.nothing()
-    sizes = sorted(sorted(demand, key=lambda size: (-demand[size], size))[:MOST_SIZES])
+    sizes = sorted(sorted(demand, key=lambda size: (-demand[size], size))[:MAX_SIZES])
     prices = cutting_prices(sizes, [demand[size] for size in sizes])
     worth, _ = _filled(sizes, prices)
     price = worth.copy()
@@ -50,14 +50,14 @@ def cutting_prices(sizes: Sequence[int], demand: Sequence[int]) -> list[int]:
     """
     number = len(sizes)
     # At first each GPU is filled with one size. ``inverse`` / ``scale`` is the inverse of the patterns in use.
-    fit = [WHOLE // size for size in sizes]
+    fit = [WHOLE_GPU // size for size in sizes]
     scale = 1
     for copies in fit:
         scale *= copies
     inverse = [[scale // fit[i] if i == j else 0 for j in range(number)] for i in range(number)]
     used = [scale // fit[i] * demand[i] for i in range(number)]
     costs = [1] * number
-    for _ in range(MOST_ROUNDS):
+    for _ in range(MAX_PATTERNS):
         prices = [sum(costs[i] * inverse[i][j] for i in range(number)) for j in range(number)]
         negative = next((j for j in range(number) if prices[j] < 0), None)
         if negative is not None:  # it may be cut more often than demanded, at no cost
@@ -85,9 +85,9 @@ def cutting_prices(sizes: Sequence[int], demand: Sequence[int]) -> list[int]:
 
 def _filled(sizes: Sequence[int], values: Sequence[int]) -> tuple[Int64, list[int]]:
     # The worth of each room, and how often each size occurs in the best filling of a whole GPU.
-    worth, last = np.empty(WHOLE + 1, np.int64), np.empty(WHOLE + 1, np.int64)
+    worth, last = np.empty(WHOLE_GPU + 1, np.int64), np.empty(WHOLE_GPU + 1, np.int64)
     kernels().best_fill(np.array(sizes, np.int64), np.array(values, np.int64), worth, last)
-    pattern, room = [0] * len(sizes), WHOLE
+    pattern, room = [0] * len(sizes), WHOLE_GPU
     while room > 0:
         if (item := int(last[room])) < 0:
             room -= 1

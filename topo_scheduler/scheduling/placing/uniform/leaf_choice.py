@@ -18,15 +18,15 @@ from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.model.size_rule import named_at, spread_needed
 from topo_scheduler.scheduling.placing.scoring.stranding import least_stranding
-from topo_scheduler.scheduling.placing.scoring.weighted_score import LOAD, Sets, Weighed, weigh
+from topo_scheduler.scheduling.placing.scoring.weighted_score import LOAD_COLUMN, Sets, Weighed, weigh
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.topology.fabric import Layout
 
-MOST_SETS: Final = 4096
+MAX_SCORED_SETS: Final = 4096
 """The most sets of leaves to score, in addition to the fullest set of each window."""
-MOST_LOOKS: Final = 65_536
+MAX_EXAMINED_SETS: Final = 65_536
 """The most sets of leaves to examine, whether they hold the gang or not."""
 
 
@@ -125,7 +125,7 @@ def _window(task: PlanningTask, candidates: CandidateNodes, rule: SizeRule) -> W
     score = weighed.score(best)
     chosen = listed[best, : sizes[best]].copy()
     width = int(chosen[-1] - chosen[0])
-    load = int(weighed.parts[best, LOAD]) if query.latency else 0
+    load = int(weighed.parts[best, LOAD_COLUMN]) if query.latency else 0
     order = (candidates.unlabelled, -depth, leaves, candidates.modest, width, load, -score.total, candidates.number)
     return Window(order, candidates.view, chosen, candidates.fit, fits, score, count)
 
@@ -142,7 +142,7 @@ def _sets(fits: Int64, first: Int64, last: Int64, count: int, leaves: int, units
     """Return the sets of leaves to choose from: first the fullest set of each window, then the other sets."""
     width = int(last[0] - first[0]) + 1
     wide = width > leaves > 2
-    sets = np.empty((count + (MOST_SETS if wide else 0), leaves + 2), np.int64)
+    sets = np.empty((count + (MAX_SCORED_SETS if wide else 0), leaves + 2), np.int64)
     sizes = np.empty(len(sets), np.int64)
     choose_sets(fits, first, last, count, leaves, units, sets, sizes)
     if not wide or int(sizes[:count].min()) < leaves:
@@ -150,7 +150,7 @@ def _sets(fits: Int64, first: Int64, last: Int64, count: int, leaves: int, units
     # Imported here: most clusters never need it.
     from topo_scheduler.kernels.sets import other_sets
 
-    return sets, sizes, int(other_sets(fits, count, width, units, MOST_LOOKS, sets, sizes))
+    return sets, sizes, int(other_sets(fits, count, width, units, MAX_EXAMINED_SETS, sets, sizes))
 
 
 def _scored(task: PlanningTask, first: Int64, last: Int64, count: int) -> int:
