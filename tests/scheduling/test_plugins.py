@@ -290,8 +290,8 @@ def test_one_that_no_plugin_has_is_refused_with_all_names() -> None:
 @pytest.mark.parametrize(
     ("leaves", "nodes", "told"),
     [
-        (lambda limits, members: limits, seat_last, "it dealt 2 members as"),
-        (deal_all, lambda here: np.full(len(here.rows), 1, np.int64), "it seated 2 members as"),
+        (lambda limits, members: limits, seat_last, "it assigned 2 members as"),
+        (deal_all, lambda here: np.full(len(here.rows), 1, np.int64), "it assigned 2 members as"),
         (deal_all, lambda here: [1, 1], "it returned list, int64[4] is expected"),
         (deal_all, lambda here: here.fit.fill(0), "ValueError: assignment destination is read-only"),
     ],

@@ -22,7 +22,7 @@ def test_hot_nodes_are_rejected_and_unknown_ones_are_not() -> None:
     nodes = world(hot="80", cool="40", odd="warm").nodes
     rows = np.array([nodes.row_of[name] for name in ("hot", "cool", "odd")], np.int64)
     accepts = plugin({}).filters[0].accepts
-    wanted = PodClass((), told=((f"annotation:{ANNOTATION}", "60"),))
+    wanted = PodClass((), plugin_inputs=((f"annotation:{ANNOTATION}", "60"),))
     assert accepts(nodes, wanted, rows).tolist() == [False, True, True]
     assert accepts(nodes, PodClass(()), rows).all()
 
