@@ -182,10 +182,13 @@ class Api:
                     method, self.url + where, params=query, data=data, headers={"Content-Type": kind}, ssl=self._ssl
                 ) as answer:
                     text = await answer.text()
-                    if answer.status >= 400:
+                    # "storage is (re)initializing": a real API server that was just started.
+                    early = answer.status == 429 and method != "POST" and attempt < 39
+                    if answer.status >= 400 and not early:
                         raise ApiError(answer.status, text)
-                    decoded: Json = json.loads(text)
-                    return decoded
+                    if not early:
+                        decoded: Json = json.loads(text)
+                        return decoded
             except (aiohttp.ClientConnectionError, ConnectionError):
                 if attempt == 39 or method == "POST":
                     raise
