@@ -132,7 +132,8 @@ def test_a_level_is_a_name_or_a_label_that_tells_one(annotation: str) -> None:
         request = read_annotations([Source("Pod", "a/b", ours({annotation: text}))], levels=LEVELS)
         assert getattr(request, attribute) == level
     (problem,) = read_annotations([Source("Pod", "a/b", ours({annotation: "core"}))], levels=LEVELS).problems
-    assert "'core' is no level of the fabric; write one of spine, leaf, or the key of a node label for one" in str(problem)
+    wanted = "'core' is no level of the fabric; write one of spine, leaf, or the key of a node label for one"
+    assert wanted in str(problem)
 
 
 def test_every_annotation_has_a_malformed_example() -> None:
