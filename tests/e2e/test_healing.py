@@ -34,6 +34,7 @@ async def timeline(cluster: Cluster, migrations: None) -> AsyncIterator[Timeline
     await timeline.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_a_cluster_full_of_gangs_heals(
     cluster: Cluster, timeline: Timeline, start_replica: StartReplica, capsys: pytest.CaptureFixture[str]
@@ -55,6 +56,7 @@ async def test_a_cluster_full_of_gangs_heals(
         assert await breaking.problems(cluster, timeline, gangs) == []
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_a_cluster_without_a_free_gpu_heals_by_the_spares_that_were_lent(
     cluster: Cluster, timeline: Timeline, start_replica: StartReplica
