@@ -118,7 +118,6 @@ def with_finalizers(obj: Json, finalizers: list[str]) -> Json:
     return {**obj, "metadata": {**obj["metadata"], "finalizers": finalizers}}
 
 
-@pytest.mark.unrecorded
 @pytest.mark.parametrize("finalizers", [["kubernetes"], []], ids=["being deleted", "gone"])
 @virtual_time
 async def test_nothing_is_evicted_for_a_gang_whose_namespace_was_deleted_a_moment_ago(finalizers: list[str]) -> None:

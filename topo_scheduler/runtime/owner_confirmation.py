@@ -136,7 +136,7 @@ class OwnerConfirmation:
     async def _of_namespace(self, name: str) -> str:
         why = await self._answer(self._namespaces, "namespace", "", name)
         if why.startswith(f"namespace {name} "):
-            self._engine.arrivals.leaving.namespace_applied(name, deleting=True)
+            self._engine.namespace_leaves(name)
         return why
 
     async def _answer(self, existing: Existence, kind: str, namespace: str, name: str, uid: str = "") -> str:

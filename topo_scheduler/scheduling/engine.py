@@ -220,6 +220,10 @@ class Engine:
                 self.world.around.put_namespace(metadata.name, metadata.labels)
                 self.arrivals.leaving.namespace_applied(metadata.name, deleting=metadata.deletion_timestamp is not None)
 
+    def namespace_leaves(self, name: str) -> None:
+        """Record that a namespace is being deleted, or is gone, before its watch reports that."""
+        self.arrivals.leaving.namespace_applied(name, deleting=True)
+
     def namespace_deleted(self, name: str) -> None:
         """Forget a namespace that was deleted."""
         self.world.around.drop_namespace(name)
