@@ -31,10 +31,10 @@ PROPERTY_SECONDS = 900
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is replayed instead, and give properties and state machines more time than other tests."""
-    replayed = [item for item in items if kept.is_replayed(item.nodeid)]
-    if replayed:
-        config.hook.pytest_deselected(items=replayed)
-        items[:] = [item for item in items if not kept.is_replayed(item.nodeid)]
+    if kept.REPLAY in os.environ:
+        replayed = {item: None for item in items if kept.is_replayed(item.nodeid)}
+        config.hook.pytest_deselected(items=list(replayed))
+        items[:] = [item for item in items if item not in replayed]
     for item in items:
         if item.get_closest_marker("hypothesis") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(PROPERTY_SECONDS))

@@ -1,23 +1,17 @@
 """Webhooks on the statuses of pods that do not answer hold up no eviction."""
 
 import asyncio
-from typing import Any, cast
 
-from tests.evicting.eviction_scenes import RecordedEvents, eviction_scene
+from tests.evicting.eviction_scenes import eviction_scene
 from tests.kube.owner_objects import create_ray_cluster
 from tests.kube.virtual import now, virtual_time
 from tests.kube.world import World, world
-from tests.scheduling.driver import Driver, fabric
-from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.kube.reading.owners import OwnerDirectory
-from topo_scheduler.kube.writing.events import EventRecorder
+from tests.recovery.runners import runner_of
 from topo_scheduler.kube.writing.pod_status import RETRY_SECONDS
-from topo_scheduler.observability.metrics import Metrics, Snapshot
 from topo_scheduler.recovery.controller.runner import REQUESTS_IN_FLIGHT_OF_NAMESPACE, RecoveryRunner
 from topo_scheduler.recovery.model.instructions import EvictPod
 from topo_scheduler.runtime.evicting import EVICTIONS_OF_NAMESPACE
 from topo_scheduler.scheduling.instructions import PodRef
-from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.simulation.apiserver import Delay
 
 KEY = "default/move"
@@ -57,23 +51,8 @@ class Guard:
 
 def moving(w: World) -> tuple[RecoveryRunner, Machine]:
     """A runner whose machine and guard are not real."""
-    machine, engine = Machine(), Driver(fabric({"s/l": 1})).engine
-    runner = RecoveryRunner(
-        w.client,
-        SchedulerView(engine),
-        engine,
-        RecoverySpec(),
-        gpu_resources=(),
-        events=cast("EventRecorder", RecordedEvents()),
-        metrics=Metrics(Snapshot),
-        owners=OwnerDirectory(w.client, clock=now),
-        clock=now,
-        epoch=0.0,
-        start=lambda work, name: None,
-        changed=lambda: None,
-    )
-    replaced = cast("Any", runner)
-    replaced._machine, replaced._guard = machine, Guard()
+    machine = Machine()
+    runner = runner_of(w, machine, lambda work, name: None, _guard=Guard())
     return runner, machine
 
 

@@ -4,19 +4,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
-from tests.evicting.eviction_scenes import RecordedEvents
-from tests.kube.virtual import now, virtual_time
+from tests.kube.virtual import virtual_time
 from tests.kube.world import World, world
-from tests.scheduling.driver import Driver, fabric
+from tests.recovery.runners import runner_of
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.api.recovery import RecoverySpec
-from topo_scheduler.kube.reading.owners import OwnerDirectory
-from topo_scheduler.kube.writing.events import EventRecorder
-from topo_scheduler.observability.metrics import Metrics, Snapshot
 from topo_scheduler.recovery.controller.runner import READ_AGAIN_SECONDS, READ_SECONDS, RecoveryRunner
 from topo_scheduler.recovery.model.instructions import LearnPods
 from topo_scheduler.scheduling.instructions import PodRef
-from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.simulation.apiserver import Refuse
 
 
@@ -41,23 +35,10 @@ class Machine:
 
 
 def reading(w: World, tasks: list[asyncio.Task[Any]]) -> tuple[RecoveryRunner, Machine]:
-    machine, engine = Machine(), Driver(fabric({"s/l": 1})).engine
-    runner = RecoveryRunner(
-        w.client,
-        SchedulerView(engine),
-        engine,
-        RecoverySpec(),
-        gpu_resources=(),
-        events=cast("EventRecorder", RecordedEvents()),
-        metrics=Metrics(Snapshot),
-        owners=OwnerDirectory(w.client, clock=now),
-        clock=now,
-        epoch=0.0,
-        start=lambda work, name: tasks.append(asyncio.create_task(work, name=name)),
-        changed=lambda: None,
+    machine = Machine()
+    runner = runner_of(
+        w, machine, lambda work, name: tasks.append(asyncio.create_task(work, name=name)), control=machine
     )
-    replaced = cast("Any", runner)
-    replaced._machine = replaced.control = machine
     return runner, machine
 
 
