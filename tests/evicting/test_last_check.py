@@ -1,6 +1,7 @@
 """What is decided and queued is not yet done: right before an eviction leaves, its reason is looked at again."""
 
 import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kube.connection.namespace_shares import HANGS_AFTER_SECONDS
 from topo_scheduler.runtime.evicting import EVICTIONS_OF_NAMESPACE, _Confirmation
 from topo_scheduler.runtime.owner_confirmation import ANSWER_SECONDS, CONFIRMED_SECONDS, MAX_PODS
-from topo_scheduler.scheduling.instructions import PodRef, Preempt
+from topo_scheduler.scheduling.instructions import EvictionOutcome, PodRef, Preempt
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 from topo_scheduler.simulation.apiserver.deletion import DeleteOptions
 
@@ -78,6 +79,22 @@ async def test_owners_of_a_preemptor_that_do_not_answer_do_not_mark_the_namespac
         assert shares._held == {"victim": 1} and not shares.is_marked("victim")
         await task
         assert not shares._held
+
+
+@virtual_time
+async def test_owners_of_one_preemptor_that_are_gone_do_not_end_the_eviction_for_another() -> None:
+    async with world() as w, eviction_scene(w, create_ray_cluster(w)) as e:
+        evictions = e.executor._evictions
+        preempt = Preempt(PodRef("victim", "v", "v"), "n1", "to make room", PodRef("hostile", "p", "p"))
+        async with AsyncExitStack() as slots:
+            for _ in range(EVICTIONS_OF_NAMESPACE):
+                await slots.enter_async_context(evictions._for_others.slot("victim"))
+            first = asyncio.create_task(evictions._request(preempt, _Confirmation("job hostile/j was deleted", now())))
+            await asyncio.sleep(0.1)
+            second = asyncio.create_task(evictions._of_earlier("v"))
+            await asyncio.sleep(0.1)
+        assert (await first)[0] is EvictionOutcome.UNCONFIRMED
+        assert await second is None, "it requests the eviction itself"
 
 
 @virtual_time

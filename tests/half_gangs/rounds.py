@@ -44,6 +44,7 @@ TAKES_OVER_SECONDS: Final = 2.0
 """For a leader that has lost the lease or is new: it takes the lease, and reads everything before it decides."""
 UNBROKEN_SLACK_SECONDS: Final = 5.0
 """As the slack, and for members that are bound one after the other: each restarts the 5 s."""
+NOTHING_TRIED: Final = "no gang was half bound when the fault came, so nothing was tried"
 DEFAULT_CONFIG: Final = """apiVersion: topology.scheduler/v1alpha1
 kind: SchedulerConfig
 metrics: {bindAddress: 127.0.0.1, port: 0}
@@ -129,6 +130,11 @@ class Result:
         """Whether every gang has none or all of its members bound."""
         return not self.left and not self.problems
 
+    @property
+    def untried(self) -> bool:
+        """Whether nothing else is wrong than that no gang was half bound when the fault came."""
+        return not self.left and self.problems == [NOTHING_TRIED]
+
 
 class Scheduler:
     """The scheduler as a process."""
@@ -170,10 +176,12 @@ async def prepare(cluster: Cluster) -> None:
         await cluster.add_fabric({"s1": [LEAF] * (NODES // LEAF // 2), "s2": [LEAF] * (NODES // LEAF // 2)})
 
 
-async def play(cluster: Cluster, plane: ControlPlane, scheduler: Scheduler, webhook: Webhook, kind: Kind) -> Result:
+async def play(
+    cluster: Cluster, plane: ControlPlane, scheduler: Scheduler, webhook: Webhook, kind: Kind, mood: Mood
+) -> Result:
     """Play a round on an empty cluster, and leave it empty."""
     result = Result(kind)
-    webhook.mood = kind.mood
+    webhook.mood = mood
     try:
         await scheduler.start(kind.config)
         await _leads(cluster)
@@ -191,7 +199,7 @@ async def play(cluster: Cluster, plane: ControlPlane, scheduler: Scheduler, webh
         result.whole = sum(one.bound == one.size for one in await standings(cluster.api))
         result.problems += await overbooked(cluster.api, objects.NVIDIA)
         if not result.met:
-            result.problems.append("no gang was half bound when the fault came, so nothing was tried")
+            result.problems.append(NOTHING_TRIED)
         result.problems += kind.too_long(result.spells)
         if not scheduler.alive:
             result.problems.append("the scheduler ended by itself")
@@ -231,13 +239,19 @@ async def _submit(cluster: Cluster) -> None:
 
 
 async def _half_bound(cluster: Cluster) -> int:
-    """Wait for the first moment at which a gang is half bound; return how many are."""
+    """Wait for the first moment at which a gang is half bound; return how many are.
+
+    None are if nothing was bound any more for some seconds after the first gang.
+    """
     deadline = time.monotonic() + HALF_SECONDS
+    bound, changed = 0, time.monotonic()
     while time.monotonic() < deadline:
         found = await standings(cluster.api)
         if half := sum(one.half for one in found):
             return half
-        if found and all(one.bound == one.size for one in found):
+        if (now := sum(one.bound for one in found)) != bound:
+            bound, changed = now, time.monotonic()
+        if bound and time.monotonic() - changed > CALM_SECONDS:
             return 0
         await asyncio.sleep(0.005)
     return 0

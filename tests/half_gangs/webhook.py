@@ -1,4 +1,4 @@
-"""An admission webhook for Bindings that refuses some, or does not answer."""
+"""An admission webhook for Bindings that refuses some, does not answer, or answers late."""
 
 import asyncio
 import base64
@@ -14,12 +14,15 @@ from tests.e2e.api import Api, ApiError, Json
 
 NAME: Final = "half-gangs"
 TIMEOUT_SECONDS: Final = 10
+DELAY_SECONDS: Final = 0.1
+"""A gang of eight is half bound for 0.4 s if two binds at a time take so long."""
 
 
 class Mood(StrEnum):
-    """What it does with the Binding of a member."""
+    """What it does with the Binding of a member; it delays all of them, and refuses or hangs on one a gang."""
 
     ALLOWS = "allows"
+    DELAYS = "delays"
     REFUSES = "refuses"
     HANGS = "hangs"
 
@@ -91,7 +94,9 @@ class Webhook:
 
     async def _answer(self, request: web.Request) -> web.Response:
         asked: Json = (await request.json())["request"]
-        meant = self.mood is not Mood.ALLOWS and self.part in asked["name"]
+        if self.mood is Mood.DELAYS:
+            await asyncio.sleep(DELAY_SECONDS)
+        meant = self.mood in (Mood.REFUSES, Mood.HANGS) and self.part in asked["name"]
         if meant:
             self.struck += 1
         if meant and self.mood is Mood.HANGS:

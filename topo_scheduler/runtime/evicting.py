@@ -40,6 +40,8 @@ _OUTCOMES: Final = {
     EvictionStatus.FAILED: EvictionOutcome.REFUSED,
 }
 
+_NOT_SENT: Final = (EvictionOutcome.WITHDRAWN, EvictionOutcome.UNCONFIRMED)
+
 Ended = tuple[EvictionOutcome, str]
 """How an eviction ended, and why."""
 Start = Callable[[Coroutine[Any, Any, None], str], None]
@@ -133,10 +135,13 @@ class Evictions:
             self._report(preempt.pod, ended)
 
     async def _of_earlier(self, uid: str) -> Ended | None:
-        """Return how the eviction ends that another workload requested, whose place this one takes; None if not so."""
+        """Return how the eviction ends that another workload requested, whose place this one takes; None if not so.
+
+        An eviction that was not sent for reasons of the other workload says nothing about this one.
+        """
         while (earlier := self._under_way.get(uid)) is not None:
             ended = await asyncio.shield(earlier)
-            if ended[0] is not EvictionOutcome.WITHDRAWN:
+            if ended[0] not in _NOT_SENT:
                 return ended
         return None
 
