@@ -86,3 +86,22 @@ def test_large_migrations_cost_a_step_no_more_than_their_pods() -> None:
     began = time.process_time()
     world.recovery.step(world.now)
     assert time.process_time() - began < 0.8, "1.6 s when each pod was looked up in each Migration"
+
+
+def test_a_new_leader_counts_the_migrations_of_failed_nodes_that_an_earlier_one_began() -> None:
+    """It reads them before it knows which nodes have failed, and they may not change for long."""
+    limits = RecoveryLimits(at_once=2, per_namespace=2)
+    world = World(RecoverySpec(enabled=True, limits=limits), {"s1/l1": 3, "s1/l2": 3})
+    for number, name in enumerate("ab", 1):
+        world.put(name, f"s1-l1-{number}", 1, namespace="blocked")
+        world.blocked.add(name)
+    world.put("c", "s1-l1-3", 1)
+    world.fail("s1-l1-1", "s1-l1-2")
+    world.kubelets_dead.clear()
+    world.run(30)
+    assert world.phases() == [Phase.EVICTING] * 2
+    world.start()
+    world.fail("s1-l1-3")
+    world.run(30)
+    phases = [one.phase for one in world.migrations.values() if one.metadata.namespace == "default"]
+    assert phases == [Phase.PLANNED], "limits.atOnce"

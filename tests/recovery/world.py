@@ -113,10 +113,10 @@ class World:
             self.d.apply(copies([pod])[0])
         self.view = SchedulerView(self.d.engine)
         self.recovery = Recovery(self.view, self.d.engine, self.spec, EPOCH, clock=self.clock)
-        for name in self.node_objects:
-            self.tell_node(name)
         for migration in self.migrations.values():
             self.recovery.migration_seen(copy_of(migration), self.now)
+        for name in self.node_objects:
+            self.tell_node(name)
 
     def run(self, seconds: float = 0.0, step: float = 1.0) -> None:
         """Let time pass; the daemon does what it does, and is started anew when it is killed."""

@@ -18,8 +18,8 @@ class MigrationLimits:
     """Migrations that hold seats, and when each began; read from the objects, so that a restart forgets nothing."""
 
     def __init__(self) -> None:
-        self._running: dict[str, str] = {}
-        """Namespaces of the Migrations with seats, by key."""
+        self.running: dict[str, str] = {}
+        """Namespaces of the Migrations with seats, by key. Read only."""
         self._begun: dict[str, float] = {}
         self._first = inf
         """A lower bound of the earliest start, in seconds since the epoch."""
@@ -31,16 +31,16 @@ class MigrationLimits:
             self._began(migration.key, min(begun, wall))  # another clock may be ahead
         self.forget(migration.key)
         if migration.phase is not None and migration.phase.running:
-            self._running[migration.key] = migration.metadata.namespace
+            self.running[migration.key] = migration.metadata.namespace
 
     def begin(self, migration: Migration, wall: float) -> None:
         """Record that a Migration begins now."""
-        self._running[migration.key] = migration.metadata.namespace
+        self.running[migration.key] = migration.metadata.namespace
         self._began(migration.key, wall)
 
     def forget(self, key: str) -> None:
         """Remove a Migration that was deleted, or is over. It still counts for the hour in which it began."""
-        self._running.pop(key, None)
+        self.running.pop(key, None)
 
     def _began(self, key: str, begun: float) -> None:
         self._begun[key] = begun
@@ -48,14 +48,14 @@ class MigrationLimits:
 
     def lacking(self, migration: Migration, limits: RecoveryLimits, wall: float) -> str:
         """Return why a Migration can't begin now, or an empty string."""
-        if migration.spec.makes_room_for in self._running:
+        if migration.spec.makes_room_for in self.running:
             return ""  # the Migration that waits for it has begun
-        own = self._running.get(migration.key)
-        running = len(self._running) - (own is not None)
+        own = self.running.get(migration.key)
+        running = len(self.running) - (own is not None)
         if running >= limits.at_once:
             return f"{running} are under way: limits.atOnce is {limits.at_once}"
         namespace = migration.metadata.namespace
-        in_namespace = sum(other == namespace for other in self._running.values()) - (own == namespace)
+        in_namespace = sum(other == namespace for other in self.running.values()) - (own == namespace)
         if in_namespace >= limits.per_namespace:
             return f"{in_namespace} are under way in this namespace: limits.perNamespace is {limits.per_namespace}"
         if wall - self._first >= HOUR_SECONDS:
@@ -89,6 +89,10 @@ class RecoveryMigrationLimits:
         self._warranted.note(migration, wall)
         if not migration.shrinks and not any(move.to for move in migration.status.moves):
             self._warranted.forget(migration.key)  # its seats have expired
+
+    def others_running(self) -> list[str]:
+        """Return the keys of Migrations with seats that do not count as leaving failed or cordoned nodes only."""
+        return [key for key in self._all.running if key not in self._warranted.running]
 
     def begin(self, migration: Migration, wall: float, *, warranted: bool) -> None:
         """Record that a Migration begins now. Arguments are as for `note`."""

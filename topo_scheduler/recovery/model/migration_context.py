@@ -105,6 +105,16 @@ class MigrationContext:
         occupant = entry.occupant if entry is not None else None
         return occupant is None or occupant.scheduler == self.view.scheduler_name
 
+    def _count_warranted(self, wall: float) -> None:
+        """Count Migrations whose nodes were found failed or cordoned only after the Migration was read last.
+
+        A new leader reads Migrations before it knows which nodes have failed.
+        """
+        for key in self.limits.others_running():
+            tracked = self.tracked.get(key)
+            if tracked is not None and self.warranted(tracked.migration):
+                self.limits.note(tracked.migration, wall, warranted=True)
+
     def moved_elsewhere(self, tracked: Tracked) -> Mapping[str, str]:
         """Return the pods that other Migrations move, by uid, with the names of these Migrations.
 
@@ -147,7 +157,10 @@ class MigrationContext:
         """Return the condition that keeps a Migration from beginning now, or None. ``moving_pods`` are its pods."""
         cause, spec, wall = migration.cause, self.spec, self.epoch + now
         by_choice = cause.by_choice and not migration.spec.makes_room_for
-        text = self.limits.lacking(migration, spec.limits, wall, warranted=self.warranted(migration))
+        warranted = self.warranted(migration)
+        if warranted:
+            self._count_warranted(wall)
+        text = self.limits.lacking(migration, spec.limits, wall, warranted=warranted)
         reason = "Limited"
         if spec.dry_run:
             reason, text = "DryRun", "recovery.dryRun is set: it is planned and reported only"
