@@ -1,4 +1,4 @@
-"""What tenants can make many of is capped: they fill neither the memory nor the time of the scheduler."""
+"""Everything that tenants can create many of is capped: it fills neither memory nor time of the scheduler."""
 
 from typing import Any
 

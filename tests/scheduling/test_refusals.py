@@ -1,4 +1,4 @@
-"""Pods that kubelets refuse: not the same node again, and nobody else is made to suffer."""
+"""Pods that kubelets refuse: not the same node again, and no other pod suffers."""
 
 import pytest
 

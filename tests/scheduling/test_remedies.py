@@ -1,4 +1,4 @@
-"""Every way out that is told is true: carried out on a real engine, the gang is placed. On small clusters none is lost.
+"""Every reported remedy is true: applied to a real engine, it places the gang. On small clusters none is missed.
 
 The reference tries everything there is: every smaller size, every set of gangs and pods to end.
 """

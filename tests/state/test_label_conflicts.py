@@ -1,4 +1,4 @@
-"""Nodes that two tools put into different leaves: told by name, placed by the first, and all others served."""
+"""Nodes that two tools put into different leaves: reported by name, placed by the first label; others are served."""
 
 from tests.helpers import make_node
 from tests.scheduling.driver import Driver, gang

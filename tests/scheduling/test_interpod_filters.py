@@ -1,4 +1,4 @@
-"""Pods that look at other pods: where they go, what they are told, and when they are tried again."""
+"""Pods with inter-pod constraints: where they go, the reasons they get, and when they are tried again."""
 
 from tests.helpers import NVIDIA, make_pod
 from tests.scheduling.affinity_pods import (

@@ -1,4 +1,4 @@
-"""Who is refused once more without an attempt is told and placed as if it had been tried."""
+"""A workload that is refused again without an attempt gets the reason and the place it would get by one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

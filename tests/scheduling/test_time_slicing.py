@@ -1,4 +1,4 @@
-"""What takes long is done in parts between decisions: it comes to the same, and what happens meanwhile is heeded."""
+"""Long searches run in slices between decisions: with the same result, and with what changes meanwhile."""
 
 import itertools
 from collections.abc import Callable

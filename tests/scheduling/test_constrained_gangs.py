@@ -1,4 +1,4 @@
-"""Gangs whose members look at each other, or are of several kinds and look at other pods."""
+"""Gangs with inter-pod constraints between their members, or of several kinds with constraints towards other pods."""
 
 import itertools
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Who waits is tried again when something happened that could help, and not otherwise."""
+"""Unschedulable workloads are tried again after an event that could help, and not otherwise."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Why a gang waits, and what would help: the words, when they are told, and that the engine stays responsive."""
+"""Why a gang is pending, and the remedies: the words, when they are reported, and that the engine stays responsive."""
 
 import pytest
 

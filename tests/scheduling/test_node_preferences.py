@@ -1,4 +1,4 @@
-"""What pods merely prefer: it decides where there is a choice, and never keeps a pod waiting."""
+"""Preferences of pods decide where there is a choice, and never keep a pod pending."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""What a search remembers of neighbours is what counting anew would find, and its work is charged."""
+"""Cached counts of inter-pod terms equal counts made anew, and their work is charged."""
 
 import sys
 from collections.abc import Callable

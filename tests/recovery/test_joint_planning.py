@@ -1,4 +1,4 @@
-"""Several Migrations that wait at once: as few as can be go without seats, and it costs the least there is."""
+"""Several pending Migrations together: as few as possible stay without seats, at the least cost."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What is remembered of what moved: as long as it matters, and no longer, though nobody asks."""
+"""Records of moves are kept as long as they matter, and no longer, even if no search asks for them."""
 
 from tests.helpers import EPOCH
 from topo_scheduler.api.migrations import Cause, Migration, MigrationSpec, MigrationStatus, Move, Phase

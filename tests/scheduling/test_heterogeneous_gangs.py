@@ -1,4 +1,4 @@
-"""Gangs whose members ask for different things: placed as one, within the rules, or not at all."""
+"""Gangs whose members request different things are placed as one, within the rules, or not at all."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The condition that a gang ran complete is written behind the binds, before long, and again where it was refused."""
+"""The condition GangComplete is written behind the binds, soon, and again where it was refused."""
 
 import asyncio
 from collections import Counter

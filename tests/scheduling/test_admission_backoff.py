@@ -1,4 +1,4 @@
-"""Pods that the API server refuses to bind: held back, tried one at a time, and nobody else is made to suffer."""
+"""Pods that the API server refuses to bind: delayed, tried one at a time, without harm to other pods."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""The gangs a cluster usually sees."""
+"""The sizes of the gangs that a cluster usually runs."""
 
 from topo_scheduler.state.statistics.gang_sizes import MAX_SIZES, GangSizeHistory
 

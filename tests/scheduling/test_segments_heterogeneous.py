@@ -1,4 +1,4 @@
-"""Gangs in segments whose pods ask for different things, or whose segments are not alike."""
+"""Gangs in segments whose pods request different things, or whose segments differ."""
 
 from collections import Counter
 from itertools import product

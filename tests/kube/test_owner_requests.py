@@ -1,4 +1,4 @@
-"""A term asks for the owners of pods only as long as somebody waits for the answer."""
+"""A term requests the owners of pods only as long as a task waits for the answer."""
 
 import asyncio
 from types import SimpleNamespace

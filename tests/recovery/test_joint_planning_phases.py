@@ -1,4 +1,4 @@
-"""Migrations that wait at the same time, from the failure to the end: who gets which seat, and that nothing is lost."""
+"""Pending Migrations of the same moment, from failure to end: which gets which seat; nothing is lost."""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Gangs in segments whose members look at each other."""
+"""Gangs in segments with inter-pod constraints between their members."""
 
 import itertools
 from collections import Counter

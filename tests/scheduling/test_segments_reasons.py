@@ -1,4 +1,4 @@
-"""Why a gang in segments waits, in segments; and what is done so that it gets room."""
+"""Why a gang in segments is pending, by segments; and what makes room for it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is told of pods that wait: the line operators grep for, then the domain's sentence, once a reason."""
+"""Reports about pending pods: the line operators search for, then the domain's sentence, once for each reason."""
 
 import pytest
 

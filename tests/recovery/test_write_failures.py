@@ -1,4 +1,4 @@
-"""Answers that get lost, views that are old, two who believe that they lead, and rights that are missing."""
+"""Lost answers, old views, two leaders at once, and missing permissions."""
 
 from itertools import pairwise
 from typing import Any

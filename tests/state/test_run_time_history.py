@@ -1,4 +1,4 @@
-"""What is learned of how long runs take, and from how many of them."""
+"""What is learned about run times, and from how many of them."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Other schedulers place pods on the same nodes at the same moment: their pods are left room."""
+"""Other schedulers bind pods to the same nodes at the same moment: room is left for their pods."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Counts of neighbours hold however pods come and go."""
+"""Counts of pods by selector hold however pods come and go."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Namespaces whose pods overrun what they say are not believed, until that is forgotten."""
+"""Expected durations of namespaces whose pods overrun them are not used until the overruns are forgotten."""
 
 from topo_scheduler.state.statistics.duration_claims import HALF_LIFE_SECONDS, MAX_NAMESPACES, Promises, weight_of
 

@@ -1,4 +1,4 @@
-"""What might move by choice is looked for in parts: it comes to the same, and what changes meanwhile counts."""
+"""Searches for voluntary moves run in slices: with the same result, and with what changes meanwhile."""
 
 from collections.abc import Callable
 from functools import partial

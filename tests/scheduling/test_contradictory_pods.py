@@ -1,4 +1,4 @@
-"""Pods that contradict themselves: a reason on the pod, and the queue moves on."""
+"""Pods that contradict themselves: the pod gets a reason, and the queue goes on."""
 
 import pytest
 

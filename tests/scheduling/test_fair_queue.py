@@ -1,4 +1,4 @@
-"""Whose turn it is: priority, the smaller share, age; and nobody waits for ever."""
+"""The order of the queue: priority, the smaller share, age; and no workload waits for ever."""
 
 import random
 from collections.abc import Iterable
