@@ -21,7 +21,7 @@ from topo_scheduler.recovery.planning.migration_validation import (
     rest_of_gang,
 )
 from topo_scheduler.recovery.planning.relocation import helpers_of, restart_cost, unread_neighbours
-from topo_scheduler.recovery.planning.relocation_search import Searching
+from topo_scheduler.recovery.planning.relocation_search import RelocationSearch
 from topo_scheduler.recovery.planning.seat_claims import RelocationRequest, SeatGrant
 from topo_scheduler.recovery.planning.spares import (
     may_return_nodes,
@@ -70,7 +70,7 @@ class Planning:
 
     def __init__(self, context: MigrationContext, clock: Callable[[], float]) -> None:
         self.context = context
-        self._searching = Searching(context, clock)
+        self._searching = RelocationSearch(context, clock)
         self._together = Together(context, clock, self._claim)
 
     def plan(self, tracked: Tracked, now: float) -> None:

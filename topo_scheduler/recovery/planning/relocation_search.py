@@ -44,7 +44,7 @@ class Searched:
 
 
 @dataclass(slots=True)
-class Searching:
+class RelocationSearch:
     """One search at a time. ``clock`` measures how long a step has searched; if it stands still, one step does all."""
 
     context: MigrationContext

@@ -71,10 +71,10 @@ class OutsidePods:
         """Yield the namespaces that have pods outside."""
         yield from list(self._lines)
 
-    def take(self, namespace: str, most: int) -> list[Pod]:
-        """Remove and return the oldest pods of a namespace, at most ``most`` of them."""
+    def take(self, namespace: str, max_pods: int) -> list[Pod]:
+        """Remove and return the oldest pods of a namespace, at most ``max_pods``."""
         taken: list[Pod] = []
-        while namespace in self._lines and len(taken) < most:
+        while namespace in self._lines and len(taken) < max_pods:
             _, uid = heapq.heappop(self._lines[namespace])
             if (pod := self._pods.pop(uid, None)) is not None:
                 taken.append(_decoder.decode(zlib.decompress(pod.data)))
