@@ -1,7 +1,8 @@
 """Writes the references that follow from code: ``python -m tests.docs.generate``.
 
 What is written by hand stands in the introductions here; everything in the tables is read from the models, the label
-families, the metrics registry and the command line; measurements from the run that is kept beside them.
+families, the metrics registry and the command line. Measurements come from the run that is kept beside them, and from
+the results that other commands keep in `docs/reference/results`.
 """
 
 import json
@@ -16,7 +17,7 @@ import msgspec
 from prometheus_client.metrics import MetricWrapperBase
 
 from tests.bench.table import page_of_copy
-from tests.docs import config_reference
+from tests.docs import config_reference, templates
 from tests.docs.rights import RIGHTS
 from tests.docs.tables import NOTICE, code_list, table
 from topo_scheduler.api import labels
@@ -331,6 +332,7 @@ def result_page() -> str:
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
     **config_reference.PAGES,
+    **templates.PAGES,
     "labels.md": labels_page,
     "metrics.md": metrics_page,
     "cli.md": cli_page,
