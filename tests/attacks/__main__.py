@@ -6,8 +6,10 @@ import json
 import sys
 from pathlib import Path
 
+from tests.docs.results import keep
+
 from .measuring import Plan, measure
-from .verdict import problems
+from .verdict import figures, problems
 
 
 def main() -> int:
@@ -21,11 +23,15 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=plan.scale, help="share of the full number of hostile pods")
     parser.add_argument("--only", type=int, nargs="*", default=plan.only, help="numbers of attacks")
     parser.add_argument("--log", type=Path, help="where to keep the daemon's log")
+    parser.add_argument("--write", action="store_true", help="keep the result in docs/reference/results")
     options = parser.parse_args()
     plan = Plan(options.nodes, options.quiet, options.seconds, options.rate, options.scale, options.only, options.log)
     report = asyncio.run(measure(plan))
     report["problems"] = problems(report)
     print(json.dumps(report, indent=1))
+    if options.write:
+        broken = len(report["problems"])
+        keep("attacks", f"{broken} problems" if broken else "all promises kept", figures(report))
     return 1 if report["problems"] else 0
 
 

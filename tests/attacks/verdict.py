@@ -4,9 +4,15 @@ from typing import Final
 
 from tests.e2e.api import Json
 
+from .watching import ANSWER_SECONDS
+
 MOST_MIB: Final = 512
 SLOWER_SECONDS: Final = 1.0
 """How much longer than without attacks the 99th percentile of pods and of gangs may be pending."""
+FORGED: Final = "8"
+"""The attack with forged annotations, after which the large gang comes."""
+FORGED_PODS: Final = 500
+LARGE_GANG_PODS: Final = 4000
 PROBE_FAILURES: Final = 3
 """Unanswered probes one after the other that end the container, by the manifests."""
 
@@ -37,3 +43,34 @@ def problems(report: Json, slower_seconds: float = SLOWER_SECONDS) -> list[str]:
                 f" {slower:.2f} s more"
             )
     return found
+
+
+def figures(report: Json) -> Json:
+    """Return what is kept of a report: the report, with each promise and whether it was kept."""
+    quiet, attacked, created = report["quiet"], report["attacked"], report["tenant"]["created"]
+    livez = attacked["livez"]
+    slower = {kind: attacked[kind]["p99"] - quiet[kind]["p99"] for kind in ("pods", "gangs")}
+    kept = {
+        "process": report["alive"] and not attacked["died"] and report["terms"] == 1,
+        "memory": attacked["rss_mib"] <= MOST_MIB,
+        "core": attacked["cpus"] <= 1.0,
+        "livez": not livez["unanswered"],
+        "bound": not attacked["never_bound"],
+        **{kind: seconds <= SLOWER_SECONDS for kind, seconds in slower.items()},
+    }
+    promised = {"rss_mib": MOST_MIB, "livez_seconds": round(ANSWER_SECONDS), "percentile": 99}
+    return {
+        **report,
+        "kept": kept,
+        "promised": {**promised, "slower_seconds": round(SLOWER_SECONDS)},
+        "attacked": {
+            **attacked,
+            "livez": {**livez, "answered": livez["count"] - livez["unanswered"]},
+            "pods_and_gangs_max": max(attacked["pods"]["max"], attacked["gangs"]["max"]),
+        },
+        "tenant": {
+            **report["tenant"],
+            "created_in_all": sum(created.values()),
+            "of_the_large_gang": min(LARGE_GANG_PODS, max(0, created.get(FORGED, 0) - FORGED_PODS)),
+        },
+    }

@@ -4,7 +4,9 @@ import argparse
 import sys
 import time
 
-from .day import report, run
+from tests.docs.results import keep
+
+from .day import figures, report, run
 
 
 def main() -> int:
@@ -14,6 +16,7 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=150, help="pods that are there at any time, without hostile ones")
     parser.add_argument("--hostile", type=float, default=0.01, help="share of all pods that are hostile")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--write", action="store_true", help="keep the result in docs/reference/results")
     given = parser.parse_args()
     began = time.perf_counter()
 
@@ -22,6 +25,9 @@ def main() -> int:
 
     day = run(given.hours, given.pods, given.hostile, given.seed, tell)
     print("\n".join(report(day)))
+    if given.write:
+        found = f"{len(day.violations)} violations" if day.violations else "no violation"
+        keep("churn", found, figures(day))
     return 1 if day.violations else 0
 
 

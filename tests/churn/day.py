@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
@@ -125,3 +125,16 @@ def report(day: Day) -> Sequence[str]:
         f" {day.most_mib} MiB at most",
         *(day.violations or ["no violation"]),
     ]
+
+
+def figures(day: Day) -> dict[str, Any]:
+    """Return what is kept of a run."""
+    return {
+        "virtual_hours": round(day.hours),
+        "hostile_percent": round(100 * day.share),
+        "pods": day.pods,
+        "hostile_pods": day.hostile_pods,
+        "failed_nodes": day.begun.get("nodes that failed", 0),
+        "failed_leaves": day.begun.get("leaves that failed", 0),
+        "moves": day.begun.get("moves asked for", 0),
+    }

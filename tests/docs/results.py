@@ -38,10 +38,13 @@ def runs() -> dict[str, Run]:
 def keep(name: str, result: str, figures: Run, folder: Path = RESULTS) -> Path:
     """Replace the run of this name in the file that has it; return the file.
 
-    The command is that of this process. Pages change with ``python -m tests.docs.generate``.
+    The command is that of this process. Pages change with ``python -m tests.docs.generate``. Exits with an error if the
+    new figures lack some that the page shows, as those of a short form do.
     """
     (path,) = (one for one in sorted(folder.glob("*.json")) if name in json.loads(one.read_text(encoding="utf-8")))
     content = json.loads(path.read_text(encoding="utf-8"))
+    if lacking := missing(content[name]["figures"], figures):
+        sys.exit(f"{path} is not written: this run of {name} lacks {', '.join(lacking)}")
     content[name] |= {
         "command": command(sys.argv),
         "date": datetime.now(UTC).date().isoformat(),
@@ -52,6 +55,19 @@ def keep(name: str, result: str, figures: Run, folder: Path = RESULTS) -> Path:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"written: {path}; now run: python -m tests.docs.generate", file=sys.stderr)
     return path
+
+
+def missing(before: Run, figures: Run) -> list[str]:
+    """Return the names of figures that there were before and are not there now."""
+    return sorted(_names(before) - _names(figures))
+
+
+def _names(figures: Run, prefix: str = "") -> set[str]:
+    """Return the names of all figures, without those within lists."""
+    found: set[str] = set()
+    for key, value in figures.items():
+        found |= _names(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key}
+    return found
 
 
 def command(arguments: list[str]) -> str:

@@ -1,8 +1,8 @@
 """Pages of results: each is a template beside its data, in which the figures have names.
 
 ``{{run.figure}}`` is a figure of a run, with a comma in thousands; ``{{run.figure:.2f}}`` has a format, and
-``{{run.figure:words}}`` a number in words. In a line that begins with ``{{each run.rows}}``, which stands for as many
-lines as there are rows, ``{{name}}`` is a value of the row.
+``{{run.figure:words}}`` is a number in words. A list is shown with commas, and "and" before the last. A line that
+begins with ``{{each run.rows}}`` stands for as many lines as there are rows, and ``{{name}}`` is a value of the row.
 """
 
 import re
@@ -80,9 +80,12 @@ def _told(value: Any, form: str) -> str:
             return "not recorded"
         case bool():
             return "yes" if value else "**no**"
-        case int() if form == "words":
+        case list():
+            *first, last = map(str, value)
+            return f"{', '.join(first)} and {last}" if first else last
+        case int() if form == "words" and value < len(WORDS):
             return WORDS[value]
-        case int() | float() if form:
+        case int() | float() if form and form != "words":
             return format(value, form)
         case int():
             return f"{value:,}"

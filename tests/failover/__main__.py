@@ -4,29 +4,48 @@ import argparse
 import asyncio
 import sys
 import time
+from typing import Any
 
-from tests.controlplane.binaries import Version
+from tests.controlplane.binaries import Version, kubernetes_version
+from tests.docs.results import keep
 from topo_scheduler.api.process import LeaderElection
 
 from .scene import scene
 from .times import MEASURED
 from .work import CONFIG
-from .zombies import cycles
+from .zombies import Found, cycles
 
 DEFAULT = LeaderElection()
+KEPT = {"SIGKILL": "failover_sigkill", "SIGTERM": "failover_sigterm", "outage": "failover_outage"}
+"""Names of the results of what is measured."""
 
 
-async def _zombies(count: int, stop_seconds: float, version: Version) -> bool:
+async def _zombies(count: int, stop_seconds: float, version: Version, *, write: bool) -> bool:
     async with scene(DEFAULT, {"s1": [8, 8]}, version, CONFIG) as it:
         found = await cycles(it, count, stop_seconds)
         print(f"{found.cycles} cycles of {stop_seconds:g} s, {found.takeovers} takeovers, {found.binds} binds")
         for problem in (*found.zombies, *found.overbooked):
             print(f"  {problem}")
         print(f"{len(found.zombies)} writes after the lease, {len(found.overbooked)} problems of nodes and pods")
+        if write:
+            result = f"{len(found.zombies)} writes after the Lease" if found.zombies else "no write after the Lease"
+            keep("zombies" if version == "current" else "zombies_oldest", result, figures(found, stop_seconds, version))
         return not found.zombies and not found.overbooked and found.takeovers == found.cycles
 
 
-async def _times(repeat: int, nodes: int, which: list[str]) -> bool:
+def figures(found: Found, stop_seconds: float, version: Version) -> dict[str, Any]:
+    """Return what is kept of all cycles."""
+    return {
+        "rounds": found.cycles,
+        "failovers": found.takeovers,
+        "binds": found.binds,
+        "writes_after_the_lease": len(found.zombies),
+        "stop_s": round(stop_seconds),
+        "kubernetes": kubernetes_version("go" if version == "current" else "go-oldest").removeprefix("v"),
+    }
+
+
+async def _times(repeat: int, nodes: int, which: list[str], *, write: bool) -> bool:
     began = time.monotonic()
     async with scene(DEFAULT, {"s1": [16] * (nodes // 16)}) as it:
         print(f"{nodes} nodes, control plane up after {time.monotonic() - began:.1f} s", flush=True)
@@ -36,6 +55,10 @@ async def _times(repeat: int, nodes: int, which: list[str]) -> bool:
                 seconds.append(await MEASURED[name](it))
                 print(f"  {name}: {seconds[-1]:.2f} s", flush=True)
             print(f"{name}: {min(seconds):.1f}-{max(seconds):.1f} s of {repeat}", flush=True)
+            if write and name in KEPT:
+                told = [round(one, 1) for one in seconds]
+                kept = {"nodes": nodes, "rounds": repeat, "next_bind_s": told, "longest_s": max(told)}
+                keep(KEPT[name], f"{max(told)} s at most", kept)
         problems = it.zombies() + it.cluster.recorder.problems
         print("\n".join(problems))
         return not problems
@@ -52,12 +75,13 @@ def main() -> int:
     times.add_argument("--repeat", type=int, default=5)
     times.add_argument("--nodes", type=int, default=64)
     times.add_argument("--only", nargs="*", default=list(MEASURED), choices=list(MEASURED))
+    for command in (zombies, times):
+        command.add_argument("--write", action="store_true", help="keep the result in docs/reference/results")
     options = parser.parse_args()
     if options.command == "zombies":
-        return (
-            0 if asyncio.run(_zombies(options.cycles, options.stop, "oldest" if options.oldest else "current")) else 1
-        )
-    return 0 if asyncio.run(_times(options.repeat, options.nodes, options.only)) else 1
+        version: Version = "oldest" if options.oldest else "current"
+        return 0 if asyncio.run(_zombies(options.cycles, options.stop, version, write=options.write)) else 1
+    return 0 if asyncio.run(_times(options.repeat, options.nodes, options.only, write=options.write)) else 1
 
 
 if __name__ == "__main__":

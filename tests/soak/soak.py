@@ -7,7 +7,7 @@ import resource
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
@@ -179,3 +179,21 @@ def verdict(found: Soak, events: int) -> Sequence[str]:
         wrong.append(f"memory: at most {early >> 20} MiB before, at least {late >> 20} MiB at the end")
     wrong += [f"still there when all is over: {what} {count}" for what, count in found.left.items()]
     return wrong
+
+
+def figures(found: Soak) -> dict[str, Any]:
+    """Return what is kept of a soak: what happened, and its memory early, late, and where it is that of the end."""
+    begun, last = found.begun, found.samples[-1]
+    end = next(one for one in found.samples if one.rss >> 20 >= last.rss >> 20)
+    shown = [found.samples[int(share * len(found.samples))] for share in (0.2, 0.6)]
+    return {
+        "changes": last.events,
+        "gangs": begun.get("gangs", 0),
+        "failed_nodes": begun.get("nodes that failed", 0),
+        "failed_leaves": begun.get("leaves that failed", 0),
+        "moves": begun.get("moves asked for", 0),
+        "broken_watches": begun.get("watches that broke", 0),
+        "memory": [
+            {"mib": one.rss >> 20, "after_percent": round(100 * one.events / last.events)} for one in (*shown, end)
+        ],
+    }

@@ -9,8 +9,9 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
+from tests.docs.results import keep
 from tests.starvation.proof import Outcome, Proof, Told
 from tests.starvation.streams import GPUS, hosts, names, read
 
@@ -78,6 +79,39 @@ def cases(
             yield Case(stream, load, times, says, most=most)
 
 
+TOLD: Final = {"exact": "correct", "wrong": "wrong", "learned": "learned", "not": "none"}
+Done = tuple[Case, Outcome, int, float]
+
+
+def figures(ended: list[Done]) -> dict[str, Any]:
+    """Return what is kept of all cases: a row for each kind of run lengths and each size."""
+    rows = []
+    for told, times in product(TOLD, sorted({case.times for case, *_ in ended})):
+        some = [one for one in ended if one[0].told == told and one[0].times == times]
+        if some:
+            outcomes = [outcome for _, outcome, _, _ in some]
+            rows.append(
+                {
+                    "told": f"{TOLD[told]}, {f'{some[0][0].most} jobs' if some[0][0].most else 'whole streams'}",
+                    "gpus": "as they are" if times == 1 else f"times {times}",
+                    "nodes": _nodes([count for _, _, count, _ in some], part=times == 1),
+                    "cases": len(some),
+                    "jobs": sum(one.jobs for one in outcomes),
+                    "waited": sum(one.waited for one in outcomes),
+                    "most_at_once": max(one.most for one in outcomes),
+                    "longest_h": round(max(one.longest_wait for one in outcomes) / 3600),
+                }
+            )
+    return {"groups": rows, "pending_at_least": min(outcome.waited for _, outcome, _, _ in ended)}
+
+
+def _nodes(counts: list[int], *, part: bool) -> str:
+    low, high = min(counts), max(counts)
+    if part:
+        return f"{low} to {high} nodes"
+    return f"{high} nodes" if low == high else f"{high} nodes, or fewer"
+
+
 def hours(seconds: float) -> str:
     """Return a time in words."""
     return f"{seconds / 3600:.1f} h"
@@ -94,6 +128,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=250, help="the first of each stream; 0 for all, which takes hours")
     parser.add_argument("--whole", action="store_true", help="let jobs as they are come to the whole fabric too")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--write", action="store_true", help="keep the result in docs/reference/results")
     given = parser.parse_args()
     chosen = list(
         cases(
@@ -105,11 +140,12 @@ def main() -> int:
             given.whole,
         )
     )
-    began, failed, empty = time.perf_counter(), 0, 0
+    began, failed, empty, ended = time.perf_counter(), 0, 0, list[Done]()
     with ProcessPoolExecutor(given.workers) as pool:
         running = [pool.submit(prove, given.data, case) for case in chosen]
         for done in as_completed(running):
-            case, outcome, count, seconds = done.result()
+            ended.append(done.result())
+            case, outcome, count, seconds = ended[-1]
             failed += bool(outcome.wrong)
             empty += not outcome.waited
             print(
@@ -126,6 +162,9 @@ def main() -> int:
             for wrong in outcome.wrong[:5]:
                 print(f"  WRONG: {wrong}", flush=True)
     print(f"{len(chosen)} cases, {failed} failed, {empty} prove nothing, {time.perf_counter() - began:.0f} s")
+    if given.write:
+        result = f"{failed} cases failed" if failed else "every check held"
+        keep("starvation" if given.jobs else "starvation_whole", result, figures(ended))
     return 1 if failed or empty else 0
 
 
