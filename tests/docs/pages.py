@@ -54,3 +54,10 @@ def anchors(page: Path) -> set[str]:
     """Return the anchors that GitHub makes of the headings of a page."""
     headings = re.findall(r"^#+ +(.+)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def tables(text: str) -> Iterator[list[str]]:
+    """Yield the tables of a page, the header first, without the line below it."""
+    for block in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE):
+        lines = block.splitlines()
+        yield [lines[0], *lines[2:]]

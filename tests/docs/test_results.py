@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 
@@ -10,6 +9,8 @@ import pytest
 
 from tests.docs import results, templates
 from tests.docs.generate import PAGES, REFERENCE
+from tests.docs.pages import tables
+from tests.docs.quotes import QUOTES
 from tests.docs.results import RESULTS, entries, keep
 from tests.docs.templates import PLACEHOLDER, SUFFIX, rendered, values
 
@@ -18,13 +19,6 @@ HAND_WRITTEN = [path for path in sorted(REFERENCE.glob("*.md")) if path.name not
 _MEASURED_HEADER = re.compile(r"\b(?:measured|p50|p99|median|last run|survived|rounds|run \d)\b", re.IGNORECASE)
 _LIMIT_HEADER = re.compile(r"\| (cap|at most) \|")
 _NUMBER = re.compile(r"\d[\d,.]*(?: ?(?:s|ms|µs|h|%|MiB))?(?:[,;(] ?.*)?")
-
-
-def tables(text: str) -> Iterator[list[str]]:
-    """Yield the tables of a page, the header first, without the line below it."""
-    for block in re.findall(r"(?:^\|.*\n?)+", text, re.MULTILINE):
-        lines = block.splitlines()
-        yield [lines[0], *lines[2:]]
 
 
 def is_measured(table: list[str]) -> bool:
@@ -75,7 +69,8 @@ def test_each_run_has_one_name_and_says_where_it_comes_from() -> None:
 
 
 def test_each_run_is_on_a_page() -> None:
-    text = "".join(path.read_text(encoding="utf-8") for path in TEMPLATES)
+    quotes = (quote for page in QUOTES.values() for quote in page)
+    text = "".join([*(path.read_text(encoding="utf-8") for path in TEMPLATES), *quotes])
     used = {re.sub("^each ", "", name).partition(".")[0] for name in re.findall(r"\{\{([^{}:]+)", text)}
     assert {name for _, name, _ in entries()} <= used
 
