@@ -42,7 +42,7 @@ _REMEDY: Final = "give all files named properties below /sys/class/kfd/kfd/topol
 
 
 @dataclass(frozen=True, slots=True)
-class _Link:
+class _KfdLink:
     target: int
     kind: int
     weight: int
@@ -62,7 +62,7 @@ def read_tree(files: Mapping[str, str]) -> NodeHardware:
         raise HardwareError(f"the tree has {len(files):,} files, of {MAX_FILES:,} at most")
     nodes: dict[int, dict[str, int]] = {}
     memory: dict[int, int] = {}
-    links: dict[int, list[_Link]] = {}
+    links: dict[int, list[_KfdLink]] = {}
     for path in sorted(files, key=_natural):
         if (match := _NODE_FILE.fullmatch(path)) is None:
             continue
@@ -109,12 +109,12 @@ def _natural(path: str) -> tuple[object, ...]:
     return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in path.split("/"))
 
 
-def _link(properties: Mapping[str, int]) -> _Link:
+def _link(properties: Mapping[str, int]) -> _KfdLink:
     kind = properties.get("type", 0)
-    return _Link(properties.get("node_to", -1), kind, properties.get("weight", 0), properties.get("max_bandwidth", 0))
+    return _KfdLink(properties.get("node_to", -1), kind, properties.get("weight", 0), properties.get("max_bandwidth", 0))
 
 
-def _socket(node: int, nodes: Mapping[int, Mapping[str, int]], links: Mapping[int, Iterable[_Link]]) -> int:
+def _socket(node: int, nodes: Mapping[int, Mapping[str, int]], links: Mapping[int, Iterable[_KfdLink]]) -> int:
     """Return the node of the CPU socket of a GPU, the closest one; `UNKNOWN_NUMA` if there is none."""
     cpus = [
         (link.weight, link.target)
@@ -124,7 +124,7 @@ def _socket(node: int, nodes: Mapping[int, Mapping[str, int]], links: Mapping[in
     return min(cpus)[1] if cpus else UNKNOWN_NUMA
 
 
-def _xgmi(numbers: list[int], links: Mapping[int, Iterable[_Link]]) -> dict[tuple[int, int], int]:
+def _xgmi(numbers: list[int], links: Mapping[int, Iterable[_KfdLink]]) -> dict[tuple[int, int], int]:
     """Return the XGMI bandwidth of each pair of GPUs by index, in MB/s. If the directions differ, the lower counts."""
     index_of = {node: index for index, node in enumerate(numbers)}
     directed: dict[tuple[int, int], int] = {}
