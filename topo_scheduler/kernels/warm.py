@@ -22,7 +22,9 @@ OF_PREEMPTION: Final = ("victims",)
 """Modules for preemption: compiled before the first preemption, if they are not cached."""
 OF_SOME_GANGS: Final = ("sets", "links", "filling")
 """Modules for gangs with full leaves between theirs, with bandwidth, or of several classes: compiled when needed."""
-ALL: Final = MODULES + OF_PREEMPTION + OF_SOME_GANGS
+OF_DEVICES: Final = ("gpu_sets",)
+"""Modules for the choice of GPUs on a node."""
+ALL: Final = MODULES + OF_PREEMPTION + OF_SOME_GANGS + OF_DEVICES
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,167 @@
+"""MIG geometry beside what drivers report, and the choice of slots beside every slot."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topo_scheduler.scheduling.devices.mig_slots import MigSlot, MigSlots, SplitGpu, contradictions
+from topo_scheduler.state.devices.mig import GIB, MigGeometry, MigProfile, geometry_of
+
+RECORDED = Path(__file__).with_name("recorded")
+PROFILE = re.compile(r"MIG (?P<name>\S+) +(?P<id>\d+) +\d+/(?P<count>\d+)")
+PLACES = re.compile(r"Profile ID +(?P<id>\d+) Placements? *: \{(?P<starts>[\d,]+)\}:(?P<size>\d+)")
+
+
+def _geometry(model: str = "NVIDIA H100 80GB HBM3", gigabytes: int = 80) -> MigGeometry:
+    geometry = geometry_of(model, gigabytes * GIB)
+    assert geometry is not None
+    return geometry
+
+
+def _profile(geometry: MigGeometry, name: str) -> MigProfile:
+    profile = geometry.profile(name)
+    assert profile is not None
+    return profile
+
+
+@pytest.mark.parametrize(
+    ("file", "model", "memory_bytes"),
+    [
+        ("h100-80gb-mig.txt", "NVIDIA H100 80GB HBM3", 81_559 << 20),
+        ("h200-141gb-mig.txt", "NVIDIA H200", 143_771 << 20),
+    ],
+)
+def test_the_tables_are_what_the_driver_of_a_real_gpu_reports(file: str, model: str, memory_bytes: int) -> None:
+    """``nvidia-smi mig -lgip`` and ``-lgipp`` with driver 580.159."""
+    text = (RECORDED / file).read_text()
+    places = {match["id"]: match for match in PLACES.finditer(text)}
+    reported = {
+        match["name"]: (
+            int(places[match["id"]]["size"]),
+            tuple(map(int, places[match["id"]]["starts"].split(","))),
+            int(match["count"]),
+        )
+        for match in PROFILE.finditer(text)
+    }
+    geometry = geometry_of(model, memory_bytes)
+    assert geometry is not None and len(reported) == 7
+    assert {p.name: (p.memory_slices, p.starts, p.max_count) for p in geometry.profiles} == reported
+
+
+@pytest.mark.parametrize(
+    ("model", "gigabytes", "whole"),
+    [
+        ("NVIDIA A100-SXM4-40GB", 40, "7g.40gb"),
+        ("NVIDIA-A100-SXM4-80GB", 80, "7g.80gb"),
+        ("NVIDIA A100 80GB PCIe", 80, "7g.80gb"),
+        ("NVIDIA A30", 24, "4g.24gb"),
+        ("NVIDIA H100 NVL", 94, "7g.94gb"),
+        ("NVIDIA GH200 144G HBM3e", 144, "7g.144gb"),
+        ("NVIDIA GB200", 186, "7g.186gb"),
+        ("NVIDIA B200", 179, "7g.180gb"),
+        ("nvidia b300", 268, "7g.269gb"),
+    ],
+)
+def test_a_product_is_known_by_its_name_and_memory(model: str, gigabytes: int, whole: str) -> None:
+    assert _geometry(model, gigabytes).profiles[-1].name == whole
+
+
+@pytest.mark.parametrize("model", ["", "Tesla V100-SXM2-16GB", "NVIDIA L40S", "AMD Instinct MI300X", "A1000"])
+def test_products_without_mig_have_no_geometry(model: str) -> None:
+    assert geometry_of(model, 80 * GIB) is None
+
+
+@st.composite
+def _splits(draw: st.DrawFn) -> tuple[MigGeometry, list[SplitGpu]]:
+    """Draw GPUs with instances that fit together."""
+    geometry = draw(st.sampled_from([_geometry(), _geometry("NVIDIA A30", 24)]))
+    slots, gpus = MigSlots(geometry, {}), []
+    for _ in range(draw(st.integers(1, 3))):
+        gpu, instances = SplitGpu(), []
+        for _ in range(draw(st.integers(0, 5))):
+            profile = draw(st.sampled_from(geometry.profiles))
+            if starts := slots.starts(gpu, profile):
+                start = draw(st.sampled_from(starts))
+                gpu = gpu.with_instance(profile, start)
+                instances.append((profile.name, start))
+        assert not contradictions(geometry, instances)
+        gpus.append(gpu)
+    return geometry, gpus
+
+
+@given(_splits(), st.dictionaries(st.sampled_from(["1g.10gb", "2g.20gb", "7g.80gb", "1g.6gb"]), st.integers(0, 9)))
+def test_the_slot_that_loses_the_least_places_is_chosen(
+    drawn: tuple[MigGeometry, list[SplitGpu]], weights: dict[str, int]
+) -> None:
+    geometry, gpus = drawn
+    slots = MigSlots(geometry, weights)
+
+    def places(gpu: SplitGpu) -> int:
+        compute_left = geometry.compute_slices - gpu.compute
+        return sum(
+            max(1, weights.get(profile.name, 1))
+            for profile in geometry.profiles
+            for start in profile.starts
+            if profile.compute_slices <= compute_left
+            and not any(gpu.memory >> bit & 1 for bit in range(start, start + profile.memory_slices))
+        )
+
+    for profile in geometry.profiles:
+        ranked = [
+            (places(gpu) - places(gpu.with_instance(profile, start)), gpu.whole, index, -start)
+            for index, gpu in enumerate(gpus)
+            for start in slots.starts(gpu, profile)
+        ]
+        expected = MigSlot(min(ranked)[2], -min(ranked)[3]) if ranked else None
+        assert slots.choose(gpus, profile) == expected
+
+
+@given(_splits())
+def test_an_instance_that_is_taken_back_leaves_the_gpu_as_it_was(drawn: tuple[MigGeometry, list[SplitGpu]]) -> None:
+    geometry, gpus = drawn
+    slots = MigSlots(geometry, {})
+    for gpu in gpus:
+        for profile in geometry.profiles:
+            for start in slots.starts(gpu, profile):
+                assert gpu.with_instance(profile, start).without_instance(profile, start) == gpu
+
+
+def test_split_gpus_are_filled_before_a_whole_one() -> None:
+    geometry = _geometry()
+    profile = _profile(geometry, "1g.10gb")
+    split = SplitGpu().with_instance(profile, 6)
+    slot = MigSlots(geometry, {}).choose([SplitGpu(), split], profile)
+    assert slot is not None and slot.gpu == 1
+
+
+def test_an_instance_with_media_engines_is_on_a_gpu_once() -> None:
+    geometry = _geometry()
+    profile = _profile(geometry, "1g.10gb+me")
+    slots = MigSlots(geometry, {})
+    gpu = SplitGpu().with_instance(profile, 0)
+    assert slots.choose([gpu], profile) is None
+    assert slots.choose([gpu], _profile(geometry, "1g.10gb")) is not None
+
+
+def test_two_of_three_slices_strand_one_compute_slice() -> None:
+    geometry = _geometry()
+    three = _profile(geometry, "3g.40gb")
+    gpu = SplitGpu().with_instance(three, 0).with_instance(three, 4)
+    assert gpu.compute == 6
+    assert all(MigSlots(geometry, {}).choose([gpu], profile) is None for profile in geometry.profiles)
+
+
+@pytest.mark.parametrize(
+    ("instances", "problem"),
+    [
+        ([("8g.80gb", 0)], "'8g.80gb' is no profile of this GPU"),
+        ([("2g.20gb", 1)], "2g.20gb can't start at memory slice 1"),
+        ([("3g.40gb", 0), ("1g.10gb", 2)], "3g.40gb at 0 and 1g.10gb at 2 overlap"),
+        ([("4g.40gb", 0), ("3g.40gb", 4), ("1g.10gb", 6)], "the instances take 8 compute slices, of 7"),
+    ],
+)
+def test_instances_that_can_not_be_together_are_named(instances: list[tuple[str, int]], problem: str) -> None:
+    assert problem in contradictions(_geometry(), instances)

@@ -1,0 +1,109 @@
+"""Tables over all sets of the GPUs of a node. A set is a number: bit i is GPU i.
+
+Ring bandwidth of a set: the highest bandwidth at which a ring through all its GPUs can run, which is that of its
+slowest pair. It bounds what collective operations such as all-reduce reach.
+
+Source: the dynamic programme over sets of Held and Karp (1962), with the minimum in place of the sum.
+"""
+
+# Numba types these functions; to mypy an int and a np.int64 are strangers.
+# mypy: disable-error-code="assignment,call-overload,return-value"
+
+import numpy as np
+import numpy.typing as npt
+
+from topo_scheduler.kernels.jit import kernel
+
+Int64 = npt.NDArray[np.int64]
+
+
+@kernel("void(int64[:,::1], int64[::1])")
+def ring_bandwidths(pairs: Int64, rings: Int64) -> None:
+    """Compute the ring bandwidth of every set. A pair has its own bandwidth, and a single GPU 0.
+
+    Args:
+        pairs: int64[n, n], bandwidth between each pair of GPUs in any unit; symmetric and not negative.
+        rings: int64[2**n]; written, in the same unit.
+    """
+    n = pairs.shape[0]
+    count = np.int64(1) << n
+    # paths[s, j]: the best path from the lowest GPU of s over all of s to j.
+    paths = np.full((count, n), -1, np.int64)
+    largest = np.int64(np.iinfo(np.int64).max)
+    rings[:] = 0
+    for s in range(1, count):
+        first = np.int64(0)
+        while not (s >> first) & 1:
+            first += 1
+        if s == np.int64(1) << first:
+            paths[s, first] = largest
+            continue
+        best = np.int64(0)
+        for j in range(first + 1, n):
+            if not (s >> j) & 1:
+                continue
+            rest = s ^ (np.int64(1) << j)
+            longest = np.int64(-1)
+            for i in range(first, n):
+                if (rest >> i) & 1 and paths[rest, i] >= 0:
+                    through = min(paths[rest, i], pairs[i, j])
+                    longest = max(longest, through)
+            paths[s, j] = longest
+            if longest >= 0:
+                best = max(best, min(longest, pairs[j, first]))
+        rings[s] = best
+
+
+@kernel("void(int64[::1], int64, int64[:,::1])")
+def best_rings(rings: Int64, n: int, best: Int64) -> None:
+    """Compute for every set of free GPUs and every size the best ring bandwidth of a subset of that size.
+
+    Args:
+        rings: int64[2**n], as `ring_bandwidths` computes them.
+        n: number of GPUs.
+        best: int64[2**n, n + 1]; written. -1 where the set has fewer GPUs than the size.
+    """
+    count = np.int64(1) << n
+    best[:, :] = -1
+    for free in range(count):
+        size = np.int64(0)
+        for i in range(n):
+            size += (free >> i) & 1
+        best[free, size] = rings[free]
+        for i in range(n):
+            if (free >> i) & 1:
+                rest = free ^ (np.int64(1) << i)
+                for k in range(size):
+                    best[free, k] = max(best[free, k], best[rest, k])
+
+
+@kernel("void(int64[::1], int64[::1], int64, int64[:,::1])")
+def best_choices(own: Int64, left: Int64, n: int, choices: Int64) -> None:
+    """Compute for every set of free GPUs and every size the subset with the highest rank.
+
+    Args:
+        own: int64[2**n], rank of a set as the choice. No two sets of one size may have the same rank.
+        left: int64[2**n], rank of a set as what is left free. The sum of the two is compared, so the one that matters
+            less must be smaller than any difference of the other.
+        n: number of GPUs.
+        choices: int64[2**n, n + 1]; written: the subset as bits, or -1 where the set has fewer GPUs than the size.
+    """
+    count = np.int64(1) << n
+    sizes = np.zeros(count, np.int64)
+    for s in range(1, count):
+        sizes[s] = sizes[s >> 1] + (s & 1)
+    ranks = np.zeros(n + 1, np.int64)
+    for free in range(count):
+        choices[free, :] = -1
+        ranks[:] = -1
+        # Every subset of the free set, the empty one last.
+        s = np.int64(free)
+        while True:
+            rank = own[s] + left[free ^ s]
+            size = sizes[s]
+            if rank > ranks[size]:
+                ranks[size] = rank
+                choices[free, size] = s
+            if s == 0:
+                break
+            s = (s - 1) & free

@@ -1,0 +1,4 @@
+"""Which GPUs of a node a pod should get.
+
+Imported by: nothing yet but tests.
+"""
