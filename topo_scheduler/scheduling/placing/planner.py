@@ -31,6 +31,7 @@ from topo_scheduler.scheduling.placing.uniform.node_assignment import seat
 from topo_scheduler.scheduling.placing.uniform.one_domain import in_one_domain
 from topo_scheduler.scheduling.placing.uniform.replacement import plan_repair
 from topo_scheduler.scheduling.placing.uniform.segment_replacement import plan_segment_repair
+from topo_scheduler.scheduling.placing.unknown_models import unknown_models
 from topo_scheduler.state.topology.fabric import Layout
 
 
@@ -52,6 +53,8 @@ class Planner(PlanningContext):
             outcome = plan_within_links(self.plan_anywhere, self, query, layout, now)
         else:
             outcome = self.plan_anywhere(query, layout, now)
+        if isinstance(outcome, PlacementFailure) and (unknown := unknown_models(self.nodes, query)):
+            return replace(outcome, sentence="; ".join(filter(None, (outcome.sentence, unknown))))
         if layout.woven and isinstance(outcome, Placement):
             return replace(outcome, leaves=network_leaves_of(layout, query, outcome))
         return outcome
