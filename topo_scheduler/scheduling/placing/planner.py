@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from topo_scheduler.scheduling.placing.checks.bandwidth_limits import plan_within_links
+from topo_scheduler.scheduling.placing.checks.unknown_models import unknown_models
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied, plan_tied
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext, PlanningTask
 from topo_scheduler.scheduling.placing.heterogeneous.heterogeneous_gang import plan_mixed
@@ -31,7 +32,6 @@ from topo_scheduler.scheduling.placing.uniform.node_assignment import seat
 from topo_scheduler.scheduling.placing.uniform.one_domain import in_one_domain
 from topo_scheduler.scheduling.placing.uniform.replacement import plan_repair
 from topo_scheduler.scheduling.placing.uniform.segment_replacement import plan_segment_repair
-from topo_scheduler.scheduling.placing.unknown_models import unknown_models
 from topo_scheduler.state.topology.fabric import Layout
 
 
