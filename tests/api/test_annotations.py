@@ -233,6 +233,14 @@ def test_what_the_scheduler_writes_is_not_reported() -> None:
     assert unknown_annotations([Source("Pod", "a/b", ours(dict.fromkeys(written, "1")))]) == []
 
 
+def test_what_only_the_scheduler_writes_is_reported_on_an_owner() -> None:
+    (told,) = unknown_annotations([Source("Pod", "a/b", {}), Source("Job", "a/j", ours({"charged-gpus": "2"}))])
+    assert told == (
+        f"annotation {PREFIX}charged-gpus on Job a/j: is one that the scheduler itself writes, on pods, and was"
+        " ignored; remove it"
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "number"),
     [

@@ -129,6 +129,18 @@ def test_a_negative_quantity_is_refused_and_named() -> None:
         parse_quantity("-3")
 
 
+@pytest.mark.parametrize("text", ["100GB", "100gB", "100 GBps", "100GB/s", "100GiB", "100MB"])
+def test_a_bandwidth_in_bytes_is_refused(text: str) -> None:
+    """Read as bits, it would be an eighth of what was meant."""
+    with pytest.raises(QuantityError, match="B stands for bytes: write bits"):
+        parse_bandwidth(text)
+
+
+@pytest.mark.parametrize("text", ["100Gb", "100gb", "100 Gbps", "100Gbit", "100GBit", "100gbit/s", "100Gbits"])
+def test_a_bandwidth_in_bits(text: str) -> None:
+    assert parse_bandwidth(text) == 100_000
+
+
 @given(st.text(max_size=20))
 def test_no_text_makes_the_reader_fall_over(text: str) -> None:
     for parse in (parse_quantity, parse_bandwidth):

@@ -40,6 +40,23 @@ def test_every_command_has_its_help() -> None:
     assert __version__ in run("--version").output
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is a device of Linux")
+@pytest.mark.parametrize("command", [["--help"], ["check-config", "examples/10-scheduler-config.yaml"]])
+def test_a_full_disk_is_one_line(command: list[str]) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        program = [sys.executable, "-m", "topo_scheduler", *command]
+        answer = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT)
+    assert (answer.returncode, answer.stderr) == (1, "Error: the output can't be written: No space left on device\n")
+
+
+def test_closed_standard_files_are_no_place_for_sockets(served: Served) -> None:
+    command = f"{sys.executable} -m topo_scheduler topology --kubeconfig {served.kubeconfig} <&- >&-"
+    answer = subprocess.run(
+        command, shell=True, stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT, executable="/bin/bash"
+    )
+    assert answer.returncode == 0, answer.stderr
+
+
 def test_unknown_command() -> None:
     answer = run("rnu")
     assert answer.exit_code == 2 and "rnu" in answer.output

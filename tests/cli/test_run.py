@@ -29,6 +29,13 @@ def test_flags_override_the_file_and_leave_the_rest() -> None:
     assert with_flags(file, {"scheduler_name": None}) == file
 
 
+def test_flags_of_metrics_override_a_file_that_does_not_name_them() -> None:
+    merged = with_flags(Configuration(), {"metrics_tls": True, "metrics_authorization": "tokenReview"})
+    assert merged.scheduler.metrics.tls.enabled
+    assert merged.scheduler.metrics.authorization == "tokenReview"
+    assert merged.scheduler.metrics.port == SchedulerConfig().metrics.port
+
+
 def test_flags_go_with_own_levels_none_of_which_is_a_leaf() -> None:
     levels = [{"name": name, "labels": [f"x/{name}"]} for name in ("row", "rack")]
     file = Configuration(SchedulerConfig.model_validate({"topology": {"levels": levels}}))
@@ -40,6 +47,7 @@ def test_flags_go_with_own_levels_none_of_which_is_a_leaf() -> None:
     ("flags", "expected"),
     [
         ({"metrics_port": 70000}, "--metrics-port: must be at most 65535"),
+        ({"metrics_authorization": "tokenReview"}, "metrics: authorization: tokenReview needs TLS"),
         ({"retry_period": -1.0}, "--leader-elect-retry-period: must be above 0"),
         ({"lease_duration": 5.0}, "leader election: leaseDuration > renewDeadline"),
         ({"scheduler_name": ""}, "--scheduler-name: "),

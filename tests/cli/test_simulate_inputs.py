@@ -35,6 +35,12 @@ def test_bad_input_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
     assert not out.exists()
 
 
+def test_a_cluster_that_is_not_there_is_told_before_its_missing_workload(tmp_path: Path) -> None:
+    answer = run("simulate", "--cluster", str(tmp_path / "nodes.csv"))
+    assert answer.exit_code == 2
+    assert "nodes.csv: there is no such file or directory; name live, leaf-spine:" in answer.output
+
+
 def test_a_workload_larger_than_the_cluster() -> None:
     answer = run(
         *("simulate", "--cluster", "leaf-spine:nodes=2"),

@@ -354,6 +354,19 @@ async def test_a_lease_that_cannot_be_released_expires() -> None:
 
 
 @virtual_time
+async def test_a_standby_says_once_for_whose_lease_it_waits(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    async with candidates() as t:
+        a = await t.add("a")
+        await eventually(lambda: a.active)
+        await t.add("b")
+        await asyncio.sleep(120)
+        waits = [text for text in caplog.messages if text.startswith("waiting for the lease")]
+        assert len(waits) == 1
+        assert waits[0].endswith(", which a has")
+
+
+@virtual_time
 async def test_nobody_to_talk_to_is_said_once_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
     async with candidates() as t:
         a = await t.add("a", run=False)

@@ -240,6 +240,22 @@ def test_the_level_may_be_dropped() -> None:
     )
 
 
+def test_a_model_that_no_node_has_is_told_with_those_that_there_are() -> None:
+    d = Driver([make_node("a", "s/l", model="NVIDIA-H100-80GB-HBM3"), make_node("b", "s/m", model="A100")])
+    single = make_pod("single", gpus=1, annotations={"gpu-model": "H100"})
+    members = gang(2)
+    for pod in members:
+        pod.metadata.annotations["topology.scheduler/gpu-model"] = "H100,H200"
+    known = make_pod("known", gpus=9, annotations={"gpu-model": "A100,H100"})
+    d.apply(single, *members, known)
+    d.settle()
+    there_are = "there are A100, NVIDIA-H100-80GB-HBM3"
+    for pod, models in ((single, "H100"), (members[0], "H100, H200")):
+        text = f"even if it were empty; no node has the GPU model {models}: {there_are}."
+        assert text in d.told(pod, Reason.FAILED_SCHEDULING)[0]
+    assert "no node has" not in d.told(known, Reason.FAILED_SCHEDULING)[0]
+
+
 def test_a_taint_a_selector_and_a_model_may_be_dropped() -> None:
     nodes = fabric({"s/a": 2})
     for node in nodes:

@@ -153,7 +153,8 @@ def test_a_preferred_level_that_no_node_tells_is_ignored_and_told() -> None:
     members = annotated_gang(2, gpus=4, preferred_level="accelerator-domain")
     assert len(d.run(*members)) == 2
     assert d.told(members[0], Reason.DOMAIN_UNKNOWN) == [
-        "preferred level: no node has a label for a level called accelerator-domain; it was ignored"
+        "annotation topology.scheduler/preferred-level: no node has a label for a level called accelerator-domain; it"
+        " was ignored"
     ]
 
 
@@ -175,7 +176,9 @@ def test_a_preferred_leaf_in_several_domains_is_ignored_and_told() -> None:
     d = Driver(DOMAINS_ACROSS_LEAVES)
     members = annotated_gang(4, gpus=4, required_level="accelerator-domain", preferred_domain="s1/a")
     assert len(d.run(*members)) == 4
-    told = "preferred domain: s1/a has parts in several accelerator domains; it was ignored"
+    told = (
+        "annotation topology.scheduler/preferred-domain: s1/a has parts in several accelerator domains; it was ignored"
+    )
     assert d.told(members[0], Reason.DOMAIN_UNKNOWN) == [told]
 
 

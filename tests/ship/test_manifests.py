@@ -8,7 +8,8 @@ import pytest
 
 import topo_scheduler
 from topo_scheduler.api.config import CONFIG_MAP, load_configuration
-from topo_scheduler.api.process import SCHEDULER_NAME, SchedulerConfig
+from topo_scheduler.api.process import SCHEDULER_NAME, MetricsSettings, SchedulerConfig
+from topo_scheduler.cli.run import command, with_flags
 from topo_scheduler.kernels.cache import OWN_VARIABLE
 from topo_scheduler.observability.metrics import Metrics, Snapshot
 
@@ -30,6 +31,8 @@ from .manifests import (
 )
 
 INSTALL = MANIFESTS / "install.yaml"
+DEV_DEPLOYMENT = MANIFESTS / "overlays" / "dev" / "deployment.yaml"
+FLAGS_OF_METRICS = ("metrics_tls", "metrics_authorization")
 NAMESPACED = {
     "ServiceAccount",
     "Role",
@@ -139,9 +142,13 @@ def test_monitoring_scrapes_the_service(objects: list[Object]) -> None:
 
 
 def test_metrics_are_for_those_who_may_and_by_tls(objects: list[Object]) -> None:
-    metrics = load_configuration(one(objects, "ConfigMap", CONFIG_MAP)["data"]).scheduler.metrics
-    assert metrics.tls.enabled
-    assert metrics.authorization == "tokenReview"
+    """By flags, so that the probes work with every ConfigMap, such as one that does not name metrics."""
+    shown = load_configuration(one(objects, "ConfigMap", CONFIG_MAP)["data"])
+    assert shown.scheduler.metrics == MetricsSettings(), "a flag would override it in silence"
+    for items in (objects, render(MANIFESTS / "overlays" / "dev") or read(DEV_DEPLOYMENT)):
+        flags = command.make_context("run", container(items)["args"][1:]).params
+        metrics = with_flags(shown, {name: flags[name] for name in FLAGS_OF_METRICS}).scheduler.metrics
+        assert (metrics.tls.enabled, metrics.authorization) == (True, "tokenReview")
 
 
 def test_alerts_speak_of_metrics_that_exist() -> None:
@@ -174,7 +181,7 @@ def test_the_deployment_starts_the_command_with_the_mounted_configuration(object
     spec = _pod(objects)
     box = container(objects)
     assert "command" not in box, "the image's entrypoint"
-    assert box["args"] == ["run", "--config=/etc/topology-scheduler"]
+    assert box["args"][:2] == ["run", "--config=/etc/topology-scheduler"]
     (volume,) = (v for v in spec["volumes"] if v.get("configMap", {}).get("name") == CONFIG_MAP)
     (mount,) = (m for m in box["volumeMounts"] if m["name"] == volume["name"])
     assert mount["mountPath"] == "/etc/topology-scheduler"

@@ -321,23 +321,18 @@ _NOTHING: Final = PlacementRequest()
 
 
 def unknown_annotations(chain: Sequence[Source]) -> list[str]:
-    """Return warnings about unknown annotations under our prefix.
+    """Return warnings about unknown annotations under our prefix, and about those of owners that only we write.
 
     The last one counts those beyond `MAX_UNKNOWN_ANNOTATIONS`.
     """
     unknown = [
         (source, name)
-        for source in chain
+        for position, source in enumerate(chain)
         for name in source.annotations
-        if name.startswith(PREFIX) and name not in KNOWN
+        if name.startswith(PREFIX) and (name not in KNOWN or (position and name in WRITTEN))
     ]
-    ignored = "is not known to this scheduler and was ignored"
     warnings = [
-        str(
-            AnnotationProblem(
-                name, f"{source.kind} {source.name}", ignored + (_meant(name) if number < MAX_SUGGESTIONS else "")
-            )
-        )
+        str(AnnotationProblem(name, f"{source.kind} {source.name}", _ignored(name, suggest=number < MAX_SUGGESTIONS)))
         for number, (source, name) in enumerate(unknown[:MAX_UNKNOWN_ANNOTATIONS])
     ]
     if omitted := len(unknown) - len(warnings):
@@ -345,6 +340,12 @@ def unknown_annotations(chain: Sequence[Source]) -> list[str]:
             f"{omitted} more annotations {PREFIX}... of the pod and its owners are not known and were ignored"
         )
     return warnings
+
+
+def _ignored(name: str, *, suggest: bool) -> str:
+    if name in WRITTEN:
+        return "is one that the scheduler itself writes, on pods, and was ignored; remove it"
+    return "is not known to this scheduler and was ignored" + (_meant(name) if suggest else "")
 
 
 @lru_cache(maxsize=256)

@@ -65,7 +65,8 @@ def parse_quantity(value: str | int | float, scale: int = 1) -> int:
     return math.ceil(parse_exact(value, scale))
 
 
-_BANDWIDTH: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])(?:b|bps|bit|bit/s|bits)", re.IGNORECASE | re.ASCII)
+_BANDWIDTH: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KkMmGgTt])(?:b|bps|(?i:bit|bit/s|bits))", re.ASCII)
+_BYTES_PER_SECOND: Final = re.compile(r"[\d.]+\s*[KkMmGgTt]i?B(?:ps|/s)?", re.ASCII)
 _MBITS: Final = {"K": Fraction(1, 1000), "M": Fraction(1), "G": Fraction(1000), "T": Fraction(1000_000)}
 MAX_BANDWIDTH_MBITS: Final = 1_000_000_000
 """1,000 Tbit/s: more than any existing link; larger values are typing errors."""
@@ -81,7 +82,10 @@ def parse_bandwidth(text: str) -> int:
     text = text.strip()
     match = _BANDWIDTH.fullmatch(text) if len(text) <= _LONGEST_CHARACTERS else None
     if match is None:
-        raise QuantityError(f"{text[:_LONGEST_CHARACTERS]!r} is not a bandwidth such as 100Gb, 200Gbps or 400Gbit")
+        unit = "; B stands for bytes: write bits" if _BYTES_PER_SECOND.fullmatch(text[:_LONGEST_CHARACTERS]) else ""
+        raise QuantityError(
+            f"{text[:_LONGEST_CHARACTERS]!r} is not a bandwidth such as 100Gb, 200Gbps or 400Gbit{unit}"
+        )
     exact = Fraction(match[1]) * _MBITS[match[2].upper()]
     mbits = -(-exact.numerator // exact.denominator)
     if not 0 < mbits <= MAX_BANDWIDTH_MBITS:

@@ -40,7 +40,8 @@ def command(file: Path, live: bool, kubeconfig: str | None, context: str | None)
         for text in _about_plugins(configuration):
             say(f"{file}: {text}", err=True)
     except ConfigError as error:
-        raise CommandFailure(str(error)) from error
+        text = str(error)
+        raise CommandFailure(text if text.startswith(str(file)) else f"{file}: {text}") from error
     if live:
         for text in run_async(_about_fabric(configuration, kubeconfig, context)):
             say(f"{file}: warning: {text}", err=True)

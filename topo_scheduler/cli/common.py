@@ -3,12 +3,15 @@
 import asyncio
 import atexit
 import codecs
+import errno
 import gc
 import io
 import json
+import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from math import isnan
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -29,6 +32,8 @@ _OBJECTS_BETWEEN_COLLECTIONS: Final = 200_000
 USAGE: Final = 2
 """Exit code for invalid arguments or input; 1 is the exit code for a negative result."""
 
+
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 _PLAIN: Final = {"\u2192": "->", "\u25a0": "#", "\u25a1": ".", "\u2026": "...", "\u2013": "-", "\u2014": "-"}
 """Characters in this program's own output that the locale may lack, and their replacements."""
@@ -51,6 +56,31 @@ def use_plain_characters() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="plain-characters")
+
+
+def open_standard_files() -> None:
+    """Open a closed standard input, output or error on the null device.
+
+    Otherwise a socket or a file of this process gets its number, and output goes there.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+
+
+@contextmanager
+def full_disks_reported() -> Iterator[None]:
+    """End the process with one line if its output can't be written, for example because its disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _NO_ROOM or error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still buffered would fail again at the end
+        print(f"Error: the output can't be written: {error.strerror}", file=sys.stderr)
+        sys.exit(1)
 
 
 def visible(text: str) -> str:

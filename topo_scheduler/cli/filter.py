@@ -29,7 +29,8 @@ def command(path: Path, output: str) -> None:
     try:
         answer = filter_snapshot(read_snapshot(path))
     except SnapshotError as error:
-        raise CommandFailure(str(error), USAGE) from error
+        text = str(error)
+        raise CommandFailure(text if text.startswith(f"{path}: ") else f"{path}: {text}", USAGE) from error
     if output == "json":
         click.echo(json.dumps({"feasible": answer.feasible, "reasons": answer.reasons}, indent=2))
         return

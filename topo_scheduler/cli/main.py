@@ -9,7 +9,7 @@ from typing import Any, Final
 import click
 
 from topo_scheduler import __version__
-from topo_scheduler.cli.common import use_plain_characters
+from topo_scheduler.cli.common import full_disks_reported, open_standard_files, use_plain_characters
 
 COMMANDS: Final = {
     "run": "Run the scheduler: in a cluster, or with a kubeconfig.",
@@ -30,8 +30,10 @@ class LazyCommands(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run the command; output characters that the locale lacks are replaced."""
+        open_standard_files()
         use_plain_characters()
-        return super().main(*args, **kwargs)
+        with full_disks_reported():
+            return super().main(*args, **kwargs)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of the help text."""

@@ -91,6 +91,19 @@ def _collections_enabled_at_end() -> Iterator[None]:
 @election_options
 @click.option("--bind-address", metavar="ADDRESS", help="Address that serves metrics and health.")
 @click.option("--metrics-port", type=int, metavar="PORT", help="Port of metrics and health; 0 takes any free port.")
+@click.option(
+    "--metrics-tls",
+    type=click.BOOL,
+    is_flag=False,
+    flag_value="true",
+    metavar="[=true|false]",
+    help="Serve metrics and health over TLS; off by default.",
+)
+@click.option(
+    "--metrics-authorization",
+    type=click.Choice(["none", "tokenReview"]),
+    help="Access to /metrics; tokenReview needs TLS. The default is none.",
+)
 @click.option("--record", metavar="DIR", help="Record every decision with its inputs in DIR, for `replay`.")
 @click.option("--record-max-bytes", type=Size(), metavar="SIZE", help="Maximum size of DIR, such as 2Gi.")
 @click.option("--audit-log", metavar="FILE", help="Append requests, decisions and actions to FILE; - for stdout.")
@@ -153,7 +166,9 @@ def with_flags(configuration: "Configuration", flags: dict[str, Any]) -> "Config
     scheduler = configuration.scheduler
     merged = scheduler.model_dump()
     for section, names in _SECTIONS.items():
-        section_values = merged[section] if section else merged
+        section_values = merged
+        for part in section.split(".") if section else ():
+            section_values = section_values[part]
         section_values.update({field: given[flag] for flag, field in names.items() if flag in given})
     try:
         return Configuration(SchedulerConfig.model_validate(merged), configuration.topology)
@@ -170,7 +185,10 @@ _SECTIONS = {
         )
     },
     "client_connection": {"kubeconfig": "kubeconfig", "context": "context"},
-    "metrics": {"bind_address": "bind_address", "metrics_port": "port"},
+    "metrics": {
+        "bind_address": "bind_address", "metrics_port": "port", "metrics_authorization": "authorization"
+    },
+    "metrics.tls": {"metrics_tls": "enabled"},
     "logging": {"log_level": "level", "log_format": "format"},
     "record": {"record": "directory", "record_max_bytes": "max_bytes"},
     "audit_log": {"audit_log": "path"},

@@ -7,18 +7,20 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.cli.common import USAGE, CommandFailure
 from topo_scheduler.kube.connection.client import Client
-from topo_scheduler.kube.connection.errors import ApiError, KubeError, Misconfigured
+from topo_scheduler.kube.connection.errors import ApiError, KubeError, Misconfigured, Unauthorized, lacks_rights
 from topo_scheduler.kube.connection.resources import NODES, PODS
 from topo_scheduler.kube.reading.listing import list_all
 
 if TYPE_CHECKING:
     from topo_scheduler.api.config import Configuration
     from topo_scheduler.scheduling.world import World
+
+_PERMISSIONS: Final = "the permissions that each command needs are in docs/reference/cli-permissions.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,17 @@ async def connected(kubeconfig: str | None, context: str | None) -> AsyncIterato
     try:
         yield client
     except KubeError as error:
-        hint = f" (server {client.server})" if not isinstance(error, ApiError) else ""
-        raise CommandFailure(f"{error}{hint}") from error
+        raise CommandFailure(f"{error}{_hint(error, client.server)}") from error
     finally:
         await client.close()
+
+
+def _hint(error: KubeError, server: str) -> str:
+    if not isinstance(error, ApiError):
+        return f" (server {server})"
+    if isinstance(error, Unauthorized):
+        return f": the server {server} does not accept the credentials of the kubeconfig; renew them"
+    return f"; {_PERMISSIONS}" if lacks_rights(error) else ""
 
 
 async def list_cluster(client: Client) -> Listed:
@@ -67,6 +76,7 @@ def build_world(listed: Listed, configuration: "Configuration") -> "World":
     for pod in listed.pods:
         if pod.spec.node_name and not pod.finished:
             listed.problems.extend(world.bound(pod)[1])
+    listed.problems.extend(world.unread_labels.complaints())
     world.links.settle(world.layout)
     listed.problems.extend(world.links.problems)
     return world

@@ -467,7 +467,10 @@ def _find_domain(name: str, layout: Layout) -> tuple[tuple[int, int] | None, str
         leaves = leaves_in(layout.network, layout, domain) if domain else None
         return leaves, wrong or ("" if leaves else f"{name} has parts in several accelerator domains; it was ignored")
     if not domains:
-        return None, f"no domain is called {name}; it was ignored"
+        return (
+            None,
+            f"no domain is called {name}; write a name or path that `topo-scheduler topology` shows. It was ignored",
+        )
     if len(domains) > 1:
         paths = ", ".join("/".join(layout.domain_path(depth, index)) for depth, index in domains[:4])
         return None, f"{name} may mean {paths}; write the path of one of them. It was ignored"

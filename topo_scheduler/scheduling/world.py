@@ -11,6 +11,7 @@ import numpy as np
 
 from topo_scheduler.api.annotations import written_models
 from topo_scheduler.api.config import TopologySpec
+from topo_scheduler.api.labels import GPU_SHARING
 from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.process import SchedulerConfig
@@ -35,6 +36,7 @@ from topo_scheduler.state.statistics.run_times import Runs, ended_of, likeness_o
 from topo_scheduler.state.statistics.typical_pods import kind_of
 from topo_scheduler.state.topology.fabric import Fabric, Layout, Path
 from topo_scheduler.state.topology.links import Links
+from topo_scheduler.state.topology.unread_labels import UnreadLabels
 
 
 class World:
@@ -48,16 +50,18 @@ class World:
         self.pod_index = PodIndex()
         self.domains = NamedDomains(self.nodes, self.fabric)
         self.links = Links(self.nodes)
+        extensions = extensions if extensions is not None else Extensions()
+        self.unread_labels = UnreadLabels(self.nodes, [*self._keys_read(config), *extensions.node_labels])
         self.penalties = Penalties()
         self.around = FilterContext(
             self.nodes,
             self.pod_index,
             shunned=self.penalties,
             domains=self.domains,
-            extensions=extensions if extensions is not None else Extensions(),
+            extensions=extensions,
             links=self.links,
         )
-        for key in self.around.extensions.node_labels:
+        for key in extensions.node_labels:
             self.nodes.label_column(key)  # updated with each node from here on
         self.claims = GpuClaims(config.scheduler_name, self.nodes, self.resources)
         self._offers = 0
@@ -83,6 +87,7 @@ class World:
     def configure(self, spec: TopologySpec) -> bool:
         """Apply a configuration; return whether other namespaces than before may request GPUs by annotation."""
         self.links.configure(spec.links)
+        self.unread_labels.configure(key for pair in spec.recovery.link_labels for key in (pair.current, pair.expected))
         self.names_others = spec.events.name_other_namespaces
         return self.claims.permit(spec.gpus_by_annotation.namespaces)
 
@@ -288,7 +293,7 @@ class World:
 
     def look_at_fabric(self) -> list[str]:
         """Update links; return problems of the labels and links that describe the fabric, each problem once."""
-        return [*self.fabric.complaints(), *self.look_at_links()]
+        return [*self.fabric.complaints(), *self.unread_labels.complaints(), *self.look_at_links()]
 
     def look_at_links(self) -> list[str]:
         """Update links if they are in use or node labels declare uplinks; return their problems, each problem once."""
@@ -297,6 +302,12 @@ class World:
         if links.in_use or (changed and any(self._tells_uplinks(level) for level in self.fabric.reader.names)):
             links.settle(self.layout)
         return links.complaints()
+
+    def _keys_read(self, config: SchedulerConfig) -> list[str]:
+        """Return the keys of all node labels that the scheduler reads under this configuration."""
+        levels = self.fabric.levels_by_key()
+        uplinks = map(uplink_label, self.fabric.reader.names)
+        return [GPU_SHARING, *config.gpu_model_labels, *config.bandwidth_labels, *levels, *uplinks]
 
     def _tells_uplinks(self, level: str) -> bool:
         return bool((self.nodes.label_column(uplink_label(level)) != UNKNOWN).any())

@@ -313,7 +313,10 @@ async def test_a_live_cluster(tmp_path: Path) -> None:
         reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "controller": True}
         reference["uid"] = owner["metadata"]["uid"]
         store.create("pods", pod("runs", ownerReferences=[reference]))
-        store.create("pods", pod("waits"))
+        claims = {"claims": [{"name": "gpu"}]}
+        waits = pod("waits")
+        waits["spec"]["containers"][0]["resources"] |= claims
+        store.create("pods", waits)
         store.create("storageclasses.storage.k8s.io", {"metadata": {"name": "fast"}, "provisioner": "p"})
         bind(store, "default", "runs", {"metadata": {"name": "runs"}, "target": {"name": "node-1"}})
         before = store.revision

@@ -147,6 +147,7 @@ class LeaderElector:
         self._notes: dict[str, str] = {}  # annotations that each renewal writes
         self._observed: Lease | None = None  # another candidate's lease …
         self._observed_at = NEVER  # … and since when it has not changed
+        self._awaited = ""  # the holder that a log line last named
 
     def left(self) -> float:
         """Seconds for which this process may still act as the leader; 0 or less if it may not."""
@@ -347,6 +348,10 @@ class LeaderElector:
             if self._observed is None or self._observed.version != current.version:
                 self._observed, self._observed_at = current, now
                 self.leader = current.holder
+                if current.holder and current.holder != self._awaited:
+                    self._awaited = current.holder
+                    where = f"{self._names['namespace']}/{self._names['name']}"
+                    logger.info("waiting for the lease %s, which %s has", where, current.holder)
                 if not current.holder:
                     logger.warning("the lease names no holder, but was not released: waiting until it runs out")
         elif current.version:

@@ -8,6 +8,8 @@ from topo_scheduler.api.annotations import (
     GANG_ID,
     GANG_MINIMUM,
     MAX_GANG_PODS,
+    PREFERRED_DOMAIN,
+    PREFERRED_LEVEL,
     RANK,
     RESERVED_BANDWIDTH,
     PlacementRequest,
@@ -564,10 +566,10 @@ class Arrivals:
         if wanted and len(self._world.nodes):
             _, wrong = self._attempts.preferred_leaves(wanted, seen_fabric(workload, self._world.layout))
             if wrong:
-                warnings = [*warnings, (Reason.DOMAIN_UNKNOWN, f"preferred domain: {wrong}")]
+                warnings = [*warnings, (Reason.DOMAIN_UNKNOWN, f"annotation {PREFERRED_DOMAIN}: {wrong}")]
         level = workload.request.preferred_level
         if level and len(self._world.nodes) and level not in self._world.layout.every_level:
-            warning = f"preferred level: no node has a label for a level called {level}; it was ignored"
+            warning = f"annotation {PREFERRED_LEVEL}: no node has a label for a level called {level}; it was ignored"
             warnings = [*warnings, (Reason.DOMAIN_UNKNOWN, warning)]
         for reason, message in warnings:
             if self._emitted.is_new(member.uid, reason, message):

@@ -50,4 +50,4 @@ def not_permitted(namespace: str, gpus: int, devices: Sequence[str]) -> str:
         remedy = "set limits on nvidia.com/gpu or amd.com/gpu, or"
     else:
         asks, remedy = f"annotation {GPU_FRACTION} asks for a share of a GPU", "set GPU limits instead, or"
-    return f"{asks}: no ResourceQuota counts that, and namespace {namespace} may not; {remedy} {_PERMISSION}"
+    return f"{asks}: no ResourceQuota counts that, and namespace {namespace} may not ask so; {remedy} {_PERMISSION}"

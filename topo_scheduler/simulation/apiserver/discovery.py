@@ -36,17 +36,20 @@ UNSTORED: Final[dict[tuple[str, str], str]] = {
 }
 """Resources that are posted but not stored: group and plural, with the kind."""
 _AGGREGATED: Final = "apidiscovery.k8s.io"
+_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
 
-def discover(path: str, kinds: Registry, accept: str) -> tuple[Json, str] | None:
+def discover(path: str, kinds: Registry, accept: str) -> tuple[bytes, str] | None:
     """Return the discovery document at a path, and its media type; None if there is none."""
     parts = path.strip("/").split("/")
     if parts in (["api"], ["apis"]) and _AGGREGATED in accept:
         version = "v2" if "v=v2;" in accept.replace(" ", "") + ";" else "v2beta1"
         media_type = f"application/json;g={_AGGREGATED};v={version};as=APIGroupDiscoveryList"
-        return _aggregated(kinds, core=parts == ["api"], version=version), media_type
+        return encode(_aggregated(kinds, core=parts == ["api"], version=version)), media_type
+    if parts == ["openapi", "v2"] and "proto-openapi" in accept:
+        return b"", _PROTOBUF  # a document without definitions; kubectl asks for it about kinds that are not served
     document = _document(parts, kinds)
-    return (document, "application/json") if document else None
+    return (encode(document), "application/json") if document else None
 
 
 def _document(parts: list[str], kinds: Registry) -> Json | None:

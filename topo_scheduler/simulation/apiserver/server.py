@@ -244,7 +244,7 @@ class EmbeddedAPIServer:
         document = discover(info.path, self.store.kinds, call.accept)
         if document is None:
             raise no_such_path()
-        return ServerResponse(encode(document[0]), media_type=document[1])
+        return ServerResponse(document[0], media_type=document[1])
 
     async def _stream(self, request: web.BaseRequest, stream: Stream) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": _JSON})

@@ -101,14 +101,20 @@ def _waiting(pods: Sequence[Pod], owners: Mapping[str, Job | PartialObject]) -> 
 
     pending = [pod for pod in pods if not (pod.spec.node_name or pod.finished or pod.metadata.deletion_timestamp)]
     above = known_owners(pending, owners)
-    objects = [{"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(pod)} for pod in pending]
+    objects = [{"apiVersion": "v1", "kind": "Pod", **_fields(pod)} for pod in pending]
     objects += [_owner(owner) for owner in above.values()]
     return read_manifests(LIVE, [Document(obj, Path(LIVE), 0) for obj in objects]).arrivals
 
 
 def _owner(owner: Job | PartialObject) -> dict[str, Any]:
-    fields: dict[str, Any] = msgspec.to_builtins(owner)
+    fields = _fields(owner)
     return {"apiVersion": "batch/v1", "kind": "Job", **fields} if isinstance(owner, Job) else fields
+
+
+def _fields(item: Object) -> dict[str, Any]:
+    """Return an object as the API server writes it; `msgspec.to_builtins` knows no ``Raw`` fields."""
+    fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(item))
+    return fields
 
 
 def _priority_class_object(priority_class: _PriorityClass) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from topo_scheduler.simulation.cases.transforms import enlarge, first_arrivals, 
 from topo_scheduler.state.nodes.resources import ResourceTable
 
 _MAX_OPTION: Final = 1_000_000
+_CLUSTER_FORMS: Final = f"{LIVE}, {generated.LEAF_SPINE}:spines=2,leaves=4,nodes=8,gpus=8 or a path"
 LONGEST_SECONDS: Final = 1000 * 365 * 86_400
 """Seconds, a thousand years. Later times and longer durations are rejected as typing errors."""
 
@@ -68,11 +69,10 @@ def _read_cluster(spec: str, kubeconfig: str | None, context: str | None) -> Clu
         return read_live(kubeconfig, context)
     if spec.partition(":")[0] == generated.LEAF_SPINE:
         return generated.leaf_spine(_all_options(spec))
-    forms = f"{LIVE}, {generated.LEAF_SPINE}:spines=2,leaves=4,nodes=8,gpus=8 or a path"
     if not spec:  # an unset shell variable; as a path it would mean the current directory
-        raise CaseError(f"--cluster: it is empty; name {forms}")
+        raise CaseError(f"--cluster: it is empty; name {_CLUSTER_FORMS}")
     path, options = split_path(spec)
-    _check_there(path, forms)
+    _check_there(path, _CLUSTER_FORMS)
     if path.is_dir():
         options.finish()
         if is_record(path):
@@ -200,6 +200,8 @@ def pending_pods_spec(cluster: str) -> str:
     path = Path(cluster)
     if cluster == LIVE or path.is_dir() or path.suffix in SUFFIXES:
         return cluster
+    if cluster.partition(":")[0] != generated.LEAF_SPINE:
+        _check_there(split_path(cluster)[0], _CLUSTER_FORMS)
     raise CaseError(
         f"--workload: {cluster} contains no pending pods; name a workload. It may be left out for a live cluster, files"
         " of kubectl, and a record of the daemon"

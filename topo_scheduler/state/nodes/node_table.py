@@ -5,7 +5,7 @@ and ``facts`` (labels, taints, readiness, allocatable). Caches read the logs ins
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,6 +84,8 @@ class NodeTable:
         self.values: list[str] = []
         self._label_columns: dict[str, Int64] = {}
         self._nodes_with: Counter[str] = Counter()
+        self.keys_generation = 0
+        """Increases when the first node gets a label, or the last one loses it."""
         """Number of nodes with each label: a label that only pods name gets no column."""
         self._no_label: Int64 = np.full(rows, UNKNOWN, np.int64)
         self._no_label.flags.writeable = False
@@ -285,6 +287,10 @@ class NodeTable:
         """Return all labels of one row."""
         return self.labels[row]
 
+    def carried_keys(self) -> Collection[str]:
+        """Return the keys of all labels that any node has."""
+        return self._nodes_with.keys()
+
     def column(self, resource: str) -> int:
         """Return the column of a resource, -1 when there is none."""
         return self.resources.find(resource)
@@ -374,11 +380,13 @@ class NodeTable:
     def _count_labels(self, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         nodes_with = self._nodes_with
         for key in after.keys() - before.keys():
+            self.keys_generation += key not in nodes_with
             nodes_with[key] += 1
         for key in before.keys() - after.keys():
             nodes_with[key] -= 1
             if not nodes_with[key]:
                 del nodes_with[key]
+                self.keys_generation += 1
                 self._label_columns.pop(key, None)
                 self._rows_by_value.pop(key, None)
 
