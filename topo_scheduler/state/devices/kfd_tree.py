@@ -111,7 +111,9 @@ def _natural(path: str) -> tuple[object, ...]:
 
 def _link(properties: Mapping[str, int]) -> _KfdLink:
     kind = properties.get("type", 0)
-    return _KfdLink(properties.get("node_to", -1), kind, properties.get("weight", 0), properties.get("max_bandwidth", 0))
+    return _KfdLink(
+        properties.get("node_to", -1), kind, properties.get("weight", 0), properties.get("max_bandwidth", 0)
+    )
 
 
 def _socket(node: int, nodes: Mapping[int, Mapping[str, int]], links: Mapping[int, Iterable[_KfdLink]]) -> int:
