@@ -50,8 +50,6 @@ class MigrationLimits:
 
     def lacking(self, migration: Migration, limits: RecoveryLimits, wall: float) -> str:
         """Return why a Migration can't begin now, or an empty string."""
-        if migration.spec.makes_room_for in self._running:
-            return ""  # the Migration that waits for it has begun
         own = self._running.get(migration.key)
         running = len(self._running) - (own is not None)
         if running >= limits.at_once:
