@@ -27,6 +27,7 @@ from topo_scheduler.api.objects import (
     ObjectMeta,
     OwnerReference,
     Pod,
+    PodCondition,
     PodSpec,
     PodStatus,
     Quantity,
@@ -131,7 +132,7 @@ def make_pod(
             owner_references=[owner] if owner else [],
         ),
         spec=spec,
-        status=PodStatus(phase=phase),
+        status=PodStatus(phase=phase, conditions=[PodCondition("PodScheduled", "True")] if node else []),
     )
 
 

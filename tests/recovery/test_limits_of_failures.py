@@ -105,3 +105,25 @@ def test_a_new_leader_counts_the_migrations_of_failed_nodes_that_an_earlier_one_
     world.run(30)
     phases = [one.phase for one in world.migrations.values() if one.metadata.namespace == "default"]
     assert phases == [Phase.PLANNED], "limits.atOnce"
+
+
+def test_migrations_that_begin_and_are_deleted_do_not_use_up_the_limits_of_failed_nodes() -> None:
+    """A pod on a cordoned node is enough to begin, and delete, any number of Migrations."""
+    limits = RecoveryLimits(per_hour=6)
+    world = World(RecoverySpec(enabled=True, limits=limits), {"s1/l1": 3})
+    world.put("kept", "s1-l1-1", 1, namespace="hostile")
+    world.blocked.add("kept")
+    world.node_objects["s1-l1-1"].spec.unschedulable = True
+    world.d.nodes(*world.node_objects.values())
+    for number in range(8):
+        world.request(f"ask-{number}", "kept", namespace="hostile")
+        world.run(2)
+        begun = world.migrations[f"hostile/ask-{number}"].phase
+        assert begun is (Phase.EVICTING if number < limits.per_hour else Phase.PLANNED)
+        world.cancel(f"hostile/ask-{number}")
+    for name in ("a", "b"):
+        world.put(name, "s1-l1-2", 1)
+    world.fail("s1-l1-2")
+    world.kubelets_dead.clear()
+    world.run(30)
+    assert set(world.phases()) == {Phase.DONE}

@@ -86,10 +86,7 @@ def test_nobody_gives_way_to_whom_nothing_was_lent(pod: str, reason: str) -> Non
     world.run(2)
     target = world.one().status.moves[0].to
     assert target not in where.values()
-    owner = controlled_by("ReplicaSet", "high") if pod == "high" else None
-    made = make_pod(pod, gpus=0, uid=pod, owner=owner)
-    made.spec.node_name = target
-    world.add(made)
+    world.put(pod, target, 0, bare=pod == "bare")
     world.run(1)
     wanted = MigrationSpec(makes_room_for="default/waits", give_way=True, pods=[MigrationPod(pod, pod)])
     created = world._create("default", "gives", wanted)

@@ -54,7 +54,8 @@ def test_a_node_that_refuses_pods_of_several_workloads_is_failing() -> None:
         found.applied([refused(pod(f"p{n}", "n1", f"job{n}"), reason)], 0.0)
     problem = found.problems(0.0)["n1"]
     assert problem.cause is Cause.REFUSED
-    assert "refused 3 pods within 10m: default/p0 (UnexpectedAdmissionError)" in problem.text
+    assert problem.text == "refused 3 pods within 10m"
+    assert problem.pods[0] == "default/p0 (UnexpectedAdmissionError)"
     assert found.next_due() == 600.0
     assert found.problems(600.0) == {}, "it is forgotten in time"
 
@@ -132,7 +133,8 @@ def test_members_of_several_gangs_that_crash_on_one_node_only() -> None:
         found.applied([crashing(pod(f"g{n}-1", "n1", f"job{n}-1", gang=gang))], 0.0)
     problem = found.problems(0.0)["n1"]
     assert problem.cause is Cause.CRASHING
-    assert "has 3 pods that crash there only: default/g0-1 (CrashLoopBackOff, 3 restarts)" in problem.text
+    assert problem.text == "has 3 pods that crash there only"
+    assert problem.pods[0] == "default/g0-1 (CrashLoopBackOff, 3 restarts)"
     found.applied([running(pod("g0-1", "n1", "job0-1", gang="default/g0"))], 1.0)
     assert found.problems(1.0) == {}, "it runs"
 

@@ -19,7 +19,7 @@ from topo_scheduler.api.migrations import (
     MigrationWrite,
     Phase,
 )
-from topo_scheduler.api.objects import ConditionStatus, Node, ObjectMeta, Pod
+from topo_scheduler.api.objects import ConditionStatus, Node, ObjectMeta, Pod, PodCondition
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.recovery.core.machine import Recovery
 from topo_scheduler.recovery.detection.node_health import NodeHealth
@@ -164,6 +164,7 @@ class World:
 
             def write(pod: Pod = pod, bind: Any = bind) -> None:
                 pod.spec.node_name = bind.node
+                pod.status.conditions = [PodCondition("PodScheduled", "True")]
                 pod.metadata.annotations |= bind.annotations
 
             self.kill.around(write)
@@ -286,6 +287,7 @@ class World:
         fresh.metadata.deletion_timestamp = None
         fresh.metadata.creation_timestamp = timestamp(self.now)
         fresh.spec.node_name = ""
+        fresh.status.conditions = []
         self.pods[fresh.metadata.uid] = fresh
 
     def tell_pod(self, uid: str) -> None:
@@ -356,14 +358,15 @@ class World:
         priority: int = 0,
         said: Mapping[str, str] | None = None,
         namespace: str = "default",
+        bare: bool = False,
     ) -> Pod:
-        """A pod of a controller of its own, where it runs already."""
+        """A pod of a controller of its own, or of none, where it runs already."""
         pod = make_pod(
             name,
             namespace=namespace,
             gpus=gpus,
             uid=name,
-            owner=controlled_by("ReplicaSet", name),
+            owner=None if bare else controlled_by("ReplicaSet", name),
             annotations=said or {},
             priority=priority,
             created=self.now - ran,
@@ -373,6 +376,7 @@ class World:
         self.d.flight.clear()
         self.d.tried.clear()
         pod.spec.node_name = node
+        pod.status.conditions = [PodCondition("PodScheduled", "True")]
         self.tell_pod(name)
         return pod
 

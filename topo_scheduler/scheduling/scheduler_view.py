@@ -20,7 +20,7 @@ from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
 from topo_scheduler.scheduling.time_slicing import Parts
 from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.nodes.node_table import Int64, NodeTable
-from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.nodes.resources import GPU, Amounts
 from topo_scheduler.state.pods.workloads import Member, Workload
 from topo_scheduler.state.topology.fabric import Layout, Path
 
@@ -253,6 +253,14 @@ class HeldView:
     def has_seats_of(self, migration: str) -> bool:
         """Return whether any seat is reserved or remembered for a Migration."""
         return self._engine.preempting.replacements.knows(migration)
+
+    def has_room_for_seats(self, namespace: str, amounts: Iterable[Amounts]) -> bool:
+        """Return whether a namespace holds at least as much as its reserved seats would with further ones."""
+        reserved = self._engine.preempting.replacements.held_by(namespace)
+        for amounts_of_seat in amounts:
+            reserved.update(dict(amounts_of_seat))
+        held = self._engine.world.accounts.held(namespace)
+        return all(amount <= held.get(column, 0) for column, amount in reserved.items())
 
     @property
     def seats_taken(self) -> Mapping[str, str]:

@@ -158,8 +158,8 @@ class World:
 
     # ------------------------------------------------------------ pods
 
-    def bound(self, pod: Pod) -> tuple[bool, list[str]]:
-        """Charge a pod that is bound.
+    def bound(self, pod: Pod, *, created_there: bool = False) -> tuple[bool, list[str]]:
+        """Charge a pod that is bound. ``created_there``: it was created with its node.
 
         Returns:
             Whether this differs from the previous state, and messages about fields that could not be read.
@@ -184,7 +184,9 @@ class World:
         if assumed_here and known is not None and (known.amounts, known.devices) != (amounts, devices):
             self.ledger.release(uid)  # another client bound it to the same node, without our annotations
         daemon = _is_daemon(pod)
-        changed = self.ledger.confirm(uid, node, amounts, daemon=daemon, profile=profile, devices=devices)
+        changed = self.ledger.confirm(
+            uid, node, amounts, daemon=daemon, profile=profile, devices=devices, created_there=created_there
+        )
         occupant = occupant_of(pod)
         self.ledger.occupy(occupant)
         if occupant.expected_seconds < occupant.deadline and occupant.start_reported and not occupant.fixed:

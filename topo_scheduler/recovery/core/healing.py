@@ -146,7 +146,7 @@ class Healing:
         failures, self._failures = self._failures, []
         out: list[Instruction] = []
         for failure in failures:
-            out.append(Warn(f"{failure.text}; its pods are moved: {failure.cause.value}"))
+            out.append(Warn(f"{failure.described()}; its pods are moved: {failure.cause.value}"))
             if binding := tuple(filter(self._binds, failure.nodes)):
                 self._binding.append(replace(failure, nodes=binding))
             nodes: dict[str, list[str]] = {}
@@ -205,8 +205,9 @@ class Healing:
 
     def _spec(self, affected: Sequence[tuple[DomainFailure, MovingPod]]) -> MigrationSpec:
         pods = sorted({pod.member.uid: pod.member.name for _, pod in affected}.items(), key=lambda item: item[1])
+        reader = self.view.reader(affected[0][1].workload.namespace)
         return MigrationSpec(
-            cause="; ".join(dict.fromkeys(failure.text for failure, _ in affected)),
+            cause="; ".join(dict.fromkeys(failure.described(reader) for failure, _ in affected)),
             reason=affected[0][0].cause.value,
             since=timestamp(self.epoch + min(failure.since for failure, _ in affected)),
             pods=[MigrationPod(name, uid) for uid, name in pods],

@@ -13,9 +13,12 @@ from typing import Final
 
 from topo_scheduler.api.migrations import Cause
 from topo_scheduler.api.recovery import RecoverySpec
+from topo_scheduler.api.text import few_for
 from topo_scheduler.recovery.detection.node_health import NodeHealth, NodeProblem, problem_of
 
 MAX_DOUBLINGS: Final = 6
+NAMED_PODS: Final = 3
+"""Pods named in a message at most."""
 GATHER_SECONDS: Final = 0.25
 """Seconds from the deletion of a node until it counts: the nodes of a deleted leaf go one by one."""
 DELETED_NODE_SECONDS: Final = 60.0
@@ -26,12 +29,20 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class DomainFailure:
-    """Nodes that failed together. ``text`` is a sentence, ``nodes`` are sorted by name, ``since`` is in seconds."""
+    """Nodes that failed together. ``text`` is a sentence, ``nodes`` are sorted by name, ``since`` is in seconds.
+
+    ``pods`` indicate it, as in `NodeProblem`.
+    """
 
     cause: Cause
     text: str
     nodes: tuple[str, ...]
     since: float
+    pods: tuple[str, ...] = ()
+
+    def described(self, reader: str = "") -> str:
+        """Return the text with the pods that indicate the failure; ``reader`` is as in `few_for`."""
+        return f"{self.text}: {few_for(self.pods, reader, 'pod', NAMED_PODS)}" if self.pods else self.text
 
 
 @dataclass(slots=True)
@@ -282,7 +293,8 @@ class Detection:
             return DomainFailure(Cause.DELETED, f"node {name} was deleted", (name,), self._deleted_nodes[name].at)
         node = self._failing[name]
         assert node.problem is not None
-        return DomainFailure(node.problem.cause, f"node {name} {node.problem.text}", (name,), node.since)
+        text, pods = f"node {name} {node.problem.text}", node.problem.pods
+        return DomainFailure(node.problem.cause, text, (name,), node.since, pods)
 
     def _as_domain(self, name: str, down: Mapping[Path, _Down], sizes: Mapping[Path, int]) -> DomainFailure | None:
         """Return the failure of the outermost failed domain of a node; None if no domain failed.

@@ -36,10 +36,11 @@ class NodeHealth:
 
 @dataclass(frozen=True, slots=True)
 class NodeProblem:
-    """A problem of a node. ``text`` continues "node x"."""
+    """A problem of a node. ``text`` continues "node x"; ``pods`` indicate it, as ``namespace/name (reason)``."""
 
     cause: Cause
     text: str
+    pods: tuple[str, ...] = ()
 
 
 def read_health(node: Mapping[str, Any], spec: RecoverySpec, gpu_resources: tuple[str, ...]) -> NodeHealth:

@@ -17,7 +17,7 @@ from topo_scheduler.api.durations import format_duration
 from topo_scheduler.api.migrations import Cause
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.recovery import PodFailuresSpec
-from topo_scheduler.api.text import counted, few_of
+from topo_scheduler.api.text import counted
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.recovery.detection.node_health import NodeProblem
 from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS
@@ -25,8 +25,6 @@ from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS
 CRASHES: Final = "CrashLoopBackOff"
 MAX_FAILING_PODS: Final = 10_000
 """Refused or crashing pods that are remembered; beyond them the oldest are forgotten."""
-NAMED_PODS: Final = 3
-"""Pods named in a message at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +169,9 @@ class PodFailures:
         crashing = [failure for failure in failures if not failure.refused]
         within = f"within {format_duration(self.spec.window)}"
         if len({failure.workload for failure in refused}) >= len({failure.workload for failure in crashing}):
-            return NodeProblem(Cause.REFUSED, f"refused {counted(len(refused), 'pod')} {within}: {_named(refused)}")
+            return NodeProblem(Cause.REFUSED, f"refused {counted(len(refused), 'pod')} {within}", _named(refused))
         pods = counted(len(crashing), "pod", "that crashes there only", "that crash there only")
-        return NodeProblem(Cause.CRASHING, f"has {pods}: {_named(crashing)}")
+        return NodeProblem(Cause.CRASHING, f"has {pods}", _named(crashing))
 
 
 def workload_of(pod: Pod) -> str:
@@ -206,6 +204,6 @@ def _runs_well(pod: Pod) -> bool:
     return pod.status.phase == "Running" and bool(statuses) and never_restarted
 
 
-def _named(failures: Collection[_PodFailure]) -> str:
+def _named(failures: Collection[_PodFailure]) -> tuple[str, ...]:
     ordered = sorted(failures, key=lambda failure: failure.pod)
-    return few_of([f"{failure.pod} ({failure.reason})" for failure in ordered], NAMED_PODS)
+    return tuple(f"{failure.pod} ({failure.reason})" for failure in ordered)

@@ -1,9 +1,11 @@
 """Limits of Migrations in progress: at once, in a namespace, and begun within an hour.
 
 Tenants create Migrations too, and their disruption budgets may keep them from ever ending. So `RecoveryMigrationLimits`
-counts those that leave failed or cordoned nodes by themselves: only they delay one another.
+counts those that leave failed or cordoned nodes by themselves: only they delay one another. Of these, too, a tenant can
+create any number. So beyond the limit of an hour, a namespace still begins as many as an equal share of it.
 """
 
+from collections import Counter
 from math import inf
 from typing import Final
 
@@ -48,8 +50,6 @@ class MigrationLimits:
 
     def lacking(self, migration: Migration, limits: RecoveryLimits, wall: float) -> str:
         """Return why a Migration can't begin now, or an empty string."""
-        if migration.spec.makes_room_for in self.running:
-            return ""  # the Migration that waits for it has begun
         own = self.running.get(migration.key)
         running = len(self.running) - (own is not None)
         if running >= limits.at_once:
@@ -62,9 +62,17 @@ class MigrationLimits:
             self._begun = {key: begun for key, begun in self._begun.items() if wall - begun < HOUR_SECONDS}
             self._first = min(self._begun.values(), default=inf)
         recent = len(self._begun) - (migration.key in self._begun)
-        if recent >= limits.per_hour:
+        if recent >= limits.per_hour and self._has_had_share(namespace, limits.per_hour):
             return f"{recent} began within the last hour: limits.perHour is {limits.per_hour}"
         return ""
+
+    def _has_had_share(self, namespace: str, per_hour: int) -> bool:
+        """Return whether as many Migrations of a namespace began within the hour as an equal share of the limit.
+
+        Users may create any number of Migrations, and delete each as soon as it has begun.
+        """
+        namespaces = Counter(key.partition("/")[0] for key in self._begun)
+        return namespaces[namespace] >= max(1, per_hour // len(namespaces.keys() | {namespace}))
 
 
 class RecoveryMigrationLimits:

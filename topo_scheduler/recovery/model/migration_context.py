@@ -157,10 +157,7 @@ class MigrationContext:
         """Return the condition that keeps a Migration from beginning now, or None. ``moving_pods`` are its pods."""
         cause, spec, wall = migration.cause, self.spec, self.epoch + now
         by_choice = cause.by_choice and not migration.spec.makes_room_for
-        warranted = self.warranted(migration)
-        if warranted:
-            self._count_warranted(wall)
-        text = self.limits.lacking(migration, spec.limits, wall, warranted=warranted)
+        text = "" if self._is_awaited(migration) else self._beyond_limits(migration, moving_pods, wall)
         reason = "Limited"
         if spec.dry_run:
             reason, text = "DryRun", "recovery.dryRun is set: it is planned and reported only"
@@ -170,6 +167,30 @@ class MigrationContext:
             text = self.moved.lacking(len(moving_pods), migration.key, spec.limits, wall)
             text = text or self.moved.resting(moving_pods, spec.limits, wall)
         return ConditionUpdate("Reserved", status=False, reason=reason, message=text) if text else None
+
+    def _is_awaited(self, migration: Migration) -> bool:
+        """Return whether another Migration holds seats and waits for this one to make room there.
+
+        Any user can name another Migration in ``makesRoomFor``. One whose seats are free waits for none.
+        """
+        awaiting = self.tracked.get(migration.spec.makes_room_for)
+        if awaiting is None or awaiting.migration.phase is not Phase.RESERVING:
+            return False
+        seats = {move.to for move in awaiting.migration.status.moves}
+        return any(move.from_ in seats for move in migration.status.moves)
+
+    def _beyond_limits(self, migration: Migration, moving_pods: Sequence[MovingPod], wall: float) -> str:
+        """Return why limits keep a Migration from beginning now, or an empty string."""
+        warranted = self.warranted(migration)
+        if warranted:
+            self._count_warranted(wall)
+        if text := self.limits.lacking(migration, self.spec.limits, wall, warranted=warranted):
+            return text
+        namespace = migration.metadata.namespace
+        amounts = [pod.entry.amounts for pod in moving_pods]
+        if warranted or self.view.held.has_room_for_seats(namespace, amounts):
+            return ""
+        return "the nodes that this namespace has reserved would hold more than its pods: it waits for replacements"
 
     def lost_target(self, moves: Sequence[Move], now: float) -> str | None:
         """Return the first target that is gone or no longer allowed; None if all targets are valid."""

@@ -26,7 +26,7 @@ def name_of(workload: Workload, identity: Sequence[str]) -> str:
     return f"{name or 'pods'}-{digest}"
 
 
-def makes_room_for(key: str, reader: str) -> str:
-    """Return the cause of a Migration that makes room for the one called ``key``; ``reader`` is as in `few_for`."""
+def migration_called(key: str, reader: str) -> str:
+    """Return how a message refers to the Migration called ``key``; ``reader`` is as in `few_for`."""
     shortened = few_for([key], reader, "Migration")
-    return f"makes room for Migration {key}" if shortened == key else f"makes room for {shortened}"
+    return f"Migration {key}" if shortened == key else shortened

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.migrations import Move
-from topo_scheduler.api.text import few_of
+from topo_scheduler.api.text import few_for
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
 from topo_scheduler.scheduling.moving.replacement_query import Groups
@@ -41,9 +41,12 @@ class MovingPod:
 
 
 def find_moving_pod(view: SchedulerView, uid: str) -> MovingPod | None:
-    """Return a bound pod of this scheduler as a moving pod; None for any other pod."""
+    """Return a bound pod of this scheduler as a moving pod; None for any other pod.
+
+    A pod that was created with its node is none, whatever it names as its scheduler: its user chose the node.
+    """
     known_pod, entry = view.member(uid), view.entry(uid)
-    if known_pod is None or entry is None or known_pod[1].stage is not Stage.BOUND:
+    if known_pod is None or entry is None or entry.created_there or known_pod[1].stage is not Stage.BOUND:
         return None
     return MovingPod(known_pod[0], known_pod[1], entry)
 
@@ -68,7 +71,8 @@ def unread_pod(view: SchedulerView, uid: str) -> PodRef | None:
     """
     entry, pod = view.entry(uid), find_moving_pod(view, uid)
     occupant = entry.occupant if entry is not None else None
-    if occupant is None or occupant.fixed or occupant.scheduler != view.scheduler_name:
+    placed = entry is not None and not entry.created_there
+    if occupant is None or not placed or occupant.fixed or occupant.scheduler != view.scheduler_name:
         return None
     known = pod is not None and bool(pod.member.cls.amounts)
     return None if known else PodRef(occupant.namespace, occupant.name, uid)
@@ -86,9 +90,15 @@ def home_leaves(view: SchedulerView, moving_pods: Sequence[MovingPod]) -> set[Pa
     return {leaf for member in stay if (leaf := view.leaf_of(member.node)) is not None}
 
 
-def pod_names(moving_pods: Sequence[MovingPod]) -> str:
-    """Return the names of pods, shortened for messages."""
-    return few_of([pod.member.key for pod in moving_pods])
+def pod_names(view: SchedulerView, moving_pods: Sequence[MovingPod], namespace: str) -> str:
+    """Return the names of pods, shortened for messages to the users of a namespace."""
+    return few_for([pod.member.key for pod in moving_pods], view.reader(namespace), "pod")
+
+
+def pod_called(view: SchedulerView, key: str, namespace: str) -> str:
+    """Return how messages to the users of a namespace refer to a pod; ``key`` is its namespace and name."""
+    shortened = few_for([key], view.reader(namespace), "pod")
+    return f"pod {key}" if shortened == key else shortened
 
 
 def moves_of(view: SchedulerView, moving_pods: Sequence[MovingPod]) -> list[Move]:

@@ -15,8 +15,8 @@ from topo_scheduler.api.text import counted
 from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Tracked, with_replacements
-from topo_scheduler.recovery.model.naming import makes_room_for, name_for
-from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, move_of, pod_names, vacant
+from topo_scheduler.recovery.model.naming import migration_called, name_for
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, move_of, pod_called, pod_names, vacant
 from topo_scheduler.recovery.planning.migration_validation import may_move, rest_of_gang, restarts
 from topo_scheduler.recovery.planning.voluntary_moves import find_pods_to_read, gang_seats, group_by_workload
 from topo_scheduler.scheduling.queueing.queue_keys import lacking
@@ -108,7 +108,8 @@ class GangRoom:
             return
         context.keep(migration, moves)
         context.begin(migration, len(leaving_pods), now)
-        text = f"room for {counted(len(moves), 'pod')} is reserved, which {pod_names(leaving_pods)} leave first"
+        leaving = pod_names(context.view, leaving_pods, migration.metadata.namespace)
+        text = f"room for {counted(len(moves), 'pod')} is reserved, which {leaving} leave first"
         held = ConditionUpdate("Reserved", status=True, reason="SeatsHeld", message=text)
         context.write(tracked, now, Phase.RESERVING, moves, held)
 
@@ -135,18 +136,22 @@ class GangRoom:
         progress.seen |= {pod.member.uid for pod in remaining if pod.member.uid in moving}
         missing = [pod for pod in remaining if pod.member.uid not in moving]
         if stays := next((pod.member.key for pod in missing if pod.member.uid in progress.seen), ""):
-            return f"pod {stays} is not moved: its Migration has ended"
+            return f"{self._called(stays, migration)} is not moved: its Migration has ended"
         if missing and progress.created_at == inf:
             progress.created_at = now
             for group in group_by_workload(missing):
                 self._create(migration, group)
         if missing and now - progress.created_at > PATIENCE_SECONDS:
-            return f"pod {missing[0].member.key} is not moved: no Migration could be created for it"
+            return (
+                f"{self._called(missing[0].member.key, migration)} is not moved: no Migration could be created for it"
+            )
         without_seat = [
-            move.pod for helper, move in moving.values() if helper.phase is None or not helper.phase.running
+            f"{helper.metadata.namespace}/{move.pod}"
+            for helper, move in moving.values()
+            if helper.phase is None or not helper.phase.running
         ]
         if without_seat and self.context.since(tracked, Phase.RESERVING, now) > PATIENCE_SECONDS:
-            return f"pod {without_seat[0]} is not moved: no node is reserved for it"
+            return f"{self._called(without_seat[0], migration)} is not moved: no node is reserved for it"
         if self.context.since(tracked, Phase.RESERVING, now) > self.context.spec.reservation_timeout:
             return "the pods to move did not leave in time"
         return ""
@@ -154,7 +159,7 @@ class GangRoom:
     def _create(self, migration: Migration, group: Sequence[MovingPod]) -> None:
         namespace = group[0].workload.namespace
         spec = MigrationSpec(
-            cause=makes_room_for(migration.key, self.context.view.reader(namespace)),
+            cause=f"makes room for {migration_called(migration.key, self.context.view.reader(namespace))}",
             reason=Cause.DEFRAGMENTATION.value,
             makes_room_for=migration.key,
             pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in group],
@@ -249,21 +254,25 @@ class GangRoom:
             return None
         return leaving_pods
 
+    def _called(self, key: str, migration: Migration) -> str:
+        """Return how messages of a Migration refer to a pod."""
+        return pod_called(self.context.view, key, migration.metadata.namespace)
+
     def _wrong(self, tracked: Tracked, workload: Workload, leaving_pods: Sequence[MovingPod]) -> tuple[str, str] | None:
         """Return reason and text of why the other pods can't be moved for a gang; None if they can."""
         taken, leaving = self.context.moved_elsewhere(tracked), {pod.member.uid for pod in leaving_pods}
         for pod in leaving_pods:
-            name = pod.member.key
+            name = self._called(pod.member.key, tracked.migration)
             if restarts(pod) and any(
                 remaining.member.uid not in leaving for remaining in rest_of_gang(self.context.view, [pod])
             ):
-                return "NotMovable", f"pod {name} stays: its whole gang would have to restart"
+                return "NotMovable", f"{name} stays: its whole gang would have to restart"
             if not may_move(pod):
-                return "NotMovable", f"pod {name} stays: it must not move, or no controller would recreate it"
+                return "NotMovable", f"{name} stays: it must not move, or no controller would recreate it"
             if pod.workload.priority > workload.priority:
-                return "NotMovable", f"pod {name} stays: its priority is above that of the gang"
+                return "NotMovable", f"{name} stays: its priority is above that of the gang"
             if pod.member.uid in taken:
-                return "AlreadyMoved", f"pod {name} is moved by Migration {taken[pod.member.uid]} already"
+                return "AlreadyMoved", f"{name} is moved by another Migration already"
         return None
 
     def _moves(

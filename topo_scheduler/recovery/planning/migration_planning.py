@@ -237,7 +237,8 @@ class Planning:
     ) -> _SearchResult:
         """Create Migrations for the pods that must leave the seats."""
         self.context.out += helpers_of(self.context, tracked.migration, room.relocated)
-        text = f"room for {counted(len(moving_pods), 'pod')} is reserved, which {pod_names(room.relocated)} leave first"
+        leaving = pod_names(self.context.view, room.relocated, tracked.migration.metadata.namespace)
+        text = f"room for {counted(len(moving_pods), 'pod')} is reserved, which {leaving} leave first"
         return _SearchResult(state, now + SEARCH_INTERVAL_SECONDS, dict(room.seats), text)
 
     def _circular(self, migration: Migration) -> bool:

@@ -19,7 +19,7 @@ from typing import Final
 from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec
 from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.migration_context import MigrationContext
-from topo_scheduler.recovery.model.naming import makes_room_for, name_for
+from topo_scheduler.recovery.model.naming import migration_called, name_for
 from topo_scheduler.recovery.model.seating import (
     MovingPod,
     by_workload,
@@ -268,9 +268,9 @@ def helpers_of(
     out = []
     for pods in by_workload(leaving).values():
         namespace = pods[0].workload.namespace
-        room = makes_room_for(migration.key, context.view.reader(namespace))
+        beneficiary = migration_called(migration.key, context.view.reader(namespace))
         spec = MigrationSpec(
-            cause=f"leaves a spare node to Migration {migration.key}" if lent else room,
+            cause=f"leaves a spare node to {beneficiary}" if lent else f"makes room for {beneficiary}",
             makes_room_for=migration.key,
             give_way=lent,
             pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in pods],

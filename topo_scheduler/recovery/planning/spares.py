@@ -129,7 +129,8 @@ def reclaim_lent(
             asked = [pod for pod in leaving_pods if pod.member.uid not in already_asked]
             context.out += helpers_of(context, migration, asked, lent=True)
             reserved = f"room for {counted(len(moving_pods), 'pod')} is reserved"
-            return dict(seats), f"{reserved}, which was lent to {pod_names(leaving_pods)}"
+            borrowers = pod_names(view, leaving_pods, migration.metadata.namespace)
+            return dict(seats), f"{reserved}, which was lent to {borrowers}"
     return None
 
 

@@ -443,7 +443,7 @@ class Arrivals:
                     self._speak(workload, now)
 
     def _bound(self, pod: Pod, now: float) -> None:
-        changed, problems = self._world.bound(pod)
+        changed, problems = self._world.bound(pod, created_there=self._created_there(pod))
         self._out += [LogWarning(problem) for problem in problems]
         self._pods.drop(pod.metadata.uid)
         self._rereading.drop(pod.metadata.uid)
@@ -458,6 +458,21 @@ class Arrivals:
         if changed:
             self._out += self._outcomes.check_overdrawn(pod)
         self.unread.drop(pod.metadata.uid)
+
+    def _created_there(self, pod: Pod) -> bool:
+        """Return whether a pod was created with its node, so that no scheduler placed it.
+
+        Any user that may create pods can do that, on any node, also on one that failed or never existed. While the
+        scheduler decides, it saw every other pod pending before. Of pods from before that it only knows that a Binding
+        sets the condition PodScheduled; on pods that are created with their node only their kubelet does.
+        """
+        uid = pod.metadata.uid
+        if self.deciding:
+            seen_pending = self._workloads.of_pod(uid) is not None or self._pods.get(uid) is not None
+            return not seen_pending and uid not in self.outside and uid not in self._unresolved
+        return not any(
+            condition.type == "PodScheduled" and condition.status == "True" for condition in pod.status.conditions
+        )
 
     def _bound_ours(self, pod: Pod, now: float) -> None:
         uid, node = pod.metadata.uid, pod.spec.node_name

@@ -83,6 +83,8 @@ class Clearing:
         self._fit_now = self._fits(np.zeros(len(candidates.pods), np.bool_))
         self._fit_most = self._fits(self._allowed)
         self._solved = 0
+        self._kept: dict[int, Int64] = {}
+        """Members of each gang that must stay, as `_beyond` returns them."""
 
     @property
     def regions(self) -> Sequence[Region]:
@@ -238,12 +240,16 @@ class Clearing:
     def _holds(self, region: Region, fit: Int64) -> bool:
         return bool(region.holds(fit[region.rows][None, :], self._ask.members, self._limits, self._gpus)[0])
 
-    def _beyond(self, members: Sequence[int], slack: int) -> Sequence[int]:
-        """Return the members of a gang that must stay so that it loses no more than its slack: the most costly ones."""
-        if slack >= len(members):
-            return ()
-        pods = self._pods
-        return sorted(members, key=lambda n: (pods.seconds[n], -pods.started[n], n))[slack:]
+    def _beyond(self, gang: int) -> Int64:
+        """Return the members of a gang that must stay so that it loses no more than its slack: the most costly ones.
+
+        They are the same for all regions, and a gang may have members in each.
+        """
+        if (kept := self._kept.get(gang)) is None:
+            pods, members = self._pods, np.array(self._pods.gangs[gang].members, np.int64)
+            order = np.lexsort((members, -pods.started[members], pods.seconds[members]))
+            kept = self._kept[gang] = members[order[self._pods.gangs[gang].slack :]]
+        return kept
 
     def _open_to(self, inside: Sequence[int], broken: frozenset[int] | None) -> Bool:
         """Return which candidates may be evicted if only the given gangs may be broken (bool[pods]); None allows any
@@ -254,8 +260,7 @@ class Clearing:
         if broken is not None:
             for number in self._gangs(inside):
                 if number not in broken:
-                    gang = self._pods.gangs[number]
-                    allowed[list(self._beyond(gang.members, gang.slack))] = False
+                    allowed[self._beyond(number)] = False
         return allowed
 
     def _choices(self, region: Region, inside: Sequence[int], size: int) -> Iterator[frozenset[int]]:

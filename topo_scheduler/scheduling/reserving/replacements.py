@@ -94,6 +94,14 @@ class Replacements:
             gpus[seat.node] += amount_in(self._amounts(seat), GPU)
         return {node: count for node, count in gpus.items() if count}
 
+    def held_by(self, namespace: str) -> Counter[int]:
+        """Return what the seats of a namespace hold, by resource column."""
+        held: Counter[int] = Counter()
+        for seat in self._seats.values():
+            if seat.namespace == namespace:
+                held.update(dict(self._amounts(seat)))
+        return held
+
     def own(self, workload: Workload) -> Mapping[str, object]:
         """Return the seats that a workload may take, which do not block it."""
         return {id_: seat for id_, seat in self._seats.items() if seat.is_for(workload)}

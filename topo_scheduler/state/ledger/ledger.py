@@ -22,7 +22,8 @@ from topo_scheduler.state.pods.victim_info import Occupant
 class LedgerEntry:
     """What one pod holds. ``row`` is -1 while its node is unknown, ``occupant`` None until the pod is seen bound.
 
-    ``devices`` has the indexes of its GPUs, as recorded on its Binding; empty without a record.
+    ``devices`` has the indexes of its GPUs, as recorded on its Binding; empty without a record. ``created_there``: the
+    pod was created with its node, so no scheduler placed it.
     """
 
     node: str
@@ -33,6 +34,7 @@ class LedgerEntry:
     profile: Profile | None = None
     occupant: Occupant | None = None
     devices: tuple[int, ...] = ()
+    created_there: bool = False
 
     def amount(self, column: int) -> int:
         """Return the amount that the pod holds of one resource."""
@@ -96,8 +98,12 @@ class Ledger:
         daemon: bool = False,
         profile: Profile | None = None,
         devices: tuple[int, ...] = (),
+        created_there: bool = False,
     ) -> bool:
-        """Record a bound pod as the API server reports it; return whether it differs from the known entry."""
+        """Record a bound pod as the API server reports it; return whether it differs from the known entry.
+
+        ``created_there`` counts only for a pod without an entry.
+        """
         entry = self._entries.get(uid)
         if (
             entry is not None
@@ -114,7 +120,8 @@ class Ledger:
             return False
         if entry is not None:
             self.release(uid)
-        self._add(uid, LedgerEntry(node, -1, amounts, False, daemon, profile, devices=devices))
+            created_there = entry.created_there
+        self._add(uid, LedgerEntry(node, -1, amounts, False, daemon, profile, None, devices, created_there))
         return True
 
     def occupy(self, occupant: Occupant) -> bool:
