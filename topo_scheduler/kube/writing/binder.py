@@ -23,6 +23,7 @@ from topo_scheduler.api.base import Base
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import (
+    NO_DRY_RUN,
     ApiError,
     Conflict,
     Fenced,
@@ -47,8 +48,6 @@ FLIGHT_SECONDS = 3.0
 """Longest time that a write travels to the API server, in seconds, in addition to the deadline that it carries."""
 TERM_ENDS = "given up, because this term of leadership ends"
 """Start of the message when a bind is abandoned because its term ends."""
-NO_DRY_RUN = "does not support dry run"
-"""The API server's message about a webhook with side effects."""
 
 
 class BindStatus(enum.Enum):
