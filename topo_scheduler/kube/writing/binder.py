@@ -262,6 +262,9 @@ class Binder:
                 return BindStatus.UNKNOWN if doubt else BindStatus.REJECTED, refusal.message
             seconds = pause(attempt, error, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
             if self._clock() + seconds >= end:
+                if isinstance(error, ApiError) and error.retry_after:
+                    # The API server asks for a pause beyond the deadline, so the caller must not repeat it at once.
+                    await set_or_due(self._ending, end, self._clock)
                 return _unsettled(doubt), f"{NOT_SETTLED} {self.timeout:g} s: {error}"
             logger.debug("%s; attempt %d in %.2f s", error, attempt + 1, seconds)
             reason = f": {error}"
