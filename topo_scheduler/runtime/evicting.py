@@ -64,7 +64,7 @@ class _Confirmation:
 
 
 @dataclass(slots=True, eq=False)
-class _Rehearsal:
+class _EvictionRehearsal:
     """Dry runs of the evictions for one workload: none of its victims is evicted before all of them could be."""
 
     victims: dict[str, Preempt] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class Evictions:
         self._rollbacks = FairSlots(ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE)
         self._under_way: dict[str, asyncio.Future[Ended]] = {}
         """How evictions for others end, by uid of the victim, while they are being requested."""
-        self._rehearsals: dict[str, _Rehearsal] = {}
+        self._rehearsals: dict[str, _EvictionRehearsal] = {}
         """Dry runs that have not ended, by uid of the pod to place."""
 
     async def roll_back(self, pod: PodRef, message: str) -> None:
@@ -155,12 +155,12 @@ class Evictions:
         """
         if not self._engine.preempting.needs_dry_run(preempt.pod.uid):
             return self._preempt(preempt)
-        rehearsal = self._rehearsals.setdefault(preempt.preemptor.uid, _Rehearsal())
+        rehearsal = self._rehearsals.setdefault(preempt.preemptor.uid, _EvictionRehearsal())
         rehearsal.victims[preempt.pod.uid] = preempt
         rehearsal.open += 1
         return self._rehearse(preempt, rehearsal)
 
-    async def _rehearse(self, preempt: Preempt, rehearsal: _Rehearsal) -> None:
+    async def _rehearse(self, preempt: Preempt, rehearsal: _EvictionRehearsal) -> None:
         """Try an eviction with a dry run. Once all victims of the workload could be evicted, evict this one."""
         pod, began = preempt.pod, self._clock()
 
@@ -188,7 +188,7 @@ class Evictions:
         if not rehearsal.refused:
             await self._preempt(preempt)
 
-    def _refuse(self, rehearsal: _Rehearsal, pod: PodRef, ended: Ended) -> None:
+    def _refuse(self, rehearsal: _EvictionRehearsal, pod: PodRef, ended: Ended) -> None:
         """End all evictions of a rehearsal, because a victim stays.
 
         All at once: the workload may choose some of the same victims in its next step.
