@@ -76,13 +76,19 @@ class EvictionScene:
 
 
 @asynccontextmanager
-async def eviction_scene(w: World, owner: Json, size: int = 2, confirm: bool = True) -> AsyncIterator[EvictionScene]:
-    """Begin a scene in which a gang of ``size`` pods below ``owner`` would preempt as many pods."""
-    d = Driver([make_node(f"n{n}", f"s1/l{n // 8}") for n in range(size)])
+async def eviction_scene(
+    w: World, owner: Json, size: int = 2, confirm: bool = True, nodes: int = 0
+) -> AsyncIterator[EvictionScene]:
+    """Begin a scene in which a gang of ``size`` pods below ``owner`` would preempt as many pods.
+
+    There are as many nodes, or more if ``nodes`` says so, in leaves of eight.
+    """
+    nodes = nodes or size
+    d = Driver([make_node(f"n{n}", f"s1/l{n // 8}") for n in range(nodes)])
     d.now = now()
     d.engine.budgets_known()
     name, victims = owner["metadata"]["name"], []
-    for n in range(size):
+    for n in range(nodes):
         uid = w.create_pod(f"{name}-low-{n}", finalizers=["example.com/wait"]).metadata.uid
         victims.append(make_pod(f"{name}-low-{n}", uid=uid, gpus=8, node=f"n{n}", scheduler="other", phase="Running"))
     d.apply(*victims)

@@ -130,6 +130,20 @@ async def test_renewals_that_fail_now_and_then_end_nothing(fault: Fault, verb: s
         assert not a.terms
 
 
+@virtual_time
+async def test_answers_that_take_almost_half_of_the_renew_deadline_are_waited_for() -> None:
+    """Each renewal begins when the one before is answered, and counts from when it was sent."""
+    async with candidates() as t:
+        a, b = await t.add("a", run=False), await t.add("b", run=False)
+        for one in (a, b):
+            one.server.faults.add(Delay(4.5), resource="leases")
+            t.start(one)
+        await eventually(lambda: a.active or b.active, within=60)
+        await asyncio.sleep(300)
+        assert (a.active, b.active) in ((True, False), (False, True))
+        assert not a.terms and not b.terms
+
+
 @pytest.mark.parametrize(
     "fault",
     [Refuse(500), Refuse(403), Refuse(409), Disconnect(), Disconnect(applied=True), Truncate(), Delay(1e6)],

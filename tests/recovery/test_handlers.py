@@ -25,7 +25,7 @@ from topo_scheduler.recovery.controller.handlers import (
 )
 from topo_scheduler.recovery.controller.kopf_session import open_session
 from topo_scheduler.recovery.detection.node_health import NodeHealth
-from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Truncate
+from topo_scheduler.simulation.apiserver import BreakWatch, EmbeddedAPIServer, Truncate
 
 NODE = {
     "apiVersion": "v1",
@@ -116,12 +116,15 @@ async def test_a_thread_that_dies_is_noticed(monkeypatch: pytest.MonkeyPatch, wa
     async def connect() -> Connection:
         return Connection("http://127.0.0.1:1")
 
-    async def operator(stop_flag: threading.Event, **_: Any) -> None:
-        if waits:  # as kopf does: in another thread, which is not told that it ends
-            asyncio.get_running_loop().run_in_executor(None, stop_flag.wait)
+    async def fails() -> None:
         raise RuntimeError("a fault of its own")
 
-    monkeypatch.setattr(kopf, "operator", operator)
+    async def spawn_tasks(stop_flag: threading.Event, **_: Any) -> list[asyncio.Task[None]]:
+        if waits:  # as kopf does: in another thread, which is not told that it ends
+            asyncio.get_running_loop().run_in_executor(None, stop_flag.wait)
+        return [asyncio.create_task(fails())]
+
+    monkeypatch.setattr(kopf, "spawn_tasks", spawn_tasks)
     woken = asyncio.Event()
     watcher = Watcher(RecoverySpec(enabled=True), (), connect, woken.set)
     watcher.start()
@@ -129,6 +132,62 @@ async def test_a_thread_that_dies_is_noticed(monkeypatch: pytest.MonkeyPatch, wa
         await woken.wait()
     await asyncio.to_thread(_join)
     assert watcher.wrong().endswith("has ended: RuntimeError: a fault of its own")
+
+
+async def test_a_watch_that_is_cancelled_while_it_is_opened_does_not_keep_the_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As kopf's: the first cancellation only ends the request, and the next one is sent at once."""
+    cancelled = 0
+
+    async def watch() -> None:
+        nonlocal cancelled
+        while cancelled < 2:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled += 1
+
+    async def fails() -> None:
+        raise RuntimeError("a fault of its own")
+
+    async def spawn_tasks(**_: Any) -> list[asyncio.Task[None]]:
+        watching.add(asyncio.create_task(watch()))
+        return [asyncio.create_task(fails())]
+
+    async def connect() -> Connection:
+        return Connection("http://127.0.0.1:1")
+
+    watching: set[asyncio.Task[None]] = set()
+    monkeypatch.setattr(kopf, "spawn_tasks", spawn_tasks)
+    woken = asyncio.Event()
+    watcher = Watcher(RecoverySpec(enabled=True), (), connect, woken.set)
+    watcher.start()
+    async with asyncio.timeout(15):
+        await woken.wait()
+    await asyncio.to_thread(_join)
+    assert watcher.wrong().endswith("has ended: RuntimeError: a fault of its own")
+
+
+async def test_a_watch_that_is_refused_ends_the_thread_without_a_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = EmbeddedAPIServer()
+    async with serving_migrations(tmp_path / "admin", server) as api:
+        client = await Client.connect(str(tmp_path / "admin"))
+        woken = asyncio.Event()
+        watcher = Watcher(RecoverySpec(enabled=True), (), client.connection, woken.set)
+        watcher.start()
+        await asyncio.sleep(1.0)
+        await api.delete("customresourcedefinitions", "migrations.topology.scheduler")
+        server.break_watches(BreakWatch("end"))
+        async with asyncio.timeout(15):
+            await woken.wait()
+        await asyncio.to_thread(_join)
+        assert "has ended: 404 the server could not find the requested resource" in watcher.wrong()
+        assert not [record for record in caplog.records if record.exc_info]
+        await watcher.stop()
+        await client.close()
 
 
 @pytest.mark.parametrize("path", ["/api", "/apis", "/api/v1", "/apis/topology.scheduler/v1alpha1", "/api/v1/nodes"])

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import inf
 from typing import Any, Final
@@ -40,6 +40,7 @@ _OUTCOMES: Final = {
     EvictionStatus.FAILED: EvictionOutcome.REFUSED,
 }
 
+NOT_GRANTED: Final = "the API server answers other requests, but does not grant this one"
 _NOT_SENT: Final = (EvictionOutcome.WITHDRAWN, EvictionOutcome.UNCONFIRMED)
 
 Ended = tuple[EvictionOutcome, str]
@@ -60,6 +61,24 @@ class _Confirmation:
     at: float
     sent_at: float = inf
     """When the first attempt was sent: it may have evicted the pod, so the next ones must settle that."""
+
+
+@dataclass(slots=True, eq=False)
+class _EvictionRehearsal:
+    """Dry runs of the evictions for one workload: none of its victims is evicted before all of them could be."""
+
+    victims: dict[str, Preempt] = field(default_factory=dict)
+    """Requested evictions, by uid of the victim."""
+    open: int = 0
+    """Dry runs that have not ended."""
+    refused: bool = False
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def end_one(self) -> None:
+        """Record that a dry run ended."""
+        self.open -= 1
+        if not self.open:
+            self.ended.set()
 
 
 @contextmanager
@@ -115,6 +134,8 @@ class Evictions:
         self._rollbacks = FairSlots(ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE)
         self._under_way: dict[str, asyncio.Future[Ended]] = {}
         """How evictions for others end, by uid of the victim, while they are being requested."""
+        self._rehearsals: dict[str, _EvictionRehearsal] = {}
+        """Dry runs that have not ended, by uid of the pod to place."""
 
     async def roll_back(self, pod: PodRef, message: str) -> None:
         """Evict a member of a partially bound gang."""
@@ -126,8 +147,64 @@ class Evictions:
             self._engine.rollback_refused(pod.uid, result.message, self._clock())
             self._changed()
 
-    async def preempt(self, preempt: Preempt) -> None:
-        """Evict a victim, unless no workload needs its room any more."""
+    def preempt(self, preempt: Preempt) -> Coroutine[Any, Any, None]:
+        """Return what evicts a victim, unless no workload needs its room any more.
+
+        If an eviction for the workload was refused before, a dry run of each eviction comes first. Otherwise a gang
+        that needs a whole domain might evict most pods of one domain after the other, and get none of them.
+        """
+        if not self._engine.preempting.needs_dry_run(preempt.pod.uid):
+            return self._preempt(preempt)
+        rehearsal = self._rehearsals.setdefault(preempt.preemptor.uid, _EvictionRehearsal())
+        rehearsal.victims[preempt.pod.uid] = preempt
+        rehearsal.open += 1
+        return self._rehearse(preempt, rehearsal)
+
+    async def _rehearse(self, preempt: Preempt, rehearsal: _EvictionRehearsal) -> None:
+        """Try an eviction with a dry run. Once all victims of the workload could be evicted, evict this one."""
+        pod, began = preempt.pod, self._clock()
+
+        def recheck() -> str:
+            return "another victim stays" if rehearsal.refused else self._reason_not_to_evict(preempt)
+
+        async def ask() -> None:
+            there = await self._evictor.is_there(pod.namespace, pod.name, pod.uid)
+            if there and self._clock() - began >= ASKED_AFTER_SECONDS:
+                self._refuse(rehearsal, pod, (EvictionOutcome.REFUSED, NOT_GRANTED))
+
+        try:
+            with repeatedly(ask, self._start, f"unanswered dry run {pod.uid}"):
+                slot = partial(self._for_others.slot, pod.namespace)
+                result = await self._evictor.evict(
+                    pod.namespace, pod.name, pod.uid, dry_run=True, recheck=recheck, slot=slot
+                )
+            if (outcome := _OUTCOMES[result.outcome]) is not EvictionOutcome.GOING:
+                self._refuse(rehearsal, pod, (outcome, result.message))
+        finally:
+            rehearsal.end_one()
+            if self._rehearsals.get(preempt.preemptor.uid) is rehearsal and not rehearsal.open:
+                del self._rehearsals[preempt.preemptor.uid]
+        await rehearsal.ended.wait()
+        if not rehearsal.refused:
+            await self._preempt(preempt)
+
+    def _refuse(self, rehearsal: _EvictionRehearsal, pod: PodRef, ended: Ended) -> None:
+        """End all evictions of a rehearsal, because a victim stays.
+
+        All at once: the workload may choose some of the same victims in its next step.
+        """
+        if rehearsal.refused:
+            return
+        rehearsal.refused = True
+        rehearsal.ended.set()
+        self._rehearsals = {uid: other for uid, other in self._rehearsals.items() if other is not rehearsal}
+        for uid, preempt in {pod.uid: rehearsal.victims[pod.uid], **rehearsal.victims}.items():
+            if self._is_wanted(preempt):
+                self._report(
+                    preempt.pod, ended if uid == pod.uid else (EvictionOutcome.WITHDRAWN, "another victim stays")
+                )
+
+    async def _preempt(self, preempt: Preempt) -> None:
         # Confirm outside of the slot: owners that do not answer must not delay evictions for other workloads.
         confirmation = _Confirmation(await self._confirm(preempt.preemptor), self._clock())
         ended = await self._of_earlier(preempt.pod.uid) or await self._request(preempt, confirmation)
@@ -205,8 +282,7 @@ class Evictions:
             return  # it had to wait for a slot
         there = await self._evictor.is_there(pod.namespace, pod.name, pod.uid)
         if there and self._engine.preempting.is_unanswered(pod.uid):
-            text = "the API server answers other requests, but does not grant this one"
-            self._report(pod, (EvictionOutcome.REFUSED, text))
+            self._report(pod, (EvictionOutcome.REFUSED, NOT_GRANTED))
 
     def _is_wanted(self, preempt: Preempt) -> bool:
         """Return whether the engine waits for the outcome, and not for that of a later request for the same pod."""

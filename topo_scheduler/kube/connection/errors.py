@@ -34,6 +34,8 @@ MAX_CHARACTERS: Final = LONGEST_CHARACTERS
 """Characters kept of an answer's message."""
 MAX_RETRY_AFTER_SECONDS: Final = 30.0
 """Longest pause that an answer may ask for. A load balancer's page may ask for an hour, and be gone in a second."""
+NO_DRY_RUN: Final = "does not support dry run"
+"""The API server's message about a webhook with side effects."""
 
 
 class KubeError(Exception):

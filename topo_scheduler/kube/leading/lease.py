@@ -27,7 +27,15 @@ from typing import Any
 import msgspec
 
 from topo_scheduler.kube.connection.client import Client, decode
-from topo_scheduler.kube.connection.errors import Conflict, KubeError, NotFound, Undecodable, lacks_rights, passes
+from topo_scheduler.kube.connection.errors import (
+    Conflict,
+    KubeError,
+    NotFound,
+    Undecodable,
+    Unreachable,
+    lacks_rights,
+    passes,
+)
 from topo_scheduler.kube.connection.fence import CLOCK_DRIFT_SHARE, FLIGHT_SECONDS, UNFENCED, Fence
 from topo_scheduler.kube.connection.resources import segment
 from topo_scheduler.kube.connection.retrying import retried
@@ -136,7 +144,8 @@ class LeaderElector:
         self._names = {"name": name, "namespace": namespace}
         self._duration = lease_duration
         self._retry_period = retry_period
-        self._request_seconds = renew_deadline / 3
+        self._request_seconds = renew_deadline / 3  # so that a renewal that is lost leaves time for two more
+        self._slow = False  # whether answers take longer than that; half of the time to lead is the most that works
         self._clock = clock
         self._wall = wall
         self._until = NEVER
@@ -363,7 +372,7 @@ class LeaderElector:
 
     async def _read(self) -> Lease:
         try:
-            answer = await self._client.request("GET", self._path, timeout=self._patience())
+            answer = await self._request("GET", self._path)
         except NotFound:
             return Lease(metadata=dict(self._names))
         return decode(_lease, answer)
@@ -399,14 +408,26 @@ class LeaderElector:
             "spec": {**current.spec, **spec, "renewTime": micro_time(self._wall())},
         }
         method, path = ("PUT", self._path) if current.version else ("POST", self._collection)
-        answer = await self._client.request(method, path, body=_encode(lease), timeout=self._patience())
+        answer = await self._request(method, path, _encode(lease))
         self._current = decode(_lease, answer)
         return self._current
 
+    async def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        """Send one request. The next ones may take longer if this one took too long: the API server is slow."""
+        sent = self._clock()
+        try:
+            answer = await self._client.request(method, path, body=body, timeout=self._patience())
+        except Unreachable:
+            self._slow |= self._clock() - sent >= 0.9 * self._request_seconds
+            raise
+        self._slow = self._clock() - sent >= 0.9 * self._request_seconds
+        return answer
+
     def _patience(self) -> float:
         """Return the seconds for one request: while leading, not beyond the time left to lead."""
+        longest = self.hold_seconds / 2 if self._slow else self._request_seconds
         left = self._until - self._clock()
-        return min(self._request_seconds, left) if left > 0 else self._request_seconds
+        return min(longest, left) if left > 0 else longest
 
 
 async def _wait(*tasks: asyncio.Task[None]) -> bool:

@@ -23,6 +23,7 @@ from topo_scheduler.api.base import Base
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import (
+    NO_DRY_RUN,
     ApiError,
     Conflict,
     Fenced,
@@ -47,8 +48,6 @@ FLIGHT_SECONDS = 3.0
 """Longest time that a write travels to the API server, in seconds, in addition to the deadline that it carries."""
 TERM_ENDS = "given up, because this term of leadership ends"
 """Start of the message when a bind is abandoned because its term ends."""
-NO_DRY_RUN = "does not support dry run"
-"""The API server's message about a webhook with side effects."""
 
 
 class BindStatus(enum.Enum):
@@ -263,6 +262,9 @@ class Binder:
                 return BindStatus.UNKNOWN if doubt else BindStatus.REJECTED, refusal.message
             seconds = pause(attempt, error, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
             if self._clock() + seconds >= end:
+                if isinstance(error, ApiError) and error.retry_after:
+                    # The API server asks for a pause beyond the deadline, so the caller must not repeat it at once.
+                    await set_or_due(self._ending, end, self._clock)
                 return _unsettled(doubt), f"{NOT_SETTLED} {self.timeout:g} s: {error}"
             logger.debug("%s; attempt %d in %.2f s", error, attempt + 1, seconds)
             reason = f": {error}"

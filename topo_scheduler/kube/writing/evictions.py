@@ -16,6 +16,7 @@ import msgspec
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import (
+    NO_DRY_RUN,
     ApiError,
     Conflict,
     KubeError,
@@ -79,9 +80,11 @@ class Evictor:
         Retries for half a minute if the server is busy or unreachable. A disruption budget causes no retry, since
         the caller may prefer another pod. The evictor calls ``recheck`` right before the bytes of each attempt
         leave. It returns why the pod must stay after all, or an empty string. Each attempt holds a ``slot``; what that
-        raises passes through, except errors of requests.
+        raises passes through, except errors of requests. With ``dry_run`` nothing is written: ``EVICTED`` then means
+        that the pod would be evicted, or that a webhook does not support dry runs.
         """
         path = PODS.path(namespace, name, "eviction")
+        query = {"dryRun": "All"} if dry_run else None
         options: dict[str, Any] = {"preconditions": {"uid": uid}}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
@@ -98,7 +101,9 @@ class Evictor:
 
         async def send() -> None:
             try:
-                await self._client.request("POST", path, body=body, timeout=TIMEOUT_SECONDS, recheck=recheck)
+                await self._client.request(
+                    "POST", path, body=body, query=query, timeout=TIMEOUT_SECONDS, recheck=recheck
+                )
             except (Conflict, NotFound):
                 if why := await self._why_gone(namespace, name, uid, forced=grace is not None):
                     raise _PodGone(why) from None
@@ -114,6 +119,8 @@ class Evictor:
         except Withdrawn as error:
             return EvictionResult(EvictionStatus.WITHDRAWN, str(error))
         except KubeError as error:
+            if dry_run and isinstance(error, ApiError) and NO_DRY_RUN in error.message:
+                return EvictionResult(EvictionStatus.EVICTED, error.message)
             return EvictionResult(EvictionStatus.FAILED, error.message if isinstance(error, ApiError) else str(error))
         return EvictionResult(EvictionStatus.EVICTED)
 

@@ -32,6 +32,17 @@ STOP_SECONDS: Final = 10.0
 """Longest wait for the thread to end."""
 CLOSE_SECONDS: Final = 0.1
 """Seconds that the loop goes on after kopf has ended, to close connections that kopf was just opening."""
+END_SECONDS: Final = 7.0
+"""Seconds that kopf may take to end, of which it waits 5 s for its own tasks, before they are cancelled again."""
+SILENT_LOGGERS: Final = (
+    "kopf._core.reactor.running",
+    "kopf._core.reactor.orchestration",
+    "kopf._cogs.clients.watching",
+)
+"""Loggers of kopf that warn about signals, and log each failed request, at the end with tracebacks.
+
+The daemon logs an outage itself, and why the thread ended.
+"""
 LOGIN_SECONDS: Final = 2.0
 """Seconds between attempts to get credentials."""
 SILENCE_SECONDS: Final = 70.0
@@ -152,7 +163,10 @@ class Watcher:
             asyncio.run(self._serve())
         except BaseException as error:
             self._failure = f"{type(error).__name__}: {error}"
-            log.exception("the thread that watches nodes and Migrations has failed")
+            if (status := getattr(error, "status", None)) is not None:  # the API server refused a watch
+                self._failure = f"{status} {error.args[0] if error.args else ''}".rstrip()
+            else:
+                log.exception("the thread that watches nodes and Migrations has failed")
         finally:
             self._call(self.wake)
 
@@ -161,34 +175,41 @@ class Watcher:
         from kopf._cogs.structs.references import Insights  # kopf has no public name for it
 
         logging.getLogger("kopf").setLevel(logging.WARNING)
-        logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)  # it warns about signals
+        for name in SILENT_LOGGERS:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry, backoff=LOGIN_SECONDS)(self._login)
         kopf.on.event("", "v1", "nodes", registry=registry)(self._node)
         kopf.on.event(GROUP, VERSION, PLURAL, registry=registry)(self._migration)
         insights = Insights()
-        serving = asyncio.ensure_future(
-            kopf.operator(
-                registry=registry,
-                settings=_settings(kopf),
-                insights=insights,
-                clusterwide=True,
-                standalone=True,
-                stop_flag=self._stop,
-            )
-        )
         ready = asyncio.ensure_future(insights.ready_resources.wait())
-        await asyncio.wait({serving, ready}, return_when=asyncio.FIRST_COMPLETED)
+        own = asyncio.all_tasks()
+        tasks = await kopf.spawn_tasks(
+            registry=registry,
+            settings=_settings(kopf),
+            insights=insights,
+            clusterwide=True,
+            standalone=True,
+            stop_flag=self._stop,
+        )
+        serving = asyncio.ensure_future(kopf.run_tasks(tasks, ignored=own))
+        await asyncio.wait({serving, ready, *tasks}, return_when=asyncio.FIRST_COMPLETED)
         # kopf only warns, and would never watch Migrations whose definition appears a moment later.
-        if not serving.done() and all(resource.plural != PLURAL for resource in insights.watched_resources):
+        if (
+            ready.done()
+            and not serving.done()
+            and all(resource.plural != PLURAL for resource in insights.watched_resources)
+        ):
             self._failure = f"{PLURAL}.{GROUP} was not defined when it was read"
             self._stop.set()
         try:
-            await serving
+            await _ended(serving, tasks, {*own, serving})
         finally:
             # Always: kopf waits for this flag in a thread. As long as it does, the event loop can't close, and nothing
             # notices that this thread has ended.
             self._stop.set()
+            if self._session is not None:
+                await self._session[1].aiohttp_session.close()
         await asyncio.sleep(CLOSE_SECONDS)
 
     async def _login(self, **_: Any) -> "kopf.AiohttpSession":
@@ -231,6 +252,26 @@ class Watcher:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError:
             log.debug("the event loop of the daemon is closed")
+
+
+async def _ended(
+    serving: asyncio.Future[None], tasks: Collection[asyncio.Task[Any]], ignored: Collection[asyncio.Future[Any]]
+) -> None:
+    """Wait until kopf has ended. If that takes too long, cancel again what is left.
+
+    A watch of kopf that is cancelled while it waits for its request may take that for an end of the request, and open
+    another. kopf then waits for it without end, and nothing notices that the thread does nothing any more.
+    """
+    await asyncio.wait({serving, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    # Callbacks of such a watch fail as well, which asyncio would log with a traceback.
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: log.debug("kopf ends: %s", context["message"]))
+    await asyncio.wait({serving}, timeout=END_SECONDS)
+    while not serving.done():
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            if task not in ignored:
+                task.cancel()
+        await asyncio.wait({serving}, timeout=1.0)
+    await serving
 
 
 def _settings(kopf: Any) -> Any:

@@ -46,6 +46,13 @@ class PreemptionClaim:
     until: float
 
 
+@dataclass(slots=True)
+class _Patience(Pause):
+    """Failed claims of a workload, and whether the API server ``refused`` an eviction for it."""
+
+    refused: bool = False
+
+
 class PreemptionClaims:
     """All claims, at most one for each workload."""
 
@@ -64,7 +71,7 @@ class PreemptionClaims:
         self.handled: set[str] = set()
         """Pods of this scheduler whose nominations it manages itself, regardless of their status."""
         self.spared = SparedVictims()
-        self._patience: dict[str, Pause] = {}
+        self._patience: dict[str, _Patience] = {}
 
     def get(self, id_: str) -> PreemptionClaim | None:
         """Return the claim of a workload."""
@@ -161,6 +168,15 @@ class PreemptionClaims:
         """Return whether an eviction was asked for, and its outcome is not known."""
         return uid in self._unanswered
 
+    def needs_dry_run(self, uid: str) -> bool:
+        """Return whether a dry run must precede the eviction of a pod.
+
+        It must if the pod is one of several victims, and an eviction for the same workload was refused.
+        """
+        claim = self._claims.get(self._victim_of.get(uid, ""))
+        patience = self._patience.get(claim.workload) if claim is not None and len(claim.victims) > 1 else None
+        return patience is not None and patience.refused
+
     def end_answered(self) -> tuple[list[Instruction], list[str]]:
         """End the claims that only waited for the answers to evictions; return as `stays` does."""
         over = [id_ for id_ in self._ending if self._unanswered.isdisjoint(self._claims[id_].victims)]
@@ -249,9 +265,13 @@ class PreemptionClaims:
 
     # ------------------------------------------------------------ end
 
-    def end(self, claim: PreemptionClaim, now: float) -> list[Instruction]:
-        """End a claim that failed. The workload searches for victims again after a pause that grows."""
-        patience = self._patience.setdefault(claim.workload, Pause())
+    def end(self, claim: PreemptionClaim, now: float, *, refused: bool = False) -> list[Instruction]:
+        """End a claim that failed, because an eviction was ``refused`` or for another reason.
+
+        The workload searches for victims again after a pause that grows.
+        """
+        patience = self._patience.setdefault(claim.workload, _Patience())
+        patience.refused |= refused
         if patience.times:
             patience.until = now + doubled(FIRST_PAUSE_SECONDS, patience.times, MAX_PAUSE_SECONDS)
         patience.times += 1

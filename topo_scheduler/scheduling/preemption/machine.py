@@ -424,6 +424,10 @@ class Preempting:
         """Return whether an eviction was asked for, and its outcome is not known."""
         return self._claims.is_unanswered(uid)
 
+    def needs_dry_run(self, uid: str) -> bool:
+        """Return whether a dry run must precede the eviction of a pod."""
+        return self._claims.needs_dry_run(uid)
+
     def evicted(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> tuple[list[Instruction], str]:
         """Process the outcome of an eviction.
 
@@ -463,7 +467,7 @@ class Preempting:
         if claim is None:
             return [], ""
         text = f"Evicting pod {victim} to make room was refused, searching for other victims: {message}"
-        return [*self._claims.tell(claim, text), *self._claims.end(claim, now)], claim.workload
+        return [*self._claims.tell(claim, text), *self._claims.end(claim, now, refused=True)], claim.workload
 
     def _unconfirmed(self, uid: str, message: str, now: float) -> tuple[list[Instruction], str]:
         """End the claim for which a pod was to be evicted. The pod may be chosen for other workloads at once."""

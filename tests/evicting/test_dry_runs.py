@@ -1,0 +1,68 @@
+"""After an eviction for a workload was refused, no victim is evicted before dry runs show that all of them could be."""
+
+import asyncio
+
+import pytest
+
+from tests.evicting.eviction_scenes import EvictionScene, eviction_scene
+from tests.kube.owner_objects import POD_TEMPLATE, create_object
+from tests.kube.virtual import virtual_time
+from tests.kube.world import world
+from topo_scheduler.simulation.apiserver import Delay, Refuse
+from topo_scheduler.simulation.apiserver.faults import Fault
+from topo_scheduler.simulation.apiserver.requests import RequestInfo
+
+LEAF, LEAVES = 8, 3
+NO_DRY_RUN = 'admission webhook "w" does not support dry run'
+
+
+def one_of_each_leaf(info: RequestInfo) -> bool:
+    """Whether a request is about the first victim of a leaf."""
+    return info.name.endswith(tuple(f"-low-{leaf * LEAF}" for leaf in range(LEAVES)))
+
+
+async def rounds(e: EvictionScene, count: int) -> None:
+    """Decide again and again, longer than any pause between two searches for victims."""
+    for _ in range(count):
+        e.decide()
+        await e.settled()
+        await asyncio.sleep(5)
+
+
+@pytest.mark.parametrize("fault", [Refuse(403), Delay(600.0)], ids=["refuses", "hangs"])
+@virtual_time
+async def test_a_gang_of_which_a_victim_in_each_leaf_stays_evicts_the_others_of_one_leaf_only(fault: Fault) -> None:
+    async with world() as w:
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
+        async with eviction_scene(w, job, LEAF, nodes=LEAF * LEAVES) as e:
+            w.server.faults.add(fault, verb="create", resource="pods/eviction", where=one_of_each_leaf)
+            await rounds(e, 12)
+            assert LEAF * LEAVES - LEAF < e.running < LEAF * LEAVES, "only before the first refusal"
+            assert w.asked("create", "pods/eviction") > LEAF * 2, "dry runs"
+            w.server.faults.clear()
+            running = e.running
+            await rounds(e, 12)
+            assert e.running in (LEAF * (LEAVES - 1), running - LEAF), "all victims of one leaf"
+            assert e.counted()["evicted"] >= LEAF
+
+
+@virtual_time
+async def test_a_webhook_without_dry_runs_does_not_end_preemption() -> None:
+    """The first eviction is refused; then each dry run is answered by the API server itself, and the rest as usual."""
+    async with world() as w:
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
+        async with eviction_scene(w, job, LEAF, nodes=LEAF * 2) as e:
+            w.server.faults.add(Refuse(403), verb="create", resource="pods/eviction", times=1)
+            await rounds(e, 1)
+            w.server.faults.add(Refuse(400, message=NO_DRY_RUN), verb="create", resource="pods/eviction", times=LEAF)
+            await rounds(e, 6)
+            assert e.running <= LEAF
+
+
+@virtual_time
+async def test_evictions_that_are_not_refused_need_no_dry_run() -> None:
+    async with world() as w:
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
+        async with eviction_scene(w, job, LEAF, nodes=LEAF * 2) as e:
+            await rounds(e, 1)
+            assert (e.evictions, e.running) == (LEAF, LEAF)
