@@ -157,8 +157,10 @@ def cluster() -> Iterator[tuple[Any, str]]:
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50) as started,
-        Client(started) as client,
+        LocalCluster(  # type: ignore[no-untyped-call]
+            n_workers=2, threads_per_worker=1, dashboard_address=":0", silence_logs=50
+        ) as started,
+        Client(started) as client,  # type: ignore[no-untyped-call]
     ):
         yield client, started.scheduler_address
 

@@ -7,7 +7,7 @@ from typing import Any
 import uvloop
 
 
-class EventLoop(uvloop.Loop):  # type: ignore[misc]  # it has no types
+class EventLoop(uvloop.Loop):
     """uvloop's loop, with a fix for a bug in `create_connection`.
 
     A connection that is cancelled before it is complete (including the TLS handshake) closes the file descriptor. The
@@ -16,12 +16,13 @@ class EventLoop(uvloop.Loop):  # type: ignore[misc]  # it has no types
     aiohttp opens each connection this way.
     """
 
-    async def create_connection(
+    async def create_connection(  # type: ignore[override]  # it passes on whatever it is given
         self, *arguments: Any, sock: socket.socket | None = None, **keywords: Any
-    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+    ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
         """Open a connection; a passed socket belongs to the loop, even if the connection fails."""
         try:
-            connection: tuple[asyncio.Transport, asyncio.BaseProtocol] = await super().create_connection(
+            # uvloop's types take the transport for a protocol.
+            connection: tuple[Any, asyncio.BaseProtocol] = await super().create_connection(
                 *arguments, sock=sock, **keywords
             )
         except BaseException:

@@ -69,7 +69,7 @@ def interpret_unless_compiled() -> bool:
         return False
     import numba
 
-    numba.config.DISABLE_JIT = True
+    numba.config.DISABLE_JIT = True  # type: ignore[attr-defined]  # set by Numba from the environment
     return True
 
 
@@ -104,7 +104,7 @@ def _note_whole() -> None:
     import numba
 
     folder = kernels.CACHE.folder
-    if folder is not None and not numba.config.DISABLE_JIT:
+    if folder is not None and not numba.config.DISABLE_JIT:  # type: ignore[attr-defined]
         with contextlib.suppress(OSError):
             (folder / whole_mark()).touch()
 

@@ -61,7 +61,7 @@ def sweep(tasks: Sequence[Task], *, workers: int = 0, address: str = "") -> Iter
         from distributed import as_completed
 
         futures = {client.submit(carry_out, parcel, pure=False): position for position, parcel in enumerate(parcels)}
-        for future in as_completed(futures):
+        for future in as_completed(futures):  # type: ignore[no-untyped-call]
             position = futures[future]
             yield position, _outcome(tasks[position], future)
 
@@ -128,14 +128,14 @@ def _client(workers: int, address: str) -> Iterator[Any]:
         if not address:
             with ExitStack() as stack:
                 with uninterrupted():
-                    local = LocalCluster(
+                    local = LocalCluster(  # type: ignore[no-untyped-call]
                         n_workers=workers, threads_per_worker=1, dashboard_address=":0", silence_logs=50
                     )
                     stack.enter_context(local)
-                yield stack.enter_context(Client(local))
+                yield stack.enter_context(Client(local))  # type: ignore[no-untyped-call]
             return
         try:
-            client = Client(address, timeout=_CONNECT_SECONDS)
+            client = Client(address, timeout=_CONNECT_SECONDS)  # type: ignore[no-untyped-call]
         except (OSError, ValueError) as error:
             raise CaseError(f"--dask: no scheduler of Dask answers at {address}: {error}") from error
         with client:

@@ -175,7 +175,7 @@ class Transport:
         try:
             if kubeconfig is None and in_pod():
                 source, loader = "the pod's service account", None
-                load_incluster_config(client_configuration=configuration)
+                load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
                 self.namespace = _namespace_of_pod()
             else:
                 source = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube/config")
@@ -194,7 +194,7 @@ class Transport:
         logger.debug("credentials read from %s for %s", source, self.server)
 
     def _open_session(self, api: "ApiClient", configuration: "Configuration") -> None:
-        self.server = configuration.host.rstrip("/")
+        self.server = (configuration.host or "").rstrip("/")
         # A replaced session stays open until close(): its watches and binds end by themselves.
         session = aiohttp.ClientSession(
             connector=api.rest_client.pool_manager.connector,
