@@ -263,7 +263,9 @@ def _number(element: ElementTree.Element | None, attribute: str, default: int, m
     if element is None or (text := element.get(attribute)) is None:
         return default
     if not _NUMBER.fullmatch(text) or int(text) > most:
-        raise HardwareError(f"<{element.tag}> has {attribute}={text[:40]!r}, which is no whole number from 0 to {most:,}")
+        raise HardwareError(
+            f"<{element.tag}> has {attribute}={text[:40]!r}, which is no whole number from 0 to {most:,}"
+        )
     return int(text)
 
 
