@@ -1,8 +1,8 @@
 """Reads the topology that AMD's kernel driver shows below ``/sys/class/kfd/kfd/topology/nodes``.
 
-Each folder is a node: a CPU socket if it has cores, a GPU if it has SIMD units, and both on some APUs. ``io_links`` lead
-to CPUs and, by XGMI, to other GPUs; ``p2p_links`` to other GPUs by PCIe. A container sees the folders of all GPUs, but
-can't read those that it may not use.
+Each folder is a node: a CPU socket if it has cores, a GPU if it has SIMD units, and both on some APUs. ``io_links``
+lead to CPUs and, by XGMI, to other GPUs; ``p2p_links`` to other GPUs by PCIe. A container sees the folders of all GPUs,
+but can't read those that it may not use.
 
 Source: Linux ``drivers/gpu/drm/amd/amdkfd/kfd_topology.c``; the trees in the tests of ROCm's device plugin.
 """
