@@ -61,6 +61,18 @@ def test_a_link_without_bandwidth_is_one_xgmi_link() -> None:
     assert {(link.count, link.mb_per_second) for link in read_tree(files).links} == {(1, 50_000)}
 
 
+def test_a_gpu_that_shares_its_node_with_a_cpu_is_on_this_socket() -> None:
+    """As old drivers report APUs."""
+    files = {f"nodes/{number}/properties": "cpu_cores_count 8\nsimd_count 44\n" for number in (0, 1)}
+    files |= {
+        f"nodes/{number}/io_links/0/properties": LINK.format(kind=2, target=1 - number, weight=20, speed=0)
+        for number in (0, 1)
+    }
+    hardware = read_tree(files)
+    assert [gpu.numa_node for gpu in hardware.gpus] == [0, 1]
+    assert hardware.path(0, 1) is PciePath.SYSTEM
+
+
 @pytest.mark.parametrize(
     ("version", "architecture"), [(90_402, "cdna3"), (90_500, "cdna4"), (90_008, "cdna"), (110_000, ""), (0, "")]
 )
@@ -73,14 +85,29 @@ def test_the_architecture_follows_from_the_instruction_set(version: int, archite
     [
         ({}, "there is no GPU"),
         ({"nodes/0/properties": CPU}, "there is no GPU"),
-        (_tree() | {"nodes/2/properties": "simd_count many\n"}, "nodes/2/properties: 'simd_count many'"),
+        (_tree() | {"nodes/2/properties": "simd_count many\n"}, "'nodes/2/properties': 'simd_count many'"),
         (
             {f"nodes/{number}/properties": GPU.format(version=0, location=0, unique=0) for number in range(17)},
             "17 GPUs",
         ),
         ({f"nodes/{number}/properties": "" for number in range(65_537)}, "65,536 at most"),
+        (
+            _tree() | {"nodes/2/io_links/1/properties": LINK.format(kind=11, target=3, weight=15, speed="9" * 20)},
+            "max_bandwidth is 9{20}, of 100,000,000 at most",
+        ),
+        ({f"nodes/{'1' * 5000}/properties": GPU.format(version=0, location=0, unique=0)}, "there is no GPU"),
+        ({"\x1b[2J" * 500 + "/nodes/2/properties": "simd_count -1\n"}, r"^'\\x1b.{0,120}: 'simd_count -1' is no name"),
     ],
-    ids=["nothing", "CPUs only", "no number", "too many GPUs", "too many files"],
+    ids=[
+        "nothing",
+        "CPUs only",
+        "no number",
+        "too many GPUs",
+        "too many files",
+        "too fast",
+        "too long a number",
+        "control characters",
+    ],
 )
 def test_bad_trees_are_refused_with_a_reason(files: dict[str, str], message: str) -> None:
     with pytest.raises(HardwareError, match=message):

@@ -58,6 +58,8 @@ def test_the_tables_are_what_the_driver_of_a_real_gpu_reports(gpu: str) -> None:
         ("NVIDIA A30", 24, "4g.24gb"),
         ("NVIDIA H100 NVL", 94, "7g.94gb"),
         ("NVIDIA GH200 144G HBM3e", 144, "7g.144gb"),
+        ("NVIDIA GH200 480GB", 96, "7g.96gb"),
+        ("NVIDIA H20", 96, "7g.96gb"),
         ("NVIDIA GB200", 186, "7g.186gb"),
         ("NVIDIA B200", 179, "7g.180gb"),
         ("nvidia b300", 268, "7g.269gb"),
@@ -70,6 +72,11 @@ def test_a_product_is_known_by_its_name_and_memory(model: str, gigabytes: int, w
 @pytest.mark.parametrize("model", ["", "Tesla V100-SXM2-16GB", "NVIDIA L40S", "AMD Instinct MI300X", "A1000"])
 def test_products_without_mig_have_no_geometry(model: str) -> None:
     assert geometry_of(model, 80 * GIB) is None
+
+
+@pytest.mark.parametrize(("model", "gigabytes"), [("NVIDIA A100-SXM-64GB", 64), ("NVIDIA A100-SXM4-80GB", 0)])
+def test_a_product_with_other_or_unknown_memory_has_no_geometry(model: str, gigabytes: int) -> None:
+    assert geometry_of(model, gigabytes * GIB) is None
 
 
 @st.composite
@@ -159,6 +166,7 @@ def test_two_of_three_slices_strand_one_compute_slice() -> None:
         ([("2g.20gb", 1)], "2g.20gb can't start at memory slice 1"),
         ([("3g.40gb", 0), ("1g.10gb", 2)], "3g.40gb at 0 and 1g.10gb at 2 overlap"),
         ([("4g.40gb", 0), ("3g.40gb", 4), ("1g.10gb", 6)], "the instances take 8 compute slices, of 7"),
+        ([("1g.10gb+me", 0), ("1g.10gb+me", 1)], "there are 2 of 1g.10gb+me, of 1 at most"),
     ],
 )
 def test_instances_that_can_not_be_together_are_named(instances: list[tuple[str, int]], problem: str) -> None:

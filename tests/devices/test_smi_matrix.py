@@ -1,5 +1,7 @@
 """The matrix that ``nvidia-smi topo -m`` prints: every cell, in the formats of several versions."""
 
+from time import perf_counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,6 +107,21 @@ def test_gpus_that_no_link_connects_are_counted_apart() -> None:
     assert [largest_linked(neighbours, free) for free in (0b1111, 0b0111, 0b0101, 0b0001, 0)] == [2, 2, 1, 1, 0]
 
 
+def test_switches_that_connect_only_some_pairs_connect_no_others() -> None:
+    """As a host prints it that has partitions of its NVSwitches."""
+    names = [f"GPU{index}" for index in range(8)]
+    cells = {pair: "NV18" if int(pair[0][3:]) // 4 == int(pair[1][3:]) // 4 else "SYS" for pair in _pairs(names)}
+    hardware = read_matrix(_matrix(cells, 8))
+    assert pair_bandwidth(hardware)[0].tolist() == [0, 450_000, 450_000, 450_000, 6_000, 6_000, 6_000, 6_000]
+    assert largest_linked(linked(hardware), 0xFF) == 4
+
+
+def test_a_matrix_of_many_lines_is_read_at_once() -> None:
+    started = perf_counter()
+    read_matrix(RECORDED + "\n" * 200_000)
+    assert perf_counter() - started < 10
+
+
 def test_a_matrix_without_numa_nodes_is_read() -> None:
     """As old versions print it."""
     lines = ["        GPU0    GPU1    mlx5_0  CPU Affinity"]
@@ -113,6 +130,7 @@ def test_a_matrix_without_numa_nodes_is_read() -> None:
     hardware = read_matrix(text)
     assert [gpu.numa_node for gpu in hardware.gpus] == [UNKNOWN_NUMA] * 2
     assert hardware.path(0, 1) is PciePath.UNKNOWN and hardware.nics[0].name == "mlx5_0"
+    assert read_matrix(RECORDED.replace("\t0\t\t", f"\t{'9' * 5000}\t\t")).gpus[0].numa_node == UNKNOWN_NUMA
 
 
 GOOD = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV1\t0-3\nGPU1\tNV1\t X \t0-3\n"
@@ -133,6 +151,9 @@ GOOD = "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tNV1\t0-3\nGPU1\tNV1\t X \t0-3\n"
         ("\tGPU0\tNIC0\tCPU Affinity\nGPU0\t X \tNV1\t0\n", "NV1 between a GPU and a NIC"),
         ("\t" + "\t".join(f"GPU{index}" for index in range(17)), "17 GPUs, of 16 at most"),
         ("x" * (MAX_MATRIX_BYTES + 1), "1,048,576 at most"),
+        (GOOD.replace("NV1", "NV" + "1" * 5000), "line GPU0, column GPU1: 'NV1{18}' is no NV#"),
+        (GOOD.replace("\tGPU1\tCPU", "\t\x07\x9b\tCPU"), r"a column is called '\\x07\\x9b', which is no device"),
+        ("\tGPU0\t" + "\t".join(f"NIC{index}" for index in range(257)), "257 NICs, of 256 at most"),
     ],
 )
 def test_bad_matrices_are_refused_with_a_reason(text: str, message: str) -> None:

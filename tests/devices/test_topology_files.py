@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.devices.shapes import folder, from_file
-from topo_scheduler.state.devices.hardware import HardwareError, PciePath, linked, pair_bandwidth
+from topo_scheduler.state.devices.hardware import UNKNOWN_NUMA, HardwareError, PciePath, linked, pair_bandwidth
 from topo_scheduler.state.devices.topology_xml import MAX_DEPTH, MAX_FILE_BYTES, read_topology
 
 NO_GPUS = {"aws/g5.48xl-topo.xml": "names no GPU", "azure/ncv4-graph.xml": "begins with <graphs>"}
@@ -84,6 +84,20 @@ def test_links_to_a_switch_connect_every_gpu_with_every_other() -> None:
     assert linked(hardware).tolist() == [0b10, 0b01]
 
 
+def test_links_to_a_cpu_of_power_connect_no_gpus() -> None:
+    hardware = read_topology(_small('<nvlink target="0004:04:00.0" count="3" tclass="0x068001"/>'))
+    assert [gpu.switch_links for gpu in hardware.gpus] == [0, 0] and not hardware.warnings
+
+
+def test_warnings_are_limited() -> None:
+    links = '<nvlink target="0000:77:00.0" count="1"/>' * 100
+    assert len(read_topology(_small(links)).warnings) == 32
+
+
+def test_an_unknown_numa_node_is_no_error() -> None:
+    assert {gpu.numa_node for gpu in read_topology(_small(numa="-1")).gpus} == {UNKNOWN_NUMA}
+
+
 @pytest.mark.parametrize(
     ("links", "warning"),
     [
@@ -106,7 +120,16 @@ def test_links_that_contradict_are_reported_and_the_fewer_count(links: str, warn
         ("<!DOCTYPE a [<!ENTITY b 'c'>]><system/>", "declares a document type"),
         ("<system/>", "names no GPU"),
         (_small(count="many"), "<nvlink> has count='many', which is no whole number"),
+        (_small(count="-3"), "<nvlink> has count='-3'"),
+        (_small(count="1001"), "which is no whole number from 0 to 1,000"),
+        (_small(count="9" * 5000), "<nvlink> has count='9{40}', which"),
         (_small(numa="1e9"), "<cpu> has numaid='1e9'"),
+        (_small(numa="1_0"), "<cpu> has numaid='1_0'"),
+        (_small().replace("0000:01:00.0", "&#10;&#x9b;"), r"<pci> has busid='\\n\\x9b', which is no name"),
+        (_small().replace("0000:01:00.0", "0" * 65), "<pci> has busid='0{64}...', which is no name"),
+        (_small() + "\ud800", "no XML"),
+        ('<system><cpu host_hash="0x1"/><cpu host_hash="0x2"/></system>', "describes 2 hosts; write one for each"),
+        (_small().replace("</cpu>", "<nic>" + "<net/>" * 257 + "</nic></cpu>"), "257 NICs, of 256 at most"),
         (_small().replace("0000:03", "0000:02"), "two GPUs have one busid"),
         ("x" * (MAX_FILE_BYTES + 1), "4,194,304 at most"),
         (

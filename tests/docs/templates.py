@@ -35,7 +35,7 @@ WORDS: Final = (
     "eleven",
     "twelve",
 )
-_OF_A_RUN: Final = ("command", "date", "machine", "takes", "result")
+_OF_A_RUN: Final = ("command", "date", "takes", "result")
 
 
 def page(path: Path) -> str:

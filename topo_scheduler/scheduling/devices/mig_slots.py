@@ -5,6 +5,7 @@ capacity decides between the starts on a GPU and between GPUs. A whole GPU loses
 GPUs are filled first.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -135,6 +136,12 @@ def contradictions(geometry: MigGeometry, instances: Iterable[tuple[str, int]]) 
     for (start, end, name), (next_start, _, next_name) in pairwise(sorted(taken)):
         if next_start < end:
             problems.append(f"{name} at {start} and {next_name} at {next_start} overlap")
+    counts = Counter(name for _, _, name in taken)
+    problems += [
+        f"there are {counts[profile.name]} of {profile.name}, of {profile.max_count} at most"
+        for profile in geometry.profiles
+        if counts[profile.name] > profile.max_count
+    ]
     if compute > geometry.compute_slices:
         problems.append(f"the instances take {compute} compute slices, of {geometry.compute_slices}")
     return problems

@@ -17,6 +17,10 @@ Int64 = npt.NDArray[np.int64]
 UNKNOWN_NUMA: Final = -1
 MAX_GPUS: Final = 16
 """GPUs of a node that links are known for: tables over all sets of GPUs double with each one."""
+MAX_NICS: Final = 256
+"""NICs and their virtual functions of a node."""
+MAX_LINK_MB_PER_SECOND: Final = 100_000_000
+"""More than the links of any GPU carry together."""
 
 
 class HardwareError(ValueError):

@@ -1,8 +1,8 @@
 """Reads the topology that AMD's kernel driver shows below ``/sys/class/kfd/kfd/topology/nodes``.
 
-Each folder is a node: a CPU socket if it has cores, a GPU if it has SIMD units. ``io_links`` lead to CPUs and, by XGMI,
-to other GPUs; ``p2p_links`` to other GPUs by PCIe. A container sees the folders of all GPUs, but can't read those that
-it may not use.
+Each folder is a node: a CPU socket if it has cores, a GPU if it has SIMD units, and both on some APUs. ``io_links``
+lead to CPUs and, by XGMI, to other GPUs; ``p2p_links`` to other GPUs by PCIe. A container sees the folders of all GPUs,
+but can't read those that it may not use.
 
 Source: Linux ``drivers/gpu/drm/amd/amdkfd/kfd_topology.c``; the trees in the tests of ROCm's device plugin.
 """
@@ -12,8 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from topo_scheduler.api.text import quoted
 from topo_scheduler.state.devices.hardware import (
     MAX_GPUS,
+    MAX_LINK_MB_PER_SECOND,
     UNKNOWN_NUMA,
     Gpu,
     GpuLink,
@@ -28,7 +30,8 @@ MAX_FILES: Final = 65_536
 
 _XGMI: Final = 11
 """The type of XGMI links, as the driver numbers types."""
-_NODE_FILE: Final = re.compile(r"(?:.*/)?nodes/(\d+)/(?:(mem_banks|io_links|p2p_links)/\d+/)?properties")
+_NODE_FILE: Final = re.compile(r"(?:.*/)?nodes/([0-9]{1,5})/(?:(mem_banks|io_links|p2p_links)/[0-9]+/)?properties")
+_NUMBER: Final = re.compile(r"[0-9]{1,20}")
 _ARCHITECTURES: Final = {
     "gfx906": "vega20",
     "gfx908": "cdna",
@@ -63,7 +66,7 @@ def read_tree(files: Mapping[str, str]) -> NodeHardware:
     nodes: dict[int, dict[str, int]] = {}
     memory: dict[int, int] = {}
     links: dict[int, list[_KfdLink]] = {}
-    for path in sorted(files, key=_natural):
+    for path in sorted(files):
         if (match := _NODE_FILE.fullmatch(path)) is None:
             continue
         node, properties = int(match[1]), _properties(path, files[path])
@@ -72,7 +75,7 @@ def read_tree(files: Mapping[str, str]) -> NodeHardware:
         elif match[2] == "mem_banks":
             memory[node] = memory.get(node, 0) + properties.get("size_in_bytes", 0)
         else:
-            links.setdefault(node, []).append(_link(properties))
+            links.setdefault(node, []).append(_link(path, properties))
     numbers = [node for node, properties in sorted(nodes.items()) if properties.get("simd_count", 0) > 0]
     if not numbers:
         raise HardwareError(f"no node of the tree has SIMD units, so there is no GPU; {_REMEDY}")
@@ -99,30 +102,27 @@ def _properties(path: str, text: str) -> dict[str, int]:
         name, _, value = line.strip().partition(" ")
         if not name:
             continue
-        if not value.isdecimal() or len(value) > 20:
-            raise HardwareError(f"{path}: {line[:60]!r} is no name with a number; {_REMEDY}")
+        if not _NUMBER.fullmatch(value):
+            raise HardwareError(f"{quoted(path)}: {quoted(line)} is no name with a number; {_REMEDY}")
         properties[name] = int(value)
     return properties
 
 
-def _natural(path: str) -> tuple[object, ...]:
-    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in path.split("/"))
-
-
-def _link(properties: Mapping[str, int]) -> _KfdLink:
-    kind = properties.get("type", 0)
+def _link(path: str, properties: Mapping[str, int]) -> _KfdLink:
+    mb_per_second = properties.get("max_bandwidth", 0)
+    if mb_per_second > MAX_LINK_MB_PER_SECOND:
+        raise HardwareError(f"{quoted(path)}: max_bandwidth is {mb_per_second}, of {MAX_LINK_MB_PER_SECOND:,} at most")
     return _KfdLink(
-        properties.get("node_to", -1), kind, properties.get("weight", 0), properties.get("max_bandwidth", 0)
+        properties.get("node_to", -1), properties.get("type", 0), properties.get("weight", 0), mb_per_second
     )
 
 
 def _socket(node: int, nodes: Mapping[int, Mapping[str, int]], links: Mapping[int, Iterable[_KfdLink]]) -> int:
-    """Return the node of the CPU socket of a GPU, the closest one; `UNKNOWN_NUMA` if there is none."""
-    cpus = [
-        (link.weight, link.target)
-        for link in links.get(node, ())
-        if nodes.get(link.target, {}).get("cpu_cores_count", 0) > 0
-    ]
+    """Return the node of the CPU socket of a GPU: its own, else the closest one; `UNKNOWN_NUMA` if there is none."""
+    with_cores = {number for number, properties in nodes.items() if properties.get("cpu_cores_count", 0) > 0}
+    if node in with_cores:
+        return node
+    cpus = [(link.weight, link.target) for link in links.get(node, ()) if link.target in with_cores]
     return min(cpus)[1] if cpus else UNKNOWN_NUMA
 
 

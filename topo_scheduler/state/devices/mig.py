@@ -3,6 +3,8 @@
 A GPU has memory slices and compute slices. An instance takes consecutive memory slices, from one of its possible starts
 on, and a number of compute slices anywhere. What a driver reports wins over these tables.
 
+Instances with media extensions (``+me``) of one size share a limit; that one excludes another size is not said here.
+
 Source: NVIDIA's MIG user guide; placements that driver 580 reports for an H100 and an H200, which the tests compare.
 """
 
@@ -71,10 +73,12 @@ _A30: Final = MigGeometry(
         MigProfile("1g.6gb", 1, 1, (0, 1, 2, 3), 4),
         MigProfile("1g.6gb+me", 1, 1, (0, 1, 2, 3), 1),
         MigProfile("2g.12gb", 2, 2, (0, 2), 2),
+        MigProfile("2g.12gb+me", 2, 2, (0, 2), 1),
         MigProfile("4g.24gb", 4, 4, (0,), 1),
     ),
 )
 _80_GB: Final = _seven("10gb", "20gb", "40gb", "80gb")
+_96_GB: Final = _seven("12gb", "24gb", "48gb", "96gb")
 
 _TABLES: Final = (
     ("A30", 24, _A30),
@@ -82,13 +86,18 @@ _TABLES: Final = (
     ("A100", 80, _80_GB),
     ("H100", 80, _80_GB),
     ("H100", 94, _seven("12gb", "24gb", "47gb", "94gb")),
+    ("H100", 96, _96_GB),
+    ("H20", 96, _96_GB),
     ("H200", 141, _seven("18gb", "35gb", "71gb", "141gb")),
+    ("GH200", 96, _96_GB),
     ("GH200", 144, _seven("18gb", "36gb", "72gb", "144gb")),
     ("B200", 180, _seven("23gb", "45gb", "90gb", "180gb")),
     ("GB200", 186, _seven("23gb", "47gb", "93gb", "186gb")),
     ("B300", 269, _seven("34gb", "67gb", "135gb", "269gb")),
 )
-"""Product, GB of memory as its name gives it, and geometry."""
+"""Product, GiB of its memory, and geometry."""
+_TOLERANCE: Final = 0.03
+"""Share by which the memory that a driver reports may differ, such as 79.6 GiB of 80."""
 _WORDS: Final = re.compile(r"[A-Z]+\d+", re.IGNORECASE)
 
 
@@ -97,10 +106,11 @@ def geometry_of(model: str, memory_bytes: int) -> MigGeometry | None:
 
     Args:
         model: product name, such as ``NVIDIA H100 80GB HBM3`` or ``NVIDIA-A100-SXM4-40GB``.
-        memory_bytes: size of its memory; of the table's sizes of the product, the closest counts.
+        memory_bytes: size of its memory. Products of one name with other memory have other profiles.
     """
     words = {word.upper() for word in _WORDS.findall(model)}
     sizes = [
         (abs(size * GIB - memory_bytes), size, geometry) for product, size, geometry in _TABLES if product in words
     ]
-    return min(sizes, key=lambda entry: entry[:2])[2] if sizes else None
+    difference, size, geometry = min(sizes, key=lambda entry: entry[:2], default=(0, 0, None))
+    return geometry if difference <= _TOLERANCE * size * GIB else None

@@ -11,8 +11,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from topo_scheduler.api.text import quoted
 from topo_scheduler.state.devices.hardware import (
     MAX_GPUS,
+    MAX_NICS,
     UNKNOWN_NUMA,
     Gpu,
     GpuLink,
@@ -24,7 +26,7 @@ from topo_scheduler.state.devices.hardware import (
 
 MAX_MATRIX_BYTES: Final = 1 << 20
 MAX_LINKS: Final = 18
-"""NVLinks of one GPU, of all products so far. If its cells add up to more, the links lead to switches."""
+"""NVLinks of one GPU, of all products so far. If its cells add up to more, the links of all pairs lead to switches."""
 LINK_MB_PER_SECOND: Final = 25_000
 """MB/s of one NVLink in each direction, of generations 2 to 4. The matrix does not say the generation."""
 
@@ -38,9 +40,11 @@ _PATHS: Final = {
     "SOC": PciePath.SYSTEM,  # the name of SYS in old versions
 }
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
-_GPU: Final = re.compile(r"GPU(\d+)")
-_LINKS: Final = re.compile(r"NV(\d+)")
-_NIC_LEGEND: Final = re.compile(r"^\s+(NIC\d+):\s*(\S+)\s*$", re.MULTILINE)
+_GPU: Final = re.compile(r"GPU[0-9]{1,4}")
+_LINKS: Final = re.compile(r"NV([0-9]{1,3})")
+_DEVICE: Final = re.compile(r"[\w.:-]{1,64}", re.ASCII)
+_NUMA: Final = re.compile(r"[0-9]{1,4}")
+_NIC_LEGEND: Final = re.compile(r"^[ \t]+(NIC[0-9]{1,4}):[ \t]*([\w.:-]{1,64})[ \t\r]*$", re.MULTILINE | re.ASCII)
 _AFTER_DEVICES: Final = ("CPU", "NUMA", "GPU")
 """First words of the columns after the devices: CPU Affinity, NUMA Affinity, GPU NUMA ID."""
 _REMEDY: Final = "give the whole output of: nvidia-smi topo -m"
@@ -65,6 +69,10 @@ def read_matrix(text: str, link_mb_per_second: int = LINK_MB_PER_SECOND) -> Node
     nic_names = [name for name in columns if name not in names]
     if len(names) > MAX_GPUS:
         raise HardwareError(f"the matrix has {len(names)} GPUs, of {MAX_GPUS} at most")
+    if len(nic_names) > MAX_NICS:
+        raise HardwareError(f"the matrix has {len(nic_names)} NICs, of {MAX_NICS} at most")
+    if odd := next((name for name in columns if not _DEVICE.fullmatch(name)), ""):
+        raise HardwareError(f"a column is called {quoted(odd)}, which is no device; {_REMEDY}")
     if len(set(columns)) != len(columns):
         raise HardwareError(f"the matrix names a column twice; {_REMEDY}")
     cells = {name: _row(name, rows, columns) for name in names}
@@ -72,7 +80,7 @@ def read_matrix(text: str, link_mb_per_second: int = LINK_MB_PER_SECOND) -> Node
     legend = dict(_NIC_LEGEND.findall(text))
     numa = [_numa(rows[name][len(columns) :]) for name in names]
     counts = [[_link_count(cells[name][columns.index(other)]) for other in names] for name in names]
-    switched = any(sum(row) > MAX_LINKS for row in counts)
+    switched = _switched(counts)
     gpus = tuple(
         Gpu(
             index=index,
@@ -148,6 +156,13 @@ def _link_count(cell: str) -> int:
     return int(match[1]) if match else 0
 
 
+def _switched(counts: Sequence[Sequence[int]]) -> bool:
+    """Return whether links lead to switches that connect all GPUs with links. In partitions, they connect only some."""
+    with_links = [index for index, row in enumerate(counts) if any(row)]
+    every_pair = all(counts[i][j] for i in with_links for j in with_links if i != j)
+    return every_pair and any(sum(row) > MAX_LINKS for row in counts)
+
+
 def _links(counts: Sequence[Sequence[int]], link_mb_per_second: int) -> tuple[GpuLink, ...]:
     return tuple(
         GpuLink(first, second, count, count * link_mb_per_second)
@@ -174,4 +189,4 @@ def _path(name: str, column: str, cell: str) -> PciePath:
 
 def _numa(after: Sequence[str]) -> int:
     """Return the NUMA node of a GPU from the cells after the matrix: the CPUs, the NUMA node, and more."""
-    return int(after[1]) if len(after) > 1 and after[1].isdecimal() else UNKNOWN_NUMA
+    return int(after[1]) if len(after) > 1 and _NUMA.fullmatch(after[1]) else UNKNOWN_NUMA

@@ -7,13 +7,16 @@ or, in the files of clouds, a PCI device of the class of 3D controllers. Address
 Source: NCCL's ``xml.cc``, and 48 files of AWS, Azure and RCCL that the tests read.
 """
 
+import re
 import xml.etree.ElementTree as ElementTree  # a document type, and so every entity, is refused before
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from topo_scheduler.api.text import quoted
 from topo_scheduler.state.devices.hardware import (
     MAX_GPUS,
+    MAX_NICS,
     UNKNOWN_NUMA,
     Gpu,
     GpuLink,
@@ -36,8 +39,15 @@ _DEFAULT_LINK_MB_PER_SECOND: Final = 25_000
 _GPU_CLASSES: Final = ("0x0302", "0x0380", "0x1200")
 _NIC_CLASSES: Final = ("0x0200", "0x0207")
 _BRIDGE_CLASS: Final = "0x0604"
-_SWITCH_TARGETS: Final = ("0x0680",)
-"""PCI classes that links lead to if they lead to a switch (NVSwitch)."""
+_SWITCH_CLASS: Final = "0x068000"
+"""PCI class that links lead to if they lead to a switch (NVSwitch)."""
+_CPU_CLASS: Final = "0x068001"
+"""PCI class of the bridges that links to POWER CPUs lead to."""
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+_MAX_COUNT: Final = 1_000
+"""Links that one element may stand for."""
+_MAX_NAME_CHARACTERS: Final = 64
+_MAX_WARNINGS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +77,8 @@ def read_topology(text: str) -> NodeHardware:
         HardwareError: it is no such file, has no GPU or too many of them, or contradicts itself.
     """
     root = _parsed(text)
+    if len(hosts := {cpu.get("host_hash", "") for cpu in root.iter("cpu")}) > 1:
+        raise HardwareError(f"the topology file describes {len(hosts)} hosts; write one for each")
     devices = [device for number, cpu in enumerate(root.iter("cpu")) for device in _below(cpu, number)]
     gpus = _gpu_devices(devices)
     warnings: list[str] = []
@@ -76,6 +88,8 @@ def read_topology(text: str) -> NodeHardware:
     directed, switch_links = _links(gpus, index_of, warnings)
     speeds = [_link_speed(device) for device in gpus]
     nics = list(_nics(root, devices))
+    if len(nics) > MAX_NICS:
+        raise HardwareError(f"the topology file has {len(nics):,} NICs, of {MAX_NICS} at most")
     return NodeHardware(
         gpus=tuple(
             Gpu(
@@ -94,7 +108,7 @@ def read_topology(text: str) -> NodeHardware:
         links=_undirected(directed, speeds, warnings),
         gpu_paths=tuple(tuple(_path(one, other) for other in gpus) for one in gpus),
         nic_paths=tuple(tuple(_path(one, device) for _, device in nics) for one in gpus),
-        warnings=tuple(warnings),
+        warnings=tuple(warnings[:_MAX_WARNINGS]),
     )
 
 
@@ -105,7 +119,7 @@ def _parsed(text: str) -> ElementTree.Element:
         raise HardwareError(f"the topology file declares a document type, which is not read; {_REMEDY}")
     try:
         root = ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
+    except (ElementTree.ParseError, UnicodeEncodeError) as error:
         raise HardwareError(f"the topology file is no XML: {error}; {_REMEDY}") from error
     if root.tag != "system":
         raise HardwareError(f"the topology file begins with <{root.tag[:40]}> instead of <system>; {_REMEDY}")
@@ -114,11 +128,11 @@ def _parsed(text: str) -> ElementTree.Element:
 
 def _below(cpu: ElementTree.Element, number: int) -> Iterator[_Device]:
     """Yield the PCI devices below a CPU that are no bridges, in the order of the file."""
-    numa_node = _number(cpu, "numaid", UNKNOWN_NUMA)
+    numa_node = _numa(cpu)
     left: list[tuple[ElementTree.Element, tuple[str, ...]]] = [(pci, ()) for pci in reversed(cpu.findall("pci"))]
     while left:
         pci, above = left.pop()
-        bus_id = pci.get("busid", "").lower()
+        bus_id = _name(pci, "busid").lower()
         below = pci.findall("pci")
         if below:
             if len(above) >= MAX_DEPTH:
@@ -150,16 +164,18 @@ def _links(
     switch_links = [0] * len(gpus)
     for index, device in enumerate(gpus):
         for link in () if device.gpu is None else (*device.gpu.findall("nvlink"), *device.gpu.findall("xgmi")):
-            target, count = link.get("target", "").lower(), _number(link, "count", 0)
-            if link.get("tclass", "").startswith(_SWITCH_TARGETS):
+            target, count = _name(link, "target").lower(), _number(link, "count", 0, _MAX_COUNT)
+            if link.get("tclass") == _SWITCH_CLASS:
                 switch_links[index] += count
+            elif link.get("tclass") == _CPU_CLASS:
+                continue
             elif target == device.bus_id:
                 warnings.append(f"GPU {index} ({target}) has {count} links to itself, which are left out")
             elif target in index_of:
                 pair = index, index_of[target]
                 directed[pair] = directed.get(pair, 0) + count
             else:
-                warnings.append(f"GPU {index} has {count} links to {target[:40]!r}, which is no GPU: they are left out")
+                warnings.append(f"GPU {index} has {count} links to {target!r}, which is no GPU: they are left out")
     return directed, switch_links
 
 
@@ -213,13 +229,13 @@ def _nics(root: ElementTree.Element, devices: list[_Device]) -> Iterator[tuple[N
         ports = device.element.findall("./nic/net")
         for port in ports:
             speed = _number(port, "speed", 0)
-            yield Nic(port.get("name", "") or device.bus_id, device.bus_id, device.numa_node, speed), device
+            yield Nic(_name(port, "name") or device.bus_id, device.bus_id, device.numa_node, speed), device
         if not ports and device.element.get("class", "").startswith(_NIC_CLASSES):
             yield Nic(device.bus_id, device.bus_id, device.numa_node), device
     for number, cpu in enumerate(root.iter("cpu")):
         for port in cpu.findall("./nic/net"):  # a NIC without a PCI device, as in virtual machines
-            numa_node = _number(cpu, "numaid", UNKNOWN_NUMA)
-            nic = Nic(port.get("name", "") or "net", "", numa_node, _number(port, "speed", 0))
+            numa_node = _numa(cpu)
+            nic = Nic(_name(port, "name") or "net", "", numa_node, _number(port, "speed", 0))
             yield nic, _Device(port, None, "", number, numa_node, ())
 
 
@@ -239,10 +255,22 @@ def _path(one: _Device, other: _Device) -> PciePath:
     return PciePath.SWITCH if len(one.above) == len(other.above) == common else PciePath.SWITCHES
 
 
-def _number(element: ElementTree.Element | None, attribute: str, default: int) -> int:
+def _numa(cpu: ElementTree.Element) -> int:
+    return UNKNOWN_NUMA if cpu.get("numaid") == "-1" else _number(cpu, "numaid", UNKNOWN_NUMA)
+
+
+def _number(element: ElementTree.Element | None, attribute: str, default: int, most: int = 999_999_999) -> int:
     if element is None or (text := element.get(attribute)) is None:
         return default
-    try:
-        return int(text)
-    except ValueError as error:
-        raise HardwareError(f"<{element.tag}> has {attribute}={text[:40]!r}, which is no whole number") from error
+    if not _NUMBER.fullmatch(text) or int(text) > most:
+        raise HardwareError(
+            f"<{element.tag}> has {attribute}={text[:40]!r}, which is no whole number from 0 to {most:,}"
+        )
+    return int(text)
+
+
+def _name(element: ElementTree.Element, attribute: str) -> str:
+    text = element.get(attribute, "")
+    if len(text) > _MAX_NAME_CHARACTERS or not text.isprintable():
+        raise HardwareError(f"<{element.tag}> has {attribute}={quoted(text)}, which is no name; {_REMEDY}")
+    return text

@@ -84,9 +84,9 @@ class NodeTable:
         self.values: list[str] = []
         self._label_columns: dict[str, Int64] = {}
         self._nodes_with: Counter[str] = Counter()
+        """Number of nodes with each label: a label that only pods name gets no column."""
         self.keys_generation = 0
         """Increases when the first node gets a label, or the last one loses it."""
-        """Number of nodes with each label: a label that only pods name gets no column."""
         self._no_label: Int64 = np.full(rows, UNKNOWN, np.int64)
         self._no_label.flags.writeable = False
         self._rows_by_value: dict[str, tuple[int, Int64, Int64]] = {}
