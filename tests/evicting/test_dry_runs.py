@@ -66,3 +66,39 @@ async def test_evictions_that_are_not_refused_need_no_dry_run() -> None:
         async with eviction_scene(w, job, LEAF, nodes=LEAF * 2) as e:
             await rounds(e, 1)
             assert (e.evictions, e.running) == (LEAF, LEAF)
+
+
+@virtual_time
+async def test_dry_runs_that_wait_for_a_slot_do_not_count_as_unanswered() -> None:
+    """All victims are of one namespace: four dry runs at once, and eight rounds of them take longer than one may."""
+    async with world() as w:
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
+        size = 4 * LEAF
+        async with eviction_scene(w, job, size) as e:
+            w.server.faults.add(Refuse(403), verb="create", resource="pods/eviction", times=1)
+            await rounds(e, 1)
+            assert e.running >= size - LEAF
+            w.server.faults.add(Delay(0.5), verb="create", resource="pods/eviction")
+            await rounds(e, 12)
+            assert e.running == 0
+            assert e.counted()["failed"] == 1
+
+
+@virtual_time
+async def test_what_a_workload_requests_later_does_not_wait_for_dry_runs_of_its_earlier_victims() -> None:
+    async with world() as w:
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
+        async with eviction_scene(w, job, LEAF, nodes=LEAF * 2) as e:
+            w.server.faults.add(Refuse(403), verb="create", resource="pods/eviction", times=1)
+            await rounds(e, 1)
+            w.server.faults.add(Delay(600.0), verb="create", resource="pods/eviction", times=1)
+            assert e.decide() > 0
+            await asyncio.sleep(0.5)
+            (id_,) = (claim.workload for claim in e.driver.engine.preempting._claims.expired(1e9))
+            claim = e.driver.engine.preempting._claims.get(id_)
+            assert claim is not None
+            e.driver.engine.preempting._claims.clear(claim)  # as for a workload of higher priority that took its place
+            e.driver.engine.preempting._again[id_] = 0.0
+            assert e.decide() > 0
+            await asyncio.sleep(1)
+            assert e.running <= LEAF
