@@ -13,7 +13,8 @@ from topo_scheduler.simulation.apiserver.faults import Fault
 from topo_scheduler.simulation.apiserver.requests import RequestInfo
 
 LEAF, LEAVES = 8, 3
-NO_DRY_RUN = 'admission webhook "w" does not support dry run'
+NO_DRY_RUN = 'admission webhook "w.example.com" does not support dry run'
+DENIED = 'admission webhook "w.example.com" denied the request: "w" does not support dry run'
 
 
 def one_of_each_leaf(info: RequestInfo) -> bool:
@@ -29,7 +30,11 @@ async def rounds(e: EvictionScene, count: int) -> None:
         await asyncio.sleep(5)
 
 
-@pytest.mark.parametrize("fault", [Refuse(403), Delay(600.0)], ids=["refuses", "hangs"])
+@pytest.mark.parametrize(
+    "fault",
+    [Refuse(403), Refuse(400, message=DENIED), Delay(600.0)],
+    ids=["refuses", "refuses as if it knew no dry runs", "hangs"],
+)
 @virtual_time
 async def test_a_gang_of_which_a_victim_in_each_leaf_stays_evicts_the_others_of_one_leaf_only(fault: Fault) -> None:
     async with world() as w:

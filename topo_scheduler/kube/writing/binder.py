@@ -23,7 +23,6 @@ from topo_scheduler.api.base import Base
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import (
-    NO_DRY_RUN,
     ApiError,
     Conflict,
     Fenced,
@@ -32,6 +31,7 @@ from topo_scheduler.kube.connection.errors import (
     ServerError,
     Unreachable,
     Withdrawn,
+    lacks_dry_run,
     passes,
     pause,
 )
@@ -268,7 +268,7 @@ class Binder:
                     return seen
                 # A webhook may refuse with 404. A load balancer without a backend may answer both requests so.
                 refusal = error if isinstance(error, NotFound) and seen is not None else None
-            elif dry_run and isinstance(error, ApiError) and NO_DRY_RUN in error.message:
+            elif dry_run and isinstance(error, ApiError) and lacks_dry_run(error):
                 return BindStatus.UNBOUND, error.message
             if refusal is not None:
                 return BindStatus.UNKNOWN if doubt else BindStatus.REJECTED, refusal.message
