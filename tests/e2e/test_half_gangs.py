@@ -181,3 +181,23 @@ async def test_a_member_that_admission_refuses_or_does_not_answer_holds_nothing(
     await cluster.api.delete("pods", "single", grace=0)
     cluster.server.faults.remove(rule)
     await cluster.wait_bound("team", 4, 60)
+
+
+async def test_a_member_whose_bind_is_answered_with_a_long_pause_does_not_cost_the_others_their_places(
+    cluster: Cluster, trouble: Trouble, start_replica: StartReplica
+) -> None:
+    """As by a load balancer whose backend is back in a second."""
+    replica = await start_replica(configured(bind_timeout=10.0))
+    replica.may_be_refused = True
+    await cluster.add_fabric({"s1": [4]})
+    trouble.faults.add(
+        Refuse(503, retry_after=30),
+        verb="create",
+        resource="pods/binding",
+        where=lambda info: info.name.startswith("team-2-"),
+        times=1,
+    )
+    await cluster.apply(objects.gang("team", 4))
+    made = {pod["metadata"]["uid"] for pod in await cluster.wait_pods("team", 4)}
+    bound = await cluster.wait_bound("team", 4)
+    assert {pod["metadata"]["uid"] for pod in bound} == made

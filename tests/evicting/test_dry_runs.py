@@ -13,7 +13,8 @@ from topo_scheduler.simulation.apiserver.faults import Fault
 from topo_scheduler.simulation.apiserver.requests import RequestInfo
 
 LEAF, LEAVES = 8, 3
-NO_DRY_RUN = 'admission webhook "w" does not support dry run'
+NO_DRY_RUN = 'admission webhook "w.example.com" does not support dry run'
+DENIED = 'admission webhook "w.example.com" denied the request: "w" does not support dry run'
 
 
 def one_of_each_leaf(info: RequestInfo) -> bool:
@@ -29,7 +30,11 @@ async def rounds(e: EvictionScene, count: int) -> None:
         await asyncio.sleep(5)
 
 
-@pytest.mark.parametrize("fault", [Refuse(403), Delay(600.0)], ids=["refuses", "hangs"])
+@pytest.mark.parametrize(
+    "fault",
+    [Refuse(403), Refuse(400, message=DENIED), Delay(600.0)],
+    ids=["refuses", "refuses as if it knew no dry runs", "hangs"],
+)
 @virtual_time
 async def test_a_gang_of_which_a_victim_in_each_leaf_stays_evicts_the_others_of_one_leaf_only(fault: Fault) -> None:
     async with world() as w:
@@ -66,3 +71,39 @@ async def test_evictions_that_are_not_refused_need_no_dry_run() -> None:
         async with eviction_scene(w, job, LEAF, nodes=LEAF * 2) as e:
             await rounds(e, 1)
             assert (e.evictions, e.running) == (LEAF, LEAF)
+
+
+@virtual_time
+async def test_dry_runs_that_wait_for_a_slot_do_not_count_as_unanswered() -> None:
+    """All victims are of one namespace: four dry runs at once, and eight rounds of them take longer than one may."""
+    async with world() as w:
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
+        size = 4 * LEAF
+        async with eviction_scene(w, job, size) as e:
+            w.server.faults.add(Refuse(403), verb="create", resource="pods/eviction", times=1)
+            await rounds(e, 1)
+            assert e.running >= size - LEAF
+            w.server.faults.add(Delay(0.5), verb="create", resource="pods/eviction")
+            await rounds(e, 12)
+            assert e.running == 0
+            assert e.counted()["failed"] == 1
+
+
+@virtual_time
+async def test_what_a_workload_requests_later_does_not_wait_for_dry_runs_of_its_earlier_victims() -> None:
+    async with world() as w:
+        job = create_object(w, "jobs.batch", "train", spec={"template": POD_TEMPLATE})
+        async with eviction_scene(w, job, LEAF, nodes=LEAF * 2) as e:
+            w.server.faults.add(Refuse(403), verb="create", resource="pods/eviction", times=1)
+            await rounds(e, 1)
+            w.server.faults.add(Delay(600.0), verb="create", resource="pods/eviction", times=1)
+            assert e.decide() > 0
+            await asyncio.sleep(0.5)
+            (id_,) = (claim.workload for claim in e.driver.engine.preempting._claims.expired(1e9))
+            claim = e.driver.engine.preempting._claims.get(id_)
+            assert claim is not None
+            e.driver.engine.preempting._claims.clear(claim)  # as for a workload of higher priority that took its place
+            e.driver.engine.preempting._again[id_] = 0.0
+            assert e.decide() > 0
+            await asyncio.sleep(1)
+            assert e.running <= LEAF

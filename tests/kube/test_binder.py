@@ -264,6 +264,18 @@ async def test_a_busy_server_is_not_doubt() -> None:
         assert result.latency <= 10
 
 
+@pytest.mark.parametrize("asked", [6, 30])
+@virtual_time
+async def test_a_bind_that_is_or_becomes_urgent_is_repeated_after_a_second(asked: int) -> None:
+    async with world() as w:
+        w.create_pod("pod")
+        fail(w, Refuse(503, retry_after=asked), times=2)
+        began = now()
+        result = await binder(w).bind(request(w), urgent=lambda: now() - began > 2.5)
+        assert result.outcome is BindStatus.BOUND
+        assert result.latency == pytest.approx(4, abs=0.1)
+
+
 @virtual_time
 async def test_a_pause_beyond_the_deadline_is_kept_until_the_deadline_unless_the_term_ends() -> None:
     """Otherwise the engine, which repeats such a bind after a second, would not let the API server rest at all."""

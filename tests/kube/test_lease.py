@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.errors import Unreachable
 from topo_scheduler.kube.leading.lease import RUSH_SECONDS, boot_time
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, Refuse, Truncate
 from topo_scheduler.simulation.apiserver.faults import Fault
@@ -128,6 +129,29 @@ async def test_renewals_that_fail_now_and_then_end_nothing(fault: Fault, verb: s
             a.server.faults.clear()
         assert a.active
         assert not a.terms
+
+
+@virtual_time
+async def test_two_requests_in_a_row_that_get_no_answer_do_not_end_a_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when one of several API servers fails, until the load balancer has noticed."""
+    async with candidates() as t:
+        a = await t.add("a")
+        await eventually(lambda: a.active)
+        client, lost = a.elector._client, 2
+        request = client.request
+
+        async def lose(*args: Any, timeout: float, **options: Any) -> bytes:
+            nonlocal lost
+            if not lost:
+                return await request(*args, timeout=timeout, **options)
+            lost -= 1
+            await asyncio.sleep(timeout)
+            raise Unreachable("no answer")
+
+        monkeypatch.setattr(client, "request", lose)
+        await asyncio.sleep(60)
+        assert not lost
+        assert a.active and not a.terms
 
 
 @virtual_time

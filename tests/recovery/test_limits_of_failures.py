@@ -16,6 +16,7 @@ from topo_scheduler.api.migrations import (
 )
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.recovery import RecoveryLimits, RecoverySpec
+from topo_scheduler.recovery.model.limits import MigrationLimits
 from topo_scheduler.recovery.model.migration_state import Tracked
 
 
@@ -127,3 +128,12 @@ def test_migrations_that_begin_and_are_deleted_do_not_use_up_the_limits_of_faile
     world.kubelets_dead.clear()
     world.run(30)
     assert set(world.phases()) == {Phase.DONE}
+
+
+def test_a_migration_that_began_and_lost_its_seats_begins_again_although_its_namespace_has_had_its_share() -> None:
+    limits, migrations = MigrationLimits(), RecoveryLimits(per_hour=2)
+    for namespace, name in (("hostile", "a"), ("hostile", "b"), ("default", "c")):
+        limits.begin(Migration(metadata=ObjectMeta(namespace=namespace, name=name)), 1000.0)
+    (began, fresh) = (Migration(metadata=ObjectMeta(namespace="default", name=name)) for name in "cd")
+    assert limits.lacking(fresh, migrations, 1001.0)
+    assert not limits.lacking(began, migrations, 1001.0)

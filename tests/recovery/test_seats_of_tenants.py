@@ -1,10 +1,12 @@
 """Seats that a tenant's Migrations hold on healthy nodes: never more than its pods hold, and never without limits."""
 
 from tests.recovery.world import World
-from topo_scheduler.api.migrations import Phase
-from topo_scheduler.api.recovery import RecoveryLimits, RecoverySpec
+from topo_scheduler.api.migrations import Migration, Phase
+from topo_scheduler.api.recovery import DefragmentationSpec, RecoveryLimits, RecoverySpec
+from topo_scheduler.recovery.model.instructions import WriteStatus
 
 ENABLED = RecoverySpec(enabled=True)
+DEFRAGMENTS = RecoverySpec(enabled=True, defragmentation=DefragmentationSpec(enabled=True))
 
 
 def _reserved(world: World, namespace: str) -> int:
@@ -51,3 +53,58 @@ def test_a_migration_that_says_it_makes_room_is_limited_like_any_other() -> None
         world.request(f"ask-{number}", f"h{number}", namespace="hostile", **room)
         world.run(3)
     assert world.phases() == [Phase.EVICTING, Phase.EVICTING, Phase.PLANNED, Phase.PLANNED]
+
+
+def _refuse_to_record_seats(world: World, times: int) -> list[WriteStatus]:
+    """Refuse the writes after which Migrations evict; their seats are held by then. Return those refused."""
+    patch = world._patch
+    refused: list[WriteStatus] = []
+
+    def refuse(write: WriteStatus) -> Migration | None:
+        if write.status.phase == Phase.RESERVING and len(refused) < times:
+            refused.append(write)
+            return None
+        return patch(write)
+
+    world._patch = refuse  # type: ignore[method-assign]
+    return refused
+
+
+def test_a_migration_whose_seats_were_not_recorded_does_not_wait_for_them() -> None:
+    world = World(ENABLED, {"s1/l1": 4})
+    world.put("alone", "s1-l1-1", 8)
+    refused = _refuse_to_record_seats(world, 1)
+    world.request("ask", "alone")
+    world.run(30)
+    assert refused
+    assert world.one().phase is Phase.DONE
+
+
+def test_a_migration_that_is_held_back_holds_no_seats() -> None:
+    world = World(ENABLED, {"s1/l1": 4})
+    world.put("alone", "s1-l1-1", 8)
+    refused = _refuse_to_record_seats(world, 1)
+    world.request("ask", "alone")
+    world.run(1)
+    assert refused and world.d.engine.preempting.replacements
+    world.recovery.configure(RecoverySpec(enabled=True, dry_run=True), world.now)
+    world.run(30)
+    assert world.condition("Reserved")[1] == "DryRun"
+    assert not world.d.engine.preempting.replacements
+
+
+def test_the_seats_of_a_pending_gang_do_not_delay_migrations_of_other_pods() -> None:
+    config = (
+        "{recovery: {enabled: true, defragmentation: {enabled: true}},"
+        " preemption: {enabled: false}, reservation: {enabled: false}}"
+    )
+    world = World(DEFRAGMENTS, {"s1/l1": 2, "s1/l2": 2}, config)
+    for name, node in (("a", "s1-l1-1"), ("b", "s1-l2-1"), ("c", "s1-l2-2")):
+        world.put(name, node, 2)
+    world.gang("g", 2)
+    world.blocked = {"a"}
+    world.run(75)
+    assert world.phases() == [Phase.RESERVING, Phase.EVICTING], "the gang has seats, which another pod does not leave"
+    world.request("ask", "b")
+    world.run(20)
+    assert world.migrations["default/ask"].phase is Phase.DONE

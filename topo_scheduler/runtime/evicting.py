@@ -42,6 +42,8 @@ _OUTCOMES: Final = {
 
 NOT_GRANTED: Final = "the API server answers other requests, but does not grant this one"
 _NOT_SENT: Final = (EvictionOutcome.WITHDRAWN, EvictionOutcome.UNCONFIRMED)
+_STAYS: Final = (EvictionOutcome.BLOCKED, EvictionOutcome.REFUSED)
+"""Outcomes after which the pod stays. One that is withdrawn says nothing about the other victims."""
 
 Ended = tuple[EvictionOutcome, str]
 """How an eviction ended, and why."""
@@ -135,7 +137,7 @@ class Evictions:
         self._under_way: dict[str, asyncio.Future[Ended]] = {}
         """How evictions for others end, by uid of the victim, while they are being requested."""
         self._rehearsals: dict[str, _EvictionRehearsal] = {}
-        """Dry runs that have not ended, by uid of the pod to place."""
+        """Dry runs that have not begun, by uid of the pod to place."""
 
     async def roll_back(self, pod: PodRef, message: str) -> None:
         """Evict a member of a partially bound gang."""
@@ -162,28 +164,37 @@ class Evictions:
 
     async def _rehearse(self, preempt: Preempt, rehearsal: _EvictionRehearsal) -> None:
         """Try an eviction with a dry run. Once all victims of the workload could be evicted, evict this one."""
-        pod, began = preempt.pod, self._clock()
+        pod, sent_at = preempt.pod, inf
+        if self._rehearsals.get(preempt.preemptor.uid) is rehearsal:
+            del self._rehearsals[preempt.preemptor.uid]  # what the workload requests later has dry runs of its own
 
         def recheck() -> str:
             return "another victim stays" if rehearsal.refused else self._reason_not_to_evict(preempt)
 
+        @asynccontextmanager
+        async def slot() -> AsyncIterator[None]:
+            nonlocal sent_at
+            async with self._for_others.slot(pod.namespace):
+                sent_at = min(sent_at, self._clock())
+                yield
+
+        def hangs() -> bool:
+            return self._clock() - sent_at >= ASKED_AFTER_SECONDS  # not while it waits for its first slot
+
         async def ask() -> None:
-            there = await self._evictor.is_there(pod.namespace, pod.name, pod.uid)
-            if there and self._clock() - began >= ASKED_AFTER_SECONDS:
+            if hangs() and await self._evictor.is_there(pod.namespace, pod.name, pod.uid) and hangs():
                 self._refuse(rehearsal, pod, (EvictionOutcome.REFUSED, NOT_GRANTED))
 
         try:
             with repeatedly(ask, self._start, f"unanswered dry run {pod.uid}"):
-                slot = partial(self._for_others.slot, pod.namespace)
                 result = await self._evictor.evict(
                     pod.namespace, pod.name, pod.uid, dry_run=True, recheck=recheck, slot=slot
                 )
-            if (outcome := _OUTCOMES[result.outcome]) is not EvictionOutcome.GOING:
+            sent_at = inf
+            if (outcome := _OUTCOMES[result.outcome]) in _STAYS:
                 self._refuse(rehearsal, pod, (outcome, result.message))
         finally:
             rehearsal.end_one()
-            if self._rehearsals.get(preempt.preemptor.uid) is rehearsal and not rehearsal.open:
-                del self._rehearsals[preempt.preemptor.uid]
         await rehearsal.ended.wait()
         if not rehearsal.refused:
             await self._preempt(preempt)
@@ -197,7 +208,6 @@ class Evictions:
             return
         rehearsal.refused = True
         rehearsal.ended.set()
-        self._rehearsals = {uid: other for uid, other in self._rehearsals.items() if other is not rehearsal}
         for uid, preempt in {pod.uid: rehearsal.victims[pod.uid], **rehearsal.victims}.items():
             if self._is_wanted(preempt):
                 self._report(

@@ -312,7 +312,10 @@ class Executor:
             ):
                 if dry_run:
                     return await self._to.binder.bind(request, dry_run=True)
-                return await self._to.binder.bind(request, recheck=partial(self._engine.may_bind, request.uid))
+                may_bind = partial(self._engine.may_bind, request.uid)
+                # A gang must not stay partially bound for as long as an answer asks for: it would be rolled back.
+                urgent = partial(self._engine.goes_first, request.uid)
+                return await self._to.binder.bind(request, recheck=may_bind, urgent=urgent)
         finally:
             self._unanswered.discard(request.uid)
 

@@ -5,6 +5,7 @@ seats and spare nodes are held. Results are valid until the next input of the en
 returns are those of the engine: a reader must not change them.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -254,11 +255,18 @@ class HeldView:
         """Return whether any seat is reserved or remembered for a Migration."""
         return self._engine.preempting.replacements.knows(migration)
 
-    def has_room_for_seats(self, namespace: str, amounts: Iterable[Amounts]) -> bool:
-        """Return whether a namespace holds at least as much as its reserved seats would with further ones."""
-        reserved = self._engine.preempting.replacements.held_by(namespace)
+    def has_room_for_seats(self, migration: str, namespace: str, amounts: Iterable[Amounts]) -> bool:
+        """Return whether a namespace holds at least as much as its seats would with these of a Migration.
+
+        The Migration may hold them already, if the write that was to record them failed. Seats of pending pods don't
+        count: quotas count these pods.
+        """
+        reserved: Counter[int] = Counter()
         for amounts_of_seat in amounts:
             reserved.update(dict(amounts_of_seat))
+        for seat, amounts_of_seat in self._engine.preempting.replacements.of_namespace(namespace):
+            if seat.migration != migration and self._engine.arrivals.pending(seat.pod) is None:
+                reserved.update(dict(amounts_of_seat))
         held = self._engine.world.accounts.held(namespace)
         return all(amount <= held.get(column, 0) for column, amount in reserved.items())
 

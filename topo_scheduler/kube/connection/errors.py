@@ -23,6 +23,7 @@ answer may come from a webhook and be megabytes long: the first `MAX_CHARACTERS`
 """
 
 import random
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -34,8 +35,8 @@ MAX_CHARACTERS: Final = LONGEST_CHARACTERS
 """Characters kept of an answer's message."""
 MAX_RETRY_AFTER_SECONDS: Final = 30.0
 """Longest pause that an answer may ask for. A load balancer's page may ask for an hour, and be gone in a second."""
-NO_DRY_RUN: Final = "does not support dry run"
-"""The API server's message about a webhook with side effects."""
+_NO_DRY_RUN: Final = re.compile(r'admission webhook "[^\s"]+" does not support dry run')
+"""The API server's message about a webhook with side effects. That of a denial contains a text of the webhook."""
 
 
 class KubeError(Exception):
@@ -158,6 +159,11 @@ def lacks_rights(error: BaseException) -> bool:
     A server that has just started refuses until it has loaded its roles.
     """
     return isinstance(error, Forbidden) and 'User "' in error.message and " cannot " in error.message
+
+
+def lacks_dry_run(error: BaseException) -> bool:
+    """Return whether a dry run was refused only because a webhook does not support dry runs."""
+    return isinstance(error, ApiError) and _NO_DRY_RUN.fullmatch(error.message) is not None
 
 
 def is_missing(error: BaseException, name: str) -> bool:

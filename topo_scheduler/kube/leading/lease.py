@@ -413,12 +413,15 @@ class LeaderElector:
         return self._current
 
     async def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        """Send one request. The next ones may take longer if this one took too long: the API server is slow."""
+        """Send one request. The next ones may take longer if this one took too long: the API server is slow.
+
+        While leading, one without an answer shows only that it was lost: the time left is for further attempts.
+        """
         sent = self._clock()
         try:
             answer = await self._client.request(method, path, body=body, timeout=self._patience())
         except Unreachable:
-            self._slow |= self._clock() - sent >= 0.9 * self._request_seconds
+            self._slow |= not self.holds() and self._clock() - sent >= 0.9 * self._request_seconds
             raise
         self._slow = self._clock() - sent >= 0.9 * self._request_seconds
         return answer

@@ -23,7 +23,6 @@ from topo_scheduler.api.base import Base
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import (
-    NO_DRY_RUN,
     ApiError,
     Conflict,
     Fenced,
@@ -32,6 +31,7 @@ from topo_scheduler.kube.connection.errors import (
     ServerError,
     Unreachable,
     Withdrawn,
+    lacks_dry_run,
     passes,
     pause,
 )
@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.05, 2.0
 """Bounds of the random backoff before a repeated bind, in seconds."""
+URGENT_PAUSE_SECONDS = 1.0
+"""Longest pause, in seconds, before an urgent bind is repeated, whatever pause the API server asked for."""
 NOT_SETTLED = "not settled within"
 """Start of the message when a bind is abandoned at its deadline."""
 FLIGHT_SECONDS = 3.0
@@ -163,13 +165,18 @@ class Binder:
         await self._idle.wait()
 
     async def bind(
-        self, request: BindRequest, *, dry_run: bool = False, recheck: Callable[[], str] | None = None
+        self,
+        request: BindRequest,
+        *,
+        dry_run: bool = False,
+        recheck: Callable[[], str] | None = None,
+        urgent: Callable[[], bool] = lambda: False,
     ) -> BindResult:
         """Bind a pod; never raises for server failures. The timeout starts when a slot is free.
 
         The binder calls ``recheck`` right before the bytes of each attempt leave. It returns why the pod must no
         longer go to this node, or an empty string. If an earlier attempt may have been written, that attempt may
-        still take effect.
+        still take effect. ``urgent`` returns whether the bind must not wait for as long as the API server may ask.
 
         With ``dry_run`` nothing is written. ``BOUND`` then means that the bind would be written. ``UNBOUND`` can
         also mean that a webhook does not support dry runs, so the outcome is unknown.
@@ -181,7 +188,7 @@ class Binder:
             async with self._slots:
                 began = self._clock()
                 self._attempts[request.uid] = _Attempt(began)
-                outcome, message = await self._settle(request, dry_run, began + self.timeout, recheck)
+                outcome, message = await self._settle(request, dry_run, began + self.timeout, recheck, urgent)
                 return BindResult(outcome, message, self._clock() - began)
         finally:
             self._attempts.pop(request.uid, None)
@@ -223,7 +230,12 @@ class Binder:
         raise AssertionError("unreachable: the loop above ends only by a return")
 
     async def _settle(
-        self, request: BindRequest, dry_run: bool, end: float, recheck: Callable[[], str] | None
+        self,
+        request: BindRequest,
+        dry_run: bool,
+        end: float,
+        recheck: Callable[[], str] | None,
+        urgent: Callable[[], bool],
     ) -> tuple[BindStatus, str]:
         path = PODS.path(request.namespace, request.name, "binding")
         query = {"dryRun": "All"} if dry_run else None
@@ -256,20 +268,27 @@ class Binder:
                     return seen
                 # A webhook may refuse with 404. A load balancer without a backend may answer both requests so.
                 refusal = error if isinstance(error, NotFound) and seen is not None else None
-            elif dry_run and isinstance(error, ApiError) and NO_DRY_RUN in error.message:
+            elif dry_run and isinstance(error, ApiError) and lacks_dry_run(error):
                 return BindStatus.UNBOUND, error.message
             if refusal is not None:
                 return BindStatus.UNKNOWN if doubt else BindStatus.REJECTED, refusal.message
             seconds = pause(attempt, error, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
-            if self._clock() + seconds >= end:
-                if isinstance(error, ApiError) and error.retry_after:
-                    # The API server asks for a pause beyond the deadline, so the caller must not repeat it at once.
-                    await set_or_due(self._ending, end, self._clock)
-                return _unsettled(doubt), f"{NOT_SETTLED} {self.timeout:g} s: {error}"
+            until, asked = self._clock() + seconds, isinstance(error, ApiError) and bool(error.retry_after)
             logger.debug("%s; attempt %d in %.2f s", error, attempt + 1, seconds)
+            # If the API server asks for a pause beyond the deadline, the caller must not repeat the bind at once.
+            hurried = (asked or until < end) and await self._rest(min(until, end), urgent)
+            if until >= end and not hurried:
+                return _unsettled(doubt), f"{NOT_SETTLED} {self.timeout:g} s: {error}"
             reason = f": {error}"
-            await set_or_due(self._ending, self._clock() + seconds, self._clock)
         raise AssertionError("unreachable: the loop above ends only by a return")
+
+    async def _rest(self, until: float, urgent: Callable[[], bool]) -> bool:
+        """Wait until a moment, or until the term ends; return whether the bind was urgent before."""
+        while not self._ending.is_set() and (now := self._clock()) < until:
+            await set_or_due(self._ending, min(until, now + URGENT_PAUSE_SECONDS), self._clock)
+            if self._clock() < until and urgent():
+                return True
+        return False
 
     async def _look(self, request: BindRequest, end: float) -> tuple[BindStatus, str] | None:
         """Return the pod's bind status, `UNBOUND` if it can still be bound; None if it cannot be read."""

@@ -16,13 +16,13 @@ import msgspec
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import (
-    NO_DRY_RUN,
     ApiError,
     Conflict,
     KubeError,
     NotFound,
     TooManyRequests,
     Withdrawn,
+    lacks_dry_run,
     passes,
 )
 from topo_scheduler.kube.connection.resources import PODS
@@ -119,8 +119,8 @@ class Evictor:
         except Withdrawn as error:
             return EvictionResult(EvictionStatus.WITHDRAWN, str(error))
         except KubeError as error:
-            if dry_run and isinstance(error, ApiError) and NO_DRY_RUN in error.message:
-                return EvictionResult(EvictionStatus.EVICTED, error.message)
+            if dry_run and lacks_dry_run(error):
+                return EvictionResult(EvictionStatus.EVICTED)
             return EvictionResult(EvictionStatus.FAILED, error.message if isinstance(error, ApiError) else str(error))
         return EvictionResult(EvictionStatus.EVICTED)
 

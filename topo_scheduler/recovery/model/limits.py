@@ -62,16 +62,17 @@ class MigrationLimits:
             self._begun = {key: begun for key, begun in self._begun.items() if wall - begun < HOUR_SECONDS}
             self._first = min(self._begun.values(), default=inf)
         recent = len(self._begun) - (migration.key in self._begun)
-        if recent >= limits.per_hour and self._has_had_share(namespace, limits.per_hour):
+        if recent >= limits.per_hour and self._has_had_share(migration, limits.per_hour):
             return f"{recent} began within the last hour: limits.perHour is {limits.per_hour}"
         return ""
 
-    def _has_had_share(self, namespace: str, per_hour: int) -> bool:
-        """Return whether as many Migrations of a namespace began within the hour as an equal share of the limit.
+    def _has_had_share(self, migration: Migration, per_hour: int) -> bool:
+        """Return whether as many others of a namespace began within the hour as an equal share of the limit.
 
         Users may create any number of Migrations, and delete each as soon as it has begun.
         """
-        namespaces = Counter(key.partition("/")[0] for key in self._begun)
+        namespace = migration.metadata.namespace
+        namespaces = Counter(key.partition("/")[0] for key in self._begun if key != migration.key)
         return namespaces[namespace] >= max(1, per_hour // len(namespaces.keys() | {namespace}))
 
 

@@ -188,7 +188,7 @@ class MigrationContext:
             return text
         namespace = migration.metadata.namespace
         amounts = [pod.entry.amounts for pod in moving_pods]
-        if warranted or self.view.held.has_room_for_seats(namespace, amounts):
+        if warranted or migration.shrinks or self.view.held.has_room_for_seats(migration.key, namespace, amounts):
             return ""
         return "the nodes that this namespace has reserved would hold more than its pods: it waits for replacements"
 

@@ -101,6 +101,7 @@ class GangRoom:
             self.context.end(tracked, Phase.CANCELLED, "Off", "recovery.defragmentation.enabled is not set", now)
             return
         if held_back := context.holds_back(migration, leaving_pods, now):
+            context.release(migration.key)
             context.write(tracked, now, None, None, held_back)
             return
         moves = self._moves(tracked, workload, members, leaving_pods, now)

@@ -94,13 +94,9 @@ class Replacements:
             gpus[seat.node] += amount_in(self._amounts(seat), GPU)
         return {node: count for node, count in gpus.items() if count}
 
-    def held_by(self, namespace: str) -> Counter[int]:
-        """Return what the seats of a namespace hold, by resource column."""
-        held: Counter[int] = Counter()
-        for seat in self._seats.values():
-            if seat.namespace == namespace:
-                held.update(dict(self._amounts(seat)))
-        return held
+    def of_namespace(self, namespace: str) -> list[tuple[ReservedSeat, Amounts]]:
+        """Return the seats of a namespace, with what each holds."""
+        return [(seat, self._amounts(seat)) for seat in self._seats.values() if seat.namespace == namespace]
 
     def own(self, workload: Workload) -> Mapping[str, object]:
         """Return the seats that a workload may take, which do not block it."""
