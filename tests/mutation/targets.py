@@ -39,13 +39,13 @@ TARGETS: Final[Sequence[Target]] = (
     Target("scheduling/explaining", ("scheduling/explaining", "scheduling/surveying")),
     Target(
         "scheduling, the rest",
-        ("scheduling/*.py", "scheduling/extensions", "scheduling/moving", "scheduling/reserving"),
+        ("scheduling/*.py", "scheduling/devices", "scheduling/extensions", "scheduling/moving", "scheduling/reserving"),
     ),
 )
 TESTS: Final = tuple(
     f"tests/{name}"
     for name in (
-        *("api", "state", "scheduling", "recovery", "observability", "recording", "plugins", "evicting"),
+        *("api", "state", "scheduling", "recovery", "observability", "recording", "plugins", "evicting", "devices"),
         *("cli/test_filter.py", "breaking/test_leaders.py", "breaking/test_fenced_writes.py"),
         *("kube/test_fence.py", "kube/test_lease.py", "kube/test_lease_properties.py"),
     )

@@ -455,7 +455,7 @@ def test_a_fault_stops_no_placement(monkeypatch: pytest.MonkeyPatch) -> None:
     said = d.engine.explain(d.now, lambda: 0.0, 1.0)
     (fault,) = [one.message.partition(": ")[2] for one in said if isinstance(one, LogWarning)]
     text = "internal fault in the explanation of why it is pending, please report it: IndexError: no such row at"
-    text += " test_why.py:"
+    text += " test_reasons.py:"
     assert fault.startswith(text)
     assert d.run(make_pod("next", gpus=1))
 
