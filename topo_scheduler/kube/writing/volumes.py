@@ -31,8 +31,8 @@ from topo_scheduler.state.storage.storage_objects import (
 
 logger = logging.getLogger(__name__)
 
-CONCURRENT_WRITES = 16
-WRITES_OF_NAMESPACE = 6
+VOLUME_WRITES_IN_FLIGHT = 16
+VOLUME_WRITES_OF_NAMESPACE = 6
 """Concurrent writes, in all and for the pods of one namespace, as webhooks may not answer."""
 RETRY_SECONDS = 20.0
 """How long, in seconds, writes are retried while the server is busy or unreachable."""
@@ -57,7 +57,7 @@ class VolumeWriter:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._slots = FairSlots(CONCURRENT_WRITES, WRITES_OF_NAMESPACE)
+        self._slots = FairSlots(VOLUME_WRITES_IN_FLIGHT, VOLUME_WRITES_OF_NAMESPACE)
 
     async def write(self, writes: Sequence[VolumeWrite]) -> VolumeWriteResult:
         """Write in order, up to the first that fails."""
