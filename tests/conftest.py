@@ -7,6 +7,8 @@ from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from tests.recording import kept
 
@@ -26,6 +28,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 PROPERTY_SECONDS = 900
 """A property is tried on hundreds of examples: on a busy machine that takes minutes and is not yet a hang."""
+ON_ONE_WORKER = ("tests/ship/test_image.py",)
+"""Files whose tests share what takes a minute to build."""
 
 
 @pytest.hookimpl(trylast=True)
@@ -50,6 +54,21 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     finally:
         kept.end_test(item.nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling | None:
+    """Run the tests of a file that builds something for all of them on one worker, with ``--dist loadgroup``.
+
+    pytest-xdist 3.8 would group by a marker, but pytest 9.2 leaves out the names of groups.
+    """
+    return _ByFile(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+class _ByFile(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+    def _split_scope(self, nodeid: str) -> str:
+        path = nodeid.partition("::")[0]
+        return path if path in ON_ONE_WORKER else nodeid
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -19,7 +19,7 @@ from .image import Image
 from .manifests import ROOT
 from .pod import RANDOM_UID, Pod, service_account
 
-pytestmark = [pytest.mark.xdist_group("image"), pytest.mark.timeout(900), pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.slow]
 
 CHECK = ["python", "-m", "topo_scheduler.kernels.warm", "--check"]
 OWN_UID, OWN_GID = (int(part) for part in read_dockerfile(ROOT / "Dockerfile")[-1].last("USER").split(":"))
