@@ -121,8 +121,7 @@ def test_simple_commands_take_half_a_second_until_their_first_request(
     seconds, of_libraries = map(
         min, zip(*((cpu_seconds(*arguments, status=status), cpu_seconds(*libraries)) for _ in range(3)), strict=True)
     )
-    slow_machine = LIBRARIES_AND_OURS * of_libraries if status else 0.0
-    assert seconds < max(SIMPLE_SECONDS, slow_machine)
+    assert seconds < max(SIMPLE_SECONDS, LIBRARIES_AND_OURS * of_libraries)  # as a busy machine is slower
 
 
 def test_hardly_any_garbage_is_collected_while_a_command_imports(served: Served) -> None:
