@@ -85,10 +85,10 @@ async def test_where_that_is_more_than_its_backoff_limit_the_job_fails_and_the_m
 async def test_livez_fails_when_the_thread_of_kopf_is_dead(
     cluster: Cluster, migrations: None, start_replica: StartReplica, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def operator(**_: Any) -> None:
+    async def spawn_tasks(**_: Any) -> None:
         raise RuntimeError("a fault of its own")
 
-    monkeypatch.setattr(kopf, "operator", operator)
+    monkeypatch.setattr(kopf, "spawn_tasks", spawn_tasks)
     monkeypatch.setattr(runner, "MAX_DEATHS", 0)
     replica = await start_replica(recovery_configuration())
 
