@@ -38,8 +38,9 @@ def runs() -> dict[str, Run]:
 def keep(name: str, result: str, figures: Run, folder: Path = RESULTS) -> Path:
     """Replace the run of this name in the file that has it; return the file.
 
-    The command is that of this process. Pages change with ``python -m tests.docs.generate``. Exits with an error if the
-    new figures lack some that the page shows, as those of a short form do.
+    The command is that of this process. Pages change with ``python -m tests.docs.generate``. Only figures that were
+    there before are kept, as those are what the page shows. Exits with an error if some of them are lacking, as in a
+    short form.
     """
     (path,) = (one for one in sorted(folder.glob("*.json")) if name in json.loads(one.read_text(encoding="utf-8")))
     content = json.loads(path.read_text(encoding="utf-8"))
@@ -50,11 +51,19 @@ def keep(name: str, result: str, figures: Run, folder: Path = RESULTS) -> Path:
         "date": datetime.now(UTC).date().isoformat(),
         "machine": _machine(),
         "result": result,
-        "figures": figures,
+        "figures": shown(content[name]["figures"], figures),
     }
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     print(f"written: {path}; now run: python -m tests.docs.generate", file=sys.stderr)
     return path
+
+
+def shown(before: Run, figures: Run) -> Run:
+    """Return those of the figures that there were before."""
+    return {
+        key: shown(value, figures[key]) if isinstance(value, dict) and isinstance(figures[key], dict) else figures[key]
+        for key, value in before.items()
+    }
 
 
 def missing(before: Run, figures: Run) -> list[str]:

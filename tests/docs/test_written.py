@@ -7,7 +7,7 @@ import pytest
 
 from tests.attacks import verdict
 from tests.churn import day
-from tests.docs.results import RESULTS, keep, missing, runs
+from tests.docs.results import RESULTS, keep, missing, runs, shown
 from tests.failover import __main__ as failover
 from tests.failover.zombies import Found
 from tests.half_gangs import __main__ as half_gangs
@@ -44,6 +44,10 @@ WRITTEN = {
 def test_a_command_writes_every_figure_of_its_page(name: str) -> None:
     assert missing(runs()[name]["figures"], WRITTEN[name]) == []
     json.dumps(WRITTEN[name])
+
+
+def test_only_figures_that_a_page_shows_are_kept() -> None:
+    assert shown({"a": {"b": 1}, "c": 2}, {"a": {"b": 3, "x": 4}, "c": 5, "y": 6}) == {"a": {"b": 3}, "c": 5}
 
 
 def test_a_run_that_lacks_a_figure_of_the_page_is_not_written() -> None:
