@@ -32,6 +32,12 @@ def few_for(names: Sequence[str], reader: str, kind: str, limit: int = 4) -> str
     return f"{few_of(own, limit)} and {hidden}" if own else hidden
 
 
+def one_for(name: str, reader: str, kind: str) -> str:
+    """Return how a text refers to one object, with its kind. Arguments are as for `few_for`."""
+    shortened = few_for([name], reader, kind)
+    return f"{kind} {name}" if shortened == name else shortened
+
+
 def counted(number: int, noun: str, singular: str = "", plural: str = "") -> str:
     """Return a number with its noun, and with the words that follow one or several of them: ``1 pod is gone``."""
     text, words = (f"{number} {noun}", singular) if number == 1 else (f"{number} {noun}s", plural or singular)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from topo_scheduler.cli.common import CommandFailure, ShortCommand, cluster_options, run_async, say
+from topo_scheduler.cli.common import CommandFailure, ShortCommand, about_file, cluster_options, run_async, say
 
 if TYPE_CHECKING:
     from topo_scheduler.api.config import Configuration
@@ -40,8 +40,7 @@ def command(file: Path, live: bool, kubeconfig: str | None, context: str | None)
         for text in _about_plugins(configuration):
             say(f"{file}: {text}", err=True)
     except ConfigError as error:
-        text = str(error)
-        raise CommandFailure(text if text.startswith(str(file)) else f"{file}: {text}") from error
+        raise CommandFailure(about_file(file, error)) from error
     if live:
         for text in run_async(_about_fabric(configuration, kubeconfig, context)):
             say(f"{file}: warning: {text}", err=True)

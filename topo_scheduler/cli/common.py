@@ -106,6 +106,12 @@ class CommandFailure(click.ClickException):
         vars(self)["exit_code"] = code  # click declares it for the class and reads it from the instance
 
 
+def about_file(path: Path, error: Exception) -> str:
+    """Return the message of an error with the file that it is about."""
+    text = str(error)
+    return text if text.startswith(str(path)) else f"{path}: {text}"
+
+
 class ShortCommand(click.Command):
     """A command that ends within a second or two, and rarely runs the garbage collector.
 

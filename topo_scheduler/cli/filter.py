@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from topo_scheduler.cli.common import USAGE, CommandFailure, say
+from topo_scheduler.cli.common import USAGE, CommandFailure, about_file, say
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -29,8 +29,7 @@ def command(path: Path, output: str) -> None:
     try:
         answer = filter_snapshot(read_snapshot(path))
     except SnapshotError as error:
-        text = str(error)
-        raise CommandFailure(text if text.startswith(f"{path}: ") else f"{path}: {text}", USAGE) from error
+        raise CommandFailure(about_file(path, error), USAGE) from error
     if output == "json":
         click.echo(json.dumps({"feasible": answer.feasible, "reasons": answer.reasons}, indent=2))
         return

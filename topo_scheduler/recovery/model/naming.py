@@ -5,7 +5,6 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from topo_scheduler.api.text import few_for
 from topo_scheduler.recovery.model.seating import MovingPod
 from topo_scheduler.state.pods.workloads import Workload
 
@@ -24,9 +23,3 @@ def name_of(workload: Workload, identity: Sequence[str]) -> str:
     plain = workload.name if workload.gang else workload.controller.rpartition(" ")[2]
     name = _NAME.sub("-", plain.lower()).strip("-")[:50].strip("-")
     return f"{name or 'pods'}-{digest}"
-
-
-def migration_called(key: str, reader: str) -> str:
-    """Return how a message refers to the Migration called ``key``; ``reader`` is as in `few_for`."""
-    shortened = few_for([key], reader, "Migration")
-    return f"Migration {key}" if shortened == key else shortened

@@ -95,12 +95,6 @@ def pod_names(view: SchedulerView, moving_pods: Sequence[MovingPod], namespace: 
     return few_for([pod.member.key for pod in moving_pods], view.reader(namespace), "pod")
 
 
-def pod_called(view: SchedulerView, key: str, namespace: str) -> str:
-    """Return how messages to the users of a namespace refer to a pod; ``key`` is its namespace and name."""
-    shortened = few_for([key], view.reader(namespace), "pod")
-    return f"pod {key}" if shortened == key else shortened
-
-
 def moves_of(view: SchedulerView, moving_pods: Sequence[MovingPod]) -> list[Move]:
     """Return the moves of pods as a Migration stores them, without targets; in order of rank and name."""
     ordered = sorted(moving_pods, key=lambda pod: (pod.member.index is None, pod.member.index or 0, pod.member.name))

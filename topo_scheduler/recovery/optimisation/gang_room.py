@@ -11,12 +11,12 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.api.migrations import Cause, Migration, MigrationPod, MigrationSpec, Move, OtherPod, Phase
-from topo_scheduler.api.text import counted
+from topo_scheduler.api.text import counted, one_for
 from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Tracked, with_replacements
-from topo_scheduler.recovery.model.naming import migration_called, name_for
-from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, move_of, pod_called, pod_names, vacant
+from topo_scheduler.recovery.model.naming import name_for
+from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, move_of, pod_names, vacant
 from topo_scheduler.recovery.planning.migration_validation import may_move, rest_of_gang, restarts
 from topo_scheduler.recovery.planning.voluntary_moves import find_pods_to_read, gang_seats, group_by_workload
 from topo_scheduler.scheduling.queueing.queue_keys import lacking
@@ -160,7 +160,7 @@ class GangRoom:
     def _create(self, migration: Migration, group: Sequence[MovingPod]) -> None:
         namespace = group[0].workload.namespace
         spec = MigrationSpec(
-            cause=f"makes room for {migration_called(migration.key, self.context.view.reader(namespace))}",
+            cause=f"makes room for {one_for(migration.key, self.context.view.reader(namespace), 'Migration')}",
             reason=Cause.DEFRAGMENTATION.value,
             makes_room_for=migration.key,
             pods=[MigrationPod(pod.member.name, pod.member.uid) for pod in group],
@@ -257,7 +257,7 @@ class GangRoom:
 
     def _called(self, key: str, migration: Migration) -> str:
         """Return how messages of a Migration refer to a pod."""
-        return pod_called(self.context.view, key, migration.metadata.namespace)
+        return one_for(key, self.context.view.reader(migration.metadata.namespace), "pod")
 
     def _wrong(self, tracked: Tracked, workload: Workload, leaving_pods: Sequence[MovingPod]) -> tuple[str, str] | None:
         """Return reason and text of why the other pods can't be moved for a gang; None if they can."""

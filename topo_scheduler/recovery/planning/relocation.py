@@ -17,9 +17,10 @@ from itertools import combinations
 from typing import Final
 
 from topo_scheduler.api.migrations import Migration, MigrationPod, MigrationSpec
+from topo_scheduler.api.text import one_for
 from topo_scheduler.recovery.model.instructions import CreateMigration
 from topo_scheduler.recovery.model.migration_context import MigrationContext
-from topo_scheduler.recovery.model.naming import migration_called, name_for
+from topo_scheduler.recovery.model.naming import name_for
 from topo_scheduler.recovery.model.seating import (
     MovingPod,
     by_workload,
@@ -268,7 +269,7 @@ def helpers_of(
     out = []
     for pods in by_workload(leaving).values():
         namespace = pods[0].workload.namespace
-        beneficiary = migration_called(migration.key, context.view.reader(namespace))
+        beneficiary = one_for(migration.key, context.view.reader(namespace), "Migration")
         spec = MigrationSpec(
             cause=f"leaves a spare node to {beneficiary}" if lent else f"makes room for {beneficiary}",
             makes_room_for=migration.key,

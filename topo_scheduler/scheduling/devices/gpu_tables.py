@@ -14,12 +14,17 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from topo_scheduler.kernels.gpu_sets import best_choices, best_rings, ring_bandwidths
-from topo_scheduler.state.devices.hardware import MAX_GPUS, Gpu, HardwareError, NodeHardware, PciePath, pair_bandwidth
-
-Int64 = npt.NDArray[np.int64]
+from topo_scheduler.state.devices.hardware import (
+    MAX_GPUS,
+    Gpu,
+    Int64,
+    NodeHardware,
+    PciePath,
+    check_count,
+    pair_bandwidth,
+)
 
 MAX_WEIGHT: Final = 1_000
 _INDEX_BITS: Final = 17
@@ -53,8 +58,7 @@ def shape_of(hardware: NodeHardware) -> Shape:
         HardwareError: the node has more GPUs than tables are made for.
     """
     gpus = hardware.gpus
-    if len(gpus) > MAX_GPUS:
-        raise HardwareError(f"the node has {len(gpus)} GPUs, of {MAX_GPUS} at most")
+    check_count("node", len(gpus), MAX_GPUS, "GPUs")
     paths = hardware.nic_paths or ((),) * len(gpus)
     return Shape(
         pairs=tuple(tuple(int(value) for value in row) for row in pair_bandwidth(hardware)),

@@ -12,11 +12,9 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
+from topo_scheduler.state.devices.hardware import Int64
 from topo_scheduler.state.devices.mig import MigGeometry, MigProfile
-
-Int64 = npt.NDArray[np.int64]
 
 MAX_WEIGHT: Final = 1_000_000
 

@@ -4,7 +4,7 @@ Sources differ in what they know. What a source does not say keeps the default o
 treat that as unknown.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
@@ -21,10 +21,36 @@ MAX_NICS: Final = 256
 """NICs and their virtual functions of a node."""
 MAX_LINK_MB_PER_SECOND: Final = 100_000_000
 """More than the links of any GPU carry together."""
+XGMI_MB_PER_SECOND: Final = 50_000
+"""MB/s of one XGMI link in each direction, as RCCL's models and KFD give for MI100 to MI300."""
+AMD_ARCHITECTURES: Final = {
+    "906": "vega20",
+    "908": "cdna",
+    "90a": "cdna2",
+    "910": "cdna2",  # RCCL's name of 90a
+    "940": "cdna3",
+    "941": "cdna3",
+    "942": "cdna3",
+    "950": "cdna4",
+}
+"""Architectures by the instruction set, without ``gfx``."""
 
 
 class HardwareError(ValueError):
     """A description of hardware can't be read. The message names the place, the reason and the remedy."""
+
+
+def check_count(source: str, count: int, limit: int, what: str) -> None:
+    """Raise `HardwareError` if a source has more of something than is read."""
+    if count > limit:
+        raise HardwareError(f"the {source} has {count:,} {what}, of {limit:,} at most")
+
+
+def undirected(directed: Mapping[tuple[int, int], int]) -> dict[tuple[int, int], int]:
+    """Return each pair once, the lower index first, with the lower value of its two directions."""
+    return {
+        (min(pair), max(pair)): min(value, directed.get((pair[1], pair[0]), value)) for pair, value in directed.items()
+    }
 
 
 class PciePath(IntEnum):

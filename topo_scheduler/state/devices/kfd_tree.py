@@ -14,33 +14,26 @@ from typing import Final
 
 from topo_scheduler.api.text import quoted
 from topo_scheduler.state.devices.hardware import (
+    AMD_ARCHITECTURES,
     MAX_GPUS,
     MAX_LINK_MB_PER_SECOND,
     UNKNOWN_NUMA,
+    XGMI_MB_PER_SECOND,
     Gpu,
     GpuLink,
     HardwareError,
     NodeHardware,
     PciePath,
+    check_count,
+    undirected,
 )
 
-XGMI_MB_PER_SECOND: Final = 50_000
-"""MB/s of one XGMI link in each direction, where the driver gives no bandwidth."""
 MAX_FILES: Final = 65_536
 
 _XGMI: Final = 11
 """The type of XGMI links, as the driver numbers types."""
 _NODE_FILE: Final = re.compile(r"(?:.*/)?nodes/([0-9]{1,5})/(?:(mem_banks|io_links|p2p_links)/[0-9]+/)?properties")
 _NUMBER: Final = re.compile(r"[0-9]{1,20}")
-_ARCHITECTURES: Final = {
-    "gfx906": "vega20",
-    "gfx908": "cdna",
-    "gfx90a": "cdna2",
-    "gfx940": "cdna3",
-    "gfx941": "cdna3",
-    "gfx942": "cdna3",
-    "gfx950": "cdna4",
-}
 _REMEDY: Final = "give all files named properties below /sys/class/kfd/kfd/topology/nodes"
 
 
@@ -61,8 +54,7 @@ def read_tree(files: Mapping[str, str]) -> NodeHardware:
     Raises:
         HardwareError: no GPU is there, or too many are, or a file has something else than names and numbers.
     """
-    if len(files) > MAX_FILES:
-        raise HardwareError(f"the tree has {len(files):,} files, of {MAX_FILES:,} at most")
+    check_count("tree", len(files), MAX_FILES, "files")
     nodes: dict[int, dict[str, int]] = {}
     memory: dict[int, int] = {}
     links: dict[int, list[_KfdLink]] = {}
@@ -79,8 +71,7 @@ def read_tree(files: Mapping[str, str]) -> NodeHardware:
     numbers = [node for node, properties in sorted(nodes.items()) if properties.get("simd_count", 0) > 0]
     if not numbers:
         raise HardwareError(f"no node of the tree has SIMD units, so there is no GPU; {_REMEDY}")
-    if len(numbers) > MAX_GPUS:
-        raise HardwareError(f"the tree has {len(numbers)} GPUs, of {MAX_GPUS} at most")
+    check_count("tree", len(numbers), MAX_GPUS, "GPUs")
     sockets = {node: _socket(node, nodes, links) for node in numbers}
     xgmi = _xgmi(numbers, links)
     return NodeHardware(
@@ -135,9 +126,7 @@ def _xgmi(numbers: list[int], links: Mapping[int, Iterable[_KfdLink]]) -> dict[t
             if link.kind == _XGMI and link.target in index_of and link.target != node:
                 pair = index_of[node], index_of[link.target]
                 directed[pair] = directed.get(pair, 0) + (link.mb_per_second or XGMI_MB_PER_SECOND)
-    return {
-        (min(pair), max(pair)): min(speed, directed.get((pair[1], pair[0]), speed)) for pair, speed in directed.items()
-    }
+    return undirected(directed)
 
 
 def _path(one: int, other: int, sockets: Mapping[int, int]) -> PciePath:
@@ -158,12 +147,12 @@ def _gpu(index: int, properties: Mapping[str, int], memory_bytes: int, socket: i
         uuid=f"{unique:016x}" if unique else "",
         bus_id=bus_id,
         memory_bytes=memory_bytes,
-        architecture=_ARCHITECTURES.get(_target(properties.get("gfx_target_version", 0)), ""),
+        architecture=AMD_ARCHITECTURES.get(_target(properties.get("gfx_target_version", 0)), ""),
         numa_node=socket,
         link_mb_per_second=XGMI_MB_PER_SECOND if linked else 0,
     )
 
 
 def _target(version: int) -> str:
-    """Return the name of an instruction set, such as gfx90a, from the driver's number, such as 90010."""
-    return f"gfx{version // 10_000}{version // 100 % 100:x}{version % 100:x}"
+    """Return the name of an instruction set, such as 90a, from the driver's number, such as 90010."""
+    return f"{version // 10_000}{version // 100 % 100:x}{version % 100:x}"

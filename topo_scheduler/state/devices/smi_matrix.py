@@ -22,6 +22,7 @@ from topo_scheduler.state.devices.hardware import (
     Nic,
     NodeHardware,
     PciePath,
+    check_count,
 )
 
 MAX_MATRIX_BYTES: Final = 1 << 20
@@ -60,17 +61,14 @@ def read_matrix(text: str, link_mb_per_second: int = LINK_MB_PER_SECOND) -> Node
     Raises:
         HardwareError: there is no matrix, or it is not square, not symmetric, or has a cell that is none of the above.
     """
-    if len(text) > MAX_MATRIX_BYTES:
-        raise HardwareError(f"the matrix has {len(text):,} characters, of {MAX_MATRIX_BYTES:,} at most")
+    check_count("matrix", len(text), MAX_MATRIX_BYTES, "characters")
     lines = _ESCAPES.sub("", text).splitlines()
     start, columns = _header(lines)
     rows = {row[0]: row[1:] for line in lines[start + 1 :] if (row := _cells(line)) and row[0] in columns}
     names = [name for name in columns if _GPU.fullmatch(name)]
     nic_names = [name for name in columns if name not in names]
-    if len(names) > MAX_GPUS:
-        raise HardwareError(f"the matrix has {len(names)} GPUs, of {MAX_GPUS} at most")
-    if len(nic_names) > MAX_NICS:
-        raise HardwareError(f"the matrix has {len(nic_names)} NICs, of {MAX_NICS} at most")
+    check_count("matrix", len(names), MAX_GPUS, "GPUs")
+    check_count("matrix", len(nic_names), MAX_NICS, "NICs")
     if odd := next((name for name in columns if not _DEVICE.fullmatch(name)), ""):
         raise HardwareError(f"a column is called {quoted(odd)}, which is no device; {_REMEDY}")
     if len(set(columns)) != len(columns):

@@ -15,22 +15,24 @@ from typing import Final
 
 from topo_scheduler.api.text import quoted
 from topo_scheduler.state.devices.hardware import (
+    AMD_ARCHITECTURES,
     MAX_GPUS,
     MAX_NICS,
     UNKNOWN_NUMA,
+    XGMI_MB_PER_SECOND,
     Gpu,
     GpuLink,
     HardwareError,
     Nic,
     NodeHardware,
     PciePath,
+    check_count,
+    undirected,
 )
 
 MAX_FILE_BYTES: Final = 4 << 20
 MAX_DEPTH: Final = 32
 """Bridges above each other. Real files have up to 6."""
-XGMI_MB_PER_SECOND: Final = 50_000
-"""MB/s of one XGMI link in each direction, as RCCL's models and KFD give for MI100 to MI300."""
 _NVLINK_MB_PER_SECOND: Final = ((100, 50_000), (70, 25_000), (0, 20_000))
 """MB/s of one NVLink in each direction, from a compute capability (times ten) on."""
 _REMEDY: Final = "write one with NCCL_TOPO_DUMP_FILE"
@@ -88,8 +90,7 @@ def read_topology(text: str) -> NodeHardware:
     directed, switch_links = _links(gpus, index_of, warnings)
     speeds = [_link_speed(device) for device in gpus]
     nics = list(_nics(root, devices))
-    if len(nics) > MAX_NICS:
-        raise HardwareError(f"the topology file has {len(nics):,} NICs, of {MAX_NICS} at most")
+    check_count("topology file", len(nics), MAX_NICS, "NICs")
     return NodeHardware(
         gpus=tuple(
             Gpu(
@@ -113,8 +114,7 @@ def read_topology(text: str) -> NodeHardware:
 
 
 def _parsed(text: str) -> ElementTree.Element:
-    if len(text) > MAX_FILE_BYTES:
-        raise HardwareError(f"the topology file has {len(text):,} characters, of {MAX_FILE_BYTES:,} at most")
+    check_count("topology file", len(text), MAX_FILE_BYTES, "characters")
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise HardwareError(f"the topology file declares a document type, which is not read; {_REMEDY}")
     try:
@@ -151,8 +151,7 @@ def _gpu_devices(devices: list[_Device]) -> list[_Device]:
         gpus = [device for device in devices if device.element.get("class", "").startswith(_GPU_CLASSES)]
     if not gpus:
         raise HardwareError(f"the topology file names no GPU; {_REMEDY}")
-    if len(gpus) > MAX_GPUS:
-        raise HardwareError(f"the topology file has {len(gpus)} GPUs, of {MAX_GPUS} at most")
+    check_count("topology file", len(gpus), MAX_GPUS, "GPUs")
     return gpus
 
 
@@ -182,11 +181,10 @@ def _links(
 def _undirected(directed: Mapping[tuple[int, int], int], speeds: list[int], warnings: list[str]) -> tuple[GpuLink, ...]:
     """Return each pair once. If the two directions differ, the smaller number of links counts."""
     links: list[GpuLink] = []
-    for first, second in sorted({(min(pair), max(pair)) for pair in directed}):
+    for (first, second), count in sorted(undirected(directed).items()):
         there, back = directed.get((first, second)), directed.get((second, first))
         if there is not None and back is not None and there != back:
             warnings.append(f"GPU {first} has {there} links to GPU {second}, but {back} in the other direction")
-        count = min(number for number in (there, back) if number is not None)
         if count > 0:
             links.append(GpuLink(first, second, count, count * min(speeds[first], speeds[second])))
     return tuple(links)
@@ -209,14 +207,13 @@ def _link_speed(device: _Device) -> int:
 
 
 _NVIDIA: Final = {7: "volta", 8: "ampere", 9: "hopper", 10: "blackwell", 12: "blackwell"}
-_AMD: Final = {"906": "vega20", "908": "cdna", "910": "cdna2", "940": "cdna3", "941": "cdna3", "942": "cdna3"}
 
 
 def _architecture(device: _Device) -> str:
     if device.gpu is None:
         return ""
     if chip := device.gpu.get("gcn", "").removeprefix("gfx"):
-        return _AMD.get(chip, "")
+        return AMD_ARCHITECTURES.get(chip, "")
     capability = _number(device.gpu, "sm", 0)
     if capability in (75, 89):
         return "turing" if capability == 75 else "ada"
