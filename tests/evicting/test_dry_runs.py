@@ -89,6 +89,7 @@ async def test_dry_runs_that_wait_for_a_slot_do_not_count_as_unanswered() -> Non
             assert e.counted()["failed"] == 1
 
 
+@pytest.mark.unrecorded
 @virtual_time
 async def test_what_a_workload_requests_later_does_not_wait_for_dry_runs_of_its_earlier_victims() -> None:
     async with world() as w:
