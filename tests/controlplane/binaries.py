@@ -23,7 +23,16 @@ BIN_VARIABLE = "TOPO_CONTROLPLANE_BIN"
 HERE = Path(__file__).resolve().parent
 
 PROGRAMS: dict[str, tuple[str, ...]] = {
-    "go": ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "keygen", "kube-filters"),
+    "go": (
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "keygen",
+        "kube-filters",
+        "kube-allocator",
+        "kube-cel",
+    ),
     "go-kwok": ("kwok",),
     "go-oldest": ("kube-apiserver-oldest",),
 }
