@@ -18,7 +18,14 @@ COLUMNS: Final = 128
 ROWS: Final = 256
 """Rows of the table of nodes at least."""
 WORDS: Final = ("pods", "nodes", "nodes × resources", "namespaces", "configuration", "objects of storage", "PodGroups")
-FEW: Final = ("budgets", "Migrations", "owners", "events")
+FEW: Final = (
+    "objects of devices: ResourceSlices and their devices",
+    "objects of devices",
+    "budgets",
+    "Migrations",
+    "owners",
+    "events",
+)
 
 
 def bounds(root: str) -> dict[str, str]:

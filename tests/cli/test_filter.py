@@ -115,3 +115,35 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     result = run("filter", "--snapshot", str(tmp_path / "none.json"))
     assert result.exit_code == 2
     assert "No such file" in result.output
+
+
+def test_devices_of_claims_are_filtered_as_kubectl_writes_them(tmp_path: Path) -> None:
+    def claiming(name: str) -> Json:
+        item = pod(name, resourceClaims=[{"name": "gpus", "resourceClaimName": name}])
+        item["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpus"}]
+        return item
+
+    def claim(name: str, count: int) -> Json:
+        exactly = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+        devices = {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
+        return {"kind": "ResourceClaim", "metadata": {"name": name, "namespace": "team"}, "spec": devices}
+
+    pool = {"name": "b", "generation": 1, "resourceSliceCount": 1}
+    devices = {"driver": "d", "nodeName": "b", "pool": pool, "devices": [{"name": "gpu-0"}]}
+    listed = [
+        *SNAPSHOT["nodes"],
+        {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}},
+        {"kind": "ResourceSlice", "metadata": {"name": "b"}, "spec": devices},
+        *(claim("one", 1), claim("two", 2)),
+        *(claiming("one"), claiming("two"), claiming("none")),
+    ]
+    result = run("filter", "--snapshot", written(tmp_path, {"kind": "List", "items": listed}), "-o", "json")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.output)
+    assert answer["feasible"] == {"team/one": ["b"], "team/two": [], "team/none": []}
+    assert answer["reasons"]["team/two"] == {
+        "a": "cannot allocate all claims: no driver publishes devices for the node",
+        "b": "cannot allocate all claims",
+        "c": "Insufficient cpu",
+    }
+    assert answer["reasons"]["team/none"]["a"].startswith('resourceclaim "none" not found in namespace team')

@@ -1,7 +1,7 @@
 """Delta debugging: the smallest snapshot for which something still holds."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from .choices import Json
@@ -24,24 +24,37 @@ LISTS = (
 _KEPT = """
 metadata name namespace uid spec status containers key operator topologyKey maxSkew whenUnsatisfiable claimName
 volumeID pdName iqn monitors image driver volumeHandle provisioner controller hostPort effect nodeSelectorTerms
+devices requests exactly pool count allocationMode
 """
 KEPT = frozenset(_KEPT.split())
 """Fields without which an object is none, another, or nothing an API server would take."""
 
 
-def shrink(snapshot: Json, holds: Predicate) -> Json:
-    """Drop objects, then fields, as long as ``holds`` says so. A snapshot for which it raises does not hold."""
+def shrink(
+    snapshot: Json,
+    holds: Predicate,
+    lists: Collection[str] = LISTS,
+    kept: Collection[str] = ("nodes", "pods", "pending"),
+) -> Json:
+    """Drop objects, then fields, as long as ``holds`` says so. A snapshot for which it raises does not hold.
+
+    Args:
+        snapshot: what to make smaller.
+        holds: whether a smaller one still shows what matters.
+        lists: the names of the lists of objects.
+        kept: the lists that stay when they are empty.
+    """
     small = copy.deepcopy(snapshot)
     before = None
     while before != small:
         before = copy.deepcopy(small)
-        for name in LISTS:
+        for name in lists:
             if small.get(name):
                 small[name] = _smallest(small, name, holds)
-        for name in LISTS:
+        for name in lists:
             for index in range(len(small.get(name, []))):
                 _drop_fields(small, small[name][index], holds)
-    return {name: objects for name, objects in small.items() if objects or name in ("nodes", "pods", "pending")}
+    return {name: objects for name, objects in small.items() if objects or name in kept}
 
 
 def _holds(snapshot: Json, holds: Predicate) -> bool:

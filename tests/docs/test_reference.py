@@ -90,7 +90,6 @@ def test_every_command_can_be_had() -> None:
 
 def _refused() -> dict[str, Pod]:
     specs = {
-        "devices": PodSpec(resource_claims=[object()]),  # type: ignore[list-item]
         "workload": PodSpec(workload_ref={}),
     }
     return {name: Pod(spec=spec) for name, spec in specs.items()}

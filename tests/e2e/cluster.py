@@ -373,11 +373,18 @@ class Cluster:
         await self._clear_groups()
         await self._delete_all_of("persistentvolumeclaims")
         await self.wait_until(unclaimed, 30, "claims deleted")
-        for plural in ("persistentvolumes", "storageclasses", "nodes"):
+        for plural in ("persistentvolumes", "storageclasses", "nodes", *self._device_kinds):
             if await self.api.list(plural, None):
                 await self.api.delete_all(plural, None)
+        if self._device_kinds:
+            await self._delete_all_of("resourceclaimtemplates")
+            await self._delete_all_of("resourceclaims")
         if await self.api.find("leases", "topology-scheduler", "kube-system") is not None:
             await self.api.delete("leases", "topology-scheduler", "kube-system")
+
+    @property
+    def _device_kinds(self) -> tuple[str, ...]:
+        return () if self._plane is not None and self._plane.oldest else ("resourceslices", "deviceclasses")
 
     async def _of_tests(self, plural: str) -> list[Json]:
         """Return the objects of a kind in the namespaces that tests use. One request, however many namespaces."""

@@ -7,7 +7,6 @@ import pytest
 from topo_scheduler.simulation.apiserver import Delay
 
 from . import objects
-from .api import Json
 from .between import caught_between, crew
 from .cluster import Cluster, annotation, leaves_of, nodes_of
 from .conftest import StartReplica
@@ -94,25 +93,6 @@ async def test_annotations_of_the_scheduler_itself_are_not_for_users(cluster: Cl
     await cluster.apply(objects.pod("sly", 8, {"charged-gpus": "0", "rank": "7"}))
     (pod,) = await cluster.wait_pods("sly", 1)
     await cluster.wait_note(pod, "is written by the scheduler itself; remove it")
-
-
-CONSTRAINTS: dict[str, tuple[Json, str]] = {
-    "devices": (
-        {"resourceClaims": [{"name": "gpu", "resourceClaimName": "gpu"}]},
-        "resource claims (dynamic resource allocation)",
-    ),
-}
-
-
-async def test_a_constraint_that_is_not_honoured_is_refused(cluster: Cluster, daemon: Replica) -> None:
-    await cluster.add_fabric({"s1": [2]})
-    for name, (spec, _) in CONSTRAINTS.items():
-        await cluster.apply(objects.pod(name, 1, None, **spec))
-    for name, (_, text) in CONSTRAINTS.items():
-        (pod,) = await cluster.wait_pods(name, 1)
-        event = await cluster.wait_note(pod, f"it uses {text}, which this scheduler does not support yet")
-        assert event["type"] == "Warning" and event["reason"] == "FailedScheduling"
-    assert not any([any(nodes_of(await cluster.pods_of(name))) for name in CONSTRAINTS])
 
 
 async def test_an_owner_of_a_kind_nobody_serves_does_not_hold_up_its_pod(cluster: Cluster, daemon: Replica) -> None:

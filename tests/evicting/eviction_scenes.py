@@ -117,7 +117,7 @@ async def eviction_scene(
         return ""
 
     writers = Writers(
-        *cast("tuple[Any, Any, Any]", (None, None, None)),
+        *cast("tuple[Any, Any, Any, Any]", 4 * (None,)),
         Evictor(w.client),
         PodStatusWriter(w.client),
         *cast("tuple[Any, Any, Any]", (events, None, None)),

@@ -56,8 +56,8 @@ def knowing(*pods: PodRef) -> Driver:
 
 
 def an_executor(statuses: Statuses, tasks: list[asyncio.Task[None]], driver: Driver) -> Executor:
-    found = (None, None, None, None, statuses, *3 * (None,))
-    writers = Writers(*cast("tuple[Any, Any, Any, Any, Any, Any, Any, Any]", found))
+    found = (*5 * (None,), statuses, *3 * (None,))
+    writers = Writers(*cast("tuple[Any, Any, Any, Any, Any, Any, Any, Any, Any]", found))
 
     async def confirm(_: object) -> str:
         return ""

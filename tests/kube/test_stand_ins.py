@@ -77,7 +77,7 @@ async def test_what_hangs_in_other_namespaces_holds_up_no_bind_and_no_worker_is_
 ) -> None:
     engine, server, tasks = Engine(), Server(), list[asyncio.Task[None]]()
     ignored = SimpleNamespace(forget=lambda _: None, bound=lambda _: None, request=request)
-    writers = Writers(*cast("Any", (server, ignored, None, None, None, None, ignored, None)))
+    writers = Writers(*cast("Any", (server, ignored, None, None, None, None, None, ignored, None)))
     executor = Executor(
         cast("Any", engine),
         writers,
@@ -123,7 +123,7 @@ async def test_what_plugins_said_is_forgotten_unless_a_bind_follows_the_dry_run(
         return BindResult(outcome)
 
     plugins = SimpleNamespace(forget=forgotten.append, request=request)
-    writers = Writers(*cast("Any", (SimpleNamespace(bind=dry_run), plugins, *6 * [None])))
+    writers = Writers(*cast("Any", (SimpleNamespace(bind=dry_run), plugins, *7 * [None])))
     executor = Executor(
         cast("Any", Engine()),
         writers,

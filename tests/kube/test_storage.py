@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from topo_scheduler.kube.reading.reflector import Reflector
-from topo_scheduler.kube.reading.storage import storage_sinks
+from topo_scheduler.kube.reading.storage import store_sinks
 from topo_scheduler.simulation.apiserver import Refuse
+from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.storage.storage_objects import Storage
 
 from .virtual import virtual_time
@@ -17,8 +18,11 @@ from .world import World, world
 async def watched(w: World) -> AsyncIterator[Storage]:
     """Storage that follows a server."""
     storage = Storage()
-    reflectors = {sink.resource.plural: Reflector(w.client, sink.resource, sink) for sink in storage_sinks(storage)}
-    assert len(storage.unlisted) == len(reflectors) == 7
+    reflectors = {
+        sink.resource.plural: Reflector(w.client, sink.resource, sink)
+        for sink in store_sinks(storage, DeviceInventory())
+    }
+    assert len(storage.unlisted) == 7
     tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors.values()]
     try:
         async with asyncio.timeout(5):

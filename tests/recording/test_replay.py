@@ -32,6 +32,7 @@ from tests.recording.making import (
 from tests.scheduling.driver import configured, fabric, gang
 from topo_scheduler.observability.segment_writer import NotWritable, SegmentLimits, SegmentWriter
 from topo_scheduler.observability.segments import RecordError, SegmentReader, segments_of
+from topo_scheduler.plugins.isolation import Isolated
 from topo_scheduler.recording import checkpoint
 from topo_scheduler.recording.calls import QUERIES, SIGNATURES, decode_arguments, encode_arguments
 from topo_scheduler.recording.observed_engine import CallListener, ObservedCall, ObservedEngine
@@ -55,6 +56,22 @@ def test_a_record_repeats(tmp_path: Path) -> None:
     assert report.notes == []
     assert (report.decisions, report.files, report.skipped) == (3, 1, 0)
     assert report.calls == len(lines_of(segment(tmp_path))) - 2, "all but the header and the end"
+
+
+def test_a_checkpoint_has_no_part_of_the_guard_that_calls_plugins(tmp_path: Path) -> None:
+    """The guard of the daemon counts calls in metrics, which can't be written to a checkpoint."""
+
+    def work(d: HeardDriver, recorder: Recorder) -> None:
+        three_gangs(d)
+        recorder.checkpoint()
+        d.apply(*gang(2, name="more"))
+        d.settle(30)
+
+    record(tmp_path, work, guard=Isolated(1.0))
+    segment(tmp_path, 1).unlink()
+    report = replay(tmp_path)
+    assert report.notes == []
+    assert report.files == 1
 
 
 def test_in_another_process_with_other_hashes(tmp_path: Path) -> None:

@@ -50,8 +50,6 @@ def decoded(spec: str) -> Pod:
 @pytest.mark.parametrize(
     ("spec", "named"),
     [
-        ('{"resourceClaims": [{"name": "gpu"}]}', "resource claims"),
-        ('{"containers": [{"resources": {"claims": [{"name": "gpu"}]}}]}', "resource claims"),
         ('{"workloadRef": {"name": "w", "podGroup": "g"}}', "workloadRef"),
     ],
 )

@@ -7,7 +7,7 @@ absent fields have the defaults of the API.
 
 from typing import Any, Literal
 
-from msgspec import Raw, field
+from msgspec import field
 
 from topo_scheduler.api.base import Base, Value
 from topo_scheduler.api.selectors import Affinity, LabelSelector, TopologySpreadConstraint
@@ -80,7 +80,6 @@ class ResourceRequirements(Base):
 
     requests: dict[str, Quantity] = {}
     limits: dict[str, Quantity] = {}
-    claims: list[Raw] = []
 
 
 class ContainerPort(Base):
@@ -161,6 +160,14 @@ class Named(Value, frozen=True):
     name: str = ""
 
 
+class PodResourceClaim(Base):
+    """``spec.resourceClaims[]``: an existing claim, or a template from which Kubernetes makes one for the pod."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
 class PodSpec(Base):
     """``spec`` of a pod."""
 
@@ -182,12 +189,19 @@ class PodSpec(Base):
     scheduling_gates: list[Named] = []
     topology_spread_constraints: list[TopologySpreadConstraint] = []
     volumes: list[Volume] = []
-    resource_claims: list[Named] = []
+    resource_claims: list[PodResourceClaim] = []
     host_network: bool = False
     host_users: bool | None = None
     scheduling_group: dict[str, Any] | None = None
     workload_ref: dict[str, Any] | None = None
     service_account_name: str = ""
+
+
+class PodClaimStatus(Base):
+    """``status.resourceClaimStatuses[]``: the claim that Kubernetes made, None if it made none as none is needed."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
 
 
 class PodCondition(Base):
@@ -242,6 +256,7 @@ class PodStatus(Base):
     init_container_statuses: list[ContainerStatus] = []
     resources: ResourceRequirements | None = None
     allocated_resources: dict[str, Quantity] = {}
+    resource_claim_statuses: list[PodClaimStatus] = []
 
 
 class Pod(ApiObject):

@@ -60,6 +60,17 @@ def parse_exact(value: str | int | float, scale: int = 1) -> int | Fraction:
     return int(exact) if exact.denominator == 1 else exact
 
 
+@lru_cache(maxsize=8192)
+def parse_unbounded(value: str | int | float) -> int | Fraction:
+    """Return a quantity of any size, as a fraction if it is no whole number.
+
+    Raises:
+        QuantityError: malformed or negative.
+    """
+    exact = _exact(value)
+    return int(exact) if exact.denominator == 1 else exact
+
+
 def parse_quantity(value: str | int | float, scale: int = 1) -> int:
     """Return the same as `parse_exact`, rounded up."""
     return math.ceil(parse_exact(value, scale))

@@ -31,6 +31,8 @@ class NodeReason(StrEnum):
     POD_AFFINITY = "node(s) didn't match pod affinity rules"
     POD_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
     REPELLED = "node(s) didn't satisfy existing pods anti-affinity rules"
+    CLAIM_ELSEWHERE = "resourceclaim not available on the node"
+    DEVICES = "cannot allocate all claims"
     GPU_MODEL = "node(s) had another GPU model"
     BANDWIDTH = "node(s) had less network bandwidth"
     SHARING = "node(s) didn't share their GPUs"

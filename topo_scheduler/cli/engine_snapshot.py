@@ -14,13 +14,13 @@ from topo_scheduler.kube.reading.listing import list_all
 from topo_scheduler.kube.reading.owner_chains import Missing
 from topo_scheduler.kube.reading.owners import OwnerDirectory
 from topo_scheduler.kube.reading.pod_groups import served_groups
-from topo_scheduler.kube.reading.storage import storage_sinks
+from topo_scheduler.kube.reading.storage import store_sinks
 from topo_scheduler.plugins.isolation import Isolated
 from topo_scheduler.plugins.loading import load_extensions
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.intake.understand import Lineage
+from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.pods.pod_groups import Serving, read_group
-from topo_scheduler.state.storage.storage_objects import Storage
 
 _INSTALL: Final = (
     "Plugins decide here as they do in the scheduler: install it here too, or name a configuration without it by"
@@ -79,21 +79,21 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
         listed.problems.append("namespaces may not be listed: selectors of namespaces are taken to mean all of them")
     await _add_groups(client, engine, listed, now)
     if any(_has_claims(pod) for pod in listed.pods if not pod.spec.node_name):
-        await _list_storage(client, engine.world.around.storage, listed)
+        await _list_stores(client, engine.world, listed)
     engine.nodes_applied(listed.nodes, now)
     engine.pods_applied(listed.pods, now)
     return engine
 
 
 def _has_claims(pod: Pod) -> bool:
-    return any(
+    return bool(pod.spec.resource_claims) or any(
         volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in pod.spec.volumes
     )
 
 
-async def _list_storage(client: Client, storage: Storage, listed: Listed) -> None:
-    """List the storage objects that claims depend on; `Storage` reports the resources that may not be listed."""
-    for sink in storage_sinks(storage):
+async def _list_stores(client: Client, world: World, listed: Listed) -> None:
+    """List what claims depend on; the stores report the resources that may not be listed."""
+    for sink in store_sinks(world.around.storage, world.inventory):
         try:
             objects, problems = await list_all(client, sink.resource)
         except Forbidden:

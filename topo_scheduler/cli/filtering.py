@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -13,7 +13,8 @@ from topo_scheduler.api.objects import Node, PartialObject, Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.kube.reading.decoding import without_nulls
-from topo_scheduler.kube.reading.storage import storage_sinks
+from topo_scheduler.kube.reading.storage import store_sinks
+from topo_scheduler.scheduling.intake.device_claims import device_claims
 from topo_scheduler.scheduling.rules.feasible import Nominated, reasons
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.simulation.cases.directory import SNAPSHOT_KEYS
@@ -115,8 +116,11 @@ def _reason_by_node(world: World, pod: Pod, nominated: list[Nominated]) -> dict[
         constraints = constraints_of(pod)
     except (QuantityError, SelectorError) as error:
         return dict.fromkeys(world.nodes.row_of, str(error))
+    claims = device_claims(pod, world.inventory)
+    if claims.problem:
+        return dict.fromkeys(world.nodes.row_of, claims.problem)
     world.nodes.widen()
-    cls = pod_class(pod, amounts, (), 0, constraints)
+    cls = replace(pod_class(pod, amounts, (), 0, constraints), claims=claims.claims)
     other_nominations = [
         nomination
         for nomination in nominated
@@ -151,7 +155,7 @@ def _world(snapshot: Mapping[str, Any]) -> World:
     around.namespaces = {
         item.metadata.name: item.metadata.labels for item in _objects(snapshot, "namespaces", PartialObject)
     }
-    for sink in storage_sinks(around.storage):
+    for sink in store_sinks(around.storage, world.inventory):
         sink.applied(list(_objects(snapshot, _KEY_OF_KIND[sink.resource.kind], sink.resource.type)))
         sink.synced()
     for pod in _objects(snapshot, "pods", Pod):

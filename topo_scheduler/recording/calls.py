@@ -19,23 +19,32 @@ from topo_scheduler.kube.connection.resources import (
     CSI_CAPACITIES,
     CSI_DRIVERS,
     CSI_NODES,
+    DEVICE_CLASSES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     STORAGE_CLASSES,
     VOLUMES,
     Resource,
 )
 from topo_scheduler.kube.reading.sinks import Deleted
 from topo_scheduler.scheduling.engine import Engine
+from topo_scheduler.state.devices.claim_writes import AllocateClaim, ClaimWrite, ReleaseClaim
 from topo_scheduler.state.storage.storage_objects import ReserveVolume, SelectNode, VolumeWrite
 
 QUERIES: Final = frozenset(("next_due", "explain", "may_evict", "goes_first"))
 """Methods of an engine that change no state. They are not recorded."""
 STORED: Final[Mapping[str, Resource[Any]]] = {
     kind.plural: kind
-    for kind in (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES, CSI_DRIVERS, CSI_CAPACITIES, ATTACHMENTS)
+    for kind in (
+        *(CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES, CSI_DRIVERS, CSI_CAPACITIES, ATTACHMENTS),
+        *(DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS),
+    )
 }
-"""Kinds of storage by plural. They reach the engine's storage directly, not through methods of the engine."""
+"""Kinds of volumes and devices by plural. They reach the engine's stores directly, not through its methods."""
 STORAGE_CALLS: Final = ("storage_applied", "storage_deleted", "storage_synced")
-_WRITES: Final = {kind.__name__: kind for kind in (ReserveVolume, SelectNode)}
+_WRITES: Final = {kind.__name__: kind for kind in (ReserveVolume, SelectNode, AllocateClaim, ReleaseClaim)}
+_WRITTEN: Final = ("volumes_written", "claims_written")
+"""Calls whose second argument has pairs of a write and its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ def _wire(hint: Any) -> Any:
         return list[_wire(inner)]  # type: ignore[misc]
     if get_origin(hint) is tuple:
         return tuple[tuple(_wire(inner) for inner in get_args(hint))]  # type: ignore[misc]
-    return tuple[str, msgspec.Raw] if hint == VolumeWrite else hint
+    return tuple[str, msgspec.Raw] if hint in (VolumeWrite, ClaimWrite) else hint
 
 
 SIGNATURES: Final[Mapping[str, Signature]] = {
@@ -93,9 +102,9 @@ SIGNATURES: Final[Mapping[str, Signature]] = {
 
 def encode_arguments(name: str, arguments: Sequence[Any]) -> bytes:
     """Return the arguments of a call, without a clock, as a JSON array."""
-    if name == "volumes_written":
-        uid, done, problem = arguments
-        arguments = (uid, [((type(write).__name__, write), version) for write, version in done], problem)
+    if name in _WRITTEN:
+        uid, done, *rest = arguments
+        arguments = (uid, [((type(write).__name__, write), result) for write, result in done], *rest)
     return encoder.encode(arguments)
 
 
@@ -112,9 +121,9 @@ def decode_arguments(name: str, raw: msgspec.Raw | bytes) -> list[Any]:
         expected: Any = tuple[str, list[items]] if items is not None else tuple[str]  # type: ignore[valid-type]
         return list(msgspec.json.decode(raw, type=expected))
     arguments = list(_decoder(name).decode(raw))
-    if name == "volumes_written":
+    if name in _WRITTEN:
         arguments[1] = [
-            (msgspec.json.decode(write, type=_WRITES[kind]), version) for (kind, write), version in arguments[1]
+            (msgspec.json.decode(write, type=_WRITES[kind]), result) for (kind, write), result in arguments[1]
         ]
     return arguments
 

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.devices import ResourceClaim
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import DisruptionBudget, Node, PartialObject, Pod
 from topo_scheduler.kube.reading.sinks import Deleted
-from topo_scheduler.kube.reading.storage import StorageSink, storage_sinks
+from topo_scheduler.kube.reading.storage import StoreSink, store_sinks
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError, PluginGuard
 from topo_scheduler.scheduling.extensions.registry import Extensions
@@ -22,6 +23,7 @@ from topo_scheduler.scheduling.instructions import BindOutcome, EvictionOutcome,
 from topo_scheduler.scheduling.intake.arrivals import Resolve
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
+from topo_scheduler.state.devices.claim_writes import ClaimWrite
 from topo_scheduler.state.pods.pod_groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.storage.storage_objects import VolumeWrite
 
@@ -246,6 +248,11 @@ class ObservedEngine(Engine):
     def volumes_written(self, uid: str, done: Iterable[tuple[VolumeWrite, str]], problem: str) -> None:
         self._observe(super().volumes_written, uid, list(done), problem)
 
+    def claims_written(
+        self, uid: str, done: Iterable[tuple[ClaimWrite, ResourceClaim]], problem: str, now: float
+    ) -> None:
+        self._observe(super().claims_written, uid, list(done), problem, now)
+
     def eviction_finished(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> None:
         self._observe(super().eviction_finished, uid, outcome, message, now)
 
@@ -310,7 +317,7 @@ def new_engine(
 class _ObservedSink:
     """Observes changes of storage, which do not go through methods of the engine."""
 
-    def __init__(self, sink: StorageSink[Any, Any], notifier: CallNotifier) -> None:
+    def __init__(self, sink: StoreSink[Any, Any], notifier: CallNotifier) -> None:
         self.resource = sink.resource
         self._sink = sink
         self._notifier = notifier
@@ -331,7 +338,7 @@ class _ObservedSink:
         self._notifier.observe("storage_synced", [self.resource.plural], lambda _: self._sink.synced())
 
 
-def sinks_of_storage(engine: Engine, changed: Callable[[], None]) -> Sequence[StorageSink[Any, Any] | _ObservedSink]:
+def sinks_of_storage(engine: Engine, changed: Callable[[], None]) -> Sequence[StoreSink[Any, Any] | _ObservedSink]:
     """Return the sinks for objects of storage, observed if the engine is."""
-    sinks = storage_sinks(engine.world.around.storage, changed)
+    sinks = store_sinks(engine.world.around.storage, engine.world.inventory, changed)
     return [_ObservedSink(sink, engine.notifier) for sink in sinks] if isinstance(engine, ObservedEngine) else sinks

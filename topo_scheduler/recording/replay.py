@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.kube.reading.storage import StorageSink, storage_sinks
+from topo_scheduler.kube.reading.storage import ObjectStore, StoreSink, store_sinks
 from topo_scheduler.observability.segments import RecordError, read_checkpoint
 from topo_scheduler.recording import checkpoint
 from topo_scheduler.recording.calls import SIGNATURES, STORAGE_CALLS, call, decode_arguments
@@ -129,15 +129,16 @@ class _ReplayRun:
             self.engine = Engine(header.config, self._resolve, extensions, header.epoch)
         else:
             self.engine = checkpoint.load(state, self._resolve, extensions)
-        unlisted = dict(self.engine.world.around.storage.unlisted)
-        self._sinks: dict[str, StorageSink[Any, Any]] = {
-            sink.resource.plural: sink for sink in storage_sinks(self.engine.world.around.storage)
-        }
+        world = self.engine.world
+        stores: tuple[ObjectStore, ...] = (world.around.storage, world.inventory)
+        unlisted = [dict(store.unlisted) for store in stores]
+        sinks = store_sinks(world.around.storage, world.inventory)
+        self._sinks: dict[str, StoreSink[Any, Any]] = {sink.resource.plural: sink for sink in sinks}
         if state is not None:
             # New sinks mark all kinds as not listed, but the state has those that were listed.
-            storage = self.engine.world.around.storage
-            storage.unlisted.clear()
-            storage.unlisted.update(unlisted)
+            for store, before in zip(stores, unlisted, strict=True):
+                store.unlisted.clear()
+                store.unlisted.update(before)
 
     def begin_segment(self) -> None:
         """Forget the numbered lineages of the last segment."""

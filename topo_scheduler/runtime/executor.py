@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kube.writing.binder import NOT_SETTLED, Binder, BindRequest, BindResult, BindStatus
+from topo_scheduler.kube.writing.claims import ClaimWriter
 from topo_scheduler.kube.writing.conditions import ConditionWriter
 from topo_scheduler.kube.writing.events import EventRecorder, ObjectReference
 from topo_scheduler.kube.writing.evictions import Evictor
@@ -43,7 +44,9 @@ from topo_scheduler.scheduling.instructions import (
     Recall,
     RecordDecision,
     Withdraw,
+    WriteClaims,
 )
+from topo_scheduler.state.devices.claim_writes import ClaimWrite
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.storage.storage_objects import VolumeWrite
 
@@ -71,6 +74,7 @@ class Writers:
     binder: Binder
     plugins: BindPlugins
     volumes: VolumeWriter
+    claims: ClaimWriter
     evictor: Evictor
     statuses: PodStatusWriter
     events: EventRecorder
@@ -160,6 +164,8 @@ class Executor:
                 self._binds.put(instruction, first=self._engine.goes_first(bind.pod.uid))
             case PrepareVolumes(pod, writes):
                 self._start(self._prepare_volumes(pod, writes), f"volumes {pod.uid}")
+            case WriteClaims(pod, claim_writes):
+                self._start(self._write_claims(pod, claim_writes), f"claims {pod.uid}")
             case EmitEvent(pod, warning, reason, message):
                 action = "Binding" if reason == "Scheduled" else "Scheduling"
                 follow_up = reason == Reason.FAILED_SCHEDULING and self._follow_up_expected(pod)
@@ -351,6 +357,13 @@ class Executor:
         if result.problem:
             log.warning("volumes of %s/%s: %s", pod.namespace, pod.name, result.problem)
         self._engine.volumes_written(pod.uid, result.done, result.problem)
+        self._changed()
+
+    async def _write_claims(self, pod: PodRef, writes: Sequence[ClaimWrite]) -> None:
+        result = await self._to.claims.write(writes)
+        if result.problem:
+            log.warning("resource claims of %s/%s: %s", pod.namespace, pod.name, result.problem)
+        self._engine.claims_written(pod.uid, result.done, result.problem, self._clock())
         self._changed()
 
 

@@ -27,6 +27,7 @@ from topo_scheduler.kube.reading.pod_groups import GroupDirectory
 from topo_scheduler.kube.reading.reflector import Reflector
 from topo_scheduler.kube.reading.sinks import Calls, Deleted
 from topo_scheduler.kube.writing.binder import Binder
+from topo_scheduler.kube.writing.claims import ClaimWriter
 from topo_scheduler.kube.writing.conditions import ConditionWriter
 from topo_scheduler.kube.writing.events import EventRecorder
 from topo_scheduler.kube.writing.evictions import Evictor
@@ -125,6 +126,7 @@ class Term:
                 self._binder,
                 self._plugins,
                 VolumeWriter(client),
+                ClaimWriter(client),
                 Evictor(client),
                 PodStatusWriter(client),
                 events,
@@ -318,6 +320,8 @@ class Term:
             pass
         if unlisted := ", ".join(self.engine.world.around.storage.unlisted):
             log.warning("pods with volume claims wait until these can be listed: %s", unlisted)
+        if unlisted := ", ".join(self.engine.world.inventory.unlisted):
+            log.warning("pods with resource claims wait until these can be listed: %s", unlisted)
 
     async def _decide(self) -> None:
         """Run a step of the engine whenever there is work."""

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError, PlacedPod, choose_devices
 from topo_scheduler.scheduling.explaining.explain import domain_reasons, node_reasons, sentence
 from topo_scheduler.scheduling.explaining.placement_reason import why_there
 from topo_scheduler.scheduling.extensions.extension import Demand
@@ -34,6 +35,7 @@ from topo_scheduler.scheduling.rules.interpod_filters import Position, looks_aro
 from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.decision import Decision, Seat, Verdict
+from topo_scheduler.state.devices.claim_writes import ClaimChoice
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 from topo_scheduler.state.storage.storage_objects import VolumeChoice
@@ -158,9 +160,9 @@ class Attempts:
                     )
                 else:
                     try:
-                        volumes = self._volumes(groups, outcome)
-                        return self._placed(workload, groups, ask, outcome, layout, volumes, note)
-                    except ClaimError as error:
+                        volumes, claims = self._volumes(groups, outcome), self._claims(groups, outcome)
+                        return self._placed(workload, groups, ask, outcome, layout, volumes, claims, note)
+                    except (ClaimError, DeviceChoiceError) as error:
                         outcome = PlacementFailure(str(error), outcome.rule)
             known = self._explain(ask, outcome, layout, stamp)
             if len(self._failures) > 4096:
@@ -302,12 +304,11 @@ class Attempts:
         if placement is None:
             return None
         try:
-            volumes = self._volumes(groups, placement)
-        except ClaimError:
+            volumes, claims = self._volumes(groups, placement), self._claims(groups, placement)
+        except (ClaimError, DeviceChoiceError):
             return None
-        return self._placed(
-            workload, groups, ask, placement, layout, volumes, "on the nodes that were reserved for them"
-        )
+        note = "on the nodes that were reserved for them"
+        return self._placed(workload, groups, ask, placement, layout, volumes, claims, note)
 
     def drop_caches(self) -> None:
         """Drop the caches. Decisions do not depend on them."""
@@ -381,6 +382,25 @@ class Attempts:
             return {}
         return dict(zip(seats, choose_volumes(self.planner.around, list(seats.values())), strict=True))
 
+    def _claims(
+        self, groups: Sequence[tuple[PodClass, list[Member]]], placement: Placement
+    ) -> dict[str, tuple[ClaimChoice, ...]]:
+        """Return the devices of each member with resource claims, by uid.
+
+        Raises:
+            DeviceChoiceError: the members can't have their devices on these nodes.
+        """
+        devices, names = self.planner.around.devices, self.planner.nodes.names
+        if devices is None or not any(cls.claims for cls, _ in groups):
+            return {}
+        placed = {
+            member.uid: PlacedPod(cls.claims, member.claims, row, names[row])
+            for (cls, members), rows in zip(groups, placement.rows, strict=True)
+            if cls.claims
+            for member, row in zip(members, rows, strict=True)
+        }
+        return dict(zip(placed, choose_devices(devices, list(placed.values())), strict=True))
+
     def _placed(
         self,
         workload: Workload,
@@ -389,6 +409,7 @@ class Attempts:
         placement: Placement,
         layout: Layout,
         volumes: Mapping[str, tuple[VolumeChoice, ...]],
+        claims: Mapping[str, tuple[ClaimChoice, ...]],
         note: str,
     ) -> Decision:
         layout = layout.network  # addresses and ranks follow the network, without levels of the second tree
@@ -412,7 +433,20 @@ class Attempts:
             if leaf not in domains:
                 domains[leaf] = ".".join(layout.paths[leaf])
             rank, address = ranks[member.uid], f"{domains[leaf]}.{node}"
-            seats.append(Seat(member.uid, member.namespace, member.name, row, node, rank, address, chosen, devices))
+            seats.append(
+                Seat(
+                    uid=member.uid,
+                    namespace=member.namespace,
+                    name=member.name,
+                    row=row,
+                    node=node,
+                    rank=rank,
+                    address=address,
+                    volumes=chosen,
+                    claims=claims.get(member.uid, ()),
+                    devices=devices,
+                )
+            )
         leaves = tuple(layout.paths[leaf] for leaf in placement.leaves)
         return Decision(
             id=self._next(),

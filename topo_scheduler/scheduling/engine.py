@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from topo_scheduler.api.config import Configuration
+from topo_scheduler.api.devices import ResourceClaim
 from topo_scheduler.api.groups import GroupApi
 from topo_scheduler.api.objects import DisruptionBudget, Node, PartialObject, Pod
 from topo_scheduler.scheduling.attempts import Attempts, KeptRoom
@@ -29,6 +30,7 @@ from topo_scheduler.scheduling.instructions import (
     RecordDecision,
 )
 from topo_scheduler.scheduling.intake.arrivals import Arrivals, Resolve
+from topo_scheduler.scheduling.intake.device_claims import watched_claim
 from topo_scheduler.scheduling.intake.pending import EmittedEvents
 from topo_scheduler.scheduling.intake.unread import Unread
 from topo_scheduler.scheduling.moving.machine import Moving
@@ -53,6 +55,7 @@ from topo_scheduler.scheduling.time_slicing import More
 from topo_scheduler.scheduling.unknown_scores import unknown_scores
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Verdict
+from topo_scheduler.state.devices.claim_writes import ClaimWrite
 from topo_scheduler.state.pods.classes import drop_classes
 from topo_scheduler.state.pods.pod_groups import GroupKey, PodGroup, Serving
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
@@ -367,6 +370,12 @@ class Engine:
         with guard(f"volumes of pod {uid}", self._out, Activity.OUTCOME):
             self.outcomes.volumes.written(uid, done, problem)
 
+    def claims_written(
+        self, uid: str, done: Iterable[tuple[ClaimWrite, ResourceClaim]], problem: str, now: float
+    ) -> None:
+        """Record the result of a WriteClaims. See `ClaimBinding.written`."""
+        self.outcomes.claims.written(uid, done, problem, now)
+
     def eviction_finished(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> None:
         """Record how the eviction of a victim ended. If that raises an exception, the claim ends at its timeout."""
         with guard(f"eviction of pod {uid}", self._out, Activity.OUTCOME):
@@ -419,6 +428,7 @@ class Engine:
             budget: seconds after which the step ends. `pending_work` is true if work remains.
         """
         self._read_again(now)
+        self._settle_devices(now)
         if self.arrivals.large_bytes + self.world.pod_index.large_bytes > MAX_LARGE_BYTES:
             self._drop_caches()
         self.world.fade(now)
@@ -501,6 +511,15 @@ class Engine:
             self.pods_applied(pods, now)
         if self._unread_nominations and (pods := self._unread_nominations.take_due(now)):
             self._read_nominations(pods, now)
+
+    def _settle_devices(self, now: float) -> None:
+        """Apply changes of devices and claims, so that pods with these claims are read again."""
+        claims = self.outcomes.claims
+        changed = [*self.world.settle_devices(), *claims.take_due(now)]
+        if changed:
+            claims.claims_changed()
+        for key in changed:
+            self.arrivals.owner_changed(watched_claim(key))
 
     def _leave_out(self, now: float, clock: Callable[[], float]) -> None:
         """Apply changes of owners, and drop plans for pods that are about to be deleted."""
@@ -591,11 +610,14 @@ class Engine:
         pending = workload.at(Stage.PENDING)
         if not pending:
             return False
-        if workload.problem:
-            self._out += self._unschedulable.refuse(workload, pending, now)
-            return False
         if self.arrivals.is_stale(workload):
             self.queue.back_off(order_of(workload), now + STALE_SECONDS)
+            return False
+        if workload.problem:
+            if (until := workload.patient_until()) > now:
+                self.queue.wait(order_of(workload), until)
+            else:
+                self._out += self._unschedulable.refuse(workload, pending, now)
             return False
         if lack := lacking(workload, pending):
             self._out += self._unschedulable.incomplete(workload, pending, lack, now)
@@ -695,6 +717,7 @@ class Engine:
         return without, ""
 
     def _decide(self, workload: Workload, pending: list[Member], kept: KeptRoom, now: float) -> Decision:
+        self._settle_devices(now)
         layout, improvements = self.world.layout, self.world.improvements
         if self.world.links.in_use:
             self.world.links.settle(layout)

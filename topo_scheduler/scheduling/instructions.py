@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.state.decision import Decision
+from topo_scheduler.state.devices.claim_writes import ClaimWrite
 from topo_scheduler.state.pods.workloads import Member
 from topo_scheduler.state.storage.storage_objects import VolumeWrite
 
@@ -51,6 +52,14 @@ class PrepareVolumes:
 
     pod: PodRef
     writes: tuple[VolumeWrite, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteClaims:
+    """Allocate the claims of a pod, after which its Bind follows, or release them."""
+
+    pod: PodRef
+    writes: tuple[ClaimWrite, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +175,7 @@ Instruction = (
     Bind
     | DryRunBind
     | PrepareVolumes
+    | WriteClaims
     | EmitEvent
     | MarkUnschedulable
     | MarkGroup

@@ -17,10 +17,13 @@ from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS, Penalties
+from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.claims import GpuClaims
 from topo_scheduler.scheduling.rules.domains import NamedDomains
+from topo_scheduler.scheduling.rules.filters import TermSelector
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
+from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
 from topo_scheduler.state.ledger.ledger import Ledger, LedgerEntry
 from topo_scheduler.state.ledger.namespace_usage import Accounts
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64, NodeLabels, NodeTable
@@ -53,6 +56,7 @@ class World:
         extensions = extensions if extensions is not None else Extensions()
         self.unread_labels = UnreadLabels(self.nodes, [*self._keys_read(config), *extensions.node_labels])
         self.penalties = Penalties()
+        self.inventory = DeviceInventory()
         self.around = FilterContext(
             self.nodes,
             self.pod_index,
@@ -60,6 +64,7 @@ class World:
             domains=self.domains,
             extensions=extensions,
             links=self.links,
+            devices=NodeDevices(self.nodes, self.inventory, TermSelector(self.nodes)),
         )
         for key in extensions.node_labels:
             self.nodes.label_column(key)  # updated with each node from here on
@@ -403,6 +408,22 @@ class World:
             self._improve(row)
         if rules:
             self._change_rules()
+
+    # ------------------------------------------------------------ devices
+
+    def settle_devices(self) -> Iterable[ClaimKey]:
+        """Apply changes of devices to the nodes that they concern; return the claims that changed."""
+        changes, row_of = self.inventory.take_changes(), self.nodes.row_of
+        for name in row_of if changes.all_devices else changes.devices:
+            if (row := row_of.get(name)) is not None:
+                self.nodes.facts_changes.append(row)
+                self._improve(row)
+                self._rules_changed = True
+        for name in row_of if changes.all_use else changes.use:
+            if (row := row_of.get(name)) is not None:
+                self.nodes.capacity_changes.append(row)
+                self._improve(row)
+        return changes.claims
 
     # ------------------------------------------------------------ improvements
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
+from topo_scheduler.state.devices.claim_writes import ClaimChoice
 from topo_scheduler.state.storage.storage_objects import VolumeChoice
 from topo_scheduler.state.topology.fabric import Path
 
@@ -68,8 +69,8 @@ class Quality(msgspec.Struct, frozen=True):
 class Seat(msgspec.Struct, frozen=True):
     """The node assigned to one member.
 
-    ``volumes`` has the volume choices for its WaitForFirstConsumer claims. ``devices`` has the indexes of its GPUs on
-    a node that shares GPUs.
+    ``volumes`` has the volume choices for its WaitForFirstConsumer claims. ``claims`` has the devices of its
+    ResourceClaims. ``devices`` has the indexes of its GPUs on a node that shares GPUs.
     """
 
     uid: str
@@ -80,6 +81,7 @@ class Seat(msgspec.Struct, frozen=True):
     rank: int
     address: str
     volumes: tuple[VolumeChoice, ...] = ()
+    claims: tuple[ClaimChoice, ...] = ()
     devices: tuple[int, ...] = ()
 
 

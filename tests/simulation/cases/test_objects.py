@@ -392,3 +392,28 @@ def test_a_damaged_record_is_told(tmp_path: Path) -> None:
     file.write_bytes(b"nothing")
     with pytest.raises(CaseError, match=file.name):
         read_cluster(str(tmp_path))
+
+
+# ---------------------------------------------------------------- devices
+
+
+def claim_of(owner: str) -> dict[str, Any]:
+    """A claim that Kubernetes made for a pod."""
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": owner, "uid": f"uid-{owner}", "controller": True}]
+    metadata = {"name": f"{owner}-gpus", "ownerReferences": owners}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": metadata, "spec": {}}
+
+
+def test_a_pod_with_a_claim_of_its_own_is_no_controller_of_others(tmp_path: Path) -> None:
+    objects = write(tmp_path / "objects.yaml", pod("p", uid="uid-p"), claim_of("p"))
+    assert list(by_name(read_workload(objects))) == ["default/p"]
+
+
+def test_a_cluster_with_gpus_in_slices_only_says_so(tmp_path: Path) -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8"}}}
+    spec = {"driver": "d", "nodeName": "n", "pool": {"name": "n"}, "devices": [{"name": "gpu-0"}]}
+    devices = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "n"}, "spec": spec}
+    with pytest.raises(CaseError, match="GPUs that exist only in ResourceSlices are not simulated yet"):
+        read_cluster(write(tmp_path / "cluster.yaml", node, devices))
+    with pytest.raises(CaseError, match="is the device plugin running there"):
+        read_cluster(write(tmp_path / "bare.yaml", node))

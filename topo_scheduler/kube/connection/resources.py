@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
+from topo_scheduler.api.devices import DeviceClass, ResourceClaim, ResourceSlice
 from topo_scheduler.api.objects import DisruptionBudget, Job, Node, ObjectMeta, PartialObject, Pod
 from topo_scheduler.api.storage import (
     CSIDriver,
@@ -24,7 +25,10 @@ from topo_scheduler.api.storage import (
 class Object(Protocol):
     """Fields that every struct of ``api.objects`` for an API object has."""
 
-    metadata: ObjectMeta
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Its metadata."""
+        ...
 
 
 T = TypeVar("T", bound=Object)
@@ -116,6 +120,10 @@ CSI_NODES = _storage("csinodes", "CSINode", CSINode)
 CSI_DRIVERS = _storage("csidrivers", "CSIDriver", CSIDriver)
 CSI_CAPACITIES = _storage("csistoragecapacities", "CSIStorageCapacity", CSIStorageCapacity, namespaced=True)
 ATTACHMENTS = _storage("volumeattachments", "VolumeAttachment", VolumeAttachment)
+
+DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", DeviceClass, namespaced=False)
+RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", ResourceSlice, namespaced=False)
+RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", ResourceClaim)
 
 CRONJOBS = _metadata("batch", "cronjobs", "CronJob")
 REPLICASETS = _metadata("apps", "replicasets", "ReplicaSet")

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from topo_scheduler.api.devices import ResourceClaim, ResourceClaimSpec
 from topo_scheduler.api.groups import MAX_SPEC_BYTES, TOO_LONG, PodGroupObject
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import DisruptionBudget, ObjectMeta
@@ -43,6 +44,11 @@ def slim_object(item: object) -> None:
             item.spec = {TOO_LONG: size}
         if _bytes(item.status) > MAX_SPEC_BYTES:
             item.status = {}
+    elif isinstance(item, ResourceClaim):
+        if (size := _bytes(item.spec)) > MAX_SPEC_BYTES:
+            item.spec = ResourceClaimSpec(excess=f"its spec has {size:,} bytes, of {MAX_SPEC_BYTES:,} at most")
+        if item.status.allocation is not None:
+            item.status.allocation.devices.config = []  # only drivers read it
 
 
 def _bytes(value: object) -> int:

@@ -9,6 +9,7 @@ back binds of which nothing was sent. A bind whose result is unknown keeps what 
 same node (`unsettled`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from math import inf
@@ -38,6 +39,7 @@ from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.api.text import counted, quoted
 from topo_scheduler.scheduling.binding.admission_backoff import MAX_BACKOFF_SECONDS, STOPPED, AdmissionBackoff, kind_of
 from topo_scheduler.scheduling.binding.bind_recheck import closed_to, crowded_out
+from topo_scheduler.scheduling.binding.claim_binding import ClaimBinding
 from topo_scheduler.scheduling.binding.half_gangs import ROLL_BACK_AFTER_SECONDS, HalfGangs
 from topo_scheduler.scheduling.binding.unsettled import LONGEST_PAUSE_SECONDS, Unsettled
 from topo_scheduler.scheduling.binding.volume_binding import VolumeBinding
@@ -57,6 +59,8 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision, Seat
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads, size_of
 
+MAX_NAMED_DEVICES: Final = 16
+"""Devices that the event about a bind names."""
 MIN_REMEMBERED_WORKLOADS: Final = 64
 NOT_ANSWERED: Final = "its bind was not answered"
 GIVEN_UP: Final = "the API server did not answer, and a pod of higher priority needs the room"
@@ -75,6 +79,7 @@ class Outcomes:
         self._world = world
         self._workloads = workloads
         self._config = config
+        self.claims = ClaimBinding(world.inventory)
         self.volumes = VolumeBinding(world.around, config.volume_bind_timeout)
         self.admission_backoff = AdmissionBackoff()
         self._sent: dict[str, _Sent] = {}
@@ -147,11 +152,25 @@ class Outcomes:
         if self.admission_backoff or all_members:
             tried = self.admission_backoff.rehearse(workload.members, decision.seats, binds, all_members=all_members)
         if tried is None:
-            return self.volumes.hold(decision.seats, binds, now)
-        for seat in decision.seats:  # nothing is written for them yet, but no other pod may take their volumes
+            return self._hold(decision.seats, binds, now)
+        self._keep_volumes(decision.seats)
+        for seat in decision.seats:
+            self.claims.reserve(seat)
+        return tried
+
+    def _keep_volumes(self, seats: Sequence[Seat]) -> None:
+        """Keep other pods from taking the volumes of pods for which nothing is written yet."""
+        for seat in seats:
             if seat.volumes:
                 self._world.around.storage.hold(seat.uid, seat.volumes)
-        return tried
+
+    def _hold(self, seats: Sequence[Seat], binds: Sequence[Bind], now: float) -> list[Instruction]:
+        """Return the binds of a decision, or what to write before them: its claims, then its volumes."""
+        writes = self.claims.hold(seats, binds, now)
+        if writes is None:
+            return self.volumes.hold(seats, binds, now)
+        self._keep_volumes(seats)
+        return writes
 
     def rehearsed(self, uid: str, outcome: BindOutcome, message: str, now: float) -> None:
         """Record how a dry run ended. One neither accepted nor refused shows nothing: the binds will."""
@@ -179,9 +198,14 @@ class Outcomes:
             ):
                 failed += [(seat.uid, "binding volumes: a claim or volume was deleted") for seat in seats]
             else:
-                out += self.volumes.hold(seats, binds, now)
+                out += self._hold(seats, binds, now)
+        writes, allocated, unallocated = self.claims.check(now)
+        for seats, binds in allocated:
+            for seat in seats:
+                storage.release(seat.uid)
+            out += self.volumes.hold(seats, binds, now)
         ready, lost = self.volumes.check(now)
-        return [*out, *ready], [*failed, *lost]
+        return [*out, *writes, *ready], [*failed, *unallocated, *lost]
 
     def awaits(self, uid: str) -> bool:
         """Return whether a bind was requested whose result is not known."""
@@ -204,6 +228,8 @@ class Outcomes:
         # Half a gang would be worse. And the place of a bind that may be written already goes to no other pod.
         if closed and uid not in self._unsettled and not membership[0].bound:
             return f"node {node} {closed}"
+        if device := self.claims.contested(uid):
+            return f"another scheduler gave device {device} to another claim at the same moment"
         over = self._world.nodes.overdrawn(row, membership[1].cls.amounts)
         if over and self._world.overdrawn(row, membership[1].cls.amounts):
             return f"another scheduler took {', '.join(over)} of node {node} at the same moment"
@@ -339,6 +365,7 @@ class Outcomes:
         self._given_up.discard(uid)
         self.half.ended(uid)
         self.admission_backoff.release(uid)
+        self.claims.release(uid)
         self.volumes.release(uid)
 
     def note_complete(self, workload: Workload, member: Member) -> list[Instruction]:
@@ -406,8 +433,7 @@ class Outcomes:
     def next_due(self) -> float | None:
         """Return when to call `due` next."""
         times = [due] if (due := self.half.next_due(self._idle_since)) is not None else []
-        if (volumes := self.volumes.next_due()) is not None:
-            times.append(volumes)
+        times += [at for at in (self.claims.next_due(), self.volumes.next_due()) if at is not None]
         if (again := self._unsettled.next_due()) is not None:
             times.append(again)
         return min(times, default=None)
@@ -435,7 +461,8 @@ class Outcomes:
 
     def _is_handed_out(self, uid: str) -> bool:
         """Return whether a bind was handed out to be written. Other binds wait for volumes or a dry run."""
-        return not (self.admission_backoff.is_tried(uid) or self.volumes.holds_back(uid))
+        waits = self.claims.holds_back(uid) or self.volumes.holds_back(uid)
+        return not (waits or self.admission_backoff.is_tried(uid))
 
     def _idle_since(self, uid: str) -> float:
         return inf if self._is_handed_out(uid) else self._sent[uid].bind.decided
@@ -554,4 +581,9 @@ def _annotations(workload: Workload, member: Member, seat: Seat, wall: float) ->
 
 def _where(workload: Workload, seat: Seat, decision: Decision) -> str:
     place = f" ({decision.sentence}"
+    if names := [
+        result.device for choice in seat.claims if choice.allocation for result in choice.allocation.devices.results
+    ]:
+        more = f" and {len(names) - MAX_NAMED_DEVICES} more" if len(names) > MAX_NAMED_DEVICES else ""
+        place = f"{place}; devices {', '.join(names[:MAX_NAMED_DEVICES])}{more}"
     return f"{place}; rank {seat.rank} of gang {workload.name})" if workload.gang else f"{place})"

@@ -1,4 +1,4 @@
-"""Which GPUs of a node a pod should get.
+"""Which devices a pod gets: by ResourceClaims; and, not in use yet, by the links of GPUs and the slots of MIG.
 
-Imported by: nothing yet but tests.
+Imported by: `scheduling`.
 """

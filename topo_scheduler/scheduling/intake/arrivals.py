@@ -24,6 +24,7 @@ from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Activity, described, failure_of, guard
 from topo_scheduler.scheduling.binding.outcomes import Outcomes, mark_placed
 from topo_scheduler.scheduling.instructions import BindOutcome, EmitEvent, Instruction, LogWarning, PodRef, reference
+from topo_scheduler.scheduling.intake.device_claims import watched_claims
 from topo_scheduler.scheduling.intake.groups import controller_id, watched_api, watched_names
 from topo_scheduler.scheduling.intake.leaving import Leaving
 from topo_scheduler.scheduling.intake.outside import ENTERING_PODS, OutsidePods, said_outside
@@ -332,7 +333,7 @@ class Arrivals:
         lineage = self._resolve(pod)
         owners = lineage.owners if lineage is not None else ()
         above = [owner.uid for owner in owners] or ([controller.uid] if controller else [])
-        above += watched_names(pod)
+        above += [*watched_names(pod), *watched_claims(pod)]
         self._pods.put(pod, above)
         gone = self._gone(pod, lineage)
         if membership is not None and membership[1].stage is Stage.ASSUMED:
@@ -350,6 +351,7 @@ class Arrivals:
         since = membership[1].enqueued if membership is not None else waits_since(pod, self._world.epoch, now)
         understood = self._understood(pod, lineage, since)
         member, same = understood.member, False
+        self._out += self._outcomes.claims.release_stale(reference(member), understood.stale)
         member.profile = profile_of(self._world.pod_index, pod)
         if member.problem:
             self._world.around.kinds.drop(uid)
@@ -373,7 +375,9 @@ class Arrivals:
         world = self._world
         permitted = world.claims.permitted
         extensions, bound = world.around.extensions, self._is_bound
-        return understand(pod, lineage, world.resources, since, world.groups, extensions, permitted, bound)
+        return understand(
+            pod, lineage, world.resources, since, world.groups, extensions, permitted, bound, world.inventory
+        )
 
     def _is_bound(self, id_: str) -> bool:
         """Return whether pods of a gang are bound, by their annotations."""

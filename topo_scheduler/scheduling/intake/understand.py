@@ -21,10 +21,13 @@ from topo_scheduler.api.sharing import matches
 from topo_scheduler.api.text import clipped, counted
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.scheduling.extensions.registry import Extensions
+from topo_scheduler.scheduling.intake.device_claims import device_claims
 from topo_scheduler.scheduling.intake.gpu_annotations import devices_of, not_permitted, reserved_only
 from topo_scheduler.scheduling.intake.groups import find_group
 from topo_scheduler.scheduling.intake.ranks import place_in_series
 from topo_scheduler.scheduling.placing.model.segments import segment_of
+from topo_scheduler.state.devices.claim_writes import ReleaseClaim
+from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, ResourceTable, as_amounts
 from topo_scheduler.state.pods.caps import excess
 from topo_scheduler.state.pods.classes import PodClass, pod_class, unsupported
@@ -37,6 +40,8 @@ from topo_scheduler.state.pods.workloads import Member, Workload
 from topo_scheduler.state.statistics.run_times import run_of
 
 _BUILT_IN: Final = Extensions()
+CLAIMS_MADE_SECONDS: Final = 5.0
+"""Within which Kubernetes usually makes the claims of a new pod; the scheduler reports only later that it waits."""
 MAX_PROBLEM_CHARACTERS: Final = 2_000
 """Maximum characters of all problems of a pod together; events show a thousand."""
 EVERY: Final = ("*",)
@@ -124,6 +129,8 @@ class Understood:
     member: Member
     workload: Workload
     warnings: list[tuple[Reason, str]] = field(default_factory=list)
+    stale: list[ReleaseClaim] = field(default_factory=list)
+    """Allocations of its claims to take back first."""
 
 
 def seconds(timestamp: str | None) -> float:
@@ -140,6 +147,7 @@ def understand(
     extensions: Extensions | None = None,
     permitted: Sequence[str] = EVERY,
     bound: Callable[[str], bool] = lambda id_: False,
+    inventory: DeviceInventory | None = None,
 ) -> Understood:
     """Read a pending pod.
 
@@ -155,6 +163,7 @@ def understand(
         extensions: the labels and annotations that plugins read, and the available strategies.
         permitted: names or patterns of namespaces that may have GPUs that no limit names.
         bound: returns whether pods of a gang are bound, by its id.
+        inventory: the claims that exist; none if not given.
     """
     chain = _sources(pod, lineage)
     extensions = extensions or _BUILT_IN
@@ -177,6 +186,11 @@ def understand(
         problems.append(not_permitted(pod.metadata.namespace, charged, devices_of(cls.amounts, resources)))
     if inputs := _plugin_inputs(pod, chain, extensions):
         cls = replace(cls, plugin_inputs=inputs)
+    devices = device_claims(pod, inventory or DeviceInventory())
+    if devices.problem:
+        problems.append(devices.problem)
+    if devices.claims:
+        cls = replace(cls, claims=devices.claims)
     if constraint := unsupported(pod):
         problems.append(f"it uses {constraint}, which this scheduler does not support yet")
     workload, doubt = _workload(pod, lineage, request, groups, enqueued, problems, warnings, bound)
@@ -192,20 +206,22 @@ def understand(
         index=index,
         series=series,
         controlled=pod.metadata.controller is not None,
-        # The search for victims does not know which GPU has room once a victim is gone.
-        preempts=pod.spec.preemption_policy != "Never" and not cls.share,
+        # The search for victims does not know which GPU or device has room once a victim is gone.
+        preempts=pod.spec.preemption_policy != "Never" and not cls.share and not cls.claims,
         doubt=lineage.doubt or doubt,
         charged_gpus=charged,
+        claims=devices.keys,
         expected_seconds=min(deadline := _deadline(pod, lineage), expected_run(pod), request.expected_duration or inf),
         deadline=deadline,
         ends_by=_ends_by(lineage),
         run=run_of(pod),
         labels=pod.metadata.labels if workload.group is not None and workload.group.subgroups else None,
         problem=clipped("; ".join(problems), MAX_PROBLEM_CHARACTERS),
+        patient_until=enqueued + CLAIMS_MADE_SECONDS if devices.unmade and len(problems) == 1 else -inf,
     )
     if charged and not problems:  # nothing is reserved for a refused pod
         warnings.append((Reason.UNENFORCED, reserved_only(charged, devices_of(cls.amounts, resources))))
-    return Understood(member, workload, warnings)
+    return Understood(member, workload, warnings, devices.stale)
 
 
 def _deadline(pod: Pod, lineage: Lineage) -> float:

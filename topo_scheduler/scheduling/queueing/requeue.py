@@ -57,7 +57,6 @@ class Requeuer:
         self._contention = contention
         self._failure_cache = failure_cache
         self._half = half
-        self._guard = attempts.planner.extensions.guard
         self._late: dict[str, deque[str]] = {}
         """Postponed workloads by namespace."""
         self._is_late: set[str] = set()
@@ -109,7 +108,7 @@ class Requeuer:
             return
         index = np.array(rows, np.int64)
         if len(index):
-            self._guard.begin()
+            self._attempts.planner.extensions.guard.begin()
         helps_by_class: dict[PodClass, bool] = {}
         helps_by_id: dict[int, bool] = {}
         views, classes_left = self._attempts.planner.views, NEW_CLASSES_PER_STEP

@@ -10,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason, insufficient
+from topo_scheduler.scheduling.rules.device_claims import device_rejections
 from topo_scheduler.scheduling.rules.filters import FILTERS, Bool
 from topo_scheduler.scheduling.rules.interpod_filters import (
     NEIGHBOUR_FILTERS,
@@ -159,6 +160,8 @@ def _walk(
     for neighbour in NEIGHBOUR_FILTERS if looks_around(cls) else ():
         if neighbour.reason not in ON_NODE:
             yield [(neighbour.reason, ~neighbour.accepts(context, cls, rows, assumed_pods))]
+    for devices_rejection in device_rejections(context, cls, rows):
+        yield [devices_rejection]
     for rule in last:
         yield [(rule.reason, ~rule.accepts(context.nodes, cls, rows))]
 

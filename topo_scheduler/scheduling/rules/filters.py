@@ -108,6 +108,17 @@ def term_matches(nodes: Nodes, term: NodeSelectorTerm, rows: Int64) -> Bool:
     return matched
 
 
+@dataclass(frozen=True, slots=True)
+class TermSelector:
+    """Returns whether a node selector term matches a row."""
+
+    nodes: Nodes
+
+    def __call__(self, term: NodeSelectorTerm, row: int) -> bool:
+        """Return whether the term matches."""
+        return bool(term_matches(self.nodes, term, np.array([row], np.int64))[0])
+
+
 @lru_cache(maxsize=16_384)  # volumes of 5,000 nodes have a term each; `Engine` clears the cache after large pods
 def can_match(term: NodeSelectorTerm) -> bool:
     """Return whether a term can match any node: it is not empty, and Kubernetes can parse all of it."""

@@ -15,6 +15,7 @@ import numpy as np
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.storage import PersistentVolume
 from topo_scheduler.scheduling.binding.refusals import Penalties
+from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.rules.domains import NamedDomains
 from topo_scheduler.scheduling.rules.filters import Bool, matches_affinity, tolerates
@@ -52,7 +53,8 @@ class FilterContext:
     ``namespaces``: labels of namespaces by name, or None if unknown. Then anti-affinity of running pods with a
     namespace selector applies to all namespaces. ``shunned``: nodes that recently refused pods of a class.
     ``domains``: domains that the configuration names, for classes with caps. ``links``: reserved bandwidth, for gangs
-    with bandwidth and latency-sensitive workloads. ``kinds``: kinds of running pods, for the measure of fragmentation.
+    with bandwidth and latency-sensitive workloads. ``devices``: devices of nodes, for pods with claims. ``kinds``:
+    kinds of running pods, for the measure of fragmentation.
     """
 
     nodes: NodeTable
@@ -64,6 +66,7 @@ class FilterContext:
     domains: NamedDomains | None = None
     extensions: Extensions = field(default_factory=Extensions)
     links: Links | None = None
+    devices: NodeDevices | None = None
     kinds: PodKinds = field(default_factory=PodKinds)
     remembered: dict[tuple[object, ...], Remembered] | None = None
     """Counts cached for a whole search, see `remembering`; None outside a search."""

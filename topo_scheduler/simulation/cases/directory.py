@@ -19,6 +19,9 @@ from topo_scheduler.kube.connection.resources import (
     CSI_CAPACITIES,
     CSI_DRIVERS,
     CSI_NODES,
+    DEVICE_CLASSES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     STORAGE_CLASSES,
     VOLUMES,
     Resource,
@@ -29,7 +32,11 @@ from topo_scheduler.state.nodes.resources import ResourceTable
 from topo_scheduler.state.pods.pod_groups import PodGroup, read_group
 
 STORAGE_KINDS: Final[Mapping[str, Resource[Any]]] = {
-    kind.kind: kind for kind in (CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES, CSI_DRIVERS, CSI_CAPACITIES, ATTACHMENTS)
+    kind.kind: kind
+    for kind in (
+        *(CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES, CSI_DRIVERS, CSI_CAPACITIES, ATTACHMENTS),
+        *(DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS),
+    )
 }
 _API_GROUPS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("Node", "Pod", "Namespace", "ConfigMap"), ""),
@@ -50,6 +57,9 @@ SNAPSHOT_KEYS: Final[Mapping[str, tuple[str, str]]] = {
     "csiDrivers": ("storage.k8s.io/v1", "CSIDriver"),
     "csiStorageCapacities": ("storage.k8s.io/v1", "CSIStorageCapacity"),
     "volumeAttachments": ("storage.k8s.io/v1", "VolumeAttachment"),
+    "deviceClasses": ("resource.k8s.io/v1", "DeviceClass"),
+    "resourceSlices": ("resource.k8s.io/v1", "ResourceSlice"),
+    "resourceClaims": ("resource.k8s.io/v1", "ResourceClaim"),
 }
 """API version and kind of the items in each list of a snapshot of ``topo-scheduler filter``."""
 

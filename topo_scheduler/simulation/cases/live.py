@@ -16,10 +16,11 @@ from topo_scheduler.kube.connection.errors import ApiError, Forbidden, KubeError
 from topo_scheduler.kube.connection.resources import BUDGETS, NAMESPACES, NODES, OWNER_KINDS, PODS, Object, Resource
 from topo_scheduler.kube.reading.listing import list_all
 from topo_scheduler.kube.reading.pod_groups import served_groups
-from topo_scheduler.kube.reading.storage import storage_sinks
+from topo_scheduler.kube.reading.storage import store_sinks
 from topo_scheduler.simulation.cases.directory import known_owners
 from topo_scheduler.simulation.cases.documents import Document
 from topo_scheduler.simulation.cases.model import LIVE, Arrival, CaseError, ClusterCase
+from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.pods.pod_groups import PodGroup, read_group
 from topo_scheduler.state.storage.storage_objects import Storage
 
@@ -79,7 +80,7 @@ async def read_cluster_of(client: Client) -> ClusterCase:
         _owners(client, pods),
     )
     stored: dict[str, tuple[Any, ...]] = {}
-    for sink in storage_sinks(Storage()):
+    for sink in store_sinks(Storage(), DeviceInventory()):
         stored[sink.resource.plural] = tuple(await _allowed(client, sink.resource))
     return ClusterCase(
         "live",

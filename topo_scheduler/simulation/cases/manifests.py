@@ -18,6 +18,7 @@ from topo_scheduler.api.objects import Job, PartialObject, Pod
 from topo_scheduler.api.process import SCHEDULER_NAME
 from topo_scheduler.simulation.apiserver.objects import Json
 from topo_scheduler.simulation.cases.directory import (
+    STORAGE_KINDS,
     deduplicated,
     gang_of,
     groups_of,
@@ -61,7 +62,8 @@ def read_manifests(
     )
     for obj in (*(document.obj for document in documents if document.kind == "PriorityClass"), *priority_classes):
         expander.add_priority_class(obj)
-    owned = {uid for document in documents for uid in _controllers(document)}
+    # Pods may own claims and volumes; what is owned by others here has pods of its own.
+    owned = {uid for document in documents if document.kind not in STORAGE_KINDS for uid in _controllers(document)}
     groups = _groups(documents)
     arrivals_by_key: dict[str, Arrival] = {}
     for document in documents:

@@ -14,7 +14,7 @@ from typing import Final
 
 from topo_scheduler.simulation.apiserver import Store
 
-from . import deployment, disruption, garbage, job, nodes, replicaset, statefulset, volumes
+from . import deployment, disruption, garbage, job, nodes, replicaset, resource_claims, statefulset, volumes
 from .runtime import Controller, ControllerPlan, ControllerRunner
 
 _ALL: Final[tuple[Controller, ...]] = (
@@ -29,6 +29,8 @@ _ALL: Final[tuple[Controller, ...]] = (
     volumes.CLAIM_CONTROLLER,
     volumes.VOLUME_CONTROLLER,
     volumes.EPHEMERAL,
+    resource_claims.FROM_TEMPLATES,
+    resource_claims.CONTROLLER,
 )
 
 

@@ -19,7 +19,7 @@ from topo_scheduler.api.fractions import written_indexes
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.kube.reading.storage import storage_sinks
+from topo_scheduler.kube.reading.storage import store_sinks
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import (
@@ -34,6 +34,7 @@ from topo_scheduler.scheduling.instructions import (
     Preempt,
     PrepareVolumes,
     RecordDecision,
+    WriteClaims,
 )
 from topo_scheduler.scheduling.queueing.queue_keys import least_of
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase
@@ -47,6 +48,7 @@ from topo_scheduler.simulation.virtual.objects import (
     terminating_pod,
 )
 from topo_scheduler.state.decision import Verdict
+from topo_scheduler.state.devices.claim_writes import after
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE
 from topo_scheduler.state.pods.pod_groups import PodGroup, Serving
 from topo_scheduler.state.pods.workloads import Stage
@@ -209,7 +211,7 @@ class VirtualRunner:
         engine.budgets_applied(cluster.budgets)
         engine.budgets_known()
         engine.may_preempt()
-        for sink in storage_sinks(engine.world.around.storage):
+        for sink in store_sinks(engine.world.around.storage, engine.world.inventory):
             sink.applied(cluster.storage.get(sink.resource.plural, ()))
             sink.synced()
         engine.nodes_applied(cluster.nodes, self.now)
@@ -301,6 +303,10 @@ class VirtualRunner:
                 self._evict(instruction.pod.uid)
             elif isinstance(instruction, PrepareVolumes):
                 engine.volumes_written(instruction.pod.uid, (), "volumes are not made in simulations")
+            elif isinstance(instruction, WriteClaims):
+                claims = engine.world.inventory.claims
+                written = [(write, after(write, claims[write.key])) for write in instruction.writes]
+                engine.claims_written(instruction.pod.uid, written, "", self.now)
             elif isinstance(instruction, LogWarning) and len(self.history.complaints) < _MAX_WARNINGS:
                 self.history.complaints.append(instruction.message)
         return binds

@@ -1,4 +1,4 @@
-"""What nodes are made of: their GPUs, the links between these, NICs, and MIG; read from the files that describe them.
+"""What nodes are made of: published devices and the claims that use them; GPUs, links, NICs and MIG from files.
 
-Imported by: `scheduling`.
+Imported by: `kube`, `recording`, `runtime`, `scheduling`, `simulation`, `state`.
 """

@@ -26,6 +26,7 @@ MAX_NAMESPACES: Final = 1_000
 MAX_NODE_SELECTOR_LABELS: Final = 64
 MAX_TOLERATIONS: Final = 256
 MAX_VOLUMES: Final = 256
+MAX_RESOURCE_CLAIMS: Final = 32
 MAX_DISK_NAMES: Final = 1_024
 """Names of disks in volumes without a claim, including pools, images and monitors of rbd."""
 MAX_DISK_CHARACTERS: Final = 16_384
@@ -58,6 +59,7 @@ def excess(pod: Pod) -> str:
         ("spec.nodeSelector", len(spec.node_selector), MAX_NODE_SELECTOR_LABELS, "other"),
         ("spec.tolerations", len(spec.tolerations), MAX_TOLERATIONS, "other"),
         ("spec.volumes", len(spec.volumes), MAX_VOLUMES, "other"),
+        ("spec.resourceClaims", len(spec.resource_claims), MAX_RESOURCE_CLAIMS, "other"),
         ("metadata.labels", len(pod.metadata.labels), MAX_LABELS, "other"),
         ("spec.overhead", len(spec.overhead), MAX_RESOURCES, "other"),
     ):

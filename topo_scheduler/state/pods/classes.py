@@ -8,6 +8,7 @@ from typing import Any, Final
 from topo_scheduler.api.objects import Pod, Toleration
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
+from topo_scheduler.state.devices.pod_claims import PodClaim
 from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, Amounts, amount_in
 from topo_scheduler.state.pods.constraints import Constraints, PodPreferences
 from topo_scheduler.state.pods.pod_index import CountedTerm
@@ -44,7 +45,8 @@ class PodClass:
 
     ``preferences`` are preferences of the pod. ``shunned`` are nodes that refused such a pod recently. ``caps`` has the
     limits of quotas and of access to domains below the request. ``ordinary``: nodes kept as spares are excluded.
-    ``plugin_inputs`` is what plugins read of the pod, see `annotation` and `label`.
+    ``plugin_inputs`` is what plugins read of the pod, see `annotation` and `label`. ``claims`` are its claims of
+    devices.
     """
 
     amounts: Amounts
@@ -61,6 +63,7 @@ class PodClass:
     caps: tuple[Cap, ...] = ()
     ordinary: bool = False
     plugin_inputs: tuple[tuple[str, str], ...] = ()
+    claims: tuple[PodClaim, ...] = ()
     gpus: int = field(init=False, compare=False, repr=False)
     """GPUs of one pod."""
     share: int = field(init=False, compare=False, repr=False)
@@ -147,8 +150,6 @@ def unsupported(pod: Pod) -> str:
     The scheduler refuses such a pod: without the constraint it could be placed on a node where it must not run.
     """
     spec = pod.spec
-    if spec.resource_claims or any(container.resources.claims for container in spec.containers):
-        return "resource claims (dynamic resource allocation)"
     if spec.workload_ref is not None:
         return "workloadRef (the Workloads of Kubernetes 1.35)"
     return ""

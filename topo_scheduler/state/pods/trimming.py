@@ -13,7 +13,7 @@ from topo_scheduler.api.annotations import GANG_COMPLETE
 from topo_scheduler.api.groups import READ_OF_PODS
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
-from topo_scheduler.state.pods.caps import MAX_ANNOTATIONS, excess
+from topo_scheduler.state.pods.caps import MAX_ANNOTATIONS, MAX_RESOURCE_CLAIMS, excess
 
 OTHER_ANNOTATIONS_CHARACTERS: Final = 4_096
 """Total characters up to which annotations are kept that only plugins may read when a pod is bound."""
@@ -71,6 +71,7 @@ def _status(status: PodStatus) -> PodStatus:
         reason=status.reason,
         nominated_node_name=status.nominated_node_name,
         conditions=[_condition(condition) for condition in status.conditions if condition.type in CONDITIONS],
+        resource_claim_statuses=status.resource_claim_statuses[:MAX_RESOURCE_CLAIMS],
     )
 
 

@@ -7,6 +7,7 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.api.annotations import PlacementRequest
+from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.pod_groups import Disruption, PodGroup
 from topo_scheduler.state.pods.pod_index import Profile
@@ -51,6 +52,8 @@ class Member:
     doubt: str = ""
     """Why the workload of this pod is unknown; empty where it is known. The scheduler evicts nothing for such a pod."""
     charged_gpus: int = 0
+    claims: tuple[ClaimKey, ...] = ()
+    """Its claims of devices, in the order of those of its class."""
     stage: Stage = Stage.PENDING
     node: str = ""
     rank: int = -1
@@ -83,6 +86,8 @@ class Member:
     """Its labels, where its PodGroup defines subgroups by labels."""
     problem: str = ""
     """Why this pod can't be placed even on free nodes; empty when it can."""
+    patient_until: float = -inf
+    """Until when, in seconds, its problem is not worth an event: Kubernetes is likely to solve it by itself."""
     withdrawn: str = ""
     """Why it must not be bound or moved although a decision says so: it is about to be deleted."""
 
@@ -366,6 +371,10 @@ class Workload:
         return next(
             (member.doubt for member in self.members.values() if member.doubt and member.stage is Stage.PENDING), ""
         )
+
+    def patient_until(self) -> float:
+        """Return until when, in seconds, the problems of its pending members are not worth an event."""
+        return min((member.patient_until for member in self.at(Stage.PENDING) if member.problem), default=-inf)
 
     @property
     def problem(self) -> str:

@@ -1,4 +1,4 @@
 """Claims, volumes and storage classes.
 
-Imported by: `cli`, `kube`, `recording`, `runtime`, `scheduling`, `simulation`, `state`.
+Imported by: `kube`, `recording`, `runtime`, `scheduling`, `simulation`, `state`.
 """

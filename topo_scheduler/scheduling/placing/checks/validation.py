@@ -5,7 +5,7 @@ wrong placement of a gang costs more than a late one.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from topo_scheduler.scheduling.placing.checks.bandwidth_limits import check_link
 from topo_scheduler.scheduling.placing.model.placement_query import ANYWHERE, Placement, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.model.second_tree import split_level
 from topo_scheduler.scheduling.placing.model.segments import broken_segment, seen_by
+from topo_scheduler.scheduling.rules.device_claims import device_limits
 from topo_scheduler.scheduling.rules.feasible import allowed_rows
 from topo_scheduler.scheduling.rules.filters import eligible
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
@@ -60,7 +61,19 @@ def _check_nodes(filter_context: FilterContext, query: PlacementQuery, placement
             free_gpus = nodes.allocatable[distinct, GPU] - nodes.requested[distinct, GPU]
             if (nodes.devices.fit(distinct, cls.share, free_gpus) < shares_by_row).any():
                 return "no GPU has room for a share that was placed on it"
+        if lacking := _lacking_devices(filter_context, cls, Counter(rows)):
+            return lacking
     return _overdrawn(nodes, [cls for cls, _ in query.groups], placement.rows)
+
+
+def _lacking_devices(filter_context: FilterContext, cls: PodClass, members_by_row: Mapping[int, int]) -> str:
+    if not cls.claims:
+        return ""
+    rows = np.array(sorted(members_by_row), np.int64)
+    for row, limit in zip(rows.tolist(), device_limits(filter_context, cls, rows, empty=False).tolist(), strict=True):
+        if members_by_row[row] > limit:
+            return f"node {filter_context.nodes.names[row]} has devices for {limit} of {members_by_row[row]} members"
+    return ""
 
 
 def _overdrawn(nodes: NodeTable, classes: Sequence[PodClass], rows_of_each: Sequence[Sequence[int]]) -> str:
@@ -94,6 +107,8 @@ def _check_alone(filter_context: FilterContext, cls: PodClass, row: int) -> str:
     capacity, taken = nodes.allocatable[row].tolist(), nodes.requested[row].tolist()
     if cls.share and not nodes.devices.fit(rows, cls.share, np.array([capacity[GPU] - taken[GPU]], np.int64))[0]:
         return "no GPU has room for a share that was placed on it"
+    if lacking := _lacking_devices(filter_context, cls, {row: 1}):
+        return lacking
     for column, amount in cls.amounts:
         free = capacity[column] - taken[column]
         if amount > free:

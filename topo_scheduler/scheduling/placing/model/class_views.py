@@ -13,6 +13,7 @@ import numpy as np
 from topo_scheduler.kernels.fit import fit_rows
 from topo_scheduler.scheduling.placing.model.leaf_counts import LeafCounts
 from topo_scheduler.scheduling.placing.model.placement_query import SizeRuleLimits
+from topo_scheduler.scheduling.rules.device_claims import device_limits
 from topo_scheduler.scheduling.rules.feasible import allowed_and_reachable
 from topo_scheduler.scheduling.rules.filters import Bool, eligible
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext, Position, looks_around
@@ -85,6 +86,8 @@ class ClassView:
         self._looks_around = looks_around(cls)
         self._wishes_around = wishes_around(cls)
         self._uses_volumes = uses_volumes(cls)
+        self._shared_claims = any(claim.key is not None for claim in cls.claims)
+        self._allocations: object = None
         self._unreached: Bool = np.empty(0, np.bool_)
         self._domains_generation = -1
         self.changes = ChangeLog(MAX_CHANGED_ROWS)
@@ -102,6 +105,10 @@ class ClassView:
             generation := self._filter_context.domains.generation if self._filter_context.domains else 0
         ):
             self._facts_position, self._domains_generation = -1, generation
+        if self._shared_claims and self._filter_context.devices is not None:
+            allocations = self._filter_context.devices.allocations_of(self.cls.claims)
+            if allocations != self._allocations:
+                self._facts_position, self._allocations = -1, allocations
         if nodes.facts_changes.position != self._facts_position:
             self._refresh_facts()
         if self._looks_around and self._neighbours_position != self._filter_context.position_for(self.cls):
@@ -208,6 +215,10 @@ class ClassView:
             else:
                 fit = nodes.devices.fit(rows, self._share, nodes.allocatable[rows, GPU] - used[rows, GPU])
             counts[rows] = np.minimum(counts[rows], fit)
+        if self.cls.claims:
+            open_rows = rows[counts[rows] > 0]
+            limits = device_limits(self._filter_context, self.cls, open_rows, empty=used is self._nodes.daemons)
+            counts[open_rows] = np.minimum(counts[open_rows], limits)
         if self._max_per_row:
             counts[rows] = np.minimum(counts[rows], self._max_per_row)
         if counts is self.fit:

@@ -1,0 +1,195 @@
+"""Pods with ResourceClaims, end to end: devices are allocated before the pods are bound, and given back after."""
+
+from collections import Counter
+from typing import Any
+
+from . import objects
+from .api import Json
+from .cluster import Cluster, leaves_of, nodes_of
+from .conftest import StartReplica
+from .replica import Replica
+
+DRIVER = "gpu.e2e.example.com"
+FINALIZER = "resource.kubernetes.io/delete-protection"
+GROUP = "resource.k8s.io/v1"
+CLASS: Json = {
+    "apiVersion": GROUP,
+    "kind": "DeviceClass",
+    "metadata": {"name": "gpu"},
+    "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
+}
+
+
+def slice_of(node: str, gpus: int = 8, driver: str = DRIVER, **device: Any) -> Json:
+    devices = [
+        {
+            "name": f"gpu-{number}",
+            "attributes": {"index": {"int": number}, "numa": {"int": number // 4}},
+            "capacity": {"memory": {"value": "80Gi"}},
+            **device,
+        }
+        for number in range(gpus)
+    ]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    return {
+        "apiVersion": GROUP,
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-{driver.partition('.')[0]}"},
+        "spec": {"driver": driver, "nodeName": node, "pool": pool, "devices": devices},
+    }
+
+
+def asking(count: int = 1, *expressions: str, **devices: Any) -> Json:
+    request: Json = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": count}
+    if expressions:
+        request["selectors"] = [{"cel": {"expression": expression}} for expression in expressions]
+    return {"devices": {"requests": [{"name": "gpus", "exactly": request}], **devices}}
+
+
+def template(name: str, spec: Json) -> Json:
+    return {
+        "apiVersion": GROUP,
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"spec": spec},
+    }
+
+
+def claim(name: str, spec: Json) -> Json:
+    return {
+        "apiVersion": GROUP,
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": spec,
+    }
+
+
+def by_template(name: str) -> Json:
+    return {"resourceClaims": [{"name": "devices", "resourceClaimTemplateName": name}]}
+
+
+def by_name(name: str) -> Json:
+    return {"resourceClaims": [{"name": "devices", "resourceClaimName": name}]}
+
+
+async def claims_of(cluster: Cluster) -> list[Json]:
+    return await cluster.api.list("resourceclaims", "default")
+
+
+async def devices_of(cluster: Cluster) -> Counter[tuple[str, str]]:
+    """Each allocated device, as pool and name, with how many claims have it."""
+    return Counter(
+        (result["pool"], result["device"])
+        for item in await claims_of(cluster)
+        for result in item.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+    )
+
+
+async def add_devices(cluster: Cluster, leaves: list[int], **device: Any) -> None:
+    await cluster.add_fabric({"s1": leaves})
+    names = [item["metadata"]["name"] for item in await cluster.api.list("nodes", None)]
+    await cluster.apply(CLASS, *(slice_of(name, **device) for name in names))
+
+
+async def test_a_pod_gets_devices_then_its_node(cluster: Cluster, daemon: Replica) -> None:
+    await add_devices(cluster, [2])
+    await cluster.apply(template("two", asking(2)), objects.pod("p", **by_template("two")))
+    (node,) = nodes_of(await cluster.wait_bound("p", 1))
+    (pod,) = await cluster.pods_of("p")
+    (made,) = await claims_of(cluster)
+    assert FINALIZER in made["metadata"]["finalizers"], "without it Kubernetes never deallocates the claim"
+    assert [entry["uid"] for entry in made["status"]["reservedFor"]] == [pod["metadata"]["uid"]]
+    results = made["status"]["allocation"]["devices"]["results"]
+    assert [(result["request"], result["driver"], result["pool"]) for result in results] == 2 * [("gpus", DRIVER, node)]
+    assert len({result["device"] for result in results}) == 2
+    (term,) = made["status"]["allocation"]["nodeSelector"]["nodeSelectorTerms"]
+    assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": [node]}]
+
+
+async def test_a_gang_gets_all_its_devices_on_the_fewest_leaves(cluster: Cluster, daemon: Replica) -> None:
+    await add_devices(cluster, [2, 4])
+    await cluster.apply(template("four", asking(4)), objects.gang("training", 8, 0, **by_template("four")))
+    bound = await cluster.wait_bound("training", 8)
+    assert leaves_of(bound) == {"s1-l2"}
+    used = await devices_of(cluster)
+    assert len(used) == 32
+    assert set(used.values()) == {1}, "a device was given twice"
+
+
+async def test_a_gang_without_devices_for_all_waits_whole_and_holds_none(cluster: Cluster, daemon: Replica) -> None:
+    await add_devices(cluster, [2])
+    await cluster.apply(template("eight", asking(8)), objects.gang("training", 3, 0, **by_template("eight")))
+    pods = await cluster.wait_pods("training", 3)
+    await cluster.wait_note(pods[0], "2 nodes")
+    assert not any(nodes_of(await cluster.pods_of("training")))
+    assert not await devices_of(cluster)
+
+
+async def test_devices_come_back_when_their_pod_ends(cluster: Cluster, daemon: Replica) -> None:
+    await add_devices(cluster, [1])
+    await cluster.apply(template("eight", asking(8)), objects.pod("first", run=1.0, **by_template("eight")))
+    await cluster.wait_bound("first", 1)
+    await cluster.apply(objects.pod("second", **by_template("eight")))
+    (second,) = await cluster.wait_pods("second", 1)
+    await cluster.wait_bound("second", 1, timeout=30)
+    assert second["metadata"]["uid"]
+
+
+async def test_a_pod_without_free_devices_says_so(cluster: Cluster, daemon: Replica) -> None:
+    await add_devices(cluster, [2])
+    await cluster.apply(template("nine", asking(9)), objects.pod("p", **by_template("nine")))
+    (pod,) = await cluster.wait_pods("p", 1)
+    await cluster.wait_note(pod, "0/2 nodes are available: 2 cannot allocate all claims.")
+
+
+async def test_pods_that_share_a_claim_share_its_device_and_its_node(cluster: Cluster, daemon: Replica) -> None:
+    await add_devices(cluster, [3])
+    await cluster.apply(claim("shared", asking(1)), *(objects.pod(f"p{n}", **by_name("shared")) for n in range(3)))
+    nodes = {nodes_of(await cluster.wait_bound(f"p{n}", 1))[0] for n in range(3)}
+    assert len(nodes) == 1
+    (made,) = await claims_of(cluster)
+    assert len(made["status"]["reservedFor"]) == 3
+    assert sum((await devices_of(cluster)).values()) == 1
+
+
+async def test_a_selector_that_fails_or_is_unknown_is_a_reason_on_the_pod(cluster: Cluster, daemon: Replica) -> None:
+    await add_devices(cluster, [1])
+    await cluster.apply(
+        template("failing", asking(1, f"device.attributes['{DRIVER}'].missing == 'x'")),
+        objects.pod("p", **by_template("failing")),
+        objects.pod("other", 8),
+    )
+    (pod,) = await cluster.wait_pods("p", 1)
+    await cluster.wait_note(pod, "missing")
+    await cluster.wait_bound("other", 1)
+
+
+async def test_a_claim_that_is_missing_is_waited_for(cluster: Cluster, daemon: Replica) -> None:
+    await add_devices(cluster, [1])
+    await cluster.apply(objects.pod("p", **by_name("later")))
+    (pod,) = await cluster.wait_pods("p", 1)
+    await cluster.wait_note(pod, 'resourceclaim "later" not found')
+    await cluster.apply(claim("later", asking(1)))
+    await cluster.wait_bound("p", 1)
+
+
+async def test_a_successor_releases_what_was_allocated_for_a_pod_that_was_not_bound(
+    cluster: Cluster, start_replica: StartReplica
+) -> None:
+    await add_devices(cluster, [2])
+    await cluster.apply(template("two", asking(2)), objects.pod("p", **by_template("two")))
+    (pod,) = await cluster.wait_pods("p", 1)
+
+    async def there() -> list[Json]:
+        return await claims_of(cluster)
+
+    (made,) = await cluster.wait_until(there, 15, "its claim made")
+    name = made["metadata"]["name"]
+    results = [{"request": "gpus", "driver": DRIVER, "pool": "gone", "device": f"gpu-{n}"} for n in range(2)]
+    await cluster.api.patch("resourceclaims", name, {"metadata": {"finalizers": [FINALIZER]}})
+    reserved = [{"resource": "pods", "name": "p", "uid": pod["metadata"]["uid"]}]
+    status = {"allocation": {"devices": {"results": results}}, "reservedFor": reserved}
+    await cluster.api.patch("resourceclaims", name, {"status": status}, subresource="status")
+    await start_replica()
+    (node,) = nodes_of(await cluster.wait_bound("p", 1))
+    assert {pool for pool, _ in await devices_of(cluster)} == {node}

@@ -1,0 +1,46 @@
+"""Selectors of devices: what they may take and keep, as tenants write them."""
+
+import pytest
+
+from tests.scheduling.device_driver import DRIVER, slice_of
+from topo_scheduler.scheduling.devices import selectors as module
+from topo_scheduler.scheduling.devices.allocator import SelectorFailure
+from topo_scheduler.scheduling.devices.selectors import Selectors
+from topo_scheduler.state.devices.pools import PublishedDevice, read_slice
+from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
+
+NUMBERS = str(list(range(20)))
+EXPENSIVE = f"{NUMBERS}.all(a, {NUMBERS}.all(b, device.attributes['{DRIVER}'].index != a + b + 100))"
+TOO_EXPENSIVE = EXPENSIVE.replace("device.", f"{NUMBERS}.all(c, device.").replace("100)", "c + 100))")
+
+
+def devices(count: int) -> list[PublishedDevice]:
+    item = slice_of("n", count)
+    for number, entry in enumerate(item.spec.devices):
+        entry.attributes["index"] = type(entry.attributes["numa"])(int_=number)
+    return list(read_slice(item).devices)
+
+
+def test_a_selector_of_many_steps_is_charged_for_them() -> None:
+    selectors = Selectors()
+    with limited(OperationBudget(100_000)), pytest.raises(OverBudgetError):
+        for device in devices(100):
+            selectors.matches(EXPENSIVE, device)
+
+
+def test_a_selector_of_too_many_steps_is_evaluated_once() -> None:
+    selectors, budget = Selectors(), OperationBudget(10_000_000)
+    with limited(budget):
+        for device in devices(100):
+            with pytest.raises(SelectorFailure, match=r"takes more than 50,000 steps"):
+                selectors.matches(TOO_EXPENSIVE, device)
+    assert budget.spent < 100_000
+
+
+def test_results_of_all_expressions_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_RESULTS", 100)
+    selectors = Selectors()
+    for number in range(30):
+        for device in devices(20):
+            assert selectors.matches(f"device.attributes['{DRIVER}'].index != {number + 100}", device)
+        assert sum(len(compiled.answers) for compiled in selectors._compiled.values()) <= 100

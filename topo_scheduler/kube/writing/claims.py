@@ -1,0 +1,174 @@
+"""Write the devices of claims: finalizer first, then the allocation with the pod that it is reserved for.
+
+Without the finalizer Kubernetes never deallocates a claim. Each write carries the resourceVersion that was read, so
+it never undoes a change of another client: the server refuses it instead, and the scheduler decides again. Repeating a
+write is harmless: a claim that already has the allocation counts as written.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from topo_scheduler.api.devices import DELETE_PROTECTION, ResourceClaim
+from topo_scheduler.kube.connection.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client, decode
+from topo_scheduler.kube.connection.errors import ApiError, Conflict, Forbidden, KubeError, Unreachable, lacks_rights
+from topo_scheduler.kube.connection.errors import passes as _passes
+from topo_scheduler.kube.connection.fair_slots import FairSlots
+from topo_scheduler.kube.connection.resources import RESOURCE_CLAIMS
+from topo_scheduler.kube.connection.retrying import Slot, retried
+from topo_scheduler.state.devices.claim_writes import AllocateClaim, ClaimWrite, ReleaseClaim
+
+CLAIM_WRITES_IN_FLIGHT: Final = 32
+CLAIM_WRITES_OF_NAMESPACE: Final = 12
+"""Concurrent writes, in all and for the pods of one namespace, as webhooks may not answer."""
+RETRY_SECONDS: Final = 20.0
+"""How long, in seconds, writes are retried while the server is busy or unreachable."""
+TIMEOUT_SECONDS: Final = 10.0
+
+logger = logging.getLogger(__name__)
+_encode = msgspec.json.Encoder().encode
+_claim = msgspec.json.Decoder(ResourceClaim)
+
+
+class _TakenError(Exception):
+    """A claim has changed such that a write makes no sense any more. The message says how."""
+
+
+@dataclass(slots=True)
+class ClaimWriteResult:
+    """Completed writes with their claims as they are now; and why the other writes failed."""
+
+    done: list[tuple[ClaimWrite, ResourceClaim]] = field(default_factory=list)
+    problem: str = ""
+
+
+class ClaimWriter:
+    """Writes claims; never raises for server failures."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._slots = FairSlots(CLAIM_WRITES_IN_FLIGHT, CLAIM_WRITES_OF_NAMESPACE)
+
+    async def write(self, writes: Sequence[ClaimWrite]) -> ClaimWriteResult:
+        """Write in order, up to the first that fails."""
+        result = ClaimWriteResult()
+        for write in writes:
+            try:
+                work = self._allocate(write) if isinstance(write, AllocateClaim) else self._release(write)
+                result.done.append((write, await work))
+            except (KubeError, _TakenError) as error:
+                result.problem = _describe(write, error)
+                break
+        return result
+
+    # ------------------------------------------------------------ allocate
+
+    async def _allocate(self, write: AllocateClaim) -> ResourceClaim:
+        version, finalizers = write.version, write.finalizers
+        if write.allocation is None:
+            return await self._settle(write, lambda: self._reserve(write))
+        if DELETE_PROTECTION not in finalizers:
+            claim = await self._settle(write, lambda: self._protect(write))
+            version = claim.metadata.resource_version
+        return await self._settle(write, lambda: self._write_allocation(write, version))
+
+    async def _protect(self, write: AllocateClaim) -> ResourceClaim:
+        finalizers = [*write.finalizers, DELETE_PROTECTION]  # a merge patch replaces the list
+        metadata = {"uid": write.uid, "resourceVersion": write.version, "finalizers": finalizers}
+        try:
+            return await self._patch(write, "", {"metadata": metadata})
+        except Conflict:
+            claim = await self._look(write)
+            if claim.status.allocation is None and DELETE_PROTECTION in claim.metadata.finalizers:
+                return claim  # an earlier attempt was written
+            raise
+
+    async def _write_allocation(self, write: AllocateClaim, version: str) -> ResourceClaim:
+        reserved = [*write.reserved_for, write.pod]
+        status = {"allocation": write.allocation, "reservedFor": reserved}
+        try:
+            return await self._patch(
+                write, "status", {"metadata": {"uid": write.uid, "resourceVersion": version}, "status": status}
+            )
+        except ApiError:
+            claim = await self._look(write)
+            if claim.status.allocation == write.allocation and _is_reserved(claim, write):
+                return claim  # an earlier attempt was written
+            raise
+
+    async def _reserve(self, write: AllocateClaim) -> ResourceClaim:
+        """Add a pod to those for which an allocated claim is reserved."""
+        body = {"metadata": {"uid": write.uid}, "status": {"reservedFor": [write.pod]}}
+        return await self._patch(write, "status", body, STRATEGIC_MERGE_PATCH)
+
+    # ------------------------------------------------------------ release
+
+    async def _release(self, write: ReleaseClaim) -> ResourceClaim:
+        claim = await self._settle(write, lambda: self._deallocate(write))
+        if DELETE_PROTECTION not in claim.metadata.finalizers:
+            return claim
+        return await self._settle(write, lambda: self._unprotect(write, claim))
+
+    async def _deallocate(self, write: ReleaseClaim) -> ResourceClaim:
+        metadata = {"uid": write.uid, "resourceVersion": write.version}
+        body = {"metadata": metadata, "status": {"allocation": None, "reservedFor": None}}
+        try:
+            return await self._patch(write, "status", body)
+        except Conflict:
+            claim = await self._look(write)
+            if claim.status.allocation is None:
+                return claim
+            raise
+
+    async def _unprotect(self, write: ReleaseClaim, claim: ResourceClaim) -> ResourceClaim:
+        finalizers = [name for name in claim.metadata.finalizers if name != DELETE_PROTECTION]
+        version = claim.metadata.resource_version
+        body = {"metadata": {"uid": write.uid, "resourceVersion": version, "finalizers": finalizers}}
+        try:
+            return await self._patch(write, "", body)
+        except Conflict:
+            return await self._look(write)  # Kubernetes removes it as well
+
+    # ------------------------------------------------------------ requests
+
+    async def _settle(self, write: ClaimWrite, send: Any) -> ResourceClaim:
+        slot: Slot = partial(self._slots.slot, write.key[0])
+        claim: ResourceClaim = await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes, slot=slot)
+        return claim
+
+    async def _patch(
+        self, write: ClaimWrite, subresource: str, body: object, content_type: str = MERGE_PATCH
+    ) -> ResourceClaim:
+        path = RESOURCE_CLAIMS.path(*write.key, subresource)
+        answer = await self._client.request(
+            "PATCH", path, body=_encode(body), content_type=content_type, timeout=TIMEOUT_SECONDS
+        )
+        return decode(_claim, answer)
+
+    async def _look(self, write: ClaimWrite) -> ResourceClaim:
+        answer = await self._client.request("GET", RESOURCE_CLAIMS.path(*write.key), timeout=TIMEOUT_SECONDS)
+        claim = decode(_claim, answer)
+        if claim.metadata.uid != write.uid:
+            raise _TakenError("it was deleted, and another one has its name")
+        return claim
+
+
+def _is_reserved(claim: ResourceClaim, write: AllocateClaim) -> bool:
+    return any(entry.uid == write.pod.uid for entry in claim.status.reserved_for)
+
+
+def _describe(write: ClaimWrite, error: Exception) -> str:
+    described = f'resourceclaim "{write.key[1]}"'
+    message = error.message if isinstance(error, ApiError) else str(error)
+    if isinstance(error, Forbidden) and lacks_rights(error):
+        kinds = "resourceclaims, resourceclaims/status and resourceclaims/binding in resource.k8s.io"
+        return f"{described} can't be written: {message} (grant update and patch on {kinds})"
+    if isinstance(error, Conflict):
+        return f"{described} changed meanwhile: {message}"
+    if isinstance(error, Unreachable):
+        return f"{described} was not written in time: {message}"
+    return f"{described} can't be written: {message}"

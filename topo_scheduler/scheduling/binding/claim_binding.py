@@ -1,0 +1,332 @@
+"""From a decision to allocated claims: hold the devices, write, wait; after that volumes and binds follow.
+
+The scheduler binds the pods of a decision together: none before the claims of all are allocated. If a claim can't be
+allocated, it undoes the decision. What was written already is then found with the pending pods, and released before
+they are decided again. So a scheduler that restarts in between cleans up in the same way.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from topo_scheduler.api.devices import Allocation, ResourceClaim
+from topo_scheduler.scheduling.instructions import Bind, Instruction, PodRef, WriteClaims
+from topo_scheduler.state.decision import Seat
+from topo_scheduler.state.devices.claim_writes import (
+    AllocateClaim,
+    ClaimChoice,
+    ClaimWrite,
+    ReleaseClaim,
+    consumer,
+)
+from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
+
+RELEASE_AGAIN_SECONDS: Final = 5.0
+"""Pause before a release that failed is repeated."""
+CONDITIONS_TIMEOUT_SECONDS: Final = 600.0
+"""How long a pod waits for the binding conditions of its devices, as in kube-scheduler."""
+
+
+@dataclass(slots=True)
+class _PodsWithClaims:
+    """Pods of one decision, in its order; ``waiting``: those whose claims are not allocated yet."""
+
+    seats: Sequence[Seat]
+    binds: dict[str, Bind]
+    waiting: dict[str, None]
+    failed: bool = False
+
+
+@dataclass(slots=True)
+class _WaitingPod:
+    choices: tuple[ClaimChoice, ...]
+    until: float
+    asked: bool = False
+    written: bool = False
+    problem: str = ""
+
+    def allocates(self, key: ClaimKey) -> bool:
+        """Return whether the pod allocates a claim that other pods may wait for."""
+        return not self.problem and any(choice.key == key and choice.allocation is not None for choice in self.choices)
+
+
+@dataclass(slots=True)
+class _Write:
+    """Writes for a pod without a result yet; ``undone``: the decision that they belong to does not stand any more."""
+
+    keys: tuple[ClaimKey, ...]
+    undone: bool = False
+
+
+class ClaimBinding:
+    """Decided pods whose claims are not allocated yet."""
+
+    def __init__(self, inventory: DeviceInventory) -> None:
+        self._inventory = inventory
+        self._decisions: dict[str, _PodsWithClaims] = {}
+        self._waiting: dict[str, _WaitingPod] = {}
+        self._complete: list[_PodsWithClaims] = []
+        self._releasing: dict[ClaimKey, float | None] = {}
+        """Claims that are being released: when to try again after a failure, None while the write is under way."""
+        self._writes: dict[str, _Write] = {}
+        """Writes under way by pod, one at a time: a result says only whose it is."""
+        self._changed = False
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    # ------------------------------------------------------------ decisions
+
+    def hold(self, seats: Sequence[Seat], binds: Sequence[Bind], now: float) -> list[Instruction] | None:
+        """Hold the devices of a decision; return what to write, after which `check` returns its pods.
+
+        None if no pod has claims.
+        """
+        if not any(seat.claims for seat in seats):
+            return None
+        waiting = {seat.uid: None for seat in seats if seat.claims}
+        decision = _PodsWithClaims(seats, {bind.pod.uid: bind for bind in binds}, waiting)
+        for seat in seats:
+            self._decisions[seat.uid] = decision
+            if seat.claims:
+                self.reserve(seat)
+                self._waiting[seat.uid] = _WaitingPod(seat.claims, now + CONDITIONS_TIMEOUT_SECONDS)
+        return [write for uid in waiting for write in self._ask(decision.binds[uid].pod, self._waiting[uid])]
+
+    def reserve(self, seat: Seat) -> None:
+        """Keep other decisions from taking the devices of a pod."""
+        allocations = {choice.key: self._allocation(choice) for choice in seat.claims}
+        self._inventory.hold(seat.uid, {key: found for key, found in allocations.items() if found is not None})
+
+    def _allocation(self, choice: ClaimChoice) -> Allocation | None:
+        return choice.allocation or self._inventory.allocation_of(choice.key)
+
+    def release(self, uid: str) -> None:
+        """Forget a pod: it is bound, was deleted, or awaits a new decision.
+
+        A write that is under way may still allocate its devices. No other pod gets them before the result is known.
+        """
+        write = self._writes.get(uid)
+        if write is not None and uid in self._waiting:
+            write.undone = True
+            self._inventory.hold(_late(uid), self._inventory.held_by(uid))
+            self._inventory.unsettled |= dict.fromkeys(write.keys)
+            self._releasing |= dict.fromkeys(write.keys, 0.0)
+        self._inventory.release(uid)
+        decision = self._decisions.pop(uid, None)
+        waiting = self._waiting.pop(uid, None)
+        if decision is None:
+            return
+        self._changed = True
+        del decision.binds[uid]
+        if waiting is None:
+            return
+        del decision.waiting[uid]
+        if decision.binds and not decision.waiting and not decision.failed:
+            self._complete.append(decision)
+
+    def holds_back(self, uid: str) -> bool:
+        """Return whether the bind of a pod was not handed out yet because its decision waits for claims."""
+        decision = self._decisions.get(uid)
+        return decision is not None and (bool(decision.waiting) or any(decision is done for done in self._complete))
+
+    def contested(self, uid: str) -> str:
+        """Return which device of a decided pod another claim has too, or an empty string."""
+        for key, allocation in self._inventory.held_by(uid).items():
+            for result in allocation.devices.results:
+                if result.admin_access or result.share_id is not None:
+                    continue
+                device = (result.driver, result.pool, result.device)
+                if any(other != key for other in self._inventory.users_of(device)):
+                    return "/".join(device)
+        return ""
+
+    # ------------------------------------------------------------ writes and their results
+
+    def release_stale(self, pod: PodRef, releases: Sequence[ReleaseClaim]) -> list[Instruction]:
+        """Return the writes that take back allocations of decisions that were not carried out."""
+        wanted = tuple(release for release in releases if release.key not in self._releasing)
+        if not wanted or pod.uid in self._writes:
+            return []
+        self._releasing |= {release.key: None for release in wanted}
+        return [self._write(pod, wanted)]
+
+    def _write(self, pod: PodRef, writes: tuple[ClaimWrite, ...]) -> Instruction:
+        self._writes[pod.uid] = _Write(tuple(write.key for write in writes))
+        return WriteClaims(pod, writes)
+
+    def written(self, uid: str, done: Iterable[tuple[ClaimWrite, ResourceClaim]], problem: str, now: float) -> None:
+        """Record what was written for a pod.
+
+        Args:
+            uid: the pod.
+            done: each write that succeeded, and its claim after it.
+            problem: why the rest was not written; empty if everything was.
+            now: seconds.
+        """
+        for write, claim in done:
+            self._inventory.put(self._inventory.claims, write.key, claim)
+            if isinstance(write, ReleaseClaim):
+                self._releasing.pop(write.key, None)
+        self._changed = True
+        own = self._writes.pop(uid, None)
+        waiting = self._waiting.get(uid)
+        if own is None:
+            return
+        if own.undone:
+            self._inventory.release(_late(uid))
+            for key in own.keys:
+                self._inventory.unsettled.pop(key, None)
+                self._releasing[key] = now
+        elif waiting is not None and waiting.asked and not waiting.written:
+            waiting.written, waiting.problem = True, problem
+        else:
+            failed = (key for key in own.keys if key in self._releasing)
+            self._releasing |= dict.fromkeys(failed, now + RELEASE_AGAIN_SECONDS)
+
+    def take_due(self, now: float) -> list[ClaimKey]:
+        """Return the claims whose release failed and is to be tried again."""
+        due = [key for key, at in self._releasing.items() if at is not None and at <= now]
+        for key in due:
+            del self._releasing[key]
+        return due
+
+    def next_due(self) -> float | None:
+        """Return when to call `check` and `take_due` next, if nothing happens before."""
+        times = [at for at in self._releasing.values() if at is not None]
+        times += [0.0] if self._changed and self._waiting else self._deadlines()
+        return min(times, default=None)
+
+    def _deadlines(self) -> list[float]:
+        """Return until when pods wait that no write is under way for. The others wait for its result."""
+        return [waiting.until for uid, waiting in self._waiting.items() if uid not in self._writes]
+
+    def claims_changed(self) -> None:
+        """Note that claims changed: devices of decided pods may be ready."""
+        self._changed = True
+
+    def check(self, now: float) -> tuple[list[Instruction], list[tuple[list[Seat], list[Bind]]], list[tuple[str, str]]]:
+        """Return what to write, the decisions whose claims are all allocated, and pods that won't get theirs."""
+        if not self._decisions or not (self._changed or any(until <= now for until in self._deadlines())):
+            return [], [], []
+        self._changed = False
+        out: list[Instruction] = []
+        failed: dict[str, str] = {}
+        for uid, waiting in list(self._waiting.items()):
+            decision = self._decisions[uid]
+            if not waiting.asked:
+                out += self._ask(decision.binds[uid].pod, waiting)
+                if not waiting.asked and now >= waiting.until:
+                    waiting.problem = "another pod that shares a claim did not allocate it in time"
+            if waiting.problem:
+                failed[uid] = f"allocating resource claims: {waiting.problem}"
+            elif waiting.written:
+                problem = self._not_ready(uid, waiting)
+                if problem and (now >= waiting.until or problem.startswith("!")):
+                    failed[uid] = f"allocating resource claims: {problem.removeprefix('!')}"
+                elif not problem:
+                    del self._waiting[uid]
+                    del decision.waiting[uid]
+                    if not decision.waiting:
+                        self._complete.append(decision)
+        done = [
+            ([seat for seat in decision.seats if seat.uid in decision.binds], list(decision.binds.values()))
+            for decision in self._complete
+            if not decision.failed
+        ]
+        self._complete.clear()
+        return out, done, self._with_their_gangs(failed)
+
+    def _ask(self, pod: PodRef, waiting: _WaitingPod) -> list[Instruction]:
+        """Return the writes of a pod, unless a claim that it shares is still being allocated for another pod."""
+        writes: list[ClaimWrite] = []
+        if pod.uid in self._writes:
+            return []
+        for choice in waiting.choices:
+            claim = self._inventory.claims.get(choice.key)
+            if claim is None or claim.metadata.uid != choice.uid:
+                return self._fail(waiting, f'resourceclaim "{choice.key[1]}" was deleted')
+            allocated = claim.status.allocation is not None
+            if allocated and not self._has_chosen(pod.uid, choice.key, claim):
+                return self._fail(waiting, f'resourceclaim "{choice.key[1]}" got other devices meanwhile')
+            if allocated and any(entry.uid == pod.uid for entry in claim.status.reserved_for):
+                continue
+            if not allocated and choice.allocation is None:
+                if self._is_allocated_soon(pod.uid, choice.key):
+                    return []
+                return self._fail(
+                    waiting, f'resourceclaim "{choice.key[1]}" was not allocated for the pod that shares it'
+                )
+            writes.append(
+                AllocateClaim(
+                    choice.key,
+                    choice.uid,
+                    claim.metadata.resource_version,
+                    tuple(claim.metadata.finalizers),
+                    None if allocated and choice.allocation is None else choice.allocation,
+                    tuple(claim.status.reserved_for),
+                    consumer(pod.name, pod.uid),
+                )
+            )
+        waiting.asked = True
+        if not writes:
+            waiting.written = self._changed = True
+            return []
+        return [self._write(pod, tuple(writes))]
+
+    def _fail(self, waiting: _WaitingPod, problem: str) -> list[Instruction]:
+        waiting.asked, waiting.problem = True, problem
+        self._changed = True
+        return []
+
+    def _is_allocated_soon(self, uid: str, key: ClaimKey) -> bool:
+        """Return whether another decided pod will allocate a claim: it is its turn, or its bind is tried first."""
+        others = [other for other in self._inventory.holders_of(key) if other != uid]
+        return any(other not in self._waiting or self._waiting[other].allocates(key) for other in others)
+
+    def _has_chosen(self, uid: str, key: ClaimKey, claim: ResourceClaim) -> bool:
+        """Return whether a claim has the devices with which a pod was decided."""
+        chosen = self._inventory.held_by(uid).get(key)
+        return chosen is not None and _devices(chosen) == _devices(claim.status.allocation)
+
+    def _not_ready(self, uid: str, waiting: _WaitingPod) -> str:
+        """Return which binding condition is missing, with ``!`` before it if it will never come."""
+        for choice in waiting.choices:
+            claim = self._inventory.claims.get(choice.key)
+            if claim is None or claim.status.allocation is None or not self._has_chosen(uid, choice.key, claim):
+                return f'!resourceclaim "{choice.key[1]}" lost its devices'
+            conditions = {
+                (status.driver, status.pool, status.device, entry.type)
+                for status in claim.status.devices
+                for entry in status.conditions
+                if entry.status == "True"
+            }
+            for result in claim.status.allocation.devices.results:
+                device = (result.driver, result.pool, result.device)
+                for name in result.binding_failure_conditions:
+                    if (*device, name) in conditions:
+                        return f"!device {'/'.join(device)} reports {name}"
+                for name in result.binding_conditions:
+                    if (*device, name) not in conditions:
+                        return f"device {'/'.join(device)} does not report {name}"
+        return ""
+
+    def _with_their_gangs(self, failed: dict[str, str]) -> list[tuple[str, str]]:
+        failures = dict(failed)
+        for uid, why in failed.items():
+            decision = self._decisions[uid]
+            decision.failed = True
+            pod = decision.binds[uid].pod
+            for other in decision.binds:
+                failures.setdefault(other, f"pod {pod.namespace}/{pod.name} of its gang: {why}")
+        return list(failures.items())
+
+
+def _late(uid: str) -> str:
+    """Return what holds the devices of an undone decision until the result of its write is known."""
+    return f"late write {uid}"
+
+
+def _devices(allocation: Allocation | None) -> list[tuple[str, str, str, str]]:
+    results = allocation.devices.results if allocation is not None else ()
+    return [(result.request, result.driver, result.pool, result.device) for result in results]

@@ -1,0 +1,99 @@
+"""Choice of devices for the pods of a decision.
+
+Filters decide how many pods of a class a node has devices for. This module chooses the devices once each pod has a
+node, for all pods of a decision together, so that no device is given twice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from topo_scheduler.api.devices import Allocation
+from topo_scheduler.scheduling.devices.allocation import allocation_of
+from topo_scheduler.scheduling.devices.allocator import DeviceAllocationError, Grant, allocate
+from topo_scheduler.scheduling.devices.claim_query import ClaimQueryError
+from topo_scheduler.scheduling.devices.device_order import in_order
+from topo_scheduler.scheduling.devices.node_devices import NodeDevices, PodClaims, use, used_of
+from topo_scheduler.state.devices.claim_writes import ClaimChoice
+from topo_scheduler.state.devices.inventory import ClaimKey, DevicesInUse
+
+
+class DeviceChoiceError(Exception):
+    """The pods can't have their devices on these nodes together, although each pod alone could."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod of a decision: its claims, what they ask for, its row and its node."""
+
+    claims: PodClaims
+    keys: tuple[ClaimKey, ...]
+    row: int
+    node: str
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """What was given so far: devices in use by row, allocations of shared claims, devices that many nodes can use."""
+
+    used: dict[int, DevicesInUse] = field(default_factory=dict)
+    allocations: dict[ClaimKey, Allocation] = field(default_factory=dict)
+    everywhere: list[Grant] = field(default_factory=list)
+
+
+def choose_devices(devices: NodeDevices, pods: Sequence[PlacedPod]) -> list[tuple[ClaimChoice, ...]]:
+    """Return for each pod what its claims get.
+
+    Raises:
+        DeviceChoiceError: the devices of a node do not suffice, or a claim changed since it was read.
+    """
+    chosen = _Chosen()
+    try:
+        return [_choose(devices, pod, chosen) for pod in pods]
+    except (DeviceAllocationError, ClaimQueryError) as error:
+        raise DeviceChoiceError(f"resource claim: {error}") from error
+
+
+def _choose(devices: NodeDevices, pod: PlacedPod, chosen: _Chosen) -> tuple[ClaimChoice, ...]:
+    inventory = devices.inventory
+    wanted: list[int] = []
+    for number, key in enumerate(pod.keys):
+        if key not in inventory.claims:
+            raise DeviceChoiceError(f'resourceclaim "{key[1]}" was deleted')
+        allocation = chosen.allocations.get(key) or inventory.allocation_of(key)
+        if allocation is None:
+            wanted.append(number)
+        elif not devices.is_allowed(allocation, pod.row):
+            raise DeviceChoiceError(f'resourceclaim "{key[1]}" has its devices on other nodes than {pod.node}')
+    made = _allocate(devices, pod, wanted, chosen) if wanted else {}
+    return tuple(ClaimChoice(key, inventory.claims[key].metadata.uid, made.get(key)) for key in pod.keys)
+
+
+def _allocate(
+    devices: NodeDevices, pod: PlacedPod, wanted: Sequence[int], chosen: _Chosen
+) -> dict[ClaimKey, Allocation]:
+    """Return allocations for some of a pod's claims, by their numbers."""
+    asked, candidates = devices.candidates(pod.claims, pod.row)
+    queries = [asked[number] for number in wanted]
+    used = chosen.used.get(pod.row)
+    if used is None:
+        used = chosen.used[pod.row] = used_of(devices.inventory, candidates.pools)
+        use(used, [chosen.everywhere])
+    grants = allocate(in_order(candidates, used), queries, used)
+    if grants is None:
+        raise DeviceChoiceError(f"node {pod.node} has too few devices for all of these pods")
+    _give(pod.row, grants, chosen)
+    made = {}
+    for number, query, granted in zip(wanted, queries, grants, strict=True):
+        key = pod.keys[number]
+        uid = devices.inventory.claims[key].metadata.uid
+        made[key] = chosen.allocations[key] = allocation_of(query, granted, uid, pod.node)
+    return made
+
+
+def _give(row: int, grants: Sequence[Sequence[Grant]], chosen: _Chosen) -> None:
+    use(chosen.used[row], grants)
+    if common := [grant for of_claim in grants for grant in of_claim if not grant.device.scope.node]:
+        chosen.everywhere += common
+        for other, used in chosen.used.items():
+            if other != row:
+                use(used, [common])

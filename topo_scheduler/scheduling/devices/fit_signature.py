@@ -1,0 +1,51 @@
+"""What decides how many pods with some claims a node has devices for; nodes that are alike in this share one search.
+
+Names of devices and attributes that nothing reads, such as UUIDs, are no part of it.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from topo_scheduler.scheduling.devices.allocator import DeviceCandidates
+from topo_scheduler.scheduling.devices.claim_query import ClaimQuery
+from topo_scheduler.state.devices.inventory import DevicesInUse
+from topo_scheduler.state.devices.pools import PublishedDevice
+
+
+def hardware_signature(candidates: DeviceCandidates, claims: Sequence[ClaimQuery]) -> object:
+    """Return a value that is equal for nodes whose devices serve these claims equally, as long as none is in use."""
+    attributes = sorted({constraint.attribute for claim in claims for constraint in claim.constraints})
+    selected = [{candidate.device.id for candidate in candidates.of(query)} for query in candidates.queries]
+    requests_capacity = any(query.capacity for query in candidates.queries)
+    pools = tuple((pool.problem, tuple(sorted(pool.counters.items()))) for pool in candidates.pools)
+    numbers = {pool.id: number for number, pool in enumerate(candidates.pools)}
+    devices = tuple(
+        (
+            numbers[device.id[:2]],
+            tuple(device.id in ids for ids in selected),
+            tuple(query.tolerates(device) for query in candidates.queries),
+            tuple(device.attributes.get(name) for name in attributes),
+            device.consumption,
+            tuple(sorted(device.capacity.items())) if device.shared or requests_capacity else (),
+            device.shared,
+        )
+        for device in (candidate.device for candidate in candidates.everything)
+    )
+    others = tuple((numbers[device.id[:2]], device.consumption) for device in _others(candidates))
+    return pools, devices, others, tuple(candidates.failures.values())
+
+
+def use_signature(candidates: DeviceCandidates, used: DevicesInUse) -> object:
+    """Return which devices of a node are in use, by position."""
+    devices = [*(candidate.device for candidate in candidates.everything), *_others(candidates)]
+    whole = tuple(number for number, device in enumerate(devices) if device.id in used.whole)
+    shares = tuple(
+        (number, tuple(sorted(used.shares[device.id].items())))
+        for number, device in enumerate(devices)
+        if device.id in used.shares
+    )
+    return whole, shares
+
+
+def _others(candidates: DeviceCandidates) -> Iterable[PublishedDevice]:
+    """Yield the devices for other nodes that consume counters of the node's pools."""
+    return (device for pool in candidates.pools for device in pool.others if device.counters)

@@ -1,0 +1,314 @@
+"""How many pods of a class each node has devices for.
+
+Nothing of a node is computed again until its slices, the use of its devices, or a DeviceClass changes.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from topo_scheduler.api.devices import Allocation
+from topo_scheduler.api.quantity import QuantityError
+from topo_scheduler.api.selectors import NodeSelectorTerm
+from topo_scheduler.scheduling.devices.allocator import DeviceAllocationError, DeviceCandidates, Grant, allocate
+from topo_scheduler.scheduling.devices.claim_query import ClaimQuery, ClaimQueryError, claim_query
+from topo_scheduler.scheduling.devices.fit_signature import hardware_signature, use_signature
+from topo_scheduler.scheduling.devices.selectors import Selectors
+from topo_scheduler.scheduling.devices.shortage import shortage
+from topo_scheduler.state.devices.inventory import DeviceInventory, DevicesInUse
+from topo_scheduler.state.devices.pod_claims import PodClaim
+from topo_scheduler.state.devices.pools import NodeScope, Pool, gather_pools
+from topo_scheduler.state.nodes.node_table import NodeTable
+from topo_scheduler.state.operation_budget import charge
+from topo_scheduler.state.pods.classes import NO_LIMIT
+
+MIN_CLAIM_SETS: Final = 8
+MAX_CLAIM_SETS: Final = 256
+"""Sets of claims for which the fits on nodes are kept; those used longest ago are dropped first."""
+MAX_NODE_FITS: Final = 200_000
+"""Fits on nodes that are kept for all sets of claims together: there are fewer sets in large clusters."""
+MAX_KNOWN_FITS: Final = 4096
+"""Fits of one set of claims that are kept for nodes that are alike."""
+MAX_NODE_CANDIDATES: Final = 256
+"""Sets of claims and nodes for which the matching devices are kept: pods are mostly placed on the same few nodes."""
+MAX_PODS_PER_NODE: Final = 64
+"""Pods of a class with claims that are counted on one node."""
+
+PodClaims = tuple[PodClaim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFit:
+    """Pods that a node has devices for: now, and if all its devices were free.
+
+    ``elsewhere``: an allocated claim has its devices on other nodes. ``reason``: why the search was given up.
+    ``shortage``: why no device can serve a request, where that is known.
+    """
+
+    now: int
+    empty: int
+    elsewhere: bool = False
+    reason: str = ""
+    shortage: str = ""
+
+
+@dataclass(slots=True)
+class _NodeState:
+    """What was computed for a node: of which slices and which use of devices, and the number of its hardware."""
+
+    slices: object
+    use: object
+    hardware: int
+    fit: NodeFit
+
+
+@dataclass(slots=True)
+class _Fits:
+    """Fits of one set of claims: by node, and by hardware and use for all nodes that are alike.
+
+    ``queries``: what the claims ask for; nothing for a claim that can't be allocated, as ``wrong`` says by number.
+    """
+
+    queries: list[ClaimQuery]
+    wrong: dict[int, ClaimQueryError]
+    classes_version: int
+    by_node: dict[str, _NodeState] = field(default_factory=dict)
+    hardware: dict[object, int] = field(default_factory=dict)
+    known: dict[object, NodeFit] = field(default_factory=dict)
+
+
+class _KnownCandidates:
+    """The devices of some nodes that match some claims."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[tuple[PodClaims, str], tuple[object, _Fits, DeviceCandidates]] = OrderedDict()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return nothing: they evaluate expressions, which can't be written to a checkpoint."""
+        return {"_known": OrderedDict()}
+
+    def get(self, key: tuple[PodClaims, str], version: object, fits: _Fits) -> DeviceCandidates | None:
+        """Return what is known for a set of claims on a node, if neither has changed."""
+        known = self._known.get(key)
+        if known is None or known[0] != version or known[1] is not fits:
+            return None
+        self._known.move_to_end(key)
+        return known[2]
+
+    def put(self, key: tuple[PodClaims, str], version: object, fits: _Fits, found: DeviceCandidates) -> None:
+        """Keep the matching devices of a node; those used longest ago are dropped."""
+        self._known[key] = version, fits, found
+        self._known.move_to_end(key)
+        if len(self._known) > MAX_NODE_CANDIDATES:
+            self._known.popitem(last=False)
+
+
+class NodeDevices:
+    """Devices of nodes, for the claims of pods."""
+
+    def __init__(
+        self, nodes: NodeTable, inventory: DeviceInventory, selects: Callable[[NodeSelectorTerm, int], bool]
+    ) -> None:
+        """``selects`` returns whether a node selector term matches a row."""
+        self.inventory = inventory
+        self._selects = selects
+        self.selectors = Selectors()
+        self._nodes = nodes
+        self._fits: OrderedDict[PodClaims, _Fits] = OrderedDict()
+        self._pools: dict[str, tuple[object, list[Pool]]] = {}
+        self._known_candidates = _KnownCandidates()
+
+    # ------------------------------------------------------------ facts
+
+    def pools_of(self, row: int) -> list[Pool]:
+        """Return the pools that a node can use."""
+        node, version = self._nodes.names[row], self._slices_version(row)
+        known = self._pools.get(node)
+        if known is None or known[0] != version:
+            if len(self._pools) > 2 * len(self._nodes) + 64:
+                self._pools.clear()
+            pools = gather_pools(
+                self.inventory.slices_of(node), self.inventory.slices_of_pool, lambda scope: self._is_in(scope, row)
+            )
+            known = self._pools[node] = version, pools
+        return known[1]
+
+    def _slices_version(self, row: int) -> object:
+        nodes = self._nodes
+        return self.inventory.slices_version(nodes.names[row]), nodes.uids[row], nodes.labels[row]
+
+    def _is_in(self, scope: NodeScope, row: int) -> bool:
+        if scope.node:
+            return scope.node == self._nodes.names[row]
+        if scope.all_nodes:
+            return True
+        terms = scope.selector.node_selector_terms if scope.selector is not None else ()
+        return any(self._selects(term, row) for term in terms)
+
+    def is_allowed(self, allocation: Allocation, row: int) -> bool:
+        """Return whether pods on a node can use the devices of an allocation."""
+        selector = allocation.node_selector
+        return selector is None or self._is_in(NodeScope(selector=selector), row)
+
+    def allocations_of(self, claims: PodClaims) -> tuple[Allocation | None, ...]:
+        """Return the allocations of claims that other pods may use too."""
+        return tuple(self.inventory.allocation_of(claim.key) for claim in claims if claim.key is not None)
+
+    def query(self, claim: PodClaim) -> ClaimQuery:
+        """Return what a claim asks for.
+
+        Raises:
+            ClaimQueryError: it can't be allocated as it is.
+        """
+        try:
+            return claim_query(claim.specification, self.inventory.classes)
+        except QuantityError as error:
+            raise ClaimQueryError(str(error)) from error
+
+    # ------------------------------------------------------------ fits
+
+    def fit(self, claims: PodClaims, row: int) -> NodeFit:
+        """Return how many pods with these claims fit on a node.
+
+        Raises:
+            ClaimQueryError: a claim can't be allocated on any node.
+            OverBudgetError: the search takes too long.
+        """
+        fits = self._fits_of(claims)
+        if fits.wrong:
+            self._check(claims, fits)
+        node, slices = self._nodes.names[row], self._slices_version(row)
+        use_version = (self.inventory.use_version(node), self.allocations_of(claims))
+        known = fits.by_node.get(node)
+        if known is not None and known.slices == slices:
+            if known.use == use_version:
+                return known.fit
+            hardware = known.hardware
+        else:
+            hardware = self._hardware(claims, fits, row)
+        charge(8)
+        fit = self._fit(claims, fits, row, hardware)
+        fits.by_node[node] = _NodeState(slices, use_version, hardware, fit)
+        return fit
+
+    def _fits_of(self, claims: PodClaims) -> _Fits:
+        fits = self._fits.get(claims)
+        if fits is None or fits.classes_version != self.inventory.classes_version:
+            fits = self._fits[claims] = self._new_fits(claims)
+            most = max(MIN_CLAIM_SETS, min(MAX_CLAIM_SETS, MAX_NODE_FITS // max(1, len(self._nodes))))
+            while len(self._fits) > most:
+                self._fits.popitem(last=False)
+        self._fits.move_to_end(claims)
+        return fits
+
+    def _new_fits(self, claims: PodClaims) -> _Fits:
+        queries: list[ClaimQuery] = []
+        wrong: dict[int, ClaimQueryError] = {}
+        for number, claim in enumerate(claims):
+            try:
+                queries.append(self.query(claim))
+            except ClaimQueryError as error:  # it does not matter if the claim is allocated already
+                queries.append(ClaimQuery((), (), ()))
+                wrong[number] = error
+        return _Fits(queries, wrong, self.inventory.classes_version)
+
+    def candidates(self, claims: PodClaims, row: int) -> tuple[list[ClaimQuery], DeviceCandidates]:
+        """Return what claims ask for, and the devices of a node that match.
+
+        Raises:
+            ClaimQueryError: an unallocated claim can't be allocated on any node.
+        """
+        fits = self._fits_of(claims)
+        self._check(claims, fits)
+        return fits.queries, self._candidates(claims, row, fits)
+
+    def _check(self, claims: PodClaims, fits: _Fits) -> None:
+        for number, error in fits.wrong.items():
+            key = claims[number].key
+            if key is None or self.inventory.allocation_of(key) is None:
+                raise error
+
+    def _hardware(self, claims: PodClaims, fits: _Fits, row: int) -> int:
+        candidates = self._candidates(claims, row, fits)
+        return fits.hardware.setdefault(hardware_signature(candidates, fits.queries), len(fits.hardware))
+
+    def _candidates(self, claims: PodClaims, row: int, fits: _Fits) -> DeviceCandidates:
+        key, version = (claims, self._nodes.names[row]), self._slices_version(row)
+        known = self._known_candidates.get(key, version, fits)
+        if known is None:
+            known = DeviceCandidates(self.pools_of(row), fits.queries, self.selectors.matches)
+            self._known_candidates.put(key, version, fits, known)
+        return known
+
+    def _fit(self, claims: PodClaims, fits: _Fits, row: int, hardware: int) -> NodeFit:
+        once: list[ClaimQuery] = []
+        each: list[ClaimQuery] = []
+        for claim, query in zip(claims, fits.queries, strict=True):
+            allocation = self.inventory.allocation_of(claim.key) if claim.key is not None else None
+            if allocation is None:
+                (each if claim.key is None else once).append(query)
+            elif not self.is_allowed(allocation, row):
+                return NodeFit(0, 0, elsewhere=True)
+        candidates = self._candidates(claims, row, fits)
+        used = used_of(self.inventory, candidates.pools)
+        key = hardware, len(once), use_signature(candidates, used)
+        fit = fits.known.get(key)
+        if fit is None:
+            if len(fits.known) >= MAX_KNOWN_FITS:
+                fits.known.clear()
+            now, reason = _count(candidates, once, each, used)
+            empty, _ = _count(candidates, once, each, DevicesInUse()) if now < NO_LIMIT else (now, "")
+            lack = "" if now or reason else shortage(candidates, [*once, *each])
+            fit = fits.known[key] = NodeFit(now, max(now, empty), reason="" if now else reason, shortage=lack)
+        return fit
+
+
+def _count(
+    candidates: DeviceCandidates, once: Sequence[ClaimQuery], each: Sequence[ClaimQuery], used: DevicesInUse
+) -> tuple[int, str]:
+    """Return how many pods fit, and the reason if the search was given up.
+
+    ``once`` are claims that they share, ``each`` are claims that each of them has.
+    """
+    count = 0
+    try:
+        if once:
+            grants = allocate(candidates, once, used)
+            if grants is None:
+                return 0, ""
+            use(used, grants)
+        if not each:
+            return NO_LIMIT, ""
+        while count < MAX_PODS_PER_NODE:
+            grants = allocate(candidates, each, used)
+            if grants is None:
+                break
+            count += 1
+            if not use(used, grants):
+                return MAX_PODS_PER_NODE, ""  # admin access uses nothing
+    except DeviceAllocationError as error:
+        return count, str(error)
+    return count, ""
+
+
+def used_of(inventory: DeviceInventory, pools: Iterable[Pool]) -> DevicesInUse:
+    """Return which devices of some pools are in use."""
+    return inventory.use_of(device.id for pool in pools for device in (*pool.devices, *pool.others))
+
+
+def use(used: DevicesInUse, grants: Iterable[Iterable[Grant]]) -> bool:
+    """Count granted devices as used; return whether any was not used before."""
+    any_new = False
+    for grant in (grant for of_claim in grants for grant in of_claim):
+        id_ = grant.device.id
+        if grant.query.admin_access:
+            continue
+        any_new = True
+        if grant.part is None:
+            used.whole.add(id_)
+            continue
+        shares = used.shares.setdefault(id_, {})
+        for name, part in grant.part.items():
+            shares[name] = shares.get(name, 0) + part.value
+    return any_new

@@ -1,0 +1,31 @@
+"""Why a node has no devices for some claims even if all of them were free, where one cause can be named."""
+
+from collections.abc import Sequence
+
+from topo_scheduler.scheduling.devices.allocator import DeviceCandidates
+from topo_scheduler.scheduling.devices.claim_query import ClaimQuery, DeviceQuery
+
+
+def shortage(candidates: DeviceCandidates, claims: Sequence[ClaimQuery]) -> str:
+    """Return the cause for the first request that no device can serve; empty if devices are only too few.
+
+    The text has no name of a node or of its pool, so that nodes with the same problem are counted together.
+    """
+    for request in (request for claim in claims for request in claim.requests):
+        if cause := _cause(candidates, request):
+            return cause
+    return ""
+
+
+def _cause(candidates: DeviceCandidates, request: Sequence[DeviceQuery]) -> str:
+    matching = [(query, candidate.device) for query in request for candidate in candidates.of(query)]
+    if any(query.tolerates(device) for query, device in matching):
+        return ""
+    name = f"request {request[0].request}"
+    if matching:
+        return f"{name}: the devices that match have taints that it does not tolerate"
+    if problem := next((pool.problem for pool in candidates.pools if pool.problem), ""):
+        return problem
+    if not candidates.everything:
+        return "no driver publishes devices for the node"
+    return f"{name}: no device matches its class and selectors"

@@ -1,0 +1,124 @@
+"""The ResourceClaims of a pending pod: which they are, and what keeps them from being allocated."""
+
+from dataclasses import dataclass, field
+
+from topo_scheduler.api.devices import ResourceClaim
+from topo_scheduler.api.objects import Pod, PodResourceClaim
+from topo_scheduler.state.devices.claim_writes import ReleaseClaim, release_of
+from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
+from topo_scheduler.state.devices.pod_claims import PodClaim, encoded
+
+MAX_CONSUMERS = 256
+"""Pods for which Kubernetes lets one claim be reserved."""
+
+
+@dataclass(slots=True)
+class DeviceClaims:
+    """Claims of a pod.
+
+    Attributes:
+        claims: what each asks for, as part of the pod's class.
+        keys: their namespaces and names, in the same order.
+        problem: what the pod waits for, or why it can't be placed; empty if nothing.
+        unmade: the problem is only that Kubernetes has not made claims of templates yet.
+        stale: allocations from a decision that was not carried out, which are taken back first.
+    """
+
+    claims: tuple[PodClaim, ...] = ()
+    keys: tuple[ClaimKey, ...] = ()
+    problem: str = ""
+    unmade: bool = False
+    stale: list[ReleaseClaim] = field(default_factory=list)
+
+
+def watched_claims(pod: Pod) -> list[str]:
+    """Return names for the claims of a pod, such that a change of one leads to the pod being read again."""
+    names = [name for entry in pod.spec.resource_claims if (name := _name(pod, entry))]
+    return [watched_claim((pod.metadata.namespace, name)) for name in dict.fromkeys(names)]
+
+
+def watched_claim(key: ClaimKey) -> str:
+    """Return the name under which pods watch a claim."""
+    return f"ResourceClaim {key[0]}/{key[1]}"
+
+
+def device_claims(pod: Pod, inventory: DeviceInventory) -> DeviceClaims:
+    """Read the claims of a pending pod, or of a bound one whose replacement will ask for the same."""
+    read = DeviceClaims()
+    if not pod.spec.resource_claims:
+        return read
+    if inventory.unlisted:
+        names = ", ".join(inventory.unlisted)
+        remedy = "grant get, list and watch on them to this scheduler; they need Kubernetes 1.34 or newer"
+        read.problem = f"{names} can't be listed yet: {remedy}"
+        return read
+    problems: dict[str, bool] = {}
+    for entry in pod.spec.resource_claims:
+        if problem := _read(pod, entry, inventory, read):
+            problems[problem] = _is_unmade(pod, entry)
+    read.problem = "; ".join(problems)
+    read.unmade = bool(problems) and all(problems.values())
+    return read
+
+
+def _is_unmade(pod: Pod, entry: PodResourceClaim) -> bool:
+    """Return whether Kubernetes has not made a claim of a template yet."""
+    made = any(status.name == entry.name for status in pod.status.resource_claim_statuses)
+    return entry.resource_claim_name is None and entry.resource_claim_template_name is not None and not made
+
+
+def _name(pod: Pod, entry: PodResourceClaim) -> str | None:
+    """Return the name of a claim; None if Kubernetes has not made it, or if the pod needs none."""
+    if entry.resource_claim_name is not None:
+        return entry.resource_claim_name
+    made = (status for status in pod.status.resource_claim_statuses if status.name == entry.name)
+    return next((status.resource_claim_name for status in made), None)
+
+
+def _read(pod: Pod, entry: PodResourceClaim, inventory: DeviceInventory, read: DeviceClaims) -> str:
+    """Read one claim; return what is wrong with it."""
+    generated = entry.resource_claim_name is None
+    if generated and entry.resource_claim_template_name is None:
+        return f"claim {entry.name} of the pod names neither a ResourceClaim nor a template, which is not supported"
+    if _is_unmade(pod, entry):
+        template = entry.resource_claim_template_name
+        return f"waiting for Kubernetes to create a ResourceClaim from template {template}; check that it exists"
+    name = _name(pod, entry)
+    if name is None:
+        return ""  # the pod needs none
+    key = (pod.metadata.namespace, name)
+    if key in read.keys:
+        return ""  # a pod may name a claim twice
+    claim = inventory.claims.get(key)
+    if claim is None:
+        return f'resourceclaim "{name}" not found in namespace {key[0]}'
+    if key in inventory.unsettled:
+        return f'waiting for the result of an earlier write of resourceclaim "{name}"'
+    controller = claim.metadata.controller
+    if generated and (controller is None or controller.uid != pod.metadata.uid):
+        return f'resourceclaim "{name}" was not created for this pod'
+    if _is_stale(pod, claim, key, inventory, generated=generated):
+        read.stale.append(release_of(key, claim))  # also if it is being deleted, which its finalizer holds up
+        return f'waiting until the devices of resourceclaim "{name}" are released, which an earlier decision chose'
+    if claim.metadata.deletion_timestamp is not None:
+        return f'resourceclaim "{name}" is being deleted'
+    if not _may_reserve(pod, claim):
+        return f'resourceclaim "{name}" is reserved for {MAX_CONSUMERS} pods already, which is the most'
+    # Replacements of a bound pod get claims of their own.
+    of_its_own = generated and (claim.status.allocation is None or bool(pod.spec.node_name))
+    read.claims = (*read.claims, PodClaim(encoded(claim.spec), None if of_its_own else key))
+    read.keys = (*read.keys, key)
+    return ""
+
+
+def _may_reserve(pod: Pod, claim: ResourceClaim) -> bool:
+    reserved = claim.status.reserved_for
+    return len(reserved) < MAX_CONSUMERS or any(entry.uid == pod.metadata.uid for entry in reserved)
+
+
+def _is_stale(pod: Pod, claim: ResourceClaim, key: ClaimKey, inventory: DeviceInventory, *, generated: bool) -> bool:
+    """Return whether only this pod can use the allocation of a claim, although it has no node."""
+    if pod.spec.node_name or claim.status.allocation is None or inventory.is_held(key):
+        return False
+    only_this = all(entry.uid == pod.metadata.uid for entry in claim.status.reserved_for)
+    return only_this and (generated or bool(claim.status.reserved_for))

@@ -1,0 +1,325 @@
+"""Devices, classes and claims of the cluster as the API server reports them, and who uses which device.
+
+The API server does not check that a device is given only once, so the scheduler must. From a decision until the API
+server shows it, the devices of its claims are *held* here.
+"""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from topo_scheduler.api.devices import Allocation, DeviceClass, ResourceClaim, ResourceSlice
+from topo_scheduler.api.objects import ObjectMeta
+from topo_scheduler.api.quantity import QuantityError, parse_unbounded
+from topo_scheduler.state.devices.pools import DeviceId, Number, PoolId, SharedParts, Slice, read_slice
+
+ClaimKey = tuple[str, str]
+"""Namespace and name of a claim."""
+Key = TypeVar("Key", bound=Hashable)
+_NOTHING: Final[Mapping[DeviceId, Mapping[str, Number] | None]] = {}
+
+
+@dataclass(slots=True)
+class DevicesInUse:
+    """Devices of allocated claims.
+
+    Attributes:
+        whole: devices that one claim has.
+        shares: consumed amounts by capacity, of devices that several claims may have.
+    """
+
+    whole: set[DeviceId] = field(default_factory=set)
+    shares: dict[DeviceId, dict[str, Number]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class DeviceChanges:
+    """What changed: claims, and nodes by name, of which devices or only their use changed; or those of all nodes."""
+
+    claims: dict[ClaimKey, None] = field(default_factory=dict)
+    devices: dict[str, None] = field(default_factory=dict)
+    use: dict[str, None] = field(default_factory=dict)
+    all_devices: bool = False
+    all_use: bool = False
+
+
+class DeviceInventory:
+    """All ResourceSlices, DeviceClasses and ResourceClaims."""
+
+    def __init__(self) -> None:
+        self.slices: dict[str, ResourceSlice] = {}
+        """Without their specifications, which are kept as they were read only: they are large."""
+        self.classes: dict[str, DeviceClass] = {}
+        self.claims: dict[ClaimKey, ResourceClaim] = {}
+        self.unlisted: dict[str, None] = {}
+        """Resources without a complete list yet: until then, pods with claims can't be judged."""
+        self.unsettled: dict[ClaimKey, None] = {}
+        """Claims that a write may still allocate although its decision was undone."""
+        self.classes_version = 0
+        """Number of changes of classes so far, for cache keys."""
+        self.shared_slices_version = 0
+        """Number of changes so far of slices that are for more than one node."""
+        self.shared_use_version = 0
+        """Number of changes so far of the use of their devices."""
+        self._version = 0
+        """The last version that was given to a node: none is given twice."""
+        self._slices_versions: dict[str, int] = {}
+        self._use_versions: dict[str, int] = {}
+        self._read: dict[str, Slice] = {}
+        self._parts = SharedParts()
+        self._unread: dict[str, str] = {}
+        self._of_node: dict[str, dict[str, None]] = {}
+        self._for_many: dict[str, None] = {}
+        self._of_pool: dict[PoolId, dict[str, None]] = {}
+        self._held: dict[ClaimKey, tuple[Allocation, set[str]]] = {}
+        self._held_by: dict[str, dict[ClaimKey, Allocation]] = {}
+        self._uses: dict[ClaimKey, Mapping[DeviceId, Mapping[str, Number] | None]] = {}
+        self._users: dict[DeviceId, dict[ClaimKey, Mapping[str, Number] | None]] = {}
+        self._changes = DeviceChanges()
+
+    # ------------------------------------------------------------ observed objects
+
+    def put(self, table: dict[Key, Any], key: Key, item: Any) -> None:
+        """Store an object that appeared or changed in one of the tables above."""
+        old = table.get(key)
+        if old is not None and _is_older(item.metadata, old.metadata):
+            return  # from before our own write
+        if isinstance(item, ResourceSlice):
+            self.slices[item.metadata.name] = ResourceSlice(item.metadata)
+            if old is None or not _has_same_spec(item.metadata, old.metadata):
+                self._index(item)
+            return
+        table[key] = item
+        if isinstance(item, ResourceClaim):
+            self._claim_changed((item.metadata.namespace, item.metadata.name))
+        elif old is None or old.spec != item.spec:
+            self._classes_changed()
+
+    def drop(self, table: dict[Key, Any], key: Key) -> None:
+        """Remove an object."""
+        item = table.pop(key, None)
+        if isinstance(item, ResourceClaim):
+            self._claim_changed((item.metadata.namespace, item.metadata.name))
+        elif isinstance(item, ResourceSlice):
+            self._unindex(item.metadata.name)
+        elif item is not None:
+            self._classes_changed()
+
+    def listed(self, resource: str) -> None:
+        """Record that the list of a resource is complete."""
+        if resource in self.unlisted:
+            del self.unlisted[resource]
+            self._classes_changed()
+            self._changes.claims |= dict.fromkeys(self.claims)
+
+    def take_changes(self) -> DeviceChanges:
+        """Return what changed since the last call."""
+        changes, self._changes = self._changes, DeviceChanges()
+        return changes
+
+    def problems(self) -> Mapping[str, str]:
+        """Return why slices can't be read, by name."""
+        return self._unread
+
+    def _classes_changed(self) -> None:
+        self.classes_version += 1
+        self._changes.all_devices = True
+
+    # ------------------------------------------------------------ slices of nodes and pools
+
+    def slices_of(self, node: str) -> list[Slice]:
+        """Return the slices that may concern a node: its own, those of several nodes, and counters of their pools."""
+        slices = [self._read[name] for name in (*self._of_node.get(node, ()), *self._for_many)]
+        known = {item.name for item in slices}
+        pools = dict.fromkeys(item.pool for item in slices)
+        return slices + [
+            item for pool in pools for item in self.slices_of_pool(pool) if item.counters and item.name not in known
+        ]
+
+    def slices_of_pool(self, pool: PoolId) -> Sequence[Slice]:
+        """Return all slices of a pool."""
+        return [self._read[name] for name in self._of_pool.get(pool, ())]
+
+    def slices_version(self, node: str) -> tuple[int, int]:
+        """Return a value that changes with the slices that may concern a node."""
+        return self._slices_versions.get(node, 0), self.shared_slices_version
+
+    def use_version(self, node: str) -> tuple[int, int]:
+        """Return a value that changes with the use of devices that the node may have."""
+        return self._use_versions.get(node, 0), self.shared_use_version
+
+    def _index(self, item: ResourceSlice) -> None:
+        name = item.metadata.name
+        self._unindex(name)
+        try:
+            read = self._read[name] = read_slice(item, self._parts)
+        except QuantityError as error:
+            self._unread[name] = str(error)
+            return
+        self._of_pool.setdefault(read.pool, {})[name] = None
+        if read.scope.node:
+            self._of_node.setdefault(read.scope.node, {})[name] = None
+        else:
+            self._for_many[name] = None
+        self._pool_changed(read.pool)
+
+    def _unindex(self, name: str) -> None:
+        self._unread.pop(name, None)
+        read = self._read.get(name)
+        if read is None:
+            return
+        self._pool_changed(read.pool)
+        del self._read[name]
+        _discard(self._of_pool, read.pool, name)
+        self._for_many.pop(name, None)
+        _discard(self._of_node, read.scope.node, name)
+        if read.scope.node not in self._of_node:
+            self._slices_versions.pop(read.scope.node, None)
+            self._use_versions.pop(read.scope.node, None)
+
+    def _pool_changed(self, pool: PoolId, *, used: bool = False) -> None:
+        """Count a change of the slices of a pool, or of the use of its devices, for the nodes that can use it."""
+        versions = self._use_versions if used else self._slices_versions
+        changed = self._changes.use if used else self._changes.devices
+        nodes: dict[str, None] = {}
+        for name in self._of_pool.get(pool, ()):
+            item = self._read[name]
+            if item.scope.node:
+                nodes[item.scope.node] = None
+            else:
+                self._changes.all_use |= used
+                self._changes.all_devices |= not used
+                self.shared_use_version += used
+                self.shared_slices_version += not used
+        for node in nodes:
+            self._version += 1
+            versions[node] = self._version
+            changed[node] = None
+
+    # ------------------------------------------------------------ use of devices
+
+    def use_of(self, devices: Iterable[DeviceId]) -> DevicesInUse:
+        """Return which of some devices are in use, by allocated or held claims."""
+        used = DevicesInUse()
+        for device in devices:
+            for part in self._users.get(device, {}).values():
+                _use(used, device, part)
+        return used
+
+    def allocation_of(self, key: ClaimKey) -> Allocation | None:
+        """Return the allocation of a claim, that the API server has or that a decided pod holds."""
+        claim = self.claims.get(key)
+        if claim is not None and claim.status.allocation is not None:
+            return claim.status.allocation
+        held = self._held.get(key)
+        return held[0] if held else None
+
+    def held_by(self, uid: str) -> Mapping[ClaimKey, Allocation]:
+        """Return the allocations that are held for a pod."""
+        return self._held_by.get(uid, {})
+
+    def is_held(self, key: ClaimKey) -> bool:
+        """Return whether a decided pod that is not bound yet has a claim."""
+        return key in self._held
+
+    def holders_of(self, key: ClaimKey) -> Iterable[str]:
+        """Return the pods for which a claim is held."""
+        return self._held[key][1] if key in self._held else ()
+
+    def users_of(self, device: DeviceId) -> Iterable[ClaimKey]:
+        """Return the claims that have a device."""
+        return self._users.get(device, {}).keys()
+
+    def hold(self, uid: str, allocations: Mapping[ClaimKey, Allocation]) -> None:
+        """Hold the allocations of a pod's claims; pods that share a claim hold its allocation together."""
+        self.release(uid)
+        self._held_by[uid] = dict(allocations)
+        for key, allocation in allocations.items():
+            self._held.setdefault(key, (allocation, set()))[1].add(uid)
+            self._count(key)
+
+    def release(self, uid: str) -> None:
+        """Release what a pod held."""
+        for key in self._held_by.pop(uid, ()):
+            users = self._held[key][1]
+            users.discard(uid)
+            if not users:
+                del self._held[key]
+                self._count(key)
+
+    def _claim_changed(self, key: ClaimKey) -> None:
+        self._changes.claims[key] = None
+        self._count(key)
+
+    def _count(self, key: ClaimKey) -> None:
+        """Bring the use of devices in line with a claim."""
+        before, after = self._uses.get(key, _NOTHING), _devices_of(self.allocation_of(key))
+        if before == after:
+            return
+        for device in before:
+            _discard(self._users, device, key)
+        for device, part in after.items():
+            self._users.setdefault(device, {})[key] = part
+        if after:
+            self._uses[key] = after
+        else:
+            self._uses.pop(key, None)
+        for pool in {device[:2] for device in (*before, *after)}:
+            self._pool_changed(pool, used=True)
+
+
+def _use(used: DevicesInUse, device: DeviceId, part: Mapping[str, Number] | None) -> None:
+    if part is None:
+        used.whole.add(device)
+        return
+    shares = used.shares.setdefault(device, {})
+    for name, amount in part.items():
+        shares[name] = shares.get(name, 0) + amount
+
+
+def _devices_of(allocation: Allocation | None) -> Mapping[DeviceId, Mapping[str, Number] | None]:
+    """Return the devices of an allocation, with the consumed amounts of a share. Admin access uses no device."""
+    if allocation is None:
+        return _NOTHING
+    devices: dict[DeviceId, Mapping[str, Number] | None] = {}
+    for result in allocation.devices.results:
+        if result.admin_access:
+            continue
+        id_ = (result.driver, result.pool, result.device)
+        if result.share_id is None:
+            devices[id_] = None
+            continue
+        parts = dict(devices.get(id_) or {})
+        for name, text in (result.consumed_capacity or {}).items():
+            parts[name] = parts.get(name, 0) + _amount(text)
+        devices[id_] = parts
+    return devices
+
+
+def _amount(text: str | int | float) -> Number:
+    try:
+        return parse_unbounded(text)
+    except QuantityError:
+        return 0  # nothing can be consumed of what can't be read
+
+
+def _discard(table: dict[Any, dict[Any, Any]], key: object, item: object) -> None:
+    items = table.get(key)
+    if items is not None:
+        items.pop(item, None)
+        if not items:
+            del table[key]
+
+
+def _has_same_spec(metadata: ObjectMeta, other: ObjectMeta) -> bool:
+    return metadata.uid == other.uid and metadata.generation == other.generation > 0
+
+
+def _is_older(metadata: ObjectMeta, reference: ObjectMeta) -> bool:
+    version, reference_version = metadata.resource_version, reference.resource_version
+    return (
+        metadata.uid == reference.uid
+        and version.isdecimal()
+        and reference_version.isdecimal()
+        and int(version) < int(reference_version)
+    )

@@ -1,0 +1,34 @@
+"""Claims of a pod, as part of its class."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from topo_scheduler.api.devices import ResourceClaimSpec
+from topo_scheduler.state.devices.inventory import ClaimKey
+
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+_decoder: Final = msgspec.json.Decoder(ResourceClaimSpec)
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """What a pod asks for with one of its claims.
+
+    ``spec`` is the encoded specification. ``key`` names the claim if other pods may use it too, or if it is allocated
+    already; None for a free claim that Kubernetes made for this pod. So all pods of a template have one class.
+    """
+
+    spec: bytes
+    key: ClaimKey | None = None
+
+    @property
+    def specification(self) -> ResourceClaimSpec:
+        """The specification."""
+        return _decoder.decode(self.spec)
+
+
+def encoded(spec: ResourceClaimSpec) -> bytes:
+    """Return what identifies a specification."""
+    return _encode(spec)
