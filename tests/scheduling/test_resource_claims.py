@@ -412,3 +412,13 @@ def test_the_claims_of_a_bound_pod_are_known_to_recovery_after_a_restart() -> No
     read = device_claims(pod, d.engine.world.inventory)
     assert read.claims == pending.claims
     assert (read.problem, read.stale) == ("", [])
+
+
+def test_a_claim_that_was_made_for_a_pod_and_deleted_needs_a_new_pod() -> None:
+    d = driver()
+    pod = d.pod("p", asking(1))
+    d.drop_claim("p-claim")
+    d.run(pod)
+    assert not d.told(pod), "its watch may only be late"
+    d.settle(6)
+    assert any('"p-claim" was deleted; delete the pod' in text for text in d.told(pod))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from topo_scheduler.api.devices import DELETE_PROTECTION, ResourceClaim
+from topo_scheduler.api.devices import DELETE_PROTECTION, Allocation, ResourceClaim
 from topo_scheduler.kube.connection.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client, decode
 from topo_scheduler.kube.connection.errors import ApiError, Conflict, Forbidden, KubeError, Unreachable, lacks_rights
 from topo_scheduler.kube.connection.errors import passes as _passes
@@ -25,6 +25,8 @@ from topo_scheduler.state.devices.claim_writes import AllocateClaim, ClaimWrite,
 CLAIM_WRITES_IN_FLIGHT: Final = 32
 CLAIM_WRITES_OF_NAMESPACE: Final = 12
 """Concurrent writes, in all and for the pods of one namespace, as webhooks may not answer."""
+MAX_CHANGES: Final = 3
+"""How often a claim may change, without being allocated, while the scheduler allocates it."""
 RETRY_SECONDS: Final = 20.0
 """How long, in seconds, writes are retried while the server is busy or unreachable."""
 TIMEOUT_SECONDS: Final = 10.0
@@ -68,37 +70,36 @@ class ClaimWriter:
     # ------------------------------------------------------------ allocate
 
     async def _allocate(self, write: AllocateClaim) -> ResourceClaim:
-        version, finalizers = write.version, write.finalizers
         if write.allocation is None:
             return await self._settle(write, lambda: self._reserve(write))
+        claim: ResourceClaim | None = None  # as it is now, if it changed since the decision
+        for attempt in range(MAX_CHANGES + 1):
+            try:
+                return await self._protect_and_allocate(write, claim)
+            except Conflict:
+                claim = await self._look(write)
+                if _has(claim, write):
+                    return claim  # an earlier attempt was written
+                if claim.status.allocation is not None or attempt == MAX_CHANGES:
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _protect_and_allocate(self, write: AllocateClaim, claim: ResourceClaim | None) -> ResourceClaim:
+        version = write.version if claim is None else claim.metadata.resource_version
+        finalizers = write.finalizers if claim is None else tuple(claim.metadata.finalizers)
+        reserved = write.reserved_for if claim is None else tuple(claim.status.reserved_for)
         if DELETE_PROTECTION not in finalizers:
-            claim = await self._settle(write, lambda: self._protect(write))
+            claim = await self._settle(write, lambda: self._protect(write, version, finalizers))
             version = claim.metadata.resource_version
-        return await self._settle(write, lambda: self._write_allocation(write, version))
+        others = [entry for entry in reserved if entry.uid != write.pod.uid]
+        status = {"allocation": write.allocation, "reservedFor": [*others, write.pod]}
+        body = {"metadata": {"uid": write.uid, "resourceVersion": version}, "status": status}
+        return await self._settle(write, lambda: self._patch(write, "status", body))
 
-    async def _protect(self, write: AllocateClaim) -> ResourceClaim:
-        finalizers = [*write.finalizers, DELETE_PROTECTION]  # a merge patch replaces the list
-        metadata = {"uid": write.uid, "resourceVersion": write.version, "finalizers": finalizers}
-        try:
-            return await self._patch(write, "", {"metadata": metadata})
-        except Conflict:
-            claim = await self._look(write)
-            if claim.status.allocation is None and DELETE_PROTECTION in claim.metadata.finalizers:
-                return claim  # an earlier attempt was written
-            raise
-
-    async def _write_allocation(self, write: AllocateClaim, version: str) -> ResourceClaim:
-        reserved = [*write.reserved_for, write.pod]
-        status = {"allocation": write.allocation, "reservedFor": reserved}
-        try:
-            return await self._patch(
-                write, "status", {"metadata": {"uid": write.uid, "resourceVersion": version}, "status": status}
-            )
-        except ApiError:
-            claim = await self._look(write)
-            if claim.status.allocation == write.allocation and _is_reserved(claim, write):
-                return claim  # an earlier attempt was written
-            raise
+    async def _protect(self, write: AllocateClaim, version: str, finalizers: Sequence[str]) -> ResourceClaim:
+        complete = [*finalizers, DELETE_PROTECTION]  # a merge patch replaces the list
+        metadata = {"uid": write.uid, "resourceVersion": version, "finalizers": complete}
+        return await self._patch(write, "", {"metadata": metadata})
 
     async def _reserve(self, write: AllocateClaim) -> ResourceClaim:
         """Add a pod to those for which an allocated claim is reserved."""
@@ -157,8 +158,15 @@ class ClaimWriter:
         return claim
 
 
-def _is_reserved(claim: ResourceClaim, write: AllocateClaim) -> bool:
-    return any(entry.uid == write.pod.uid for entry in claim.status.reserved_for)
+def _has(claim: ResourceClaim, write: AllocateClaim) -> bool:
+    """Return whether a claim has the devices that were to be written, for the pod that needs them."""
+    reserved = any(entry.uid == write.pod.uid for entry in claim.status.reserved_for)
+    return reserved and _devices(claim.status.allocation) == _devices(write.allocation)
+
+
+def _devices(allocation: Allocation | None) -> list[tuple[str, ...]]:
+    results = allocation.devices.results if allocation is not None else ()
+    return [(result.request, result.driver, result.pool, result.device, result.share_id or "") for result in results]
 
 
 def _describe(write: ClaimWrite, error: Exception) -> str:

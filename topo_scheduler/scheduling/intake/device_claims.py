@@ -20,7 +20,7 @@ class DeviceClaims:
         claims: what each asks for, as part of the pod's class.
         keys: their namespaces and names, in the same order.
         problem: what the pod waits for, or why it can't be placed; empty if nothing.
-        unmade: the problem is only that Kubernetes has not made claims of templates yet.
+        unmade: the problem is only that claims of templates do not exist yet.
         stale: allocations from a decision that was not carried out, which are taken back first.
     """
 
@@ -55,7 +55,7 @@ def device_claims(pod: Pod, inventory: DeviceInventory) -> DeviceClaims:
     problems: dict[str, bool] = {}
     for entry in pod.spec.resource_claims:
         if problem := _read(pod, entry, inventory, read):
-            problems[problem] = _is_unmade(pod, entry)
+            problems[problem] = _is_unmade(pod, entry) or _is_unseen(pod, entry, inventory)
     read.problem = "; ".join(problems)
     read.unmade = bool(problems) and all(problems.values())
     return read
@@ -65,6 +65,12 @@ def _is_unmade(pod: Pod, entry: PodResourceClaim) -> bool:
     """Return whether Kubernetes has not made a claim of a template yet."""
     made = any(status.name == entry.name for status in pod.status.resource_claim_statuses)
     return entry.resource_claim_name is None and entry.resource_claim_template_name is not None and not made
+
+
+def _is_unseen(pod: Pod, entry: PodResourceClaim, inventory: DeviceInventory) -> bool:
+    """Return whether a claim that Kubernetes made does not exist, or its watch has not reported it yet."""
+    name = _name(pod, entry)
+    return entry.resource_claim_name is None and (pod.metadata.namespace, name or "") not in inventory.claims
 
 
 def _name(pod: Pod, entry: PodResourceClaim) -> str | None:
@@ -91,6 +97,8 @@ def _read(pod: Pod, entry: PodResourceClaim, inventory: DeviceInventory, read: D
         return ""  # a pod may name a claim twice
     claim = inventory.claims.get(key)
     if claim is None:
+        if generated:
+            return f'resourceclaim "{name}" was deleted; delete the pod, so that another one gets a new claim'
         return f'resourceclaim "{name}" not found in namespace {key[0]}'
     if key in inventory.unsettled:
         return f'waiting for the result of an earlier write of resourceclaim "{name}"'

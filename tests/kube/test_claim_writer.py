@@ -1,0 +1,159 @@
+"""Writes of resource claims: protected before they are allocated, once, and by nobody who leads no more."""
+
+from typing import Any
+
+import pytest
+
+from topo_scheduler.api.devices import DELETE_PROTECTION, AllocatedDevice, Allocation, DeviceAllocation
+from topo_scheduler.kube.connection.fence import Fence
+from topo_scheduler.kube.writing.claims import ClaimWriter
+from topo_scheduler.simulation.apiserver import Disconnect, Refuse
+from topo_scheduler.state.devices.claim_writes import AllocateClaim, ReleaseClaim, consumer
+
+from .virtual import virtual_time
+from .world import Json, World, world
+
+CLAIMS = "resourceclaims.resource.k8s.io"
+KEY = ("default", "c")
+CHOSEN = Allocation(DeviceAllocation([AllocatedDevice("gpus", "gpu.example.com", "n1", "gpu-3")]))
+
+
+def made(w: World, **changed: Any) -> AllocateClaim:
+    """A claim, and the write that allocates it."""
+    claim = w.server.store.create(CLAIMS, {"metadata": {"name": "c", "finalizers": ["a/b"]}, "spec": {}}, "default")
+    meta = claim["metadata"]
+    write: dict[str, Any] = {
+        "key": KEY,
+        "uid": meta["uid"],
+        "version": meta["resourceVersion"],
+        "finalizers": ("a/b",),
+        "allocation": CHOSEN,
+        "reserved_for": (),
+        "pod": consumer("p", "uid-p"),
+    }
+    return AllocateClaim(**{**write, **changed})
+
+
+def now(w: World) -> Json:
+    return dict(w.server.store.get(CLAIMS, "c", "default").obj)
+
+
+def devices(claim: Json) -> list[str]:
+    results = claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+    return [result["device"] for result in results]
+
+
+def set_status(w: World, **status: Any) -> None:
+    """Another client writes the status."""
+    w.server.store.modify(CLAIMS, "c", "default", lambda obj: {**obj, "status": status}, subresource="status")
+
+
+@virtual_time
+async def test_a_claim_is_protected_then_allocated_and_reserved() -> None:
+    async with world() as w:
+        write = made(w)
+        done = await ClaimWriter(w.client).write([write])
+        assert done.problem == ""
+        assert now(w)["metadata"]["finalizers"] == ["a/b", DELETE_PROTECTION]
+        assert devices(now(w)) == ["gpu-3"]
+        assert now(w)["status"]["reservedFor"] == [{"resource": "pods", "name": "p", "uid": "uid-p"}]
+        ((_, claim),) = done.done
+        assert claim.metadata.resource_version == now(w)["metadata"]["resourceVersion"]
+
+
+@virtual_time
+async def test_an_allocated_claim_is_reserved_for_one_more_pod() -> None:
+    async with world() as w:
+        await ClaimWriter(w.client).write([made(w)])
+        uid = now(w)["metadata"]["uid"]
+        second = AllocateClaim(KEY, uid, "1", (), None, (), consumer("q", "uid-q"))
+        assert (await ClaimWriter(w.client).write([second])).problem == ""
+        assert [entry["name"] for entry in now(w)["status"]["reservedFor"]] == ["p", "q"]
+
+
+@virtual_time
+async def test_a_claim_that_changed_but_is_free_is_allocated_as_it_is_now() -> None:
+    async with world() as w:
+        write = made(w)
+        w.annotate("c", "a", "b", kind=CLAIMS)
+        assert (await ClaimWriter(w.client).write([write])).problem == ""
+        assert devices(now(w)) == ["gpu-3"]
+        assert now(w)["metadata"]["annotations"] == {"a": "b"}
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@virtual_time
+async def test_conflicts_without_a_cause_are_overcome(times: int) -> None:
+    async with world() as w:
+        write = made(w)
+        w.server.faults.add(Refuse(409), verb="patch", resource="resourceclaims/status", times=times)
+        assert (await ClaimWriter(w.client).write([write])).problem == ""
+        assert devices(now(w)) == ["gpu-3"]
+
+
+@virtual_time
+async def test_conflicts_without_end_are_a_problem() -> None:
+    async with world() as w:
+        write = made(w)
+        w.server.faults.add(Refuse(409), verb="patch", resource="resourceclaims/status", times=9)
+        assert 'resourceclaim "c" changed meanwhile' in (await ClaimWriter(w.client).write([write])).problem
+
+
+@virtual_time
+async def test_what_another_scheduler_allocated_is_left_alone() -> None:
+    async with world() as w:
+        write = made(w)
+        result = {"request": "gpus", "driver": "gpu.example.com", "pool": "n9", "device": "gpu-9"}
+        set_status(w, allocation={"devices": {"results": [result]}})
+        done = await ClaimWriter(w.client).write([write])
+        assert 'resourceclaim "c" changed meanwhile' in done.problem
+        assert done.done == []
+        assert devices(now(w)) == ["gpu-9"]
+
+
+@virtual_time
+async def test_a_claim_made_again_under_the_same_name_is_not_the_one_that_was_meant() -> None:
+    async with world() as w:
+        write = made(w)
+        store = w.server.store
+        store.remove(store.kind(CLAIMS), store.get(CLAIMS, "c", "default"))
+        assert 'resourceclaim "c" can\'t be written' in (await ClaimWriter(w.client).write([write])).problem
+        store.create(CLAIMS, {"metadata": {"name": "c"}, "spec": {}}, "default")
+        assert "another one has its name" in (await ClaimWriter(w.client).write([write])).problem
+        assert devices(now(w)) == []
+
+
+@pytest.mark.parametrize("resource", ["resourceclaims", "resourceclaims/status"])
+@virtual_time
+async def test_a_write_of_which_the_answer_was_lost_counts(resource: str) -> None:
+    async with world() as w:
+        write = made(w)
+        w.server.faults.add(Disconnect(applied=True), verb="patch", resource=resource, times=1)
+        done = await ClaimWriter(w.client).write([write])
+        assert done.problem == ""
+        assert devices(now(w)) == ["gpu-3"]
+        assert len(now(w)["status"]["reservedFor"]) == 1
+
+
+@virtual_time
+async def test_a_release_leaves_neither_devices_nor_protection() -> None:
+    async with world() as w:
+        ((_, claim),) = (await ClaimWriter(w.client).write([made(w)])).done
+        meta = claim.metadata
+        release = ReleaseClaim(KEY, meta.uid, meta.resource_version, tuple(meta.finalizers))
+        for resource in ("resourceclaims", "resourceclaims/status"):
+            w.server.faults.add(Disconnect(applied=True), verb="patch", resource=resource, times=1)
+        done = await ClaimWriter(w.client).write([release])
+        assert done.problem == ""
+        assert devices(now(w)) == []
+        assert not now(w).get("status", {}).get("reservedFor")
+        assert now(w)["metadata"]["finalizers"] == ["a/b"]
+
+
+@virtual_time
+async def test_who_leads_no_more_writes_nothing() -> None:
+    async with world() as w:
+        write = made(w)
+        done = await ClaimWriter(w.client.fenced(Fence(lambda: 0.0))).write([write])
+        assert "the lease has ended" in done.problem
+        assert now(w)["metadata"]["finalizers"] == ["a/b"] and w.asked("patch", "resourceclaims") == 0
