@@ -6,8 +6,15 @@ from typing import Any
 import msgspec
 
 from tests.helpers import make_pod
-from tests.scheduling.driver import Driver, gang
-from topo_scheduler.api.devices import DeviceClass, ResourceClaim, ResourceSlice
+from tests.scheduling.driver import Driver, fabric, gang
+from topo_scheduler.api.devices import (
+    AllocatedDevice,
+    Allocation,
+    DeviceAllocation,
+    DeviceClass,
+    ResourceClaim,
+    ResourceSlice,
+)
 from topo_scheduler.api.objects import Node, Pod, PodClaimStatus, PodResourceClaim
 from topo_scheduler.kube.reading.sinks import Deleted
 from topo_scheduler.recording.observed_engine import sinks_of_storage
@@ -169,3 +176,20 @@ class DeviceDriver(Driver):
 
 def _only_reserves(write: ClaimWrite) -> bool:
     return isinstance(write, AllocateClaim) and write.allocation is None
+
+
+def driver(leaves: dict[str, int] | None = None, gpus: int = 8, *, synced: bool = True) -> DeviceDriver:
+    """Return a driver of nodes that have their GPUs in slices only."""
+    return DeviceDriver(fabric(leaves or {"s1/l1": 2}, gpus=0), gpus, synced=synced)
+
+
+def nodes_of(pods: list[Pod]) -> list[str]:
+    """Return the nodes of the pods that have one."""
+    return [pod.spec.node_name for pod in pods if pod.spec.node_name]
+
+
+def taken(claim: ResourceClaim, node: str, *devices: str) -> ResourceClaim:
+    """The claim as another scheduler allocates it."""
+    results = [AllocatedDevice("gpus", DRIVER, node, device) for device in devices]
+    status = msgspec.structs.replace(claim.status, allocation=Allocation(DeviceAllocation(results)))
+    return msgspec.structs.replace(claim, status=status)

@@ -1,8 +1,7 @@
 """Writes of claims that fail, come late or are not answered, and pods that share what is written."""
 
 from tests.helpers import make_pod
-from tests.scheduling.device_driver import asking
-from tests.scheduling.test_resource_claims import driver, nodes_of, taken
+from tests.scheduling.device_driver import asking, driver, nodes_of, taken
 from topo_scheduler.api.selectors import NodeSelector, NodeSelectorTerm, Requirement
 from topo_scheduler.scheduling.instructions import WriteClaims
 from topo_scheduler.state.devices.claim_writes import AllocateClaim, consumer

@@ -6,10 +6,9 @@ import msgspec
 import pytest
 
 from tests.helpers import make_node, make_pod
-from tests.scheduling.device_driver import DRIVER, DeviceDriver, asking, slice_of
-from tests.scheduling.driver import fabric
-from topo_scheduler.api.devices import AllocatedDevice, Allocation, DeviceAllocation, DeviceClass, ResourceClaim
-from topo_scheduler.api.objects import Pod, PodResourceClaim
+from tests.scheduling.device_driver import DRIVER, DeviceDriver, asking, driver, nodes_of, slice_of, taken
+from topo_scheduler.api.devices import DeviceClass, ResourceClaim
+from topo_scheduler.api.objects import PodResourceClaim
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.recording import checkpoint
 from topo_scheduler.scheduling.extensions.registry import Extensions
@@ -19,21 +18,6 @@ from topo_scheduler.state.devices.claim_writes import AllocateClaim, ReleaseClai
 
 TEN = "[1, 2, 3, 4, 5, 6, 7, 8, 9, 0]"
 COSTLY = f"{TEN}.all(a, {TEN}.all(b, {TEN}.all(c, {TEN}.all(d, {TEN}.all(e, a + b + c + d + e >= 0)))))"
-
-
-def driver(leaves: dict[str, int] | None = None, gpus: int = 8, *, synced: bool = True) -> DeviceDriver:
-    return DeviceDriver(fabric(leaves or {"s1/l1": 2}, gpus=0), gpus, synced=synced)
-
-
-def nodes_of(pods: list[Pod]) -> list[str]:
-    return [pod.spec.node_name for pod in pods if pod.spec.node_name]
-
-
-def taken(claim: ResourceClaim, node: str, *devices: str) -> ResourceClaim:
-    """The claim as another scheduler allocates it."""
-    results = [AllocatedDevice("gpus", DRIVER, node, device) for device in devices]
-    status = msgspec.structs.replace(claim.status, allocation=Allocation(DeviceAllocation(results)))
-    return msgspec.structs.replace(claim, status=status)
 
 
 def test_claims_are_written_before_the_bind() -> None:
