@@ -196,7 +196,7 @@ def test_pods_that_were_read_before_the_lists_are_not_refused_after_them() -> No
     pods = [d.pod(f"p{number}", asking(1), priority=number) for number in range(10)]
     d.apply(*pods)
     d.sync()
-    d.clock = count().__next__  # so that one pod is read again in each step
+    d.clock = count(0.0).__next__  # so that one pod is read again in each step
     d.settle()
     for _ in range(20):
         d.settle(1)
@@ -378,6 +378,7 @@ def test_an_allocated_claim_is_shared_although_its_class_is_gone() -> None:
     assert not other.spec.node_name
 
 
+@pytest.mark.unrecorded
 def test_a_checkpoint_holds_devices_but_no_compiled_selectors() -> None:
     d = driver()
     d.run(d.pod("p", asking(2)), d.pod("q", asking(9)))
