@@ -147,6 +147,9 @@ class DeviceDriver(Driver):
         done = []
         problem = self.problem
         for write in wanted.writes if not problem else ():
+            if write.key not in self.claims:
+                problem = "not found"
+                break
             if self.claims[write.key].metadata.resource_version != write.version and not _only_reserves(write):
                 problem = "changed meanwhile"
                 break

@@ -123,3 +123,20 @@ def test_writes_that_are_not_answered_for_long_leave_the_engine_idle() -> None:
     d.step(1_000)
     due = d.engine.next_due()
     assert due is None or due > d.now
+
+
+def test_a_release_of_a_claim_that_is_gone_by_then_is_not_repeated_without_end() -> None:
+    before = driver()
+    pod = before.pod("a", asking(1))
+    before.apply(pod)
+    before.step()  # allocated; the bind is never sent
+    after = driver()
+    for claim in before.claims.values():
+        after.put_claim(claim)
+    after.apply(*before.pods.values())
+    after.delete(pod)
+    after.drop_claim("a-claim")
+    for _ in range(4):
+        after.settle(60)
+    releases = [wanted for wanted in after.writes if wanted.pod.uid == pod.metadata.uid]
+    assert len(releases) == 1
