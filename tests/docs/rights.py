@@ -64,6 +64,9 @@ rules:
   - apiGroups: [storage.k8s.io]
     resources: [storageclasses, csinodes, csidrivers, csistoragecapacities, volumeattachments]
     verbs: [list]
+  - apiGroups: [resource.k8s.io]
+    resources: [deviceclasses, resourceslices, resourceclaims]
+    verbs: [list]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
