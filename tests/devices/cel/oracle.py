@@ -1,14 +1,11 @@
 """Kubernetes' own CEL environment for devices: a Go program that answers one expression per line."""
 
-import json
-import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from tests.controlplane.binaries import build
+from tests.controlplane.line_program import LineProgram
 
 PROGRAM = "kube-cel"
 
@@ -23,40 +20,15 @@ class Answer:
     costs: tuple[int, ...] = ()
 
 
-class Oracle:
+class Oracle(LineProgram):
     """The program, running."""
 
     def __init__(self, program: Path | None = None) -> None:
-        self._process = subprocess.Popen(
-            [program or build(modules=("go",)) / PROGRAM],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._process.communicate()
-
-    def _ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        stdin.write(json.dumps(question) + "\n")
-        stdin.flush()
-        line = stdout.readline()
-        assert line, f"{PROGRAM} ended with code {self._process.wait()} on {question}"
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+        super().__init__(PROGRAM, program)
 
     def answer(self, expression: str, devices: Sequence[Mapping[str, Any]]) -> Answer:
         """What upstream says of an expression and of each device."""
-        answer = self._ask({"expression": expression, "devices": devices})
+        answer = self.ask({"expression": expression, "devices": devices})
         outcomes = answer.get("outcomes", [])
         return Answer(
             answer.get("error", ""),
@@ -67,5 +39,5 @@ class Oracle:
 
     def declarations(self) -> list[str]:
         """Every overload of upstream's environment."""
-        declarations: list[str] = self._ask({"declarations": True})["declarations"]
+        declarations: list[str] = self.ask({"declarations": True})["declarations"]
         return declarations

@@ -36,7 +36,7 @@ class ObjectStore(Protocol):
     unlisted: dict[str, None]
 
     def put(self, table: dict[Any, Any], key: Any, new: Any, /) -> None:
-        """ObjectStore an object that appeared or changed."""
+        """Store an object that appeared or changed."""
 
     def drop(self, table: dict[Any, Any], key: Any, /) -> None:
         """Remove an object."""
