@@ -204,7 +204,13 @@ topology_scheduler_longest_wait_seconds{queue="unschedulable"} > 3600
   or disruption budget that could not be read.
 - `kind`: `fault` (an exception), or the exceeded budget: `operations`, `time` or `memory`. See
   [the barrier around each workload](../explanation/barrier.md).
-- `state`: `wanted`, `free` or `lent`.
+  In `topology_scheduler_device_problems`: `unreadable`, `incomplete`, `outdated`, `duplicate`, `contradiction`, `gone`
+  or `taken-twice`, see [device problems](../how-to/see-devices.md#problems-of-devices).
+- `state` of spare nodes: `wanted`, `free` or `lent`. Of devices: `free`, `allocated`, `shared` (claims have parts of
+  it), `blocked` (it overlaps allocated partitions) or `unavailable` (it has a taint). Pools that are incomplete or
+  invalid count no devices.
+- `driver`, `profile`: of devices; the profile is `whole` for devices that are no partitions. Metrics show 64 pairs at
+  most.
 - `queue`: `active`, `backoff`, `unschedulable`, `gated` (the gang lacks pods) or, of pending pods, `outside` (beyond
   the [cap](caps.md) of its namespace).
 - `namespace`: in `topology_scheduler_dominant_share_ratio` only, for namespaces that have pods of this scheduler.

@@ -32,6 +32,9 @@ EVERYTHING = Snapshot(
     binds_in_flight=107,
     migrations=109,
     spares={("s1/l1", "wanted"): 113, ("s1/l1", "free"): 127},
+    devices={("gpu.example.com", "1g.10gb", "free"): 181, ("gpu.example.com", "whole", "allocated"): 191},
+    partition_fragmentation={("gpu.example.com", "1g.10gb"): 0.23},
+    device_problems={"incomplete": 193},
     leading=True,
     api_requests={("GET", 200): 131, ("POST", 0): 137},
     api_bytes=139,
@@ -50,6 +53,19 @@ SHOWN: dict[Sample, float] = {
     ("topology_scheduler_link_reserved_bits_per_second", (("domain", "s1"), ("level", "spine"))): 2900,
     ("topology_scheduler_link_reserved_bits_per_second", (("domain", "s1/l1"), ("level", "leaf"))): 3100,
     ("topology_scheduler_links_of_unknown_capacity", (("level", "node"),)): 37,
+    (
+        "topology_scheduler_devices",
+        (("driver", "gpu.example.com"), ("profile", "1g.10gb"), ("state", "free")),
+    ): 181,
+    (
+        "topology_scheduler_devices",
+        (("driver", "gpu.example.com"), ("profile", "whole"), ("state", "allocated")),
+    ): 191,
+    (
+        "topology_scheduler_partition_fragmentation_ratio",
+        (("driver", "gpu.example.com"), ("profile", "1g.10gb")),
+    ): 0.23,
+    ("topology_scheduler_device_problems", (("kind", "incomplete"),)): 193,
     ("topology_gpu_allocation_ratio", ()): 0.41,
     (
         "topology_scheduler_largest_gang_gpus",

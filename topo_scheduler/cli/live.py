@@ -1,12 +1,14 @@
-"""A view of the cluster that follows changes: nodes and pods are listed once, then watched."""
+"""A view of the cluster that follows changes: nodes, pods and devices are listed once, then watched."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Node, Pod
-from topo_scheduler.cli.common import CommandFailure
+from topo_scheduler.cli.common import CommandFailure, say
+from topo_scheduler.cli.device_views import device_sinks, readable_kinds
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.resources import NODES, PODS
 from topo_scheduler.kube.reading.listing import TIMEOUT_SECONDS
@@ -25,6 +27,7 @@ class LiveWorld:
         self._world = World(configuration.scheduler)
         self._world.configure(configuration.topology.spec)
         self._pods: dict[str, Pod] = {}
+        self.device_sinks = device_sinks(self._world)
 
     @property
     def world(self) -> World:
@@ -77,9 +80,13 @@ async def following(client: Client, configuration: Configuration) -> AsyncIterat
     for kind in (NODES, PODS):  # fail at once, as the reflectors below would retry forever
         await client.request("GET", kind.collection(None), query={"limit": "1"}, timeout=TIMEOUT_SECONDS)
     live = LiveWorld(configuration)
-    reflectors = (
+    kinds, problems = await readable_kinds(client, TIMEOUT_SECONDS)
+    for problem in problems:
+        say(f"warning: {problem}", err=True)
+    reflectors: tuple[Reflector[Any], ...] = (
         Reflector(client, NODES, Calls(live.nodes_applied, live.nodes_deleted)),
         Reflector(client, PODS, Calls(live.pods_applied, live.pods_deleted)),
+        *(Reflector(client, kind, live.device_sinks[kind.plural]) for kind in kinds),
     )
     tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
     try:

@@ -9,9 +9,11 @@ from rich.text import Text
 from rich.tree import Tree
 
 from topo_scheduler.api.text import counted, lacking_labels
+from topo_scheduler.cli import device_rows
 from topo_scheduler.cli.common import visible
 from topo_scheduler.cli.views import DomainView, NodeView, Tenant
 from topo_scheduler.scheduling.surveying.link_survey import LinkState
+from topo_scheduler.state.devices.device_survey import DeviceState
 from topo_scheduler.state.topology.wiring import readable
 
 PIPE_COLUMNS: Final = 200
@@ -67,7 +69,11 @@ class Palette:
 
     def colour(self, tenant: Tenant) -> str:
         """Return the colour of a pod."""
-        group = self._groups.get((tenant.namespace, tenant.name), tenant.namespace)
+        return self.of_pod(tenant.namespace, tenant.name)
+
+    def of_pod(self, namespace: str, name: str) -> str:
+        """Return the colour of a pod from its namespace and name."""
+        group = self._groups.get((namespace, name), namespace)
         return self._given.setdefault(group, COLOURS[len(self._given) % len(COLOURS)])
 
 
@@ -75,7 +81,10 @@ def _grow(branch: Tree, view: DomainView, wide: bool, tenants: bool, palette: Pa
     for inner in view.domains:
         _grow(branch.add(_domain_line(inner, inner.domain.level, wide)), inner, wide, tenants, palette)
     for node in view.nodes:
-        branch.add(_node_line(node, wide, tenants, palette))
+        leaf = branch.add(_node_line(node, wide, tenants, palette))
+        if wide:
+            for row in device_rows.rows(node.devices, palette.of_pod):
+                leaf.add(row)
 
 
 def _domain_line(view: DomainView, level: str, wide: bool) -> Text:
@@ -91,6 +100,8 @@ def _domain_line(view: DomainView, level: str, wide: bool) -> Text:
         f"  {domain.free} of {domain.capacity} GPUs free, {domain.utilization:.0%} used,"
         f" fragmentation {domain.fragmentation:.2f}, {counted(len(nodes), 'node')}"
     )
+    if devices := sum(len(node.whole_devices) for node in nodes):
+        line.append(f", {sum(node.free_devices for node in nodes)} of {devices} devices free")
     if view.uplink is not None and (wide or view.uplink.reserved or view.uplink.capacity is not None):
         line.append(f", {_uplink(view.uplink)}")
     unavailable = sum(bool(node.state) for node in nodes)
@@ -114,7 +125,10 @@ def _node_line(node: NodeView, wide: bool, tenants: bool, palette: Palette) -> T
     if node.capacity and node.capacity <= MAX_GPUS:
         line.append_text(_gpus(node, palette, tenants))
         line.append("  ")
-    line.append(f"{node.free} of {node.capacity} free")
+    if node.capacity or not node.devices:
+        line.append(f"{node.free} of {node.capacity} free")
+    else:
+        line.append_text(_devices(node))
     if node.state:
         line.append(f"  {node.state}", style="red")
     if wide:
@@ -140,6 +154,18 @@ def _gpus(node: NodeView, palette: Palette, tenants: bool) -> Text:
     drawn = min(len(squares), node.capacity)
     squares.append("□" * (node.capacity - drawn), style="red" if node.state else "dim")
     return squares
+
+
+def _devices(node: NodeView) -> Text:
+    """Return one square for each device of a node whose GPUs exist only in ResourceSlices, and the number of free."""
+    line, devices = Text(), node.whole_devices
+    if len(devices) <= MAX_GPUS:
+        used = sum(bool(view.device.claims) or view.device.state is DeviceState.BLOCKED for view in devices)
+        line.append("■" * used, style="green")
+        line.append("□" * (len(devices) - used), style="red" if node.state else "dim")
+        line.append("  ")
+    line.append(f"{node.free_devices} of {counted(len(devices), 'device')} free")
+    return line
 
 
 def unlabelled_gpus(root: DomainView) -> bool:
@@ -193,6 +219,7 @@ def _node_json(node: NodeView) -> dict[str, Any]:
             }
             for tenant in node.tenants
         ],
+        **device_rows.as_json(node.devices),
     }
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--output",
     type=click.Choice(["text", "wide", "json", "yaml"]),
     default="text",
-    help="wide adds the pods of each node, and all links.",
+    help="wide adds the pods and devices of each node, and all links.",
 )
 @click.option("-w", "--watch", is_flag=True, help="Watch the cluster and redraw until Ctrl-C.")
 @click.option(
@@ -63,16 +63,24 @@ def command(watch: bool, interval: float, **options: Any) -> None:
 async def _show(
     kubeconfig: str | None, context: str | None, config_path: Path | None, config_map: str | None, output: str
 ) -> None:
+    from topo_scheduler.cli.device_views import list_devices
     from topo_scheduler.cli.live_config import live_configuration
     from topo_scheduler.cli.snapshot import build_world, connected, list_cluster
 
     async with connected(kubeconfig, context) as client:
         configuration = (await live_configuration(client, config_path, config_map)).configuration
         listed = await list_cluster(client)
+        devices = await list_devices(client)
     from topo_scheduler.cli import render, views
+    from topo_scheduler.cli.device_views import add_devices, device_problems
 
     world = build_world(listed, configuration)
-    for problem in render.problems(listed.problems):
+    add_devices(world, devices)
+    for problem in (
+        *render.problems(listed.problems),
+        *render.problems(devices.problems),
+        *render.problems(device_problems(world)),
+    ):
         say(f"warning: {problem}", err=True)
     if not len(world.nodes):
         raise CommandFailure("the cluster has no nodes")

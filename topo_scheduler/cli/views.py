@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from topo_scheduler.api.links import NODE
 from topo_scheduler.api.objects import Pod
+from topo_scheduler.cli.device_views import DeviceView, devices_by_node, physical
 from topo_scheduler.scheduling.surveying.link_survey import LinkState, survey_links
 from topo_scheduler.scheduling.surveying.survey import SurveyedDomain, survey
 from topo_scheduler.scheduling.world import World
@@ -38,6 +39,18 @@ class NodeView:
     labelled: bool
     reserved: int = 0
     tenants: tuple[Tenant, ...] = ()
+    devices: tuple[DeviceView, ...] = ()
+    """Devices of ResourceSlices."""
+
+    @property
+    def whole_devices(self) -> list[DeviceView]:
+        """Devices that are no partitions of others."""
+        return physical(self.devices)
+
+    @property
+    def free_devices(self) -> int:
+        """Whole devices that claims may have: none on a node that is not ready or cordoned."""
+        return 0 if self.state else sum(view.free for view in self.whole_devices)
 
     @property
     def free(self) -> int:
@@ -77,6 +90,7 @@ def tree(world: World, pods: list[Pod]) -> DomainView | None:
     if not len(world.nodes):
         return None
     tenants = _tenants(world, pods)
+    devices = devices_by_node(world)
     unlabelled = frozenset(world.fabric.unlabelled())
     views: dict[Path, DomainView] = {}
     depth = world.layout.depth
@@ -89,7 +103,7 @@ def tree(world: World, pods: list[Pod]) -> DomainView | None:
         if domain.path:
             views[domain.path[:-1]].domains.append(view)
         if len(domain.path) == depth:
-            view.nodes.extend(_node(world, name, tenants, unlabelled) for name in domain.nodes)
+            view.nodes.extend(_node(world, name, tenants, unlabelled, devices) for name in domain.nodes)
     return views[()]
 
 
@@ -106,7 +120,13 @@ def _tenants(world: World, pods: list[Pod]) -> dict[str, list[Tenant]]:
     return by_node
 
 
-def _node(world: World, name: str, tenants: dict[str, list[Tenant]], unlabelled: frozenset[str]) -> NodeView:
+def _node(
+    world: World,
+    name: str,
+    tenants: dict[str, list[Tenant]],
+    unlabelled: frozenset[str],
+    devices: dict[str, list[DeviceView]],
+) -> NodeView:
     nodes = world.nodes
     row = nodes.row_of[name]
     bandwidth = int(nodes.bandwidth[row])
@@ -123,4 +143,5 @@ def _node(world: World, name: str, tenants: dict[str, list[Tenant]], unlabelled:
         labelled=name not in unlabelled,
         reserved=int(nodes.reserved_bandwidth[row]),
         tenants=tuple(tenants.get(name, ())),
+        devices=tuple(devices.get(name, ())),
     )

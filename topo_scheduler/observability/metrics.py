@@ -143,6 +143,26 @@ class Snapshot:
         "domain",
         "state",
     )
+    devices: Mapping[tuple[str, str, str], int] = _gauge(
+        "topology_scheduler_devices",
+        "Devices of ResourceSlices; profile of a partition, such as a MIG instance, or whole. A blocked one overlaps"
+        " allocated partitions; an unavailable one has a taint. At most 64 pairs of driver and profile, then other.",
+        "driver",
+        "profile",
+        "state",
+    )
+    partition_fragmentation: Mapping[tuple[str, str], float] = _gauge(
+        "topology_scheduler_partition_fragmentation_ratio",
+        "Share of the free memory slices of partitionable devices, such as GPUs with MIG, that no instance of a profile"
+        " can use now; by the counters of ResourceSlices.",
+        "driver",
+        "profile",
+    )
+    device_problems: Mapping[str, int] = _gauge(
+        "topology_scheduler_device_problems",
+        "Problems of ResourceSlices and of the use of devices, which the log and the command topology name.",
+        "kind",
+    )
     binds_in_flight: int = _gauge("topology_scheduler_binds_in_flight", "Bindings without a known outcome.")
     leading: bool = _gauge("topology_scheduler_leader", "1 while this replica leads.")
     plugin_threads: int = _gauge(

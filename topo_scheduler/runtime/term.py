@@ -39,6 +39,7 @@ from topo_scheduler.plugins.isolation import Isolated
 from topo_scheduler.recording.observed_engine import CallListener, new_engine, sinks_of_storage
 from topo_scheduler.recovery.controller.runner import RecoveryRunner
 from topo_scheduler.runtime.bind_plugins import BindPlugins
+from topo_scheduler.runtime.device_watch import DeviceWatch
 from topo_scheduler.runtime.executor import MAX_ADDITIONAL_WORKERS, Executor, Writers
 from topo_scheduler.runtime.facts import Facts
 from topo_scheduler.runtime.handover import Handover
@@ -180,6 +181,7 @@ class Term:
         }
         self._reflectors |= self._storage
         self._fetching: set[tuple[str, OwnerReference]] = set()
+        self.devices = DeviceWatch(self.engine.world.inventory, clock)
         self._filled = asyncio.Event()
         self._draining = False
         self._warming = False
@@ -219,12 +221,18 @@ class Term:
             ("groups", self._groups.run()),
             ("group conditions", self._group_conditions.run()),
             ("post-bind", self._plugins.run()),
+            ("devices", self._watch_devices()),
         ]
 
     async def _heal(self) -> None:
         """Run recovery, once the caches are filled."""
         await self._filled.wait()
         await self.recovery.run()
+
+    async def _watch_devices(self) -> None:
+        """Report on devices, once the caches are filled."""
+        await self._filled.wait()
+        await self.devices.run()
 
     async def _fill(self) -> None:
         """Wait until every cache is filled and writes of an earlier leader can no longer take effect."""

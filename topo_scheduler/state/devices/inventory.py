@@ -11,7 +11,16 @@ from typing import Any, Final, TypeVar
 from topo_scheduler.api.devices import Allocation, DeviceClass, ResourceClaim, ResourceSlice
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.quantity import QuantityError, parse_unbounded
-from topo_scheduler.state.devices.pools import DeviceId, Number, PoolId, SharedParts, Slice, read_slice
+from topo_scheduler.state.devices.pool_problems import unreadable_field
+from topo_scheduler.state.devices.pools import (
+    DeviceId,
+    Number,
+    PoolId,
+    SharedParts,
+    Slice,
+    read_slice,
+    unreadable_slice,
+)
 
 ClaimKey = tuple[str, str]
 """Namespace and name of a claim."""
@@ -71,6 +80,7 @@ class DeviceInventory:
         self._of_node: dict[str, dict[str, None]] = {}
         self._for_many: dict[str, None] = {}
         self._of_pool: dict[PoolId, dict[str, None]] = {}
+        self._pool_versions: dict[PoolId, int] = {}
         self._held: dict[ClaimKey, tuple[Allocation, set[str]]] = {}
         self._held_by: dict[str, dict[ClaimKey, Allocation]] = {}
         self._uses: dict[ClaimKey, Mapping[DeviceId, Mapping[str, Number] | None]] = {}
@@ -118,8 +128,20 @@ class DeviceInventory:
         return changes
 
     def problems(self) -> Mapping[str, str]:
-        """Return why slices can't be read, by name."""
+        """Return which field of a slice can't be read and why, by name of the slice."""
         return self._unread
+
+    def pools(self) -> list[PoolId]:
+        """Return the pools that have slices."""
+        return list(self._of_pool)
+
+    def pool_version(self, pool: PoolId) -> int:
+        """Return a value that changes with the slices of a pool and with the use of its devices; 0 without slices."""
+        return self._pool_versions.get(pool, 0)
+
+    def devices_in_use(self) -> list[DeviceId]:
+        """Return the devices that claims have, whether or not a slice publishes them."""
+        return list(self._users)
 
     def _classes_changed(self) -> None:
         self.classes_version += 1
@@ -152,10 +174,11 @@ class DeviceInventory:
         name = item.metadata.name
         self._unindex(name)
         try:
-            read = self._read[name] = read_slice(item, self._parts)
+            read = read_slice(item, self._parts)
         except QuantityError as error:
-            self._unread[name] = str(error)
-            return
+            self._unread[name] = unreadable_field(item.spec) or str(error)
+            read = unreadable_slice(item, self._unread[name])
+        self._read[name] = read
         self._of_pool.setdefault(read.pool, {})[name] = None
         if read.scope.node:
             self._of_node.setdefault(read.scope.node, {})[name] = None
@@ -171,6 +194,8 @@ class DeviceInventory:
         self._pool_changed(read.pool)
         del self._read[name]
         _discard(self._of_pool, read.pool, name)
+        if read.pool not in self._of_pool:
+            self._pool_versions.pop(read.pool, None)
         self._for_many.pop(name, None)
         _discard(self._of_node, read.scope.node, name)
         if read.scope.node not in self._of_node:
@@ -182,6 +207,9 @@ class DeviceInventory:
         versions = self._use_versions if used else self._slices_versions
         changed = self._changes.use if used else self._changes.devices
         nodes: dict[str, None] = {}
+        if pool in self._of_pool:
+            self._version += 1
+            self._pool_versions[pool] = self._version
         for name in self._of_pool.get(pool, ()):
             item = self._read[name]
             if item.scope.node:

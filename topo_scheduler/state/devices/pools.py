@@ -99,6 +99,7 @@ class Slice:
     """A ResourceSlice that was read.
 
     ``by_device``: its devices have scopes of their own. ``counters``: sets of counters by name, in their order.
+    ``unreadable``: what of it can't be read; then it has neither devices nor counters, and its pool is invalid.
     """
 
     name: str
@@ -109,6 +110,7 @@ class Slice:
     by_device: bool
     devices: tuple[PublishedDevice, ...]
     counters: tuple[tuple[str, Mapping[str, Number]], ...]
+    unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,6 +188,15 @@ def read_slice(item: ResourceSlice, parts: SharedParts | None = None) -> Slice:
         tuple(_device(pool, entry, scope, spec.per_device_node_selection, parts, of_slice) for entry in spec.devices),
         tuple((entry.name, parts.once(_key(entry), partial(_counters, entry))) for entry in spec.shared_counters),
     )
+
+
+def unreadable_slice(item: ResourceSlice, problem: str) -> Slice:
+    """Return a slice that can't be read: without it, its pool would look as if the driver were still updating it."""
+    spec = item.spec
+    scope = NodeScope(spec.node_name, spec.node_selector, spec.all_nodes)
+    pool, by_device = spec.pool, spec.per_device_node_selection
+    id_, count = (spec.driver, pool.name), pool.resource_slice_count
+    return Slice(item.metadata.name, id_, pool.generation, count, scope, by_device, (), (), problem)
 
 
 def _device(
@@ -319,6 +330,22 @@ def gather_pools(
     return sorted(pools, key=lambda pool: (_binds_later(pool), pool.id))
 
 
+def whole_pool(slices: Sequence[Slice]) -> Pool | None:
+    """Return what all nodes together can use of a pool, None without slices.
+
+    Args:
+        slices: all slices of one pool, of any generation.
+    """
+    if not slices:
+        return None
+    generation = max(item.generation for item in slices)
+    newest = [item for item in slices if item.generation == generation]
+    id_ = newest[0].pool
+    if len(newest) != newest[0].slices_in_pool:
+        return _incomplete(id_)
+    return _pool(id_, newest, newest, lambda scope: True)
+
+
 def _concerns(item: Slice, matches: Callable[[NodeScope], bool]) -> bool:
     if item.scope != NodeScope():
         return matches(item.scope)
@@ -331,6 +358,8 @@ def _incomplete(id_: PoolId) -> Pool:
 
 def _pool(id_: PoolId, known: list[Slice], everything: Sequence[Slice], matches: Callable[[NodeScope], bool]) -> Pool:
     known = sorted(known, key=lambda item: item.name)
+    if unreadable := next((item.unreadable for item in everything if item.unreadable), ""):
+        return Pool(id_, invalid=unreadable)
     names = {item.name for item in known}
     elsewhere = [device for item in everything if item.name not in names for device in item.devices]
     devices = [device for item in known if not item.counters for device in item.devices]

@@ -1,0 +1,199 @@
+"""The devices of each node with their holders, for commands: from ResourceSlices and ResourceClaims."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.errors import ApiError, Forbidden, NotFound
+from topo_scheduler.kube.connection.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from topo_scheduler.kube.reading.listing import list_all
+from topo_scheduler.kube.reading.storage import StoreSink, store_sinks
+from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.devices.device_survey import (
+    DeviceState,
+    SurveyedDevice,
+    all_problems,
+    survey_pool,
+)
+from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
+from topo_scheduler.state.devices.pools import whole_pool
+
+DEVICE_KINDS: Final[tuple[Resource[Any], ...]] = (RESOURCE_SLICES, RESOURCE_CLAIMS)
+
+
+@dataclass(slots=True)
+class ListedDevices:
+    """ResourceSlices and ResourceClaims of a cluster.
+
+    Attributes:
+        objects: by plural name of the kind; a kind that is not served or may not be listed is missing.
+        problems: what could not be read.
+    """
+
+    objects: dict[str, list[Any]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def holders_known(self) -> bool:
+        """Whether it is known which claims have which devices."""
+        return RESOURCE_CLAIMS.plural in self.objects
+
+
+async def list_devices(client: Client) -> ListedDevices:
+    """List what is known of devices. A cluster without the API has none.
+
+    Raises:
+        KubeError: no answer from the API server.
+    """
+    listed = ListedDevices()
+    for kind in DEVICE_KINDS:
+        try:
+            objects, problems = await list_all(client, kind)
+        except NotFound:
+            return listed
+        except Forbidden:
+            listed.problems.append(forbidden(kind))
+            if kind is RESOURCE_SLICES:
+                return listed
+        else:
+            listed.objects[kind.plural] = objects
+            listed.problems += problems
+            if not objects and kind is RESOURCE_SLICES:
+                return listed  # no devices, so no holders
+    return listed
+
+
+def forbidden(kind: Resource[Any]) -> str:
+    """Return what follows if a kind may not be listed."""
+    shown = "devices are not shown" if kind is RESOURCE_SLICES else "devices are shown without their holders"
+    return f"{kind.described} may not be listed, so {shown}; docs/reference/cli-permissions.md has the permissions"
+
+
+async def readable_kinds(client: Client, timeout: float) -> tuple[list[Resource[Any]], list[str]]:
+    """Return which kinds of devices can be watched, and messages on those that may not be listed."""
+    kinds: list[Resource[Any]] = []
+    problems: list[str] = []
+    for kind in DEVICE_KINDS:
+        try:
+            await client.request("GET", kind.collection(None), query={"limit": "1"}, timeout=timeout)
+        except (Forbidden, NotFound) as error:
+            if isinstance(error, Forbidden):
+                problems.append(forbidden(kind))
+            if kind is RESOURCE_SLICES:
+                break
+        except ApiError:
+            raise
+        else:
+            kinds.append(kind)
+    return kinds, problems
+
+
+def device_sinks(world: World) -> dict[str, StoreSink[Any, Any]]:
+    """Return the sinks of the devices of a world by plural name of the kind."""
+    sinks = {sink.resource.plural: sink for sink in store_sinks(world.around.storage, world.inventory)}
+    return {kind.plural: sinks[kind.plural] for kind in DEVICE_KINDS}
+
+
+def add_devices(world: World, listed: ListedDevices) -> None:
+    """Store what was listed."""
+    for plural, sink in device_sinks(world).items():
+        if plural in listed.objects:
+            sink.applied(listed.objects[plural])
+            sink.synced()
+
+
+def device_problems(world: World) -> list[str]:
+    """Return what is wrong with the devices of a cluster."""
+    return [str(problem) for problem in all_problems(world.inventory)]
+
+
+# ---------------------------------------------------------------- views
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A claim that has a device. ``pods``: for which it is reserved, in its namespace."""
+
+    namespace: str
+    claim: str
+    pods: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceView:
+    """A device of a node with its holders; ``holders`` is None if claims could not be read."""
+
+    device: SurveyedDevice
+    holders: tuple[Holder, ...] | None = ()
+
+    @property
+    def free(self) -> bool:
+        """Whether it can be allocated now."""
+        return self.device.state is DeviceState.FREE
+
+
+def devices_by_node(world: World) -> dict[str, list[DeviceView]]:
+    """Return the devices of each node that has some, in the order of its pools and slices.
+
+    Devices that several nodes can use, such as those behind a network, belong to no node.
+    """
+    inventory = world.inventory
+    known = RESOURCE_CLAIMS.described not in inventory.unlisted
+    found: dict[str, list[DeviceView]] = {}
+    for pool_id in sorted(inventory.pools()):
+        pool = whole_pool(inventory.slices_of_pool(pool_id))
+        if pool is None:
+            continue
+        for device in survey_pool(pool, inventory):
+            if device.node:
+                holders = tuple(_holder(inventory, key) for key in device.claims) if known else None
+                found.setdefault(device.node, []).append(DeviceView(device, holders))
+    return found
+
+
+def _holder(inventory: DeviceInventory, key: ClaimKey) -> Holder:
+    claim = inventory.claims.get(key)
+    pods = [entry.name for entry in claim.status.reserved_for if entry.resource == "pods"] if claim is not None else []
+    return Holder(*key, tuple(sorted(pods)))
+
+
+def physical(devices: Iterable[DeviceView]) -> list[DeviceView]:
+    """Return the devices that are no partitions of others."""
+    return [view for view in devices if not view.device.partition]
+
+
+def notable_partitions(devices: Iterable[DeviceView]) -> list[DeviceView]:
+    """Return the partitions that claims have, or that have taints: the others are only places."""
+    return [view for view in devices if view.device.partition and (view.device.claims or view.device.taints)]
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceCount:
+    """Places for partitions of one profile on one board: all, allocated, and those where one fits now."""
+
+    driver: str
+    pool: str
+    board: str
+    profile: str
+    total: int
+    allocated: int
+    free: int
+
+
+def places(devices: Sequence[DeviceView]) -> list[PlaceCount]:
+    """Return the places for partitions by board and profile, in order of the devices."""
+    by_key: dict[tuple[str, str, str, str], list[DeviceState]] = {}
+    for view in devices:
+        device = view.device
+        if device.partition:
+            by_key.setdefault((*device.id[:2], device.board, device.profile), []).append(device.state)
+    return [
+        PlaceCount(
+            *key,
+            total=len(states),
+            allocated=states.count(DeviceState.ALLOCATED) + states.count(DeviceState.SHARED),
+            free=states.count(DeviceState.FREE),
+        )
+        for key, states in by_key.items()
+    ]
