@@ -11,9 +11,13 @@ from tests.cli.conftest import Served, run, start
 from tests.helpers import make_node
 from tests.state.device_objects import DRIVER, Json, claim, gpu, mig_slices, put, slice_of
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.cli import render, views
+from topo_scheduler.cli import device_listing, render, views
 from topo_scheduler.cli.device_rows import ranges
 from topo_scheduler.cli.render import VisibleConsole
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.errors import Forbidden, NotFound
+from topo_scheduler.kube.connection.resources import Resource
+from topo_scheduler.kube.reading.listing import list_all
 from topo_scheduler.scheduling.world import World
 
 CLAIMS = "resourceclaims.resource.k8s.io"
@@ -155,17 +159,13 @@ def test_problems_are_warnings_with_object_field_and_remedy(served: Served) -> N
 
 def refuse(served: Served, monkeypatch: pytest.MonkeyPatch, resource: str, status: str) -> None:
     """Have the server refuse to list a kind."""
-    from topo_scheduler.cli import device_views
-    from topo_scheduler.kube.connection.errors import Forbidden, NotFound, Status
 
-    known = device_views.list_all
-
-    async def listing(client: Any, kind: Any) -> Any:
+    async def listing(client: Client, kind: Resource[Any]) -> tuple[list[Any], list[str]]:
         if kind.plural == resource:
-            raise {"403": Forbidden, "404": NotFound}[status](Status(code=int(status)))
-        return await known(client, kind)
+            raise {"403": Forbidden, "404": NotFound}[status](int(status), "", "refused")
+        return await list_all(client, kind)
 
-    monkeypatch.setattr(device_views, "list_all", listing)
+    monkeypatch.setattr(device_listing, "list_all", listing)
 
 
 def test_without_the_right_to_list_claims_holders_are_unknown(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ class Clock:
 
 
 def watch(inventory: DeviceInventory, clock: Callable[[], float] | None = None) -> DeviceWatch:
-    watching = DeviceWatch(inventory, clock or Clock())
+    watching = DeviceWatch(lambda: inventory, clock or Clock())
     asyncio.run(watching.look())
     return watching
 
@@ -131,7 +131,8 @@ def test_the_labels_of_metrics_are_bounded() -> None:
 
 def test_a_look_lets_others_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_watch, "SLICE_SECONDS", 0.0)
-    watching = DeviceWatch(inventory_of(*(slice_of(f"n{number}", [gpu(0)]) for number in range(50))), Clock())
+    inventory = inventory_of(*(slice_of(f"n{number}", [gpu(0)]) for number in range(50)))
+    watching = DeviceWatch(lambda: inventory, Clock())
 
     async def beside() -> int:
         look = asyncio.create_task(watching.look())
@@ -146,7 +147,7 @@ def test_a_look_lets_others_work(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_fault_is_logged_and_ends_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     inventory = inventory_of(slice_of("n1", [gpu(0)]))
-    watching = DeviceWatch(inventory, Clock())
+    watching = DeviceWatch(lambda: inventory, Clock())
     monkeypatch.setattr(inventory, "pools", lambda: 1 / 0)
 
     async def running() -> bool:

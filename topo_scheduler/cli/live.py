@@ -8,7 +8,8 @@ from typing import Any
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.cli.common import CommandFailure, say
-from topo_scheduler.cli.device_views import device_sinks, readable_kinds
+from topo_scheduler.cli.device_listing import readable_kinds
+from topo_scheduler.cli.device_views import device_sinks
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.resources import NODES, PODS
 from topo_scheduler.kube.reading.listing import TIMEOUT_SECONDS

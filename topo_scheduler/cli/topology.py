@@ -63,7 +63,7 @@ def command(watch: bool, interval: float, **options: Any) -> None:
 async def _show(
     kubeconfig: str | None, context: str | None, config_path: Path | None, config_map: str | None, output: str
 ) -> None:
-    from topo_scheduler.cli.device_views import list_devices
+    from topo_scheduler.cli.device_listing import list_devices
     from topo_scheduler.cli.live_config import live_configuration
     from topo_scheduler.cli.snapshot import build_world, connected, list_cluster
 

@@ -59,7 +59,8 @@ class _PoolView:
 class DeviceWatch:
     """Keeps the totals of the devices of an inventory."""
 
-    def __init__(self, inventory: DeviceInventory, clock: Callable[[], float]) -> None:
+    def __init__(self, inventory: Callable[[], DeviceInventory], clock: Callable[[], float]) -> None:
+        """Set up; ``inventory`` returns that of the engine, which owns it."""
         self.totals = DeviceTotals()
         self._inventory = inventory
         self._clock = clock
@@ -96,7 +97,7 @@ class DeviceWatch:
 
     def _passing(self) -> Iterator[Iterable[DeviceProblem]]:
         """Yield the problems of each pool and of the use of devices; what else changed since the last pass is kept."""
-        inventory = self._inventory
+        inventory = self._inventory()
         for pool in inventory.pools():
             version = inventory.pool_version(pool)
             view = self._views.get(pool)
@@ -110,9 +111,10 @@ class DeviceWatch:
             yield problems_of_use(inventory, devices[start : start + MAX_DEVICES_PER_CHECK])
 
     def _view(self, pool: PoolId, version: int) -> _PoolView:
-        whole = whole_pool(self._inventory.slices_of_pool(pool))
-        sums = sums_of(whole, self._inventory) if whole is not None else None
-        return _PoolView(version, sums, tuple(problems_of(self._inventory, pool)))
+        inventory = self._inventory()
+        whole = whole_pool(inventory.slices_of_pool(pool))
+        sums = sums_of(whole, inventory) if whole is not None else None
+        return _PoolView(version, sums, tuple(problems_of(inventory, pool)))
 
     def _log(self, problems: Iterable[DeviceProblem]) -> None:
         now = self._clock()

@@ -181,7 +181,7 @@ class Term:
         }
         self._reflectors |= self._storage
         self._fetching: set[tuple[str, OwnerReference]] = set()
-        self.devices = DeviceWatch(self.engine.world.inventory, clock)
+        self.devices = DeviceWatch(lambda: self.engine.world.inventory, clock)
         self._filled = asyncio.Event()
         self._draining = False
         self._warming = False
