@@ -19,10 +19,12 @@ from topo_scheduler.api.annotations import (
     SPANNED_LEVEL,
     written_number,
 )
+from topo_scheduler.api.devices import ResourceClaim
 from topo_scheduler.api.fractions import written_indexes
 from topo_scheduler.api.labels import UNLABELLED
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.text import few_of
+from topo_scheduler.cli import device_report
 from topo_scheduler.cli.common import CommandFailure
 from topo_scheduler.cli.explanation_schema import SCHEMA
 from topo_scheduler.cli.name_resolution import NamedObject, find_pod, state_of
@@ -105,12 +107,20 @@ async def _bound(client: Client, pod: Pod) -> Json:
         "gpuIndex": list(written_indexes(annotations, GPU_INDEX)),
         "bandwidthMbit": written_number(annotations, RESERVED_BANDWIDTH),
     }
+    claims: list[ResourceClaim] | None = []
+    if pod.spec.resource_claims or getattr(pod.status, "extended_resource_claim_status", None) is not None:
+        claims = await device_report.claims_of_namespace(client, pod.metadata.namespace)
+    report["devices"] = device_report.devices_json(pod, claims) if claims is not None else None
     gang = annotations.get(GANG_ID)
     if gang:
         pods, _ = await list_all(client, PODS, pod.metadata.namespace)
         members = [other for other in pods if other.metadata.annotations.get(GANG_ID) == gang]
         members.sort(key=lambda other: (written_number(other.metadata.annotations, RANK) or 0, other.metadata.name))
-        report["gang"] = {"id": gang, "name": _gang_name(pod, gang), "members": [_member(other) for other in members]}
+        report["gang"] = {
+            "id": gang,
+            "name": _gang_name(pod, gang),
+            "members": [_member(other, claims) for other in members],
+        }
     report["warnings"] = _unlabelled_warnings(report)
     return report
 
@@ -141,13 +151,14 @@ def _unlabelled_warnings(report: Json) -> list[str]:
     ]
 
 
-def _member(pod: Pod) -> Json:
+def _member(pod: Pod, claims: "list[ResourceClaim] | None") -> Json:
     annotations = pod.metadata.annotations
     return {
         "pod": pod.metadata.name,
         "node": pod.spec.node_name,
         "rank": written_number(annotations, RANK),
         "address": annotations.get(ADDRESS),
+        "devices": device_report.devices_json(pod, claims) if claims is not None else None,
     }
 
 
@@ -174,6 +185,8 @@ async def _planned_decision(client: Client, configuration: "Configuration", pod:
             "decision": None,
             "predictedEvents": changed,
             "pending": None,
+            "deviceRequests": [],
+            "deviceProblems": [],
             "unreadObjects": listed.problems,
         }
     workload, member = workload_and_member
@@ -196,6 +209,10 @@ async def _planned_decision(client: Client, configuration: "Configuration", pod:
     why = None
     if decision is not None and decision.verdict is not Verdict.PLACED:
         why = engine.why.explain(workload, now, time.time(), time.perf_counter)
+    device_requests: list[Json] = []
+    device_problems: list[str] = []
+    if decision is None or decision.verdict is not Verdict.PLACED:
+        device_requests, device_problems = device_report.requests_json(engine, uid)
     return {
         "workload": {
             "name": f"{workload.namespace}/{workload.name}",
@@ -213,6 +230,8 @@ async def _planned_decision(client: Client, configuration: "Configuration", pod:
             if isinstance(instruction, EmitEvent) and instruction.pod.uid == uid
         ],
         "pending": why_json(why) if why is not None else None,
+        "deviceRequests": device_requests,
+        "deviceProblems": device_problems,
         "unreadObjects": listed.problems,
     }
 

@@ -22,13 +22,24 @@ class Event(ReportPart):
     message: str
 
 
+class AllocatedDeviceReport(ReportPart):
+    """A device that a pod has by one of its claims, as in ``status.allocation`` of the claim."""
+
+    claim: str
+    request: str
+    driver: str
+    pool: str
+    device: str
+
+
 class GangMember(ReportPart):
-    """A bound pod of a gang."""
+    """A bound pod of a gang. ``devices``: of its claims; null if claims may not be listed."""
 
     pod: str
     node: str
     rank: int | None
     address: str | None
+    devices: list[AllocatedDeviceReport] | None
 
 
 class GangReport(ReportPart):
@@ -154,6 +165,50 @@ class RemedyReport(ReportPart):
     minimal: bool | None
 
 
+class NodeDevicesReport(ReportPart):
+    """Devices of a node that match a request, by what becomes of them; together they are ``matching``.
+
+    ``tainted``: with a taint that the request does not tolerate. ``blocked``: partitions in use overlap them.
+    ``too_small``: their capacity is below what is requested. ``free_together``: free devices that agree in the
+    attributes that must match; null without such a constraint. ``problem``: why a pool gives no devices.
+    """
+
+    node: str
+    matching: int
+    free: int
+    in_use: int
+    tainted: int
+    blocked: int
+    too_small: int
+    free_together: int | None
+    problem: str
+
+
+class RejectionReport(ReportPart):
+    """A selector that rejects devices. ``failure``: why it fails on the first device on which it does."""
+
+    from_: Literal["class", "request"] = msgspec.field(name="from")
+    expression: str
+    devices: int
+    failure: str
+
+
+class DeviceRequestReport(ReportPart):
+    """A request of a claim that is not allocated. ``count``: null for all devices that match.
+
+    ``nodes``: those with the most free devices first; ``nodes_omitted``: number of further ones.
+    """
+
+    claim: str
+    request: str
+    device_class: str
+    count: int | None
+    match_attributes: list[str]
+    nodes: list[NodeDevicesReport]
+    nodes_omitted: int
+    rejections: list[RejectionReport]
+
+
 class PendingReport(ReportPart):
     """Why a workload is pending, and what would help, cheapest first.
 
@@ -177,6 +232,7 @@ class Explained(ReportPart):
     """The explanation of one pod.
 
     Bound or finished pods have the fields ``node`` to ``warnings``, pending pods ``workload`` to ``unread_objects``.
+    ``devices``: null if claims may not be listed. ``device_problems``: of ResourceSlices, if the pod has claims.
     """
 
     schema: Literal["topology.scheduler/explain/v1"]
@@ -197,6 +253,7 @@ class Explained(ReportPart):
     gpu_fraction: str | msgspec.UnsetType | None = msgspec.UNSET
     gpu_index: list[int] | msgspec.UnsetType = msgspec.UNSET
     bandwidth_mbit: int | msgspec.UnsetType | None = msgspec.UNSET
+    devices: list[AllocatedDeviceReport] | msgspec.UnsetType | None = msgspec.UNSET
     gang: GangReport | msgspec.UnsetType = msgspec.UNSET
     warnings: list[str] | msgspec.UnsetType = msgspec.UNSET
 
@@ -204,4 +261,6 @@ class Explained(ReportPart):
     decision: DecisionReport | msgspec.UnsetType | None = msgspec.UNSET
     predicted_events: list[str] | msgspec.UnsetType = msgspec.UNSET
     pending: PendingReport | msgspec.UnsetType | None = msgspec.UNSET
+    device_requests: list[DeviceRequestReport] | msgspec.UnsetType = msgspec.UNSET
+    device_problems: list[str] | msgspec.UnsetType = msgspec.UNSET
     unread_objects: list[str] | msgspec.UnsetType = msgspec.UNSET

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from topo_scheduler.api.text import counted
+from topo_scheduler.cli import device_report
 
 Json = dict[str, Any]
 
@@ -51,12 +52,17 @@ def _bound(pod: str, report: Json) -> Iterator[str]:
     if report["gpuIndex"]:
         share = f", of which it holds {report['gpuFraction']}" if report["gpuFraction"] else ""
         yield f"  GPU index  {', '.join(map(str, report['gpuIndex']))}{share}"
+    if report["devices"] is None:
+        yield "  devices    unknown, as resourceclaims.resource.k8s.io may not be listed in its namespace"
+    yield from device_report.device_lines(report["devices"] or [])
     if gang := report.get("gang"):
         yield ""
         known_as = f" ({gang['id']})" if not gang["id"].endswith(f"/{gang['name']}") else ""
         yield f"Gang {gang['name']} of {counted(len(gang['members']), 'pod')}{known_as}:"
         for member in gang["members"]:
-            yield f"  rank {member['rank']}  {member['pod']}  {member['address'] or member['node'] or 'no node'}"
+            devices = f"  {device_report.names_of(member['devices'])}" if member["devices"] else ""
+            place = member["address"] or member["node"] or "no node"
+            yield f"  rank {member['rank']}  {member['pod']}  {place}{devices}"
 
 
 def _pending(pod: str, report: Json) -> Iterator[str]:
@@ -77,11 +83,12 @@ def _pending(pod: str, report: Json) -> Iterator[str]:
         yield from _placeable(decision)
     else:
         yield decision["message"]
+        yield from device_report.request_lines(report.get("deviceRequests", ()))
         yield from _lost(decision, report.get("pending"))
     for line in report["predictedEvents"]:
         if remainder := line.removeprefix(decision["message"]).strip():
             yield f"Also: {remainder}"
-    for problem in report.get("unreadObjects", ()):
+    for problem in (*report.get("deviceProblems", ()), *report.get("unreadObjects", ())):
         yield f"Warning: {problem}"
 
 
