@@ -21,8 +21,8 @@ TAINTED: Final = "tainted"
 BLOCKED: Final = "blocked"
 TOO_SMALL: Final = "tooSmall"
 CAUSES: Final = (FREE, IN_USE, TAINTED, BLOCKED, TOO_SMALL)
-"""What becomes of a device that matches: it is free, claims have it, it has a taint that the request does not tolerate,
-partitions in use overlap it, or its capacity is below what is requested."""
+"""What becomes of a device that matches: free, in use by claims, with a taint that the request does not tolerate,
+overlapped by partitions in use, or with less capacity than requested."""
 
 
 @dataclass(slots=True)
