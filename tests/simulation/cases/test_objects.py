@@ -15,6 +15,7 @@ from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Store
 from topo_scheduler.simulation.apiserver.pods import bind
 from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_milli
+from topo_scheduler.simulation.cases.claims import capacity_of_slices
 from topo_scheduler.simulation.cases.live import read_cluster_of, read_live
 from topo_scheduler.simulation.cases.model import Arrival, CaseError, WorkloadCase
 from topo_scheduler.simulation.cases.reading import read_cluster, read_workload
@@ -409,11 +410,13 @@ def test_a_pod_with_a_claim_of_its_own_is_no_controller_of_others(tmp_path: Path
     assert list(by_name(read_workload(objects))) == ["default/p"]
 
 
-def test_a_cluster_with_gpus_in_slices_only_says_so(tmp_path: Path) -> None:
+def test_a_cluster_may_have_its_gpus_in_slices_only(tmp_path: Path) -> None:
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "8"}}}
-    spec = {"driver": "d", "nodeName": "n", "pool": {"name": "n"}, "devices": [{"name": "gpu-0"}]}
+    gpu = {"name": "gpu-0", "capacity": {"memory": {"value": "80Gi"}}}
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+    spec = {"driver": "d", "nodeName": "n", "pool": pool, "devices": [gpu, {"name": "nic-0"}]}
     devices = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": "n"}, "spec": spec}
-    with pytest.raises(CaseError, match="GPUs that exist only in ResourceSlices are not simulated yet"):
-        read_cluster(write(tmp_path / "cluster.yaml", node, devices))
-    with pytest.raises(CaseError, match="is the device plugin running there"):
+    cluster = read_cluster(write(tmp_path / "cluster.yaml", node, devices))
+    assert capacity_of_slices(cluster) == {"n": 1000}, "a NIC is no GPU"
+    with pytest.raises(CaseError, match="is the device plugin or the driver running there"):
         read_cluster(write(tmp_path / "bare.yaml", node))

@@ -26,6 +26,7 @@ from topo_scheduler.kube.connection.resources import (
     VOLUMES,
     Resource,
 )
+from topo_scheduler.simulation.cases.claims import templates_of
 from topo_scheduler.simulation.cases.documents import Document, convert
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase
 from topo_scheduler.state.nodes.resources import ResourceTable
@@ -111,6 +112,7 @@ def read_objects(name: str, documents: Sequence[Document]) -> ClusterCase:
         _topology(document for kind in (*CONFIG_KINDS, "ConfigMap") for document in kinds.get(kind, ())),
         stored,
         tuple(document.obj for document in kinds.get("PriorityClass", ())),
+        templates=templates_of(kinds.get("ResourceClaimTemplate", ())),
     )
 
 

@@ -17,6 +17,7 @@ from topo_scheduler.api.durations import DurationError, parse_duration
 from topo_scheduler.api.objects import Job, PartialObject, Pod
 from topo_scheduler.api.process import SCHEDULER_NAME
 from topo_scheduler.simulation.apiserver.objects import Json
+from topo_scheduler.simulation.cases.claims import with_claims
 from topo_scheduler.simulation.cases.directory import (
     STORAGE_KINDS,
     deduplicated,
@@ -70,7 +71,7 @@ def read_manifests(
         arrival = _arrival(document, documents, expander, owned)
         if arrival is not None:
             _add(arrivals_by_key, arrival, groups)
-    arrivals = _with_unique_names(arrivals_by_key)
+    arrivals = with_claims(_with_unique_names(arrivals_by_key), documents)
     unnamed_groups = tuple(groups.values())
     if unnamed_groups and arrivals:  # no pod among the objects names these groups; the simulation still needs them
         arrivals[0] = replace(arrivals[0], groups=(*arrivals[0].groups, *unnamed_groups))

@@ -13,9 +13,9 @@ from typing import Any, Final
 from topo_scheduler.api.fractions import WHOLE
 from topo_scheduler.api.labels import GPU_RESOURCES, GPU_SHARING
 from topo_scheduler.api.quantity import QuantityError
-from topo_scheduler.kube.connection.resources import RESOURCE_SLICES
 from topo_scheduler.simulation.cases import gavel, generated, lingjun, muri, openb, topograph
 from topo_scheduler.simulation.cases.amounts import arrival_milli, capacity_milli, node_milli, pod_milli
+from topo_scheduler.simulation.cases.claims import capacity_of_slices
 from topo_scheduler.simulation.cases.directory import read_objects
 from topo_scheduler.simulation.cases.documents import SUFFIXES, Document, read_documents, read_folder
 from topo_scheduler.simulation.cases.model import LIVE, Arrival, CaseError, ClusterCase, WorkloadCase
@@ -55,13 +55,11 @@ def read_cluster(spec: str, *, kubeconfig: str | None = None, context: str | Non
             resources.amounts(node.status.allocatable or node.status.capacity)
         except QuantityError as error:
             raise CaseError(f"{spec}: node {node.metadata.name}: {error}; correct it, or leave the node out") from error
-    if not capacity_milli(cluster.nodes):
-        remedy = "is the device plugin running there?"
-        if cluster.storage.get(RESOURCE_SLICES.plural):
-            remedy = "GPUs that exist only in ResourceSlices are not simulated yet"
+    if not capacity_milli(cluster.nodes) and not capacity_of_slices(cluster):
         raise CaseError(
             f"{spec}: none of {len(cluster.nodes)} nodes has GPUs: status.allocatable contains no"
-            f" {' and no '.join(GPU_RESOURCES)}; {remedy}"
+            f" {' and no '.join(GPU_RESOURCES)}, and no ResourceSlice a GPU; is the device plugin or the driver running"
+            " there?"
         )
     return cluster
 

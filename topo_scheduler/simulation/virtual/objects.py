@@ -40,7 +40,7 @@ def pending_pod(pod: Pod, scheduler: str, at: float, annotations: Mapping[str, s
 def bound_pod(pod: Pod, bind: Bind, at: float) -> Pod:
     """Return a pod after its bind, running on its node."""
     meta = replace(pod.metadata, annotations={**pod.metadata.annotations, **bind.annotations})
-    status = PodStatus(phase="Running", start_time=timestamp(at))
+    status = replace(pod.status, phase="Running", start_time=timestamp(at))
     return Pod(metadata=meta, spec=replace(pod.spec, node_name=bind.node), status=status)
 
 

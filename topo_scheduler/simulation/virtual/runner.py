@@ -19,6 +19,7 @@ from topo_scheduler.api.fractions import written_indexes
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.kube.connection.resources import RESOURCE_CLAIMS
 from topo_scheduler.kube.reading.storage import store_sinks
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.engine import Engine
@@ -37,7 +38,9 @@ from topo_scheduler.scheduling.instructions import (
     WriteClaims,
 )
 from topo_scheduler.scheduling.queueing.queue_keys import least_of
+from topo_scheduler.simulation.cases.claims import capacity_of_slices, gpus_of_slices
 from topo_scheduler.simulation.cases.model import Arrival, ClusterCase
+from topo_scheduler.simulation.virtual.claims import VirtualClaims
 from topo_scheduler.simulation.virtual.history import BEFORE, RunHistory, Stay, WorkloadOutcome
 from topo_scheduler.simulation.virtual.objects import (
     Annotations,
@@ -211,9 +214,15 @@ class VirtualRunner:
         engine.budgets_applied(cluster.budgets)
         engine.budgets_known()
         engine.may_preempt()
-        for sink in store_sinks(engine.world.around.storage, engine.world.inventory):
-            sink.applied(cluster.storage.get(sink.resource.plural, ()))
+        sinks = {
+            sink.resource.plural: sink for sink in store_sinks(engine.world.around.storage, engine.world.inventory)
+        }
+        for plural, sink in sinks.items():
+            sink.applied(cluster.storage.get(plural, ()))
             sink.synced()
+        self._claims = VirtualClaims(
+            engine.world.inventory, sinks[RESOURCE_CLAIMS.plural], cluster.templates, gpus_of_slices(cluster)
+        )
         engine.nodes_applied(cluster.nodes, self.now)
         self._apply_groups(cluster.groups)
         running = [pod for pod in cluster.pods if pod.spec.node_name]
@@ -222,7 +231,7 @@ class VirtualRunner:
             entry = engine.world.ledger.get(pod.metadata.uid)
             if entry is not None and pod.spec.node_name in self._node_of:
                 amounts = dict(entry.amounts)
-                milli = 1000 * amounts.get(GPU, 0) + amounts.get(GPU_SHARE, 0)
+                milli = 1000 * amounts.get(GPU, 0) + amounts.get(GPU_SHARE, 0) + self._claims.milli_of(pod)
                 node = self._node_of[pod.spec.node_name]
                 stay = Stay(BEFORE, pod.metadata.name, node, milli, entry.devices, 0.0)
                 self.history.stays.append(stay)
@@ -247,13 +256,15 @@ class VirtualRunner:
             outcome.arrived = float(number) if self._order else arrival.at
             self._owners.add(arrival.owners)
             self._apply_groups(arrival.groups)
+            self._claims.arrive(arrival)
             job = _RunningWorkload(number, arrival, outcome)
             # Workloads with equal arrival times keep the order of the source.
             created = self.now + number % 1_000_000 / 1e6
             for index, pod in enumerate(arrival.pods):
                 annotations = self._annotations(pod.metadata.annotations)
                 uid = pod.metadata.uid or f"pod-{number}-{index}"
-                self._add_pod(job, pending_pod(pod, self._scheduler, created, annotations, uid), pods)
+                created_pod = pending_pod(pod, self._scheduler, created, annotations, uid)
+                self._add_pod(job, self._claims.with_claims(pod, created_pod, arrival), pods)
         if pods:
             self.engine.pods_applied(pods, self.now)
 
@@ -330,7 +341,7 @@ class VirtualRunner:
     def _record_start(self, job: _RunningWorkload, uid: str, bind: Bind) -> None:
         entry = self.engine.workloads.of_pod(uid)
         cls = entry[1].cls if entry is not None else None
-        milli = 1000 * cls.gpus + cls.share if cls is not None else 0
+        milli = (1000 * cls.gpus + cls.share if cls is not None else 0) + self._claims.milli_of(job.pods[uid])
         devices = written_indexes(bind.annotations, GPU_INDEX)
         stay = Stay(job.number, bind.pod.name, self._node_of[bind.node], milli, devices, self._history_time(job))
         self.history.stays.append(stay)
@@ -350,6 +361,7 @@ class VirtualRunner:
         for stay in job.stays.values():
             stay.end = self.now
         self.engine.pods_applied([succeeded_pod(pod) for pod in job.pods.values()], self.now)
+        self._claims.ended(job.pods.values())
         for uid in job.pods:
             self.engine.pod_deleted(uid, self.now)
             del self._jobs[uid]
@@ -365,6 +377,7 @@ class VirtualRunner:
         self.history.evictions += 1
         pod = job.pods.pop(uid)
         self.engine.pods_applied([terminating_pod(pod, self.now)], self.now)
+        self._claims.ended([pod])
         self.engine.pod_deleted(uid, self.now)
         stay = job.stays.pop(uid, None)
         if stay is not None:
@@ -378,9 +391,8 @@ class VirtualRunner:
         # A pod that ran before carries annotations that the scheduler wrote.
         annotations = {name: value for name, value in annotations.items() if name not in WRITTEN}
         created_pods: list[Pod] = []
-        self._add_pod(
-            job, pending_pod(source, self._scheduler, self.now, annotations, f"{uid}~{job.renewed}"), created_pods
-        )
+        renewed = pending_pod(source, self._scheduler, self.now, annotations, f"{uid}~{job.renewed}")
+        self._add_pod(job, self._claims.with_claims(source, renewed, job.arrival), created_pods)
         self.engine.pods_applied(created_pods, self.now)
 
 
@@ -419,9 +431,10 @@ def _history_of(cluster: ClusterCase, levels: SchedulerConfig, engine: Engine) -
         fabric.put(number, node.metadata.name, node.metadata.labels)
     layout = fabric.layout(len(cluster.nodes))
     capacity = []
+    in_slices = capacity_of_slices(cluster)
     for node in cluster.nodes:
         amounts = engine.world.resources.amounts(node.status.allocatable or node.status.capacity)
-        capacity.append(1000 * amounts.get(GPU, 0))
+        capacity.append(1000 * amounts.get(GPU, 0) + in_slices.get(node.metadata.name, 0))
     return RunHistory(
         tuple(node.metadata.name for node in cluster.nodes),
         tuple(layout.paths[leaf] for leaf in layout.leaf_of_row.tolist()),
