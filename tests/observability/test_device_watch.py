@@ -2,15 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
 from tests.state.device_objects import DRIVER, claim, gpu, inventory_of, mig_slices, put, slice_of
 from topo_scheduler.runtime import device_watch
 from topo_scheduler.runtime.device_watch import MAX_PROFILES, OTHER, DeviceWatch, capped
+from topo_scheduler.state.devices.device_survey import PoolSums, sums_of
 from topo_scheduler.state.devices.inventory import DeviceInventory
-from topo_scheduler.state.devices.pools import Pool, Slice, whole_pool
+from topo_scheduler.state.devices.pools import Pool
 
 TAINT = {"taints": [{"key": "xid", "effect": "NoSchedule"}]}
 
@@ -71,16 +72,17 @@ def test_totals_follow_changes() -> None:
 def test_only_pools_that_changed_are_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     inventory = inventory_of(*(slice_of(f"n{number}", [gpu(0)]) for number in range(9)))
     watching = watch(inventory)
-    looked: list[object] = []
+    looked: list[str] = []
 
-    def look(slices: Sequence[Slice]) -> Pool | None:
-        looked.append(slices)
-        return whole_pool(slices)
+    def look(pool: Pool, inventory: DeviceInventory) -> PoolSums:
+        looked.append(pool.id[1])
+        return sums_of(pool, inventory)
 
-    monkeypatch.setattr(device_watch, "whole_pool", look)
-    put(inventory, claim("c", "n3", "gpu-0"))
+    monkeypatch.setattr(device_watch, "sums_of", look)
+    put(inventory, claim("c", "n3", "gpu-0"), slice_of("n5", [gpu(0), gpu(1)]))
     asyncio.run(watching.look())
-    assert len(looked) == 1
+    assert looked == ["n3", "n5"]
+    assert watching.totals.devices == {(DRIVER, "whole", "allocated"): 1, (DRIVER, "whole", "free"): 9}
 
 
 def test_each_problem_is_logged_once_and_again_if_it_comes_back(caplog: pytest.LogCaptureFixture) -> None:
@@ -131,6 +133,7 @@ def test_the_labels_of_metrics_are_bounded() -> None:
 
 def test_a_look_lets_others_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_watch, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(device_watch, "PAUSE_SECONDS", 0.0)
     inventory = inventory_of(*(slice_of(f"n{number}", [gpu(0)]) for number in range(50)))
     watching = DeviceWatch(lambda: inventory, Clock())
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from topo_scheduler.api.text import few_of
-from topo_scheduler.cli.device_views import DeviceView, Holder, notable_partitions, physical, places
+from topo_scheduler.cli.device_views import HeldDevice, Holder, notable_partitions, physical, places
 from topo_scheduler.state.devices.device_survey import DeviceState
 
 _NUMBERED: Final = re.compile(r"(.*?)(0|[1-9]\d*)")
@@ -17,11 +17,11 @@ Colour = Callable[[str, str], str]
 """Returns the colour of a pod from its namespace and name."""
 
 
-def rows(devices: Sequence[DeviceView], colour: Colour) -> Iterator[Text]:
+def rows(devices: Sequence[HeldDevice], colour: Colour) -> Iterator[Text]:
     """Yield a row for each group of devices that are alike, and for each GPU with partitions in use."""
     split = {view.device.board for view in notable_partitions(devices)}
     whole = [view for view in physical(devices) if view.device.board not in split or not view.device.board]
-    groups: dict[tuple[object, ...], list[DeviceView]] = {}
+    groups: dict[tuple[object, ...], list[HeldDevice]] = {}
     for view in whole:
         groups.setdefault(_alike(view), []).append(view)
     for group in groups.values():
@@ -30,13 +30,13 @@ def rows(devices: Sequence[DeviceView], colour: Colour) -> Iterator[Text]:
         yield _split_row([view for view in devices if view.device.board == board], colour)
 
 
-def _alike(view: DeviceView) -> tuple[object, ...]:
+def _alike(view: HeldDevice) -> tuple[object, ...]:
     device = view.device
     facts = device.product, device.memory, device.pcie_root, device.numa_node, device.taints
     return device.state, device.id[0], *facts, view.holders
 
 
-def _row(group: Sequence[DeviceView], colour: Colour) -> Text:
+def _row(group: Sequence[HeldDevice], colour: Colour) -> Text:
     view = group[0]
     line = Text(ranges([member.device.id[2] for member in group]))
     line.append("  ")
@@ -46,7 +46,7 @@ def _row(group: Sequence[DeviceView], colour: Colour) -> Text:
     return line
 
 
-def _split_row(board: Sequence[DeviceView], colour: Colour) -> Text:
+def _split_row(board: Sequence[HeldDevice], colour: Colour) -> Text:
     whole = physical(board)
     line = Text(ranges([view.device.id[2] for view in whole]) if whole else board[0].device.board)
     line.append("  ")
@@ -59,7 +59,7 @@ def _split_row(board: Sequence[DeviceView], colour: Colour) -> Text:
     return line
 
 
-def _use(view: DeviceView, colour: Colour) -> Text:
+def _use(view: HeldDevice, colour: Colour) -> Text:
     device = view.device
     text = Text()
     if view.holders:
@@ -84,7 +84,7 @@ def _named(namespace: str, name: str) -> str:
     return name if namespace == "default" else f"{namespace}/{name}"
 
 
-def _facts(view: DeviceView) -> str:
+def _facts(view: HeldDevice) -> str:
     device = view.device
     numa = f"NUMA {device.numa_node}" if device.numa_node is not None else ""
     return ", ".join(filter(None, (device.product, numa, device.pcie_root)))
@@ -123,7 +123,7 @@ def _run(prefix: str, numbers: Sequence[int]) -> list[str]:
 # ---------------------------------------------------------------- JSON
 
 
-def as_json(devices: Sequence[DeviceView]) -> dict[str, Any]:
+def as_json(devices: Sequence[HeldDevice]) -> dict[str, Any]:
     """Return the devices of a node and the places for partitions, for JSON output; nothing without devices."""
     if not devices:
         return {}
@@ -145,7 +145,7 @@ def as_json(devices: Sequence[DeviceView]) -> dict[str, Any]:
     return found
 
 
-def _device_json(view: DeviceView) -> dict[str, Any]:
+def _device_json(view: HeldDevice) -> dict[str, Any]:
     device = view.device
     driver, pool, name = device.id
     return {

@@ -50,7 +50,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceView:
+class HeldDevice:
     """A device of a node with its holders; ``holders`` is None if claims could not be read."""
 
     device: SurveyedDevice
@@ -62,14 +62,14 @@ class DeviceView:
         return self.device.state is DeviceState.FREE
 
 
-def devices_by_node(world: World) -> dict[str, list[DeviceView]]:
+def devices_by_node(world: World) -> dict[str, list[HeldDevice]]:
     """Return the devices of each node that has some, in the order of its pools and slices.
 
     Devices that several nodes can use, such as those behind a network, belong to no node.
     """
     inventory = world.inventory
     known = RESOURCE_CLAIMS.described not in inventory.unlisted
-    found: dict[str, list[DeviceView]] = {}
+    found: dict[str, list[HeldDevice]] = {}
     for pool_id in sorted(inventory.pools()):
         pool = whole_pool(inventory.slices_of_pool(pool_id))
         if pool is None:
@@ -77,7 +77,7 @@ def devices_by_node(world: World) -> dict[str, list[DeviceView]]:
         for device in survey_pool(pool, inventory):
             if device.node:
                 holders = tuple(_holder(inventory, key) for key in device.claims) if known else None
-                found.setdefault(device.node, []).append(DeviceView(device, holders))
+                found.setdefault(device.node, []).append(HeldDevice(device, holders))
     return found
 
 
@@ -87,12 +87,12 @@ def _holder(inventory: DeviceInventory, key: ClaimKey) -> Holder:
     return Holder(*key, tuple(sorted(pods)))
 
 
-def physical(devices: Iterable[DeviceView]) -> list[DeviceView]:
+def physical(devices: Iterable[HeldDevice]) -> list[HeldDevice]:
     """Return the devices that are no partitions of others."""
     return [view for view in devices if not view.device.partition]
 
 
-def notable_partitions(devices: Iterable[DeviceView]) -> list[DeviceView]:
+def notable_partitions(devices: Iterable[HeldDevice]) -> list[HeldDevice]:
     """Return the partitions that claims have, or that have taints: the others are only places."""
     return [view for view in devices if view.device.partition and (view.device.claims or view.device.taints)]
 
@@ -110,7 +110,7 @@ class PlaceCount:
     free: int
 
 
-def places(devices: Sequence[DeviceView]) -> list[PlaceCount]:
+def places(devices: Sequence[HeldDevice]) -> list[PlaceCount]:
     """Return the places for partitions by board and profile, in order of the devices."""
     by_key: dict[tuple[str, str, str, str], list[DeviceState]] = {}
     for view in devices:

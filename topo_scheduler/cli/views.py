@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from topo_scheduler.api.links import NODE
 from topo_scheduler.api.objects import Pod
-from topo_scheduler.cli.device_views import DeviceView, devices_by_node, physical
+from topo_scheduler.cli.device_views import HeldDevice, devices_by_node, physical
 from topo_scheduler.scheduling.surveying.link_survey import LinkState, survey_links
 from topo_scheduler.scheduling.surveying.survey import SurveyedDomain, survey
 from topo_scheduler.scheduling.world import World
@@ -39,11 +39,11 @@ class NodeView:
     labelled: bool
     reserved: int = 0
     tenants: tuple[Tenant, ...] = ()
-    devices: tuple[DeviceView, ...] = ()
+    devices: tuple[HeldDevice, ...] = ()
     """Devices of ResourceSlices."""
 
     @property
-    def whole_devices(self) -> list[DeviceView]:
+    def whole_devices(self) -> list[HeldDevice]:
         """Devices that are no partitions of others."""
         return physical(self.devices)
 
@@ -125,7 +125,7 @@ def _node(
     name: str,
     tenants: dict[str, list[Tenant]],
     unlabelled: frozenset[str],
-    devices: dict[str, list[DeviceView]],
+    devices: dict[str, list[HeldDevice]],
 ) -> NodeView:
     nodes = world.nodes
     row = nodes.row_of[name]

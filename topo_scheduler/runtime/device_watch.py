@@ -14,14 +14,16 @@ from typing import Final
 from topo_scheduler.state.devices.device_survey import PoolSums, problems_of, problems_of_use, sums_of
 from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.devices.pool_problems import LASTING, DeviceProblem
-from topo_scheduler.state.devices.pools import PoolId, whole_pool
+from topo_scheduler.state.devices.pools import Pool, PoolId, Slice, whole_pool
 
 log = logging.getLogger(__name__)
 
 PASS_SECONDS: Final = 15.0
 """Pause between two passes."""
 SLICE_SECONDS: Final = 0.002
-"""Maximum time for which a pass blocks the event loop."""
+"""Time after which a pass lets others work; one pool takes no longer."""
+PAUSE_SECONDS: Final = 0.02
+"""Pause after each slice, so that a pass takes at most a tenth of a core, however many pools changed."""
 LASTING_SECONDS: Final = 60.0
 """How long a problem that also arises during updates must exist before it is logged."""
 MAX_LOGGED_PROBLEMS: Final = 50
@@ -51,9 +53,13 @@ class DeviceTotals:
 
 @dataclass(frozen=True, slots=True)
 class _PoolView:
+    """What is known of a pool: what its slices say, and the use of its devices."""
+
     version: int
-    sums: PoolSums | None
+    slices: tuple[Slice, ...]
+    pool: Pool | None
     problems: tuple[DeviceProblem, ...]
+    sums: PoolSums | None
 
 
 class DeviceWatch:
@@ -85,7 +91,7 @@ class DeviceWatch:
         for found in self._passing():
             problems += found
             if time.perf_counter() - began > SLICE_SECONDS:
-                await asyncio.sleep(0)
+                await asyncio.sleep(PAUSE_SECONDS)
                 began = time.perf_counter()
         views = [view for view in self._views.values() if view.sums is not None]
         self.totals = DeviceTotals(
@@ -102,7 +108,7 @@ class DeviceWatch:
             version = inventory.pool_version(pool)
             view = self._views.get(pool)
             if view is None or view.version != version:
-                view = self._views[pool] = self._view(pool, version)
+                view = self._views[pool] = self._view(pool, version, view)
             yield view.problems
         for pool in [pool for pool in self._views if not inventory.pool_version(pool)]:
             del self._views[pool]
@@ -110,11 +116,15 @@ class DeviceWatch:
         for start in range(0, len(devices), MAX_DEVICES_PER_CHECK):
             yield problems_of_use(inventory, devices[start : start + MAX_DEVICES_PER_CHECK])
 
-    def _view(self, pool: PoolId, version: int) -> _PoolView:
+    def _view(self, id_: PoolId, version: int, before: _PoolView | None) -> _PoolView:
         inventory = self._inventory()
-        whole = whole_pool(inventory.slices_of_pool(pool))
-        sums = sums_of(whole, inventory) if whole is not None else None
-        return _PoolView(version, sums, tuple(problems_of(inventory, pool)))
+        slices = tuple(inventory.slices_of_pool(id_))
+        if before is not None and before.slices == slices:  # only the use of its devices changed
+            pool, problems = before.pool, before.problems
+        else:
+            pool, problems = whole_pool(slices), tuple(problems_of(inventory, id_))
+        sums = sums_of(pool, inventory) if pool is not None else None
+        return _PoolView(version, slices, pool, problems, sums)
 
     def _log(self, problems: Iterable[DeviceProblem]) -> None:
         now = self._clock()
