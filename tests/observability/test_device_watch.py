@@ -6,7 +6,18 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.state.device_objects import DRIVER, claim, gpu, inventory_of, mig_slices, put, slice_of
+from tests.state.device_objects import (
+    DRIVER,
+    Json,
+    claim,
+    gpu,
+    inventory_of,
+    mig_counters,
+    mig_gpu,
+    mig_slices,
+    put,
+    slice_of,
+)
 from topo_scheduler.runtime import device_watch
 from topo_scheduler.runtime.device_watch import MAX_PROFILES, OTHER, DeviceWatch, capped
 from topo_scheduler.state.devices.device_survey import PoolSums, sums_of
@@ -55,6 +66,20 @@ def test_partitions_that_overlap_allocated_ones_are_blocked_and_slices_lost_to_a
     assert totals.fragmentation == pytest.approx(
         {(DRIVER, "1g.10gb"): 1 / 7, (DRIVER, "2g.20gb"): 3 / 7, (DRIVER, "3g.40gb"): 3 / 7}
     )
+
+
+def test_a_profile_is_compared_with_the_boards_that_can_have_it() -> None:
+    def other(device: Json) -> Json:
+        profile = device["attributes"].get("profile", {}).get("string")
+        return {**device, "attributes": {"profile": {"string": f"x{profile}"}}} if profile else device
+
+    devices = [*mig_gpu(0), *(other(device) for device in mig_gpu(1))]
+    inventory = inventory_of(
+        slice_of("n1", devices, name="a", slices=2),
+        slice_of("n1", counters=map(mig_counters, range(2)), name="b", slices=2),
+    )
+    assert watch(inventory).totals.fragmentation[DRIVER, "3g.40gb"] == 0
+    assert watch(inventory).totals.fragmentation[DRIVER, "x1g.10gb"] == pytest.approx(1 / 8), "the last slice of one"
 
 
 def test_totals_follow_changes() -> None:

@@ -93,6 +93,14 @@ def test_free_devices_that_do_not_agree_in_an_attribute() -> None:
     assert request.match_attributes == (f"{DRIVER}/numa",)
 
 
+def test_free_devices_without_the_attribute_agree_with_none() -> None:
+    d = driver({"s1/l1": 1})
+    spec = asking(2)
+    spec["devices"]["constraints"] = [{"requests": ["gpus"], "matchAttribute": f"{DRIVER}/absent"}]
+    (request,) = surveyed(d, "p", spec)
+    assert [(node.counts["free"], node.together) for node in request.nodes] == [(8, 0)]
+
+
 def test_each_alternative_is_a_request_of_its_own() -> None:
     d = driver({"s1/l1": 1})
     alternatives: list[dict[str, Any]] = [
