@@ -49,6 +49,26 @@ def pod_group_definition(group: str = PLUGINS) -> Json:
     }
 
 
+def node_topology_definition() -> Json:
+    """Return the CustomResourceDefinition of NodeResourceTopology."""
+    group = "topology.node.k8s.io"
+    names = {"plural": "noderesourcetopologies", "singular": "noderesourcetopology", "kind": "NodeResourceTopology"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{names['plural']}.{group}",
+            "annotations": {"api-approved.kubernetes.io": "https://github.com/kubernetes/enhancements/pull/1870"},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Cluster",
+            "names": names | {"listKind": "NodeResourceTopologyList"},
+            "versions": [{"name": "v1alpha2", "served": True, "storage": True, "schema": {"openAPIV3Schema": _FREE}}],
+        },
+    }
+
+
 def pod_group(name: str, minimum: int, group: str = PLUGINS, namespace: str = "default", **spec: Any) -> Json:
     """Return a PodGroup of scheduler-plugins or of Volcano."""
     version = "v1beta1" if group == VOLCANO else "v1alpha1"

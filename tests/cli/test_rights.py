@@ -19,9 +19,10 @@ OWNED_BY_OTHERS: Final = {
     ("get", "apps", "daemonsets"),
     ("get", "apps", "deployments"),
     ("get", "batch", "cronjobs"),
+    ("list", "topology.node.k8s.io", "noderesourcetopologies"),
     *(("list", f"scheduling.{group}", "podgroups") for group in ("x-k8s.io", "sigs.k8s.io", "volcano.sh")),
 }
-"""Owners of kinds that no pod here has, and PodGroups of APIs that are not served here."""
+"""Owners of kinds that no pod here has, and kinds that are not served here."""
 
 
 def _rules(name: str) -> list[dict[str, Any]]:

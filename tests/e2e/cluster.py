@@ -407,7 +407,7 @@ class Cluster:
             return  # it has none
         await self._delete_all_of("podgroups")
         for item in await self.api.list("customresourcedefinitions", None):
-            if item["metadata"]["name"].startswith("podgroups."):
+            if item["metadata"]["name"].startswith(("podgroups.", "noderesourcetopologies.")):
                 await self.undefine(item["metadata"]["name"])
 
         async def gone() -> bool:

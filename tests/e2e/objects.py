@@ -155,4 +155,5 @@ PLURALS: Final = {
     "ResourceClaim": "resourceclaims",
     "ResourceClaimTemplate": "resourceclaimtemplates",
     "ResourceSlice": "resourceslices",
+    "NodeResourceTopology": "noderesourcetopologies",
 }

@@ -44,6 +44,7 @@ READS = {
     ("resource.k8s.io", "deviceclasses"),
     ("resource.k8s.io", "resourceslices"),
     ("resource.k8s.io", "resourceclaims"),
+    ("topology.node.k8s.io", "noderesourcetopologies"),
     ("policy", "poddisruptionbudgets"),
     ("coordination.k8s.io", "leases"),
     ("topology.scheduler", "migrations"),

@@ -33,6 +33,7 @@ class NodeReason(StrEnum):
     REPELLED = "node(s) didn't satisfy existing pods anti-affinity rules"
     CLAIM_ELSEWHERE = "resourceclaim not available on the node"
     DEVICES = "cannot allocate all claims"
+    NUMA = "node(s) had no NUMA node(s) with room for the pod"
     GPU_MODEL = "node(s) had another GPU model"
     BANDWIDTH = "node(s) had less network bandwidth"
     SHARING = "node(s) didn't share their GPUs"

@@ -9,8 +9,9 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.cli.snapshot import Listed
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import Forbidden
-from topo_scheduler.kube.connection.resources import NAMESPACES
+from topo_scheduler.kube.connection.resources import NAMESPACES, NODE_TOPOLOGIES
 from topo_scheduler.kube.reading.listing import list_all
+from topo_scheduler.kube.reading.optional_kind import is_served
 from topo_scheduler.kube.reading.owner_chains import Missing
 from topo_scheduler.kube.reading.owners import OwnerDirectory
 from topo_scheduler.kube.reading.pod_groups import served_groups
@@ -80,6 +81,7 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
     await _add_groups(client, engine, listed, now)
     if any(_has_claims(pod) for pod in listed.pods if not pod.spec.node_name):
         await _list_stores(client, engine.world, listed)
+    await _list_numa_zones(client, engine.world, listed)
     engine.nodes_applied(listed.nodes, now)
     engine.pods_applied(listed.pods, now)
     return engine
@@ -89,6 +91,23 @@ def _has_claims(pod: Pod) -> bool:
     return bool(pod.spec.resource_claims) or any(
         volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in pod.spec.volumes
     )
+
+
+async def _list_numa_zones(client: Client, world: World, listed: Listed) -> None:
+    """List the NUMA nodes of machines, if they are served."""
+    if not await is_served(client, NODE_TOPOLOGIES):
+        return
+    try:
+        objects, problems = await list_all(client, NODE_TOPOLOGIES)
+    except Forbidden:
+        listed.problems.append(
+            f"{NODE_TOPOLOGIES.described} may not be listed: it is assumed that no kubelet rejects pods for NUMA nodes"
+        )
+        return
+    listed.problems.extend(problems)
+    zones = world.numa_zones
+    for item in objects:
+        zones.put(zones.objects, item.metadata.name, item)
 
 
 async def _list_stores(client: Client, world: World, listed: Listed) -> None:

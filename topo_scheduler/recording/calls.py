@@ -20,6 +20,7 @@ from topo_scheduler.kube.connection.resources import (
     CSI_DRIVERS,
     CSI_NODES,
     DEVICE_CLASSES,
+    NODE_TOPOLOGIES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     STORAGE_CLASSES,
@@ -37,7 +38,7 @@ STORED: Final[Mapping[str, Resource[Any]]] = {
     kind.plural: kind
     for kind in (
         *(CLAIMS, VOLUMES, STORAGE_CLASSES, CSI_NODES, CSI_DRIVERS, CSI_CAPACITIES, ATTACHMENTS),
-        *(DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS),
+        *(DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS, NODE_TOPOLOGIES),
     )
 }
 """Kinds of volumes and devices by plural. They reach the engine's stores directly, not through its methods."""

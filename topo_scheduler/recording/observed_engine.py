@@ -340,5 +340,6 @@ class _ObservedSink:
 
 def sinks_of_storage(engine: Engine, changed: Callable[[], None]) -> Sequence[StoreSink[Any, Any] | _ObservedSink]:
     """Return the sinks for objects of storage, observed if the engine is."""
-    sinks = store_sinks(engine.world.around.storage, engine.world.inventory, changed)
+    world = engine.world
+    sinks = store_sinks(world.around.storage, world.inventory, changed, world.numa_zones)
     return [_ObservedSink(sink, engine.notifier) for sink in sinks] if isinstance(engine, ObservedEngine) else sinks

@@ -130,9 +130,9 @@ class _ReplayRun:
         else:
             self.engine = checkpoint.load(state, self._resolve, extensions)
         world = self.engine.world
-        stores: tuple[ObjectStore, ...] = (world.around.storage, world.inventory)
+        stores: tuple[ObjectStore, ...] = (world.around.storage, world.inventory, world.numa_zones)
         unlisted = [dict(store.unlisted) for store in stores]
-        sinks = store_sinks(world.around.storage, world.inventory)
+        sinks = store_sinks(world.around.storage, world.inventory, numa_zones=world.numa_zones)
         self._sinks: dict[str, StoreSink[Any, Any]] = {sink.resource.plural: sink for sink in sinks}
         if state is not None:
             # New sinks mark all kinds as not listed, but the state has those that were listed.

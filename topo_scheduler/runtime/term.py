@@ -19,8 +19,16 @@ from topo_scheduler.api.reasons import Reason
 from topo_scheduler.kernels.warm import OF_PREEMPTION, warm
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import KubeError
-from topo_scheduler.kube.connection.resources import BUDGETS, NAMESPACES, NODES, OWNER_KINDS, PODS
+from topo_scheduler.kube.connection.resources import (
+    BUDGETS,
+    NAMESPACES,
+    NODE_TOPOLOGIES,
+    NODES,
+    OWNER_KINDS,
+    PODS,
+)
 from topo_scheduler.kube.connection.waiting import set_or_due
+from topo_scheduler.kube.reading.optional_kind import OptionalKind
 from topo_scheduler.kube.reading.owner_chains import Missing
 from topo_scheduler.kube.reading.owners import OwnerDirectory
 from topo_scheduler.kube.reading.pod_groups import GroupDirectory
@@ -175,10 +183,10 @@ class Term:
             ),
             **{kind.plural: Reflector(client, kind, self._owners.sink(kind), clock=clock) for kind in OWNER_KINDS},
         }
-        self._storage = {
-            sink.resource.plural: Reflector(client, sink.resource, sink, clock=clock)
-            for sink in sinks_of_storage(self.engine, self._wake.set)
-        }
+        sinks = {sink.resource.plural: sink for sink in sinks_of_storage(self.engine, self._wake.set)}
+        numa_zones = sinks.pop(NODE_TOPOLOGIES.plural)
+        self._node_topologies = OptionalKind(client, NODE_TOPOLOGIES, numa_zones, clock=clock)
+        self._storage = {plural: Reflector(client, sink.resource, sink, clock=clock) for plural, sink in sinks.items()}
         self._reflectors |= self._storage
         self._fetching: set[tuple[str, OwnerReference]] = set()
         self.devices = DeviceWatch(lambda: self.engine.world.inventory, clock)
@@ -215,6 +223,7 @@ class Term:
         return [
             *((f"reflect {name}", reflector.run()) for name, reflector in self._reflectors.items()),
             *((f"bind {number}", self._executor.bind()) for number in range(self._workers)),
+            ("node topologies", self._node_topologies.run()),
             ("recovery", self._heal()),
             ("owners", self._owners.run()),
             ("conditions", self._conditions.run()),
@@ -324,6 +333,7 @@ class Term:
             async with asyncio.timeout(OWNERS_SECONDS):
                 for reflector in self._storage.values():
                     await reflector.tried.wait()
+                await self._node_topologies.tried.wait()
         except TimeoutError:
             pass
         if unlisted := ", ".join(self.engine.world.around.storage.unlisted):
@@ -489,4 +499,5 @@ class Term:
         """Return for each watch the seconds since its last sign of life."""
         now = self._clock()
         own = {name: reflector.staleness(now) for name, reflector in self._reflectors.items()}
+        own[NODE_TOPOLOGIES.plural] = self._node_topologies.staleness(now)
         return own | self._groups.staleness(now)

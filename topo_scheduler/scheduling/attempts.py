@@ -1,5 +1,6 @@
 """One attempt to place a workload: from its pending members to a Decision, on the current state."""
 
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -32,11 +33,13 @@ from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.reserving.spares import Spares
 from topo_scheduler.scheduling.rules.interpod_filters import Position, looks_around
+from topo_scheduler.scheduling.rules.numa import rejecting_node
 from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.decision import Decision, Seat, Verdict
 from topo_scheduler.state.devices.claim_writes import ClaimChoice
 from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.numa_request import NumaRequest
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 from topo_scheduler.state.storage.storage_objects import VolumeChoice
 from topo_scheduler.state.topology.fabric import Layout, Path
@@ -161,6 +164,7 @@ class Attempts:
                 else:
                     try:
                         volumes, claims = self._volumes(groups, outcome), self._claims(groups, outcome)
+                        self._check_numa_zones(groups, outcome)
                         return self._placed(workload, groups, ask, outcome, layout, volumes, claims, note)
                     except (ClaimError, DeviceChoiceError) as error:
                         outcome = PlacementFailure(str(error), outcome.rule)
@@ -305,6 +309,7 @@ class Attempts:
             return None
         try:
             volumes, claims = self._volumes(groups, placement), self._claims(groups, placement)
+            self._check_numa_zones(groups, placement)
         except (ClaimError, DeviceChoiceError):
             return None
         note = "on the nodes that were reserved for them"
@@ -400,6 +405,24 @@ class Attempts:
             for member, row in zip(members, rows, strict=True)
         }
         return dict(zip(placed, choose_devices(devices, list(placed.values())), strict=True))
+
+    def _check_numa_zones(self, groups: Sequence[tuple[PodClass, list[Member]]], placement: Placement) -> None:
+        """Check members of different classes that share nodes; those of one class were counted together.
+
+        Raises:
+            DeviceChoiceError: the kubelet of a node may reject one of them.
+        """
+        around = self.planner.around
+        if not around.numa_zones or sum(cls.numa is not None for cls, _ in groups) < 2:
+            return
+        requests_by_row: dict[int, Counter[NumaRequest]] = {}
+        for (cls, _), rows in zip(groups, placement.rows, strict=True):
+            if cls.numa is not None:
+                for row in rows:
+                    requests_by_row.setdefault(row, Counter())[cls.numa] += 1
+        mixed = {row: requests for row, requests in requests_by_row.items() if len(requests) > 1}
+        if node := rejecting_node(around, mixed):
+            raise DeviceChoiceError(f"the NUMA nodes of node {node} may not have room for all members placed there")
 
     def _placed(
         self,

@@ -429,6 +429,7 @@ class Engine:
         """
         self._read_again(now)
         self._settle_devices(now)
+        self._out += [LogWarning(problem) for problem in self.world.settle_numa_zones(now)]
         if self.arrivals.large_bytes + self.world.pod_index.large_bytes > MAX_LARGE_BYTES:
             self._drop_caches()
         self.world.fade(now)
@@ -541,6 +542,7 @@ class Engine:
             self._unread_nodes.next_due(),
             self._unread_nominations.next_due(),
             self.world.penalties.next_change(),
+            self.world.numa_zones.next_due(),
             self.preempting.next_due(),
             self.contention.next_due(),
             self.reserving.next_due(),

@@ -30,6 +30,8 @@ from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64, NodeLabels, No
 from topo_scheduler.state.nodes.resources import GPU, PODS, Amounts, ResourceTable, as_amounts
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import profile_of
+from topo_scheduler.state.pods.numa_request import numa_request
+from topo_scheduler.state.pods.numa_zones import NumaZones
 from topo_scheduler.state.pods.pod_groups import Groups
 from topo_scheduler.state.pods.pod_index import PodIndex, Profile
 from topo_scheduler.state.pods.victim_info import occupant_of
@@ -57,6 +59,7 @@ class World:
         self.unread_labels = UnreadLabels(self.nodes, [*self._keys_read(config), *extensions.node_labels])
         self.penalties = Penalties()
         self.inventory = DeviceInventory()
+        self.numa_zones = NumaZones()
         self.around = FilterContext(
             self.nodes,
             self.pod_index,
@@ -65,13 +68,14 @@ class World:
             extensions=extensions,
             links=self.links,
             devices=NodeDevices(self.nodes, self.inventory, TermSelector(self.nodes)),
+            numa_zones=self.numa_zones,
         )
         for key in extensions.node_labels:
             self.nodes.label_column(key)  # updated with each node from here on
         self.claims = GpuClaims(config.scheduler_name, self.nodes, self.resources)
         self._offers = 0
         self.accounts = Accounts(self.nodes)
-        self.ledger = Ledger(self.nodes, self.pod_index, self.accounts)
+        self.ledger = Ledger(self.nodes, self.pod_index, self.accounts, self.numa_zones)
         self.history = History()
         self.runs = Runs()
         self.promises = Promises()
@@ -189,8 +193,9 @@ class World:
         if assumed_here and known is not None and (known.amounts, known.devices) != (amounts, devices):
             self.ledger.release(uid)  # another client bound it to the same node, without our annotations
         daemon = _is_daemon(pod)
+        numa = numa_request(pod)
         changed = self.ledger.confirm(
-            uid, node, amounts, daemon=daemon, profile=profile, devices=devices, created_there=created_there
+            uid, node, amounts, daemon=daemon, profile=profile, devices=devices, created_there=created_there, numa=numa
         )
         occupant = occupant_of(pod)
         self.ledger.occupy(occupant)
@@ -424,6 +429,16 @@ class World:
                 self.nodes.capacity_changes.append(row)
                 self._improve(row)
         return changes.claims
+
+    def settle_numa_zones(self, now: float) -> list[str]:
+        """Apply changes of NUMA nodes to the nodes that they concern; return problems of their reports, each once."""
+        zones = self.numa_zones
+        zones.settle(now)
+        for name in zones.take_changes():
+            if (row := self.nodes.row_of.get(name)) is not None:
+                self.nodes.facts_changes.append(row)
+                self._improve(row)
+        return zones.take_problems()
 
     # ------------------------------------------------------------ improvements
 

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 from topo_scheduler.api.devices import DeviceClass, ResourceClaim, ResourceSlice
+from topo_scheduler.api.numa import NodeResourceTopology
 from topo_scheduler.api.objects import DisruptionBudget, Job, Node, ObjectMeta, PartialObject, Pod
 from topo_scheduler.api.storage import (
     CSIDriver,
@@ -124,6 +125,15 @@ ATTACHMENTS = _storage("volumeattachments", "VolumeAttachment", VolumeAttachment
 DEVICE_CLASSES = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", DeviceClass, namespaced=False)
 RESOURCE_SLICES = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", ResourceSlice, namespaced=False)
 RESOURCE_CLAIMS = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim", ResourceClaim)
+
+NODE_TOPOLOGIES = Resource(
+    "topology.node.k8s.io",
+    "v1alpha2",
+    "noderesourcetopologies",
+    "NodeResourceTopology",
+    NodeResourceTopology,
+    namespaced=False,
+)
 
 CRONJOBS = _metadata("batch", "cronjobs", "CronJob")
 REPLICASETS = _metadata("apps", "replicasets", "ReplicaSet")

@@ -1,4 +1,4 @@
-"""Follows what pods with claims need: volumes with their claims and classes, devices with theirs.
+"""Follows what pods with claims need: volumes with their claims and classes, devices with theirs; and NUMA nodes.
 
 Until a kind has been listed (it may be forbidden or not served), its store reports it as unlisted. Pods with such
 claims then stay pending; other pods are not affected.
@@ -15,6 +15,7 @@ from topo_scheduler.kube.connection.resources import (
     CSI_DRIVERS,
     CSI_NODES,
     DEVICE_CLASSES,
+    NODE_TOPOLOGIES,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
     STORAGE_CLASSES,
@@ -24,6 +25,7 @@ from topo_scheduler.kube.connection.resources import (
 )
 from topo_scheduler.kube.reading.sinks import Deleted
 from topo_scheduler.state.devices.inventory import DeviceInventory
+from topo_scheduler.state.pods.numa_zones import NumaZones
 from topo_scheduler.state.storage.storage_objects import Storage
 
 Key = TypeVar("Key", bound=Hashable)
@@ -82,7 +84,10 @@ class StoreSink(Generic[Key, Item]):
 
 
 def store_sinks(
-    storage: Storage, inventory: DeviceInventory, changed: Callable[[], None] = lambda: None
+    storage: Storage,
+    inventory: DeviceInventory,
+    changed: Callable[[], None] = lambda: None,
+    numa_zones: NumaZones | None = None,
 ) -> tuple[StoreSink[Any, Any], ...]:
     """Return the sinks for the objects of each kind; from now on no kind counts as listed.
 
@@ -90,6 +95,7 @@ def store_sinks(
         storage: the volumes to keep up to date.
         inventory: the devices to keep up to date.
         changed: called after each change.
+        numa_zones: the NUMA nodes of machines to keep up to date; without them their kind is left out.
     """
 
     def named(store: ObjectStore, kind: Resource[Item], table: dict[str, Item]) -> StoreSink[str, Item]:
@@ -111,4 +117,5 @@ def store_sinks(
         named(inventory, DEVICE_CLASSES, inventory.classes),
         named(inventory, RESOURCE_SLICES, inventory.slices),
         placed(inventory, RESOURCE_CLAIMS, inventory.claims),
+        *((named(numa_zones, NODE_TOPOLOGIES, numa_zones.objects),) if numa_zones is not None else ()),
     )

@@ -132,7 +132,7 @@ class Outcomes:
         for seat in decision.seats:
             member = workload.members[seat.uid]
             amounts, profile = member.cls.amounts, member.profile
-            self._world.ledger.assume(seat.uid, seat.node, amounts, profile, seat.devices)
+            self._world.ledger.assume(seat.uid, seat.node, amounts, profile, seat.devices, member.cls.numa)
             member.bandwidth = bandwidth
             if bandwidth:
                 self._world.links.put(seat.uid, (workload.namespace, workload.id), seat.node, bandwidth)

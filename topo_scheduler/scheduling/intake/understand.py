@@ -32,6 +32,7 @@ from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, ResourceTable, 
 from topo_scheduler.state.pods.caps import excess
 from topo_scheduler.state.pods.classes import PodClass, pod_class, unsupported
 from topo_scheduler.state.pods.constraints import constraints_of, preferences_of
+from topo_scheduler.state.pods.numa_request import numa_request
 from topo_scheduler.state.pods.pod_groups import Groups
 from topo_scheduler.state.pods.requests import pod_amounts
 from topo_scheduler.state.pods.selectors import SelectorError
@@ -298,7 +299,8 @@ def _class(
     except SelectorError as error:
         problems.append(str(error))
     models = tuple(sorted(request.gpu_models))
-    return pod_class(pod, as_amounts(amounts), models, request.bandwidth, constraints, preferences), charged
+    cls = pod_class(pod, as_amounts(amounts), models, request.bandwidth, constraints, preferences, numa_request(pod))
+    return cls, charged
 
 
 def _share_problems(amounts: Mapping[int, int], wanted: int | None) -> list[str]:

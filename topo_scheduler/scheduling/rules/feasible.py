@@ -21,6 +21,7 @@ from topo_scheduler.scheduling.rules.interpod_filters import (
     looks_around,
     open_rows,
 )
+from topo_scheduler.scheduling.rules.numa import numa_rejections
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.scheduling.rules.volumes import LASTING, uses_volumes, volume_rejections
 from topo_scheduler.state.nodes.node_table import Int64
@@ -162,6 +163,8 @@ def _walk(
             yield [(neighbour.reason, ~neighbour.accepts(context, cls, rows, assumed_pods))]
     for devices_rejection in device_rejections(context, cls, rows):
         yield [devices_rejection]
+    if ours:
+        yield numa_rejections(context, cls, rows)
     for rule in last:
         yield [(rule.reason, ~rule.accepts(context.nodes, cls, rows))]
 

@@ -24,6 +24,7 @@ from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64, NodeTable
 from topo_scheduler.state.operation_budget import ROWS_PER_OPERATION, charge, charge_rows
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.constraints import Constraints, Spread
+from topo_scheduler.state.pods.numa_zones import NumaZones
 from topo_scheduler.state.pods.pod_index import Condition, CountedTerm, Disk, PodIndex, Port, Profile, Tally
 from topo_scheduler.state.statistics.typical_pods import PodKinds
 from topo_scheduler.state.storage.storage_objects import Storage
@@ -53,8 +54,9 @@ class FilterContext:
     ``namespaces``: labels of namespaces by name, or None if unknown. Then anti-affinity of running pods with a
     namespace selector applies to all namespaces. ``shunned``: nodes that recently refused pods of a class.
     ``domains``: domains that the configuration names, for classes with caps. ``links``: reserved bandwidth, for gangs
-    with bandwidth and latency-sensitive workloads. ``devices``: devices of nodes, for pods with claims. ``kinds``:
-    kinds of running pods, for the measure of fragmentation.
+    with bandwidth and latency-sensitive workloads. ``devices``: devices of nodes, for pods with claims.
+    ``numa_zones``: NUMA nodes of machines whose kubelet rejects pods. ``kinds``: kinds of running pods, for the measure
+    of fragmentation.
     """
 
     nodes: NodeTable
@@ -67,6 +69,7 @@ class FilterContext:
     extensions: Extensions = field(default_factory=Extensions)
     links: Links | None = None
     devices: NodeDevices | None = None
+    numa_zones: NumaZones = field(default_factory=NumaZones)
     kinds: PodKinds = field(default_factory=PodKinds)
     remembered: dict[tuple[object, ...], Remembered] | None = None
     """Counts cached for a whole search, see `remembering`; None outside a search."""

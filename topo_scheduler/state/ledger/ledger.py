@@ -14,6 +14,8 @@ from topo_scheduler.state.ledger.namespace_usage import Accounts
 from topo_scheduler.state.nodes.gpu_shares import Holding
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, Amounts, amount_in
+from topo_scheduler.state.pods.numa_request import NumaRequest
+from topo_scheduler.state.pods.numa_zones import NumaZones
 from topo_scheduler.state.pods.pod_index import PodIndex, Profile
 from topo_scheduler.state.pods.victim_info import Occupant
 
@@ -23,7 +25,7 @@ class LedgerEntry:
     """What one pod holds. ``row`` is -1 while its node is unknown, ``occupant`` None until the pod is seen bound.
 
     ``devices`` has the indexes of its GPUs, as recorded on its Binding; empty without a record. ``created_there``: the
-    pod was created with its node, so no scheduler placed it.
+    pod was created with its node, so no scheduler placed it. ``numa``: what the kubelet aligns to NUMA nodes.
     """
 
     node: str
@@ -35,6 +37,7 @@ class LedgerEntry:
     occupant: Occupant | None = None
     devices: tuple[int, ...] = ()
     created_there: bool = False
+    numa: NumaRequest | None = None
 
     def amount(self, column: int) -> int:
         """Return the amount that the pod holds of one resource."""
@@ -44,8 +47,15 @@ class LedgerEntry:
 class Ledger:
     """All entries by pod uid; the only writer of the node table's ``requested``, the bound pods and the accounts."""
 
-    def __init__(self, nodes: NodeTable, pod_index: PodIndex | None = None, accounts: Accounts | None = None) -> None:
+    def __init__(
+        self,
+        nodes: NodeTable,
+        pod_index: PodIndex | None = None,
+        accounts: Accounts | None = None,
+        numa_zones: NumaZones | None = None,
+    ) -> None:
         self._nodes = nodes
+        self._numa_zones = numa_zones if numa_zones is not None else NumaZones()
         self._accounts = accounts if accounts is not None else Accounts(nodes)
         self._pod_index = pod_index if pod_index is not None else PodIndex()
         self._entries: dict[str, LedgerEntry] = {}
@@ -83,11 +93,12 @@ class Ledger:
         amounts: Amounts,
         profile: Profile | None = None,
         devices: tuple[int, ...] = (),
+        numa: NumaRequest | None = None,
     ) -> None:
         """Charge a pod that is about to be bound to its node."""
         if uid in self._entries:
             raise ValueError(f"pod {uid} already has an entry")
-        self._add(uid, LedgerEntry(node, -1, amounts, True, False, profile, devices=devices))
+        self._add(uid, LedgerEntry(node, -1, amounts, True, False, profile, devices=devices, numa=numa))
 
     def confirm(
         self,
@@ -99,6 +110,7 @@ class Ledger:
         profile: Profile | None = None,
         devices: tuple[int, ...] = (),
         created_there: bool = False,
+        numa: NumaRequest | None = None,
     ) -> bool:
         """Record a bound pod as the API server reports it; return whether it differs from the known entry.
 
@@ -121,7 +133,7 @@ class Ledger:
         if entry is not None:
             self.release(uid)
             created_there = entry.created_there
-        self._add(uid, LedgerEntry(node, -1, amounts, False, daemon, profile, None, devices, created_there))
+        self._add(uid, LedgerEntry(node, -1, amounts, False, daemon, profile, None, devices, created_there, numa))
         return True
 
     def occupy(self, occupant: Occupant) -> bool:
@@ -147,6 +159,8 @@ class Ledger:
         if not self.sizes[size]:
             del self.sizes[size]
         self.assumed -= entry.assumed
+        if entry.numa is not None:
+            self._numa_zones.release(entry.node, entry.numa)
         pods = self._by_node[entry.node]
         pods.discard(uid)
         if not pods:
@@ -174,6 +188,8 @@ class Ledger:
         self.sizes[entry.amount(GPU)] += 1
         self._by_node.setdefault(entry.node, set()).add(uid)
         self.assumed += entry.assumed
+        if entry.numa is not None:
+            self._numa_zones.hold(entry.node, entry.numa)
         row = self._nodes.row_of.get(entry.node)
         if row is not None:
             self._charge(entry, row)

@@ -11,6 +11,7 @@ from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
 from topo_scheduler.state.devices.pod_claims import PodClaim
 from topo_scheduler.state.nodes.resources import CPU, GPU, GPU_SHARE, Amounts, amount_in
 from topo_scheduler.state.pods.constraints import Constraints, PodPreferences
+from topo_scheduler.state.pods.numa_request import NumaRequest, forget_requests
 from topo_scheduler.state.pods.pod_index import CountedTerm
 
 NO_LIMIT: Final = 1 << 62
@@ -46,7 +47,7 @@ class PodClass:
     ``preferences`` are preferences of the pod. ``shunned`` are nodes that refused such a pod recently. ``caps`` has the
     limits of quotas and of access to domains below the request. ``ordinary``: nodes kept as spares are excluded.
     ``plugin_inputs`` is what plugins read of the pod, see `annotation` and `label`. ``claims`` are its claims of
-    devices.
+    devices. ``numa`` is what the kubelet aligns to NUMA nodes.
     """
 
     amounts: Amounts
@@ -64,6 +65,7 @@ class PodClass:
     ordinary: bool = False
     plugin_inputs: tuple[tuple[str, str], ...] = ()
     claims: tuple[PodClaim, ...] = ()
+    numa: NumaRequest | None = None
     gpus: int = field(init=False, compare=False, repr=False)
     """GPUs of one pod."""
     share: int = field(init=False, compare=False, repr=False)
@@ -124,6 +126,7 @@ def pod_class(
     bandwidth: int,
     constraints: Constraints | None = None,
     preferences: PodPreferences | None = None,
+    numa: NumaRequest | None = None,
 ) -> PodClass:
     """Return the class of a pod; equal classes compare equal."""
     spec = pod.spec
@@ -136,12 +139,14 @@ def pod_class(
         bandwidth=bandwidth,
         constraints=constraints,
         preferences=preferences,
+        numa=numa,
     )
 
 
 def drop_classes() -> None:
     """Forget classes that no pod and no view uses; equal classes of later pods are new objects."""
     _one_of.cache_clear()
+    forget_requests()
 
 
 def unsupported(pod: Pod) -> str:

@@ -18,6 +18,7 @@ from topo_scheduler.scheduling.rules.device_claims import device_limits
 from topo_scheduler.scheduling.rules.feasible import allowed_rows
 from topo_scheduler.scheduling.rules.filters import eligible
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
+from topo_scheduler.scheduling.rules.numa import numa_limits
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.operation_budget import charge
@@ -67,9 +68,12 @@ def _check_nodes(filter_context: FilterContext, query: PlacementQuery, placement
 
 
 def _lacking_devices(filter_context: FilterContext, cls: PodClass, members_by_row: Mapping[int, int]) -> str:
+    rows = np.array(sorted(members_by_row), np.int64)
+    limits = numa_limits(filter_context, cls, rows)
+    if len(exceeded := rows[limits < [members_by_row[row] for row in rows.tolist()]]):
+        return f"the kubelet of node {filter_context.nodes.names[int(exceeded[0])]} would reject a member"
     if not cls.claims:
         return ""
-    rows = np.array(sorted(members_by_row), np.int64)
     for row, limit in zip(rows.tolist(), device_limits(filter_context, cls, rows, empty=False).tolist(), strict=True):
         if members_by_row[row] > limit:
             return f"node {filter_context.nodes.names[row]} has devices for {limit} of {members_by_row[row]} members"

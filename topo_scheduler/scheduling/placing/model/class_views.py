@@ -25,6 +25,7 @@ from topo_scheduler.scheduling.rules.node_preferences import (
     preferred_nodes,
     wishes_around,
 )
+from topo_scheduler.scheduling.rules.numa import numa_limits
 from topo_scheduler.scheduling.rules.volumes import uses_volumes
 from topo_scheduler.state.nodes.change_log import ChangeLog
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
@@ -218,6 +219,10 @@ class ClassView:
         if self.cls.claims:
             open_rows = rows[counts[rows] > 0]
             limits = device_limits(self._filter_context, self.cls, open_rows, empty=used is self._nodes.daemons)
+            counts[open_rows] = np.minimum(counts[open_rows], limits)
+        if self.cls.numa is not None and self._filter_context.numa_zones:
+            open_rows = rows[counts[rows] > 0]
+            limits = numa_limits(self._filter_context, self.cls, open_rows, empty=used is self._nodes.daemons)
             counts[open_rows] = np.minimum(counts[open_rows], limits)
         if self._max_per_row:
             counts[rows] = np.minimum(counts[rows], self._max_per_row)

@@ -1,0 +1,122 @@
+"""What the kubelet of a node aligns to NUMA nodes for a pod.
+
+These are exclusive CPUs and memory of pods of the QoS class Guaranteed, and devices of any pod. The kubelet decides by
+the containers in their order, so a request keeps them apart.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+from topo_scheduler.api.objects import Container, Pod, Quantity
+from topo_scheduler.api.quantity import QuantityError, parse_quantity
+from topo_scheduler.state.nodes.numa_report import NumaAmounts
+
+_MILLI: Final = 1000
+
+
+class ContainerKind(StrEnum):
+    """Kinds of containers: one that ends before the next starts, one that starts early and stays, and all others."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    MAIN = "main"
+
+
+@dataclass(frozen=True, slots=True)
+class NumaContainer:
+    """A container with resources that the kubelet aligns."""
+
+    kind: ContainerKind
+    amounts: NumaAmounts
+
+
+@dataclass(frozen=True, slots=True)
+class NumaRequest:
+    """Containers of a pod with resources that the kubelet aligns, init containers first.
+
+    ``total`` is what the pod holds of them, which is also what the kubelet aligns under the scope ``pod``.
+    """
+
+    containers: tuple[NumaContainer, ...]
+    total: NumaAmounts = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        running: Counter[str] = Counter()
+        peak: Counter[str] = Counter()
+        for container in self.containers:
+            amounts = Counter(dict(container.amounts))
+            if container.kind is ContainerKind.INIT:
+                peak |= running + amounts
+            else:
+                running += amounts
+        object.__setattr__(self, "total", tuple(sorted((peak | running).items())))
+
+
+def numa_request(pod: Pod) -> NumaRequest | None:
+    """Return what the kubelet aligns for a pod; None for nothing.
+
+    Quantities that can't be read count as nothing: the pod is refused for them elsewhere.
+    """
+    spec = pod.spec
+    containers = (*spec.init_containers, *spec.containers)
+    has_devices = any("/" in name for container in containers for name in container.resources.limits)
+    exclusive = spec.resources is None and _is_guaranteed(containers)
+    if not has_devices and not exclusive:
+        return None
+    found = []
+    for index, container in enumerate(containers):
+        if amounts := _amounts(container, exclusive=exclusive):
+            kind = ContainerKind.MAIN
+            if index < len(spec.init_containers):
+                kind = ContainerKind.SIDECAR if container.restart_policy == "Always" else ContainerKind.INIT
+            found.append((kind, amounts))
+    return _request(tuple(found)) if found else None
+
+
+@lru_cache(maxsize=4096)
+def _request(containers: tuple[tuple[ContainerKind, NumaAmounts], ...]) -> NumaRequest:
+    return NumaRequest(tuple(NumaContainer(kind, amounts) for kind, amounts in containers))
+
+
+def forget_requests() -> None:
+    """Forget requests that were read; equal requests of later pods are new objects."""
+    _request.cache_clear()
+
+
+def _is_guaranteed(containers: tuple[Container, ...]) -> bool:
+    """Return whether a pod has the QoS class Guaranteed."""
+    for container in containers:
+        limits, requests = container.resources.limits, container.resources.requests
+        for name in ("cpu", "memory"):
+            if name not in limits:
+                return False
+            amount = _read(name, limits[name])
+            if not amount or (name in requests and _read(name, requests[name]) != amount):
+                return False
+    return True
+
+
+def _amounts(container: Container, *, exclusive: bool) -> NumaAmounts:
+    limits: Mapping[str, Quantity] = container.resources.limits
+    amounts: dict[str, int] = {}
+    for name, value in limits.items():
+        is_device = "/" in name
+        if not is_device and not (exclusive and (name in ("cpu", "memory") or name.startswith("hugepages-"))):
+            continue
+        amount = _read(name, value)
+        if name == "cpu" and amount % _MILLI:
+            continue  # such a container shares its CPUs
+        if amount:
+            amounts[name] = amount
+    return tuple(sorted(amounts.items()))
+
+
+def _read(name: str, value: Quantity) -> int:
+    try:
+        return parse_quantity(value, _MILLI if name == "cpu" else 1)
+    except QuantityError:
+        return 0

@@ -1,0 +1,259 @@
+"""NUMA nodes of all machines whose kubelet rejects pods that it can't align, and what may be used of them by now.
+
+A report is old: pods come and go after it. What the pods of a machine may hold beyond the report can be on any NUMA
+node, so it counts on each of them. That never promises more than there is.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from topo_scheduler.api.numa import NodeResourceTopology
+from topo_scheduler.state.nodes.numa_report import NumaAmounts, NumaReport, NumaReportError, is_memory, read_report
+from topo_scheduler.state.pods.numa_request import NumaRequest
+
+REPORT_SECONDS: Final = 180.0
+"""Time after which a machine without a new report counts as reported again: an unchanged report reaches no watch.
+
+Exporters look at the machine each 60 s by default.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class NumaState:
+    """What is known of the NUMA nodes of a machine.
+
+    Attributes:
+        report: the report.
+        unreported: what pods may hold beyond it, on any NUMA node.
+        alike: pods that the report does not show yet, if they are alike and hold exactly what is unreported.
+        spans: whether the memory of a pod there may be spread over several NUMA nodes.
+    """
+
+    report: NumaReport
+    unreported: NumaAmounts = ()
+    alike: tuple[NumaRequest, int] | None = None
+    spans: bool = False
+
+
+@dataclass(slots=True)
+class _Changes:
+    """Pods that came, and those that ended, between two reports."""
+
+    came: Counter[NumaRequest] = field(default_factory=Counter)
+    ended: Counter[NumaRequest] = field(default_factory=Counter)
+
+    def __bool__(self) -> bool:
+        return bool(self.came or self.ended)
+
+
+@dataclass(slots=True)
+class _Machine:
+    """One machine: its last report, and changes since it and between it and the report before.
+
+    ``reported`` is when `REPORT_SECONDS` began, in seconds; None until the next `NumaZones.settle`.
+    """
+
+    report: NumaReport
+    since: _Changes
+    before: _Changes
+    reported: float | None = None
+    state: NumaState | None = None
+
+    def rotate(self) -> None:
+        self.before, self.since, self.reported, self.state = self.since, _Changes(), None, None
+
+
+class NumaZones:
+    """Reports of all machines, and the pods of each machine with resources that are aligned."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, NodeResourceTopology] = {}
+        """Objects without their contents, which are in the reports."""
+        self.unlisted: dict[str, None] = {}
+        self._machines: dict[str, _Machine] = {}
+        """Machines whose kubelet rejects pods, by name of the node."""
+        self._problems: dict[str, str] = {}
+        self._new_problems: dict[str, None] = {}
+        self._held: dict[str, Counter[NumaRequest]] = {}
+        self._changed: dict[str, None] = {}
+        self._waiting: dict[str, None] = {}
+        """Machines with changes that no report may show yet."""
+
+    def __bool__(self) -> bool:
+        """Return whether the kubelet of any machine rejects pods."""
+        return bool(self._machines)
+
+    # ------------------------------------------------------------ observed objects
+
+    def put(self, table: dict[str, NodeResourceTopology], name: str, item: NodeResourceTopology) -> None:
+        """Read an object that appeared or changed."""
+        table[name] = NodeResourceTopology(item.metadata)
+        try:
+            report = read_report(item)
+        except NumaReportError as error:
+            if self._problems.get(name) != str(error):
+                self._problems[name] = str(error)
+                self._new_problems[name] = None
+            self._forget_machine(name)
+            return
+        self._problems.pop(name, None)
+        if not report.enforced:
+            self._forget_machine(name)
+            return
+        machine = self._machines.get(name)
+        if machine is None:
+            # It is not known how old the pods are that are there already.
+            before = _Changes(came=Counter(self._held.get(name, _NO_PODS)))
+            self._machines[name] = machine = _Machine(report, _Changes(), before)
+        else:
+            machine.report = report
+            machine.rotate()
+        self._note(name, machine)
+        self._changed[name] = None
+
+    def drop(self, table: dict[str, NodeResourceTopology], name: str) -> None:
+        """Forget an object that was deleted."""
+        table.pop(name, None)
+        self._problems.pop(name, None)
+        self._forget_machine(name)
+
+    def listed(self, resource: str) -> None:
+        """Record that the list is complete."""
+        self.unlisted.pop(resource, None)
+
+    def take_changes(self) -> Iterable[str]:
+        """Return the nodes where other pods may fit than at the last call."""
+        changed, self._changed = self._changed, {}
+        return changed
+
+    def take_problems(self) -> list[str]:
+        """Return messages about objects that can't be used, each problem of an object once."""
+        names, self._new_problems = self._new_problems, {}
+        return [
+            f"NodeResourceTopology {name} is not used, so pods may fail there with TopologyAffinityError:"
+            f" {self._problems[name]}"
+            for name in names
+            if name in self._problems
+        ]
+
+    def settle(self, now: float) -> None:
+        """Let changes count as reported once they are old enough; ``now`` in seconds."""
+        for name in list(self._waiting):
+            machine = self._machines[name]
+            if machine.reported is None:
+                machine.reported = now
+            elif now - machine.reported >= REPORT_SECONDS:
+                machine.rotate()
+                self._changed[name] = None
+                self._note(name, machine)
+
+    def next_due(self) -> float | None:
+        """Return when `settle` has something to do, in seconds; None for never."""
+        if not self._waiting:
+            return None
+        times = [self._machines[name].reported for name in self._waiting]
+        return min(REPORT_SECONDS + time if time is not None else 0.0 for time in times)
+
+    def _forget_machine(self, name: str) -> None:
+        self._waiting.pop(name, None)
+        if self._machines.pop(name, None) is not None:
+            self._changed[name] = None
+
+    def _note(self, name: str, machine: _Machine) -> None:
+        machine.state = None
+        if machine.since or machine.before:
+            self._waiting[name] = None
+        else:
+            self._waiting.pop(name, None)
+
+    # ------------------------------------------------------------ pods
+
+    def hold(self, node: str, request: NumaRequest) -> None:
+        """Count a pod on a node, from the decision on."""
+        self._held.setdefault(node, Counter())[request] += 1
+        if (machine := self._machines.get(node)) is not None:
+            machine.since.came[request] += 1
+            self._note(node, machine)
+
+    def release(self, node: str, request: NumaRequest) -> None:
+        """Count a pod no longer."""
+        held = self._held[node]
+        held[request] -= 1
+        if not held[request]:
+            del held[request]
+        if not held:
+            del self._held[node]
+        if (machine := self._machines.get(node)) is not None:
+            if any(name in machine.report.resources for name, _ in request.total):
+                machine.since.ended[request] += 1
+            self._note(node, machine)
+
+    # ------------------------------------------------------------ states
+
+    def names(self) -> Iterable[str]:
+        """Return the nodes whose kubelet rejects pods that it can't align."""
+        return self._machines.keys()
+
+    def state(self, node: str) -> NumaState | None:
+        """Return what is known of a node whose kubelet rejects pods; None for other nodes."""
+        machine = self._machines.get(node)
+        if machine is None:
+            return None
+        if machine.state is None:
+            machine.state = self._state(machine, self._held.get(node, _NO_PODS))
+        return machine.state
+
+    def _state(self, machine: _Machine, pods: Counter[NumaRequest]) -> NumaState:
+        report = machine.report
+        unreported = _unreported(machine, pods)
+        spans = any(_spans(request, report) for request in (*pods, *machine.since.ended, *machine.before.ended))
+        came = machine.since.came + machine.before.came
+        alike = None
+        if unreported and len(came) == 1 and not (machine.since.ended or machine.before.ended):
+            ((request, number),) = came.items()
+            shown = {name: amount for name, amount in request.total if name in report.resources}
+            for missing in range(1, number + 1):
+                if {name: missing * amount for name, amount in shown.items()} == unreported:
+                    alike = request, missing
+        return NumaState(report, tuple(sorted(unreported.items())), alike, spans)
+
+
+def _unreported(machine: _Machine, pods: Counter[NumaRequest]) -> dict[str, int]:
+    """Return what pods of a machine may hold beyond what its report shows as used, by resource.
+
+    A pod that the report does not show came after the report before it. What the report shows as used may belong to
+    pods that ended after the report before it.
+    """
+    report, came, ended = machine.report, _total(machine, "came"), _total(machine, "ended")
+    held: Counter[str] = Counter()
+    for request, number in pods.items():
+        for name, amount in request.total:
+            held[name] += number * amount
+    missing: dict[str, int] = {}
+    for index, name in enumerate(report.resources):
+        used = sum(report.allocatable[index]) - sum(report.available[index])
+        beyond = max(held[name] - used, min(held[name] + ended[name] - used, came[name]))
+        if beyond > 0:
+            missing[name] = beyond
+    return missing
+
+
+def _total(machine: _Machine, kind: str) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for changes in (machine.since, machine.before):
+        requests: Mapping[NumaRequest, int] = getattr(changes, kind)
+        for request, number in requests.items():
+            for name, amount in request.total:
+                total[name] += number * amount
+    return total
+
+
+def _spans(request: NumaRequest, report: NumaReport) -> bool:
+    """Return whether the memory of a container may be spread over several NUMA nodes."""
+    largest = {name: max(report.allocatable[index]) for index, name in enumerate(report.resources) if is_memory(name)}
+    return any(amount > largest.get(name, amount) for name, amount in request.total)
+
+
+_NO_PODS: Final[Counter[NumaRequest]] = Counter()
