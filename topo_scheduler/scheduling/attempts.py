@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError, PlacedPod, choose_devices
+from topo_scheduler.scheduling.explaining.compute_domain import compute_domain_sentence
 from topo_scheduler.scheduling.explaining.explain import domain_reasons, node_reasons, sentence
 from topo_scheduler.scheduling.explaining.placement_reason import why_there
 from topo_scheduler.scheduling.extensions.extension import Demand
@@ -358,7 +359,8 @@ class Attempts:
         except ClaimError as error:
             # The claim error is the only reason: no node and no domain was checked.
             return KnownFailure(stamp, "", {str(error): len(self.planner.nodes)}, (), True)
-        text = sentence(self.planner, ask, layout, failure)
+        tied = compute_domain_sentence(self.planner.around, [cls for cls, _ in ask.groups])
+        text = " ".join(filter(None, (sentence(self.planner, ask, layout, failure), tied)))
         return KnownFailure(stamp, text, reasons, domains, failure.rule is not None)
 
     def _rows(self, workload: Workload, placement: Placement) -> list[int]:

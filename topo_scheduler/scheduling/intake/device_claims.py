@@ -7,6 +7,7 @@ from topo_scheduler.api.objects import Pod, PodResourceClaim
 from topo_scheduler.state.devices.claim_writes import ReleaseClaim, release_of
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
 from topo_scheduler.state.devices.pod_claims import PodClaim, encoded
+from topo_scheduler.state.pods.compute_domains import compute_domain_of
 
 MAX_CONSUMERS = 256
 """Pods for which Kubernetes lets one claim be reserved."""
@@ -22,6 +23,7 @@ class DeviceClaims:
         problem: what the pod waits for, or why it can't be placed; empty if nothing.
         unmade: the problem is only that claims of templates do not exist yet.
         stale: allocations from a decision that was not carried out, which are taken back first.
+        compute_domains: uids of ComputeDomains of which the pod asks for a channel, by claim template.
     """
 
     claims: tuple[PodClaim, ...] = ()
@@ -29,6 +31,7 @@ class DeviceClaims:
     problem: str = ""
     unmade: bool = False
     stale: list[ReleaseClaim] = field(default_factory=list)
+    compute_domains: dict[str, str] = field(default_factory=dict)
 
 
 def watched_claims(pod: Pod) -> list[str]:
@@ -112,6 +115,8 @@ def _read(pod: Pod, entry: PodResourceClaim, inventory: DeviceInventory, read: D
         return f'resourceclaim "{name}" is being deleted'
     if not _may_reserve(pod, claim):
         return f'resourceclaim "{name}" is reserved for {MAX_CONSUMERS} pods already, which is the most'
+    if generated and entry.resource_claim_template_name and (domain := compute_domain_of(claim.spec)):
+        read.compute_domains[entry.resource_claim_template_name] = domain
     # Replacements of a bound pod get claims of their own.
     of_its_own = generated and (claim.status.allocation is None or bool(pod.spec.node_name))
     read.claims = (*read.claims, PodClaim(encoded(claim.spec), None if of_its_own else key))

@@ -31,6 +31,7 @@ from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, ResourceTable, as_amounts
 from topo_scheduler.state.pods.caps import excess
 from topo_scheduler.state.pods.classes import PodClass, pod_class, unsupported
+from topo_scheduler.state.pods.compute_domains import in_one_domain
 from topo_scheduler.state.pods.constraints import constraints_of, preferences_of
 from topo_scheduler.state.pods.numa_request import numa_request
 from topo_scheduler.state.pods.pod_groups import Groups
@@ -192,6 +193,13 @@ def understand(
         problems.append(devices.problem)
     if devices.claims:
         cls = replace(cls, claims=devices.claims)
+    if len(devices.compute_domains) > 1:
+        named = " and ".join(sorted(devices.compute_domains)[:2])
+        problems.append(f"its claims of the templates {named} are channels of two ComputeDomains; remove one of them")
+    for template in devices.compute_domains if len(devices.compute_domains) == 1 else ():
+        constraints, conflict = in_one_domain(cls.constraints, pod, template)
+        problems += filter(None, [conflict])
+        cls = replace(cls, constraints=constraints)
     if constraint := unsupported(pod):
         problems.append(f"it uses {constraint}, which this scheduler does not support yet")
     workload, doubt = _workload(pod, lineage, request, groups, enqueued, problems, warnings, bound)

@@ -6,8 +6,9 @@ from typing import Final
 
 from topo_scheduler.api.objects import Container, Pod, Volume
 from topo_scheduler.api.selectors import PodAffinity, PodAffinityTerm
-from topo_scheduler.state.pods.caps import MAX_HOST_PORTS, read_volumes, readable_labels, term_excess
+from topo_scheduler.state.pods.caps import MAX_HOST_PORTS, read_volumes, term_excess
 from topo_scheduler.state.pods.pod_index import ANY_ADDRESS, CountedTerm, Disk, PodIndex, PodVolumeClaim, Port, Profile
+from topo_scheduler.state.pods.profile_labels import profile_labels
 from topo_scheduler.state.pods.selectors import Selector, SelectorError, compile_selector
 
 HARD_WEIGHT: Final = 1
@@ -210,7 +211,7 @@ def profile_of(pod_index: PodIndex, pod: Pod) -> Profile:
     affinity = pod.spec.affinity
     if _has_no_constraints(pod):
         meta = pod.metadata
-        labels = readable_labels(meta.labels)
+        labels = profile_labels(pod)
         return pod_index.profile(meta.namespace, labels, terminating=meta.deletion_timestamp is not None)
     repels: tuple[CountedTerm, ...] = ()
     attracts: tuple[tuple[int, CountedTerm], ...] = ()
@@ -224,7 +225,7 @@ def profile_of(pod_index: PodIndex, pod: Pod) -> Profile:
     volumes = read_volumes(pod.spec.volumes)
     return pod_index.profile(
         pod.metadata.namespace,
-        readable_labels(pod.metadata.labels),
+        profile_labels(pod),
         terminating=pod.metadata.deletion_timestamp is not None,
         ports=ports_of(pod)[:MAX_HOST_PORTS],
         repels=repels,

@@ -125,6 +125,7 @@ def _now(task: PlanningTask, *, labelled: bool) -> Iterator[SearchState]:
             if (capped_rows := context.around.closed_by_caps(view.cls, all_rows)) is not None:
                 usable = usable & ~capped_rows
             fit_rows(nodes.allocatable, nodes.requested, view.columns, view.amounts, usable, all_rows, fit)
+            view.limit_by_devices(fit, all_rows, empty=False)
             fits.append(_labelled(layout, query.within_links(fit)) if labelled else query.within_links(fit))
         state = SearchState(
             context.around.remembering(), nodes.requested, [cls for cls, _ in query.groups], views, fits, query.members

@@ -200,6 +200,7 @@ class Seating:
         self._leaf = layout.leaf_of_row[self._rows]
         self._free = nodes.allocatable[self._rows] - state.used[self._rows]
         self._members = np.zeros(len(self._rows), np.int64)
+        self._members_of_group = np.zeros((len(state.classes), len(self._rows)), np.int64)
         limited_layout = layout.inner or layout
         self._limited_leaf = limited_layout.leaf_of_row[self._rows]
         self._gpus = np.zeros(len(limited_layout.paths), np.int64)
@@ -332,6 +333,7 @@ class Seating:
         for column, amount in cls.amounts:
             self._free[member.index, column] -= sign * amount
         self._members[member.index] += sign
+        self._members_of_group[member.group, member.index] += sign
         self._gpus[self._limited_leaf[member.index]] += sign * cls.gpus
         if self._filled is not None:
             self._filled[member.zone] += sign
@@ -358,7 +360,8 @@ class Seating:
 
     def _has_room(self, group: int, used_leaves: Int64) -> Bool:
         view = self._search_state.views[group]
-        usable = self._search_state.fit[group][self._rows] > 0
+        # Devices are in no column: only the fit counts them.
+        usable = self._search_state.fit[group][self._rows] > self._members_of_group[group]
         room: Bool = usable & (self._free[:, view.columns] >= view.amounts).all(axis=1)
         if not (self._seated or self._home) or len(used_leaves) >= self._max_leaves:
             room &= np.isin(self._leaf, used_leaves)

@@ -216,18 +216,25 @@ class ClassView:
             else:
                 fit = nodes.devices.fit(rows, self._share, nodes.allocatable[rows, GPU] - used[rows, GPU])
             counts[rows] = np.minimum(counts[rows], fit)
-        if self.cls.claims:
-            open_rows = rows[counts[rows] > 0]
-            limits = device_limits(self._filter_context, self.cls, open_rows, empty=used is self._nodes.daemons)
-            counts[open_rows] = np.minimum(counts[open_rows], limits)
-        if self.cls.numa is not None and self._filter_context.numa_zones:
-            open_rows = rows[counts[rows] > 0]
-            limits = numa_limits(self._filter_context, self.cls, open_rows, empty=used is self._nodes.daemons)
-            counts[open_rows] = np.minimum(counts[open_rows], limits)
+        self.limit_by_devices(counts, rows, empty=used is self._nodes.daemons)
         if self._max_per_row:
             counts[rows] = np.minimum(counts[rows], self._max_per_row)
         if counts is self.fit:
             self.changes.extend(rows.tolist())
+
+    def limit_by_devices(self, counts: Int64, rows: Int64, *, empty: bool) -> None:
+        """Limit how many pods some rows take (``counts``, int64[all rows]) by their devices and NUMA nodes.
+
+        ``empty``: as if no other pods were there.
+        """
+        if self.cls.claims:
+            open_rows = rows[counts[rows] > 0]
+            limits = device_limits(self._filter_context, self.cls, open_rows, empty=empty)
+            counts[open_rows] = np.minimum(counts[open_rows], limits)
+        if self.cls.numa is not None and self._filter_context.numa_zones:
+            open_rows = rows[counts[rows] > 0]
+            limits = numa_limits(self._filter_context, self.cls, open_rows, empty=empty)
+            counts[open_rows] = np.minimum(counts[open_rows], limits)
 
 
 class CappedView(ClassView):
