@@ -1,138 +1,131 @@
 """``python -m tests.bench.claims``: pods with a claim for one GPU each, by kube-scheduler and by this scheduler.
 
-On one real API server, each in turn: the pods and their claims exist already when the scheduler starts. Counted are the
-seconds from the first bound pod to the last.
+Both start from the same event, with warm caches. The pods are pending, each scheduler in its turn has tried all of them
+in vain because their DeviceClass does not exist, and its backoff is over. Then the class is created. Counted are the
+seconds from there to the last bind. Rounds alternate.
 """
 
 import argparse
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from tests.controlplane import ControlPlane
+from tests.controlplane import ControlPlane, build
 from tests.e2e import objects
-from tests.e2e.api import Api, Json
+from tests.e2e.api import Api
 from tests.e2e.cluster import Cluster
-from tests.half_gangs.rounds import Scheduler
 
-DRIVER: Final = "gpu.bench.example.com"
-GROUP: Final = "resource.k8s.io/v1"
-GPUS: Final = 8
+from . import machine
+from .device_objects import CLASS, GPUS, claim_template, claiming_pod, device_class, devices_of, resource_slice
+from .race import KUBE_SCHEDULER_CONFIG, MODULES, ours, running
+from .server import Server, connected
+from .usage import moment
+
+THEIRS: Final = "default-scheduler"
 LEAF_NODES: Final = 15
-LOOK_SECONDS: Final = 0.05
-CONFIG: Final = "apiVersion: topology.scheduler/v1alpha1\nkind: TopologySchedulerConfig\nspec: {}\n"
-ACCOUNT: Final = ("kube-system", "topology-scheduler")
+BACKOFF_SECONDS: Final = 11.0
+"""The longest backoff of kube-scheduler is 10 s, and so is ours."""
+READY_SECONDS: Final = 180.0
+BOUND_SECONDS: Final = 300.0
+PODS: Final = "/api/v1/namespaces/default/pods"
+CLAIMS: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
+TEMPLATES: Final = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaimtemplates"
+CLASSES: Final = "/apis/resource.k8s.io/v1/deviceclasses"
+SLICES: Final = "/apis/resource.k8s.io/v1/resourceslices"
 
 
-def _fixed(nodes: Sequence[str]) -> list[Json]:
-    """A class, a template for one GPU, and a slice for each node."""
-    expression = f"device.driver == '{DRIVER}'"
-    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}
-    spec = {"spec": {"devices": {"requests": [request]}}}
-    selectors = [{"cel": {"expression": expression}}]
-    return [
-        {"apiVersion": GROUP, "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"selectors": selectors}},
-        {
-            "apiVersion": GROUP,
-            "kind": "ResourceClaimTemplate",
-            "metadata": {"name": "one", "namespace": "default"},
-            "spec": spec,
-        },
-        *(_slice(node) for node in nodes),
-    ]
+def _theirs(plane: ControlPlane) -> list[str]:
+    """kube-scheduler as it is by default, without a limit of requests of its own."""
+    config = plane.directory / "race-scheduler.yaml"
+    config.write_text(KUBE_SCHEDULER_CONFIG % plane.kubeconfig)
+    program = build(modules=MODULES) / "kube-scheduler"
+    return [str(program), "--config", str(config), "--secure-port", "0", "--leader-elect=false"]
 
 
-def _slice(node: str) -> Json:
-    devices = [{"name": f"gpu-{number}"} for number in range(GPUS)]
-    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
-    spec = {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices}
-    return {"apiVersion": GROUP, "kind": "ResourceSlice", "metadata": {"name": f"{node}-gpus"}, "spec": spec}
+async def _round(plane: ControlPlane, server: Server, scheduler: str, count: int) -> dict[str, Any]:
+    """Play one round of a scheduler; leave the cluster without pods."""
+    await server.create(PODS, (claiming_pod(f"p{number}", scheduler) for number in range(count)))
+    await _until(lambda: _have_claims(server, count), "all claims made")
+    command = ours(plane) if scheduler == objects.SCHEDULER else _theirs(plane)
+    async with running(command) as process:
+        await _until(lambda: _were_tried(server), "all pods tried")
+        await asyncio.sleep(BACKOFF_SECONDS)
+        version = (await server.get(PODS, limit="1"))["metadata"]["resourceVersion"]
+        watch = asyncio.create_task(server.binds(version, count, BOUND_SECONDS))
+        await asyncio.sleep(0.2)
+        before = await moment(plane, server, process)
+        released = time.monotonic()
+        await server.create(CLASSES, [device_class()])
+        binds = await watch
+        after = await moment(plane, server, process)
+    devices = devices_of((await server.get(CLAIMS))["items"])
+    if not len(devices) == len(set(devices)) == len(binds) == count:
+        raise RuntimeError(f"{len(binds)} of {count} bound, {len(devices)} devices, {len(set(devices))} distinct")
+    await server.delete(f"{CLASSES}/{CLASS}")
+    await server.delete(PODS)
+    await _until(lambda: _is_empty(server), "pods and claims gone")
+    return {
+        "pods_per_s": round(count / (binds[-1] - released), 1),
+        "first_bind_after_s": round(binds[0] - released, 2),
+        "last_bind_after_s": round(binds[-1] - released, 2),
+        **after.since(before, count),
+    }
 
 
-def _pod(number: int, scheduler: str) -> Json:
-    claims = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
-    return objects.pod(f"p{number}", cpu="10m", scheduler=scheduler, resourceClaims=claims)
+async def _until(look: Any, what: str) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while not await look():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {READY_SECONDS:g} s: {what}")
+        await asyncio.sleep(0.5)
 
 
-async def _round(cluster: Cluster, plane: ControlPlane, ours: Scheduler | None, count: int) -> float:
-    """Return the pods per second of one scheduler; leave the cluster without pods."""
-    name = objects.SCHEDULER if ours is not None else "default-scheduler"
-    for begin in range(0, count, 60):
-        await cluster.apply(*(_pod(number, name) for number in range(begin, min(count, begin + 60))))
-    await cluster.wait_until(lambda: _have_claims(cluster, count), 120, "all claims made")
-    if ours is not None:
-        await ours.start(CONFIG)
-    else:
-        await asyncio.to_thread(plane.resume, "kube-scheduler")
-    seconds = await _bound(cluster, count)
-    devices = [
-        (result["pool"], result["device"])
-        for claim in await cluster.api.list("resourceclaims", "default")
-        for result in claim["status"]["allocation"]["devices"]["results"]
-    ]
-    assert len(devices) == len(set(devices)) == count, "a device was given twice, or none"
-    if ours is not None:
-        await ours.kill()
-    else:
-        await asyncio.to_thread(plane.halt, "kube-scheduler")
-    await cluster.api.delete_all("pods", "default", grace=0)
-    await cluster.wait_until(lambda: _is_empty(cluster), 120, "pods and claims gone")
-    return (count - 1) / seconds
-
-
-async def _have_claims(cluster: Cluster, count: int) -> bool:
-    pods = await cluster.api.list("pods", "default")
+async def _have_claims(server: Server, count: int) -> bool:
+    pods = await server.pods()
     return len(pods) == count and all(pod["status"].get("resourceClaimStatuses") for pod in pods)
 
 
-async def _is_empty(cluster: Cluster) -> bool:
-    return not await cluster.api.list("pods", "default") and not await cluster.api.list("resourceclaims", "default")
+async def _were_tried(server: Server) -> bool:
+    return all(
+        any(entry["type"] == "PodScheduled" and entry["status"] == "False" for entry in pod["status"].get("conditions", ()))
+        for pod in await server.pods()
+    )
 
 
-async def _bound(cluster: Cluster, count: int) -> float:
-    """Return the seconds from the first bound pod to the last."""
-    first = 0.0
-    while True:
-        bound = sum(bool(pod["spec"].get("nodeName")) for pod in await cluster.api.list("pods", "default"))
-        now = time.monotonic()
-        if bound and not first:
-            first, before = now, bound
-        if bound == count:
-            return max(LOOK_SECONDS, (now - first) * (count - 1) / max(1, count - before))
-        await asyncio.sleep(LOOK_SECONDS)
+async def _is_empty(server: Server) -> bool:
+    return not await server.pods() and not (await server.get(CLAIMS))["items"]
 
 
-async def run(count: int, rounds: int) -> dict[str, Any]:
-    """Play rounds of both schedulers in turn; return their rates."""
-    fast = {"clientConnection": {"qps": 5000, "burst": 10000}}
-    plane = ControlPlane(with_kwok=True, with_scheduler=True, scheduler_config=fast)
+async def run(count: int, rounds: int, which: Sequence[str]) -> dict[str, Any]:
+    """Play rounds of the schedulers in turn; return what each measured, and the ratio of their median rates."""
+    plane = ControlPlane(with_kwok=True)
     await asyncio.to_thread(plane.start)
+    played: dict[str, list[dict[str, Any]]] = {name: [] for name in which}
     try:
-        async with Api(plane.kubeconfig) as api:
-            cluster = Cluster(api, scheduler_kubeconfig=plane.kubeconfig, plane=plane)
-            await cluster.install()
-            account = await asyncio.to_thread(plane.kubeconfig_for_service_account, *ACCOUNT)
-            ours = Scheduler(account, plane.directory)
-            await asyncio.to_thread(plane.halt, "kube-scheduler")
+        async with Api(plane.kubeconfig) as api, connected(plane) as server:
             leaves = -(-count // GPUS // LEAF_NODES)
-            await cluster.add_fabric({"s1": [LEAF_NODES] * leaves})
-            names = [node["metadata"]["name"] for node in await api.list("nodes", None)]
-            await cluster.apply(*_fixed(names))
-            rates: dict[str, list[float]] = {"kube-scheduler": [], "topology-aware-scheduler": []}
-            try:
-                for _ in range(rounds):
-                    rates["kube-scheduler"].append(await _round(cluster, plane, None, count))
-                    rates["topology-aware-scheduler"].append(await _round(cluster, plane, ours, count))
-            finally:
-                await ours.kill()
+            cluster = Cluster(api, scheduler_kubeconfig=plane.kubeconfig, plane=plane)
+            names = await cluster.add_fabric({"s1": [LEAF_NODES] * leaves})
+            await server.create(SLICES, map(resource_slice, names))
+            await server.create(TEMPLATES, [claim_template()])
+            for _ in range(rounds):
+                for name in which:
+                    load = machine.load()
+                    played[name].append({"load": load, **await _round(plane, server, name, count)})
+                    print(json.dumps({name: played[name][-1]}), file=sys.stderr, flush=True)
     finally:
         await asyncio.to_thread(plane.stop)
-    theirs, mine = (median(found) for found in rates.values())
-    rounded = {name: [round(rate, 1) for rate in found] for name, found in rates.items()}
-    return {"pods": count, "pods per second": rounded, "ratio of medians": round(mine / theirs, 2)}
+    result: dict[str, Any] = {"pods": count, "nodes": len(names), "commit": machine.commit(), "rounds": played}
+    medians = {name: median(one["pods_per_s"] for one in found) for name, found in played.items()}
+    result["median_pods_per_s"] = medians
+    if len(medians) > 1:
+        result["ratio"] = round(medians[objects.SCHEDULER] / medians[THEIRS], 2)
+    return result
 
 
 def main() -> None:
@@ -140,8 +133,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.claims", description=__doc__)
     parser.add_argument("--pods", type=int, default=480, help="pods of a round, a multiple of 8")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each scheduler")
+    parser.add_argument("--only", choices=(THEIRS, objects.SCHEDULER), help="one scheduler alone")
+    parser.add_argument("--out", type=Path, help="also write the JSON to this file")
     arguments = parser.parse_args()
-    print(json.dumps(asyncio.run(run(arguments.pods, arguments.rounds)), indent=1))
+    which = (arguments.only,) if arguments.only else (THEIRS, objects.SCHEDULER)
+    text = json.dumps(asyncio.run(run(arguments.pods, arguments.rounds, which)), indent=1)
+    if arguments.out:
+        arguments.out.write_text(text + "\n")
+    print(text)
 
 
 if __name__ == "__main__":

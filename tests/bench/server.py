@@ -68,6 +68,16 @@ class Server:
             answer: Json = await response.json()
             return answer
 
+    async def text(self, path: str) -> str:
+        """Read what is not JSON, such as metrics."""
+        async with self._session.get(self._url + path) as response:
+            return await response.text()
+
+    async def delete(self, path: str) -> None:
+        """Delete an object, or all of a list, without a grace period."""
+        async with self._session.delete(self._url + path, params={"gracePeriodSeconds": "0"}) as response:
+            await _answer(f"DELETE {path}", response)
+
     async def pods(self) -> list[Json]:
         """All pods of the default namespace."""
         listed = await self.get("/api/v1/namespaces/default/pods")

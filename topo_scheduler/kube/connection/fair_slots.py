@@ -116,15 +116,16 @@ class Loans:
 
 
 class FairSlots:
-    """Slots for requests. No namespace holds more than a few at once, however many it wants.
+    """Slots for requests. No namespace holds more than its share at once, however many it wants.
 
     Args:
         slots: concurrent requests.
         per_namespace: concurrent requests of one namespace; fewer than ``slots``, so that none can hold all of them.
+            None if only the reserve bounds them: then a namespace may have all slots but the reserve.
         lendable: slots that requests which hang may lend at once: as many additional requests may be in progress.
     """
 
-    def __init__(self, slots: int, per_namespace: int, *, lendable: int = LENDABLE_SLOTS) -> None:
+    def __init__(self, slots: int, per_namespace: int | None, *, lendable: int = LENDABLE_SLOTS) -> None:
         self._free = slots
         self._shares = NamespaceShares(
             reserved=reserved_of(slots),

@@ -22,9 +22,8 @@ from topo_scheduler.kube.connection.resources import RESOURCE_CLAIMS
 from topo_scheduler.kube.connection.retrying import Slot, retried
 from topo_scheduler.state.devices.claim_writes import AllocateClaim, ClaimWrite, ReleaseClaim
 
-CLAIM_WRITES_IN_FLIGHT: Final = 32
-CLAIM_WRITES_OF_NAMESPACE: Final = 12
-"""Concurrent writes, in all and for the pods of one namespace, as webhooks may not answer."""
+CLAIM_WRITES_IN_FLIGHT: Final = 64
+"""Concurrent writes. One namespace may have all but the reserve, as with binds, until writes of it hang."""
 MAX_CHANGES: Final = 3
 """How often a claim may change, without being allocated, while the scheduler allocates it."""
 RETRY_SECONDS: Final = 20.0
@@ -53,7 +52,7 @@ class ClaimWriter:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._slots = FairSlots(CLAIM_WRITES_IN_FLIGHT, CLAIM_WRITES_OF_NAMESPACE)
+        self._slots = FairSlots(CLAIM_WRITES_IN_FLIGHT, None)
 
     async def write(self, writes: Sequence[ClaimWrite]) -> ClaimWriteResult:
         """Write in order, up to the first that fails."""

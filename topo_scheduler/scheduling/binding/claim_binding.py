@@ -65,9 +65,13 @@ class ClaimBinding:
         self._inventory = inventory
         self._decisions: dict[str, _PodsWithClaims] = {}
         self._waiting: dict[str, _WaitingPod] = {}
+        self._open: dict[str, None] = {}
+        """Those of them to look at when claims change: all but those whose write is under way, which may be many."""
         self._complete: list[_PodsWithClaims] = []
-        self._releasing: dict[ClaimKey, float | None] = {}
-        """Claims that are being released: when to try again after a failure, None while the write is under way."""
+        self._releasing: dict[ClaimKey, None] = {}
+        """Claims of which a write that releases them is under way."""
+        self._release_due: dict[ClaimKey, float] = {}
+        """When to release claims again, after a failure or because their write may come late."""
         self._writes: dict[str, _Write] = {}
         """Writes under way by pod, one at a time: a result says only whose it is."""
         self._changed = False
@@ -91,6 +95,7 @@ class ClaimBinding:
             if seat.claims:
                 self.reserve(seat)
                 self._waiting[seat.uid] = _WaitingPod(seat.claims, now + CONDITIONS_TIMEOUT_SECONDS)
+                self._open[seat.uid] = None
         return [write for uid in waiting for write in self._ask(decision.binds[uid].pod, self._waiting[uid])]
 
     def reserve(self, seat: Seat) -> None:
@@ -111,10 +116,11 @@ class ClaimBinding:
             write.undone = True
             self._inventory.hold(_late(uid), self._inventory.held_by(uid))
             self._inventory.unsettled |= dict.fromkeys(write.keys)
-            self._releasing |= dict.fromkeys(write.keys, 0.0)
+            self._release_again(write.keys, 0.0)
         self._inventory.release(uid)
         decision = self._decisions.pop(uid, None)
         waiting = self._waiting.pop(uid, None)
+        self._open.pop(uid, None)
         if decision is None:
             return
         self._changed = True
@@ -145,7 +151,11 @@ class ClaimBinding:
 
     def release_stale(self, pod: PodRef, releases: Sequence[ReleaseClaim]) -> list[Instruction]:
         """Return the writes that take back allocations of decisions that were not carried out."""
-        wanted = tuple(release for release in releases if release.key not in self._releasing)
+        wanted = tuple(
+            release
+            for release in releases
+            if release.key not in self._releasing and release.key not in self._release_due
+        )
         if not wanted or pod.uid in self._writes:
             return []
         self._releasing |= {release.key: None for release in wanted}
@@ -168,38 +178,46 @@ class ClaimBinding:
             self._inventory.put(self._inventory.claims, write.key, claim)
             if isinstance(write, ReleaseClaim):
                 self._releasing.pop(write.key, None)
+                self._release_due.pop(write.key, None)
         self._changed = True
         own = self._writes.pop(uid, None)
         waiting = self._waiting.get(uid)
+        if waiting is not None:
+            self._open[uid] = None
         if own is None:
             return
         if own.undone:
             self._inventory.release(_late(uid))
             for key in own.keys:
                 self._inventory.unsettled.pop(key, None)
-                self._releasing[key] = now
+            self._release_again(own.keys, now)
         elif waiting is not None and waiting.asked and not waiting.written:
             waiting.written, waiting.problem = True, problem
         else:
-            failed = (key for key in own.keys if key in self._releasing)
-            self._releasing |= dict.fromkeys(failed, now + RELEASE_AGAIN_SECONDS)
+            failed = [key for key in own.keys if key in self._releasing or key in self._release_due]
+            self._release_again(failed, now + RELEASE_AGAIN_SECONDS)
+
+    def _release_again(self, keys: Iterable[ClaimKey], at: float) -> None:
+        for key in keys:
+            self._releasing.pop(key, None)
+            self._release_due[key] = at
 
     def take_due(self, now: float) -> list[ClaimKey]:
         """Return the claims whose release failed and is to be tried again."""
-        due = [key for key, at in self._releasing.items() if at is not None and at <= now]
+        due = [key for key, at in self._release_due.items() if at <= now]
         for key in due:
-            del self._releasing[key]
+            del self._release_due[key]
         return due
 
     def next_due(self) -> float | None:
         """Return when to call `check` and `take_due` next, if nothing happens before."""
-        times = [at for at in self._releasing.values() if at is not None]
-        times += [0.0] if self._changed and self._waiting else self._deadlines()
+        times = list(self._release_due.values())
+        times += [0.0] if self._changed and self._open else self._deadlines()
         return min(times, default=None)
 
     def _deadlines(self) -> list[float]:
         """Return until when pods wait that no write is under way for. The others wait for its result."""
-        return [waiting.until for uid, waiting in self._waiting.items() if uid not in self._writes]
+        return [self._waiting[uid].until for uid in self._open if uid not in self._writes]
 
     def claims_changed(self) -> None:
         """Note that claims changed: devices of decided pods may be ready."""
@@ -212,8 +230,8 @@ class ClaimBinding:
         self._changed = False
         out: list[Instruction] = []
         failed: dict[str, str] = {}
-        for uid, waiting in list(self._waiting.items()):
-            decision = self._decisions[uid]
+        for uid in list(self._open):
+            waiting, decision = self._waiting[uid], self._decisions[uid]
             if not waiting.asked:
                 out += self._ask(decision.binds[uid].pod, waiting)
                 if not waiting.asked and now >= waiting.until:
@@ -225,7 +243,7 @@ class ClaimBinding:
                 if problem and (now >= waiting.until or problem.startswith("!")):
                     failed[uid] = f"allocating resource claims: {problem.removeprefix('!')}"
                 elif not problem:
-                    del self._waiting[uid]
+                    del self._waiting[uid], self._open[uid]
                     del decision.waiting[uid]
                     if not decision.waiting:
                         self._complete.append(decision)
@@ -272,6 +290,7 @@ class ClaimBinding:
         if not writes:
             waiting.written = self._changed = True
             return []
+        self._open.pop(pod.uid, None)
         return [self._write(pod, tuple(writes))]
 
     def _fail(self, waiting: _WaitingPod, problem: str) -> list[Instruction]:

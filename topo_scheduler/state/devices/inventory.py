@@ -92,8 +92,8 @@ class DeviceInventory:
     def put(self, table: dict[Key, Any], key: Key, item: Any) -> None:
         """Store an object that appeared or changed in one of the tables above."""
         old = table.get(key)
-        if old is not None and _is_older(item.metadata, old.metadata):
-            return  # from before our own write
+        if old is not None and _is_known(item.metadata, old.metadata):
+            return  # our own write, or what was before it
         if isinstance(item, ResourceSlice):
             self.slices[item.metadata.name] = ResourceSlice(item.metadata)
             if old is None or not _has_same_spec(item.metadata, old.metadata):
@@ -343,11 +343,12 @@ def _has_same_spec(metadata: ObjectMeta, other: ObjectMeta) -> bool:
     return metadata.uid == other.uid and metadata.generation == other.generation > 0
 
 
-def _is_older(metadata: ObjectMeta, reference: ObjectMeta) -> bool:
+def _is_known(metadata: ObjectMeta, reference: ObjectMeta) -> bool:
+    """Return whether a version of an object is not newer than another one."""
     version, reference_version = metadata.resource_version, reference.resource_version
     return (
         metadata.uid == reference.uid
         and version.isdecimal()
         and reference_version.isdecimal()
-        and int(version) < int(reference_version)
+        and int(version) <= int(reference_version)
     )
