@@ -125,6 +125,27 @@ async def test_a_gang_without_devices_for_all_waits_whole_and_holds_none(cluster
     assert not await devices_of(cluster)
 
 
+async def test_a_claim_that_was_protected_ahead_and_never_allocated_can_be_deleted(
+    cluster: Cluster, daemon: Replica
+) -> None:
+    await add_devices(cluster, [1])
+    await cluster.apply(template("nine", asking(9)), objects.pod("p", **by_template("nine")))
+    await cluster.apply(claim("own", asking(9)), objects.pod("q", **by_name("own")))
+
+    async def protected() -> bool:
+        claims = await claims_of(cluster)
+        return len(claims) == 2 and all(FINALIZER in one["metadata"].get("finalizers", ()) for one in claims)
+
+    await cluster.wait_until(protected, 20, "finalizers of claims of pods that wait")
+    await cluster.api.delete("resourceclaims", "own", "default")
+    await cluster.api.delete("pods", "p", "default", grace=0)
+
+    async def gone() -> bool:
+        return not await claims_of(cluster)
+
+    await cluster.wait_until(gone, 30, "claims without devices gone")
+
+
 async def test_devices_come_back_when_their_pod_ends(cluster: Cluster, daemon: Replica) -> None:
     await add_devices(cluster, [1])
     await cluster.apply(template("eight", asking(8)), objects.pod("first", run=1.0, **by_template("eight")))

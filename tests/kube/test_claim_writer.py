@@ -1,5 +1,6 @@
 """Writes of resource claims: protected before they are allocated, once, and by nobody who leads no more."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from topo_scheduler.api.devices import DELETE_PROTECTION, AllocatedDevice, Alloc
 from topo_scheduler.kube.connection.fence import Fence
 from topo_scheduler.kube.writing.claims import ClaimWriter
 from topo_scheduler.simulation.apiserver import Disconnect, Refuse
-from topo_scheduler.state.devices.claim_writes import AllocateClaim, ReleaseClaim, consumer
+from topo_scheduler.state.devices.claim_writes import AllocateClaim, ProtectClaim, ReleaseClaim, consumer
 
 from .virtual import virtual_time
 from .world import Json, World, world
@@ -121,6 +122,31 @@ async def test_a_claim_made_again_under_the_same_name_is_not_the_one_that_was_me
         store.create(CLAIMS, {"metadata": {"name": "c"}, "spec": {}}, "default")
         assert "another one has its name" in (await ClaimWriter(w.client).write([write])).problem
         assert devices(now(w)) == []
+
+
+@virtual_time
+async def test_a_claim_that_is_protected_ahead_is_allocated_by_one_write() -> None:
+    async with world() as w:
+        write = made(w)
+        ahead = ProtectClaim(KEY, write.uid, write.version, write.finalizers)
+        ((_, claim),) = (await ClaimWriter(w.client).write([ahead])).done
+        assert now(w)["metadata"]["finalizers"] == ["a/b", DELETE_PROTECTION]
+        assert devices(now(w)) == []
+        meta = claim.metadata
+        write = replace(write, version=meta.resource_version, finalizers=tuple(meta.finalizers))
+        assert (await ClaimWriter(w.client).write([write])).problem == ""
+        assert devices(now(w)) == ["gpu-3"]
+        assert w.asked("patch", "resourceclaims") == 1
+
+
+@virtual_time
+async def test_a_claim_that_changed_is_not_protected_ahead() -> None:
+    async with world() as w:
+        write = made(w)
+        w.annotate("c", "a", "b", kind=CLAIMS)
+        ahead = ProtectClaim(KEY, write.uid, write.version, write.finalizers)
+        ((_, claim),) = (await ClaimWriter(w.client).write([ahead])).done
+        assert claim.metadata.finalizers == ["a/b"] == now(w)["metadata"]["finalizers"]
 
 
 @pytest.mark.parametrize("resource", ["resourceclaims", "resourceclaims/status"])

@@ -28,6 +28,7 @@ from topo_scheduler.scheduling.instructions import (
     LogWarning,
     PodRef,
     RecordDecision,
+    reference,
 )
 from topo_scheduler.scheduling.intake.arrivals import Arrivals, Resolve
 from topo_scheduler.scheduling.intake.device_claims import watched_claim
@@ -462,6 +463,7 @@ class Engine:
         self.preempting.nominations.remove_charges()
         self._out += self.outcomes.due(now)
         self._out += self.requeuer.retry_preemption(now)
+        self._out += self.outcomes.claims.protect_next()
         out, self._out = [*self.arrivals.take_out(), *self._out], []
         return out
 
@@ -601,6 +603,10 @@ class Engine:
             self._spent = budget.spent + self._searched
             self.preempting.tried(workload.id)
         workload.failures = 0
+        if not placed and self.world.inventory.claims and not workload.problem:
+            for member in workload.at(Stage.PENDING):
+                if member.claims:
+                    self.outcomes.claims.protect(reference(member), member.claims)
         return placed
 
     def _attempt(self, workload: Workload, now: float, clock: Callable[[], float]) -> bool:

@@ -1,6 +1,7 @@
 """Write the devices of claims: finalizer first, then the allocation with the pod that it is reserved for.
 
-Without the finalizer Kubernetes never deallocates a claim. Each write carries the resourceVersion that was read, so
+The finalizer may be written ahead, for pods that wait: the API server takes it and the allocation in separate requests
+only. Without the finalizer Kubernetes never deallocates a claim. Each write carries the resourceVersion that was read, so
 it never undoes a change of another client: the server refuses it instead, and the scheduler decides again. Repeating a
 write is harmless: a claim that already has the allocation counts as written.
 """
@@ -20,10 +21,12 @@ from topo_scheduler.kube.connection.errors import passes as _passes
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import RESOURCE_CLAIMS
 from topo_scheduler.kube.connection.retrying import Slot, retried
-from topo_scheduler.state.devices.claim_writes import AllocateClaim, ClaimWrite, ReleaseClaim
+from topo_scheduler.state.devices.claim_writes import AllocateClaim, ClaimWrite, ProtectClaim, ReleaseClaim
 
 CLAIM_WRITES_IN_FLIGHT: Final = 64
 """Concurrent writes. One namespace may have all but the reserve, as with binds, until writes of it hang."""
+WRITES_AHEAD_IN_FLIGHT: Final = 8
+"""Concurrent writes of finalizers for pods that wait: few, so that they delay no allocation."""
 MAX_CHANGES: Final = 3
 """How often a claim may change, without being allocated, while the scheduler allocates it."""
 RETRY_SECONDS: Final = 20.0
@@ -53,18 +56,27 @@ class ClaimWriter:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._slots = FairSlots(CLAIM_WRITES_IN_FLIGHT, None)
+        self._slots_ahead = FairSlots(WRITES_AHEAD_IN_FLIGHT, None)
 
     async def write(self, writes: Sequence[ClaimWrite]) -> ClaimWriteResult:
         """Write in order, up to the first that fails."""
         result = ClaimWriteResult()
         for write in writes:
             try:
-                work = self._allocate(write) if isinstance(write, AllocateClaim) else self._release(write)
-                result.done.append((write, await work))
+                result.done.append((write, await self._write(write)))
             except (KubeError, _TakenError) as error:
                 result.problem = _describe(write, error)
                 break
         return result
+
+    async def _write(self, write: ClaimWrite) -> ResourceClaim:
+        match write:
+            case AllocateClaim():
+                return await self._allocate(write)
+            case ProtectClaim():
+                return await self._protect_ahead(write)
+            case ReleaseClaim():
+                return await self._release(write)
 
     # ------------------------------------------------------------ allocate
 
@@ -88,14 +100,24 @@ class ClaimWriter:
         finalizers = write.finalizers if claim is None else tuple(claim.metadata.finalizers)
         reserved = write.reserved_for if claim is None else tuple(claim.status.reserved_for)
         if DELETE_PROTECTION not in finalizers:
-            claim = await self._settle(write, lambda: self._protect(write, version, finalizers))
+            claim = await self._settle(write, lambda: self._add_finalizer(write, version, finalizers))
             version = claim.metadata.resource_version
         others = [entry for entry in reserved if entry.uid != write.pod.uid]
         status = {"allocation": write.allocation, "reservedFor": [*others, write.pod]}
         body = {"metadata": {"uid": write.uid, "resourceVersion": version}, "status": status}
         return await self._settle(write, lambda: self._patch(write, "status", body))
 
-    async def _protect(self, write: AllocateClaim, version: str, finalizers: Sequence[str]) -> ResourceClaim:
+    async def _protect_ahead(self, write: ProtectClaim) -> ResourceClaim:
+        try:
+            return await self._settle(
+                write, lambda: self._add_finalizer(write, write.version, write.finalizers), self._slots_ahead
+            )
+        except Conflict:
+            return await self._look(write)  # the allocation writes it where it is still missing
+
+    async def _add_finalizer(
+        self, write: AllocateClaim | ProtectClaim, version: str, finalizers: Sequence[str]
+    ) -> ResourceClaim:
         complete = [*finalizers, DELETE_PROTECTION]  # a merge patch replaces the list
         metadata = {"uid": write.uid, "resourceVersion": version, "finalizers": complete}
         return await self._patch(write, "", {"metadata": metadata})
@@ -135,8 +157,8 @@ class ClaimWriter:
 
     # ------------------------------------------------------------ requests
 
-    async def _settle(self, write: ClaimWrite, send: Any) -> ResourceClaim:
-        slot: Slot = partial(self._slots.slot, write.key[0])
+    async def _settle(self, write: ClaimWrite, send: Any, slots: FairSlots | None = None) -> ResourceClaim:
+        slot: Slot = partial((self._slots if slots is None else slots).slot, write.key[0])
         claim: ResourceClaim = await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes, slot=slot)
         return claim
 

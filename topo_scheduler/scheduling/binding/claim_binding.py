@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from topo_scheduler.api.devices import Allocation, ResourceClaim
+from topo_scheduler.api.devices import DELETE_PROTECTION, Allocation, ResourceClaim
 from topo_scheduler.scheduling.instructions import Bind, Instruction, PodRef, WriteClaims
 from topo_scheduler.state.decision import Seat
 from topo_scheduler.state.devices.claim_writes import (
     AllocateClaim,
     ClaimChoice,
     ClaimWrite,
+    ProtectClaim,
     ReleaseClaim,
     consumer,
 )
@@ -25,6 +26,10 @@ RELEASE_AGAIN_SECONDS: Final = 5.0
 """Pause before a release that failed is repeated."""
 CONDITIONS_TIMEOUT_SECONDS: Final = 600.0
 """How long a pod waits for the binding conditions of its devices, as in kube-scheduler."""
+MAX_WAITING_FOR_PROTECTION: Final = 20_000
+"""Unschedulable pods whose claims may be waiting for the finalizer; those of others get it when they are allocated."""
+MAX_PROTECTIONS: Final = 16
+"""Pods whose claims get the finalizer at once, before they have a decision."""
 
 
 @dataclass(slots=True)
@@ -74,6 +79,10 @@ class ClaimBinding:
         """When to release claims again, after a failure or because their write may come late."""
         self._writes: dict[str, _Write] = {}
         """Writes under way by pod, one at a time: a result says only whose it is."""
+        self._unprotected: dict[str, tuple[PodRef, tuple[ClaimKey, ...]]] = {}
+        """Unschedulable pods whose claims have no finalizer yet."""
+        self._protecting: dict[str, tuple[ClaimKey, ...]] = {}
+        """Claims of pods for which the finalizer is being written."""
         self._changed = False
 
     def __len__(self) -> int:
@@ -161,6 +170,37 @@ class ClaimBinding:
         self._releasing |= {release.key: None for release in wanted}
         return [self._write(pod, wanted)]
 
+    def protect(self, pod: PodRef, keys: tuple[ClaimKey, ...]) -> None:
+        """Note an unschedulable pod, so that its claims get their finalizer while it waits."""
+        if keys and len(self._unprotected) < MAX_WAITING_FOR_PROTECTION and any(map(self._is_unprotected, keys)):
+            self._unprotected.setdefault(pod.uid, (pod, keys))
+
+    def protect_next(self) -> list[Instruction]:
+        """Return the next writes of finalizers. There are none while decided pods wait for their claims."""
+        out: list[Instruction] = []
+        while self._unprotected and not self._waiting and len(self._protecting) < MAX_PROTECTIONS:
+            uid = next(iter(self._unprotected))
+            pod, keys = self._unprotected.pop(uid)
+            under_way = {key for claims in self._protecting.values() for key in claims}
+            missing = tuple(key for key in keys if self._is_unprotected(key) and key not in under_way)
+            if missing and uid not in self._writes:
+                self._protecting[uid] = missing
+                out.append(self._write(pod, tuple(map(self._protection, missing))))
+        return out
+
+    def _is_unprotected(self, key: ClaimKey) -> bool:
+        claim = self._inventory.claims.get(key)
+        return (
+            claim is not None
+            and claim.status.allocation is None
+            and claim.metadata.deletion_timestamp is None
+            and DELETE_PROTECTION not in claim.metadata.finalizers
+        )
+
+    def _protection(self, key: ClaimKey) -> ProtectClaim:
+        metadata = self._inventory.claims[key].metadata
+        return ProtectClaim(key, metadata.uid, metadata.resource_version, tuple(metadata.finalizers))
+
     def _write(self, pod: PodRef, writes: tuple[ClaimWrite, ...]) -> Instruction:
         self._writes[pod.uid] = _Write(tuple(write.key for write in writes))
         return WriteClaims(pod, writes)
@@ -181,6 +221,7 @@ class ClaimBinding:
                 self._release_due.pop(write.key, None)
         self._changed = True
         own = self._writes.pop(uid, None)
+        self._protecting.pop(uid, None)
         waiting = self._waiting.get(uid)
         if waiting is not None:
             self._open[uid] = None

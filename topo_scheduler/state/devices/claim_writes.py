@@ -1,4 +1,4 @@
-"""Writes of claims: allocate, reserve and release."""
+"""Writes of claims: protect, allocate, reserve and release."""
 
 from dataclasses import dataclass
 
@@ -41,6 +41,19 @@ class AllocateClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class ProtectClaim:
+    """A write of the finalizer alone, for a pod that waits: its allocation is then one write and not two.
+
+    Kubernetes removes the finalizer of a claim that is deleted, whether or not it was ever allocated.
+    """
+
+    key: ClaimKey
+    uid: str
+    version: str
+    finalizers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ReleaseClaim:
     """A write that takes back the allocation of a claim whose pod will not be bound with it."""
 
@@ -50,7 +63,7 @@ class ReleaseClaim:
     finalizers: tuple[str, ...]
 
 
-ClaimWrite = AllocateClaim | ReleaseClaim
+ClaimWrite = AllocateClaim | ProtectClaim | ReleaseClaim
 
 
 def after(write: ClaimWrite, claim: ResourceClaim) -> ResourceClaim:
@@ -61,6 +74,7 @@ def after(write: ClaimWrite, claim: ResourceClaim) -> ResourceClaim:
         status = msgspec.structs.replace(status, allocation=None, reserved_for=[])
     else:
         finalizers = sorted({*claim.metadata.finalizers, DELETE_PROTECTION})
+    if isinstance(write, AllocateClaim):
         allocation = write.allocation or status.allocation
         status = msgspec.structs.replace(status, allocation=allocation, reserved_for=[*status.reserved_for, write.pod])
     metadata = msgspec.structs.replace(claim.metadata, finalizers=finalizers)

@@ -1,0 +1,110 @@
+"""Claims of pods that wait get their finalizer ahead, so that their allocation is one write."""
+
+from tests.helpers import make_pod
+from tests.scheduling.device_driver import DeviceDriver, asking, driver, nodes_of
+from topo_scheduler.api.devices import DELETE_PROTECTION
+from topo_scheduler.scheduling.binding.claim_binding import MAX_PROTECTIONS
+from topo_scheduler.state.devices.claim_writes import AllocateClaim, ClaimWrite, ProtectClaim
+
+
+def full() -> DeviceDriver:
+    """A node whose devices are all in use."""
+    d = driver({"s1/l1": 1})
+    d.run(d.pod("first", asking(8)))
+    d.writes.clear()
+    return d
+
+
+def written(d: DeviceDriver) -> list[ClaimWrite]:
+    """All writes, in order."""
+    return [write for wanted in d.writes for write in wanted.writes]
+
+
+def end_first(d: DeviceDriver) -> None:
+    """The pod that has all devices ends."""
+    first = next(pod for pod in d.pods.values() if pod.metadata.name == "first")
+    d.delete(first)
+    d.drop_claim("first-claim")
+
+
+def test_the_claim_of_a_pod_that_waits_is_protected_once_and_then_allocated_by_one_write() -> None:
+    d = full()
+    pod = d.pod("p", asking(8))
+    d.run(pod)
+    d.settle(60)
+    (protection,) = written(d)
+    assert isinstance(protection, ProtectClaim)
+    end_first(d)
+    d.settle(10)
+    _, allocation = written(d)
+    assert isinstance(allocation, AllocateClaim)
+    assert DELETE_PROTECTION in allocation.finalizers
+    assert nodes_of([pod])
+
+
+def test_a_pod_that_can_be_placed_at_once_writes_nothing_ahead() -> None:
+    d = driver()
+    d.run(d.pod("p", asking(1)))
+    assert [type(write) for write in written(d)] == [AllocateClaim]
+
+
+def test_while_decided_pods_wait_for_their_claims_nothing_is_written_ahead() -> None:
+    d = driver({"s1/l1": 1})
+    d.unanswered = []
+    d.apply(d.pod("first", asking(8)), d.pod("p", asking(8)))
+    d.step()
+    d.step(1)
+    assert [type(write) for write in written(d)] == [AllocateClaim]
+    d.write_claims(d.unanswered.pop())
+    d.step()
+    assert [type(write) for write in written(d)] == [AllocateClaim, ProtectClaim]
+
+
+def test_few_are_written_ahead_at_once() -> None:
+    d = full()
+    d.unanswered = []
+    pods = [d.pod(f"p{number}", asking(8)) for number in range(3 * MAX_PROTECTIONS)]
+    d.apply(*pods)
+    for _ in range(20):
+        d.step(0.1)
+    assert len(d.unanswered) == MAX_PROTECTIONS
+    while d.unanswered:
+        d.write_claims(d.unanswered.pop())
+        assert len(d.unanswered) <= MAX_PROTECTIONS
+        d.step()
+    assert len(written(d)) == len(pods)
+
+
+def test_a_pod_that_is_decided_while_its_claim_is_being_protected_waits_for_the_answer() -> None:
+    d = full()
+    d.unanswered = []
+    pod = d.pod("p", asking(8))
+    d.apply(pod)
+    d.step(1)
+    (ahead,), d.unanswered = d.unanswered, None
+    end_first(d)
+    d.settle(10)
+    assert not nodes_of([pod])
+    d.write_claims(ahead)
+    d.settle(1)
+    assert nodes_of([pod])
+    assert [type(write) for write in written(d)] == [ProtectClaim, AllocateClaim]
+
+
+def test_a_claim_that_could_not_be_protected_is_allocated_all_the_same() -> None:
+    d = full()
+    d.problem = "no"
+    pod = d.pod("p", asking(8))
+    d.run(pod)
+    d.problem = ""
+    end_first(d)
+    d.settle(10)
+    assert nodes_of([pod])
+
+
+def test_pods_that_share_a_claim_let_it_be_protected_once() -> None:
+    d = full()
+    d.claim("shared", asking(8))
+    d.run(*(d.sharing(make_pod(f"p{number}"), "shared") for number in range(3)))
+    d.settle(10)
+    assert len(written(d)) == 1
