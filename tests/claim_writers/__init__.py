@@ -1,0 +1,1 @@
+"""Thousands of claims from many writers, with faults: no device twice, none leaked."""
