@@ -45,11 +45,11 @@ async def _one(nodes: int, pods: int) -> Json:
                 "cpu_s": round(sum(process.cpu_times()[:2]), 2),
                 "rss_mb": _mb(used.rss),
                 "uss_mb": _mb(used.uss),
-                "peak_rss_mb": _peak(process),
+                "peak_rss_mb": peak_mb(process),
             }
 
 
-def _peak(process: psutil.Process) -> float | None:
+def peak_mb(process: psutil.Process) -> float | None:
     try:
         lines = Path(f"/proc/{process.pid}/status").read_text().splitlines()
     except OSError:  # not Linux

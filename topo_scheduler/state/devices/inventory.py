@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 from topo_scheduler.api.devices import Allocation, DeviceClass, ResourceClaim, ResourceSlice
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.quantity import QuantityError, parse_unbounded
+from topo_scheduler.state.devices.kept_claims import KeptClaims
 from topo_scheduler.state.devices.pool_problems import unreadable_field
 from topo_scheduler.state.devices.pools import (
     DeviceId,
@@ -85,6 +86,7 @@ class DeviceInventory:
         self._held_by: dict[str, dict[ClaimKey, Allocation]] = {}
         self._uses: dict[ClaimKey, Mapping[DeviceId, Mapping[str, Number] | None]] = {}
         self._users: dict[DeviceId, dict[ClaimKey, Mapping[str, Number] | None]] = {}
+        self._kept_claims = KeptClaims()
         self._changes = DeviceChanges()
 
     # ------------------------------------------------------------ observed objects
@@ -92,13 +94,17 @@ class DeviceInventory:
     def put(self, table: dict[Key, Any], key: Key, item: Any) -> None:
         """Store an object that appeared or changed in one of the tables above."""
         old = table.get(key)
-        if old is not None and _is_known(item.metadata, old.metadata):
-            return  # our own write, or what was before it
+        if old is not None and _is_older(item.metadata, old.metadata):
+            return  # from before our own write
         if isinstance(item, ResourceSlice):
             self.slices[item.metadata.name] = ResourceSlice(item.metadata)
             if old is None or not _has_same_spec(item.metadata, old.metadata):
                 self._index(item)
             return
+        if isinstance(item, ResourceClaim):
+            item = self._kept_claims.keep(item, old)
+            if item == old:
+                return  # our own write comes back
         table[key] = item
         if isinstance(item, ResourceClaim):
             self._claim_changed((item.metadata.namespace, item.metadata.name))
@@ -109,6 +115,7 @@ class DeviceInventory:
         """Remove an object."""
         item = table.pop(key, None)
         if isinstance(item, ResourceClaim):
+            self._kept_claims.drop(item)
             self._claim_changed((item.metadata.namespace, item.metadata.name))
         elif isinstance(item, ResourceSlice):
             self._unindex(item.metadata.name)
@@ -343,12 +350,11 @@ def _has_same_spec(metadata: ObjectMeta, other: ObjectMeta) -> bool:
     return metadata.uid == other.uid and metadata.generation == other.generation > 0
 
 
-def _is_known(metadata: ObjectMeta, reference: ObjectMeta) -> bool:
-    """Return whether a version of an object is not newer than another one."""
+def _is_older(metadata: ObjectMeta, reference: ObjectMeta) -> bool:
     version, reference_version = metadata.resource_version, reference.resource_version
     return (
         metadata.uid == reference.uid
         and version.isdecimal()
         and reference_version.isdecimal()
-        and int(version) <= int(reference_version)
+        and int(version) < int(reference_version)
     )

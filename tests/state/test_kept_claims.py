@@ -1,0 +1,94 @@
+"""What is kept of claims: not what nobody reads, specs that are alike once, and no tenant's specs without a bound."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topo_scheduler.api.devices import ResourceClaim
+from topo_scheduler.state.devices import kept_claims
+from topo_scheduler.state.devices.inventory import DeviceInventory
+from topo_scheduler.state.devices.kept_claims import KeptClaims
+
+
+def claim(name: str, wanted: str = "a", namespace: str = "default", **metadata: Any) -> ResourceClaim:
+    request = {"name": "gpus", "exactly": {"deviceClassName": wanted, "count": 1}}
+    own = {"name": name, "namespace": namespace, "uid": f"uid-{name}", **metadata}
+    return msgspec.convert({"metadata": own, "spec": {"devices": {"requests": [request]}}}, ResourceClaim)
+
+
+def put(inventory: DeviceInventory, item: ResourceClaim) -> ResourceClaim:
+    key = (item.metadata.namespace, item.metadata.name)
+    inventory.put(inventory.claims, key, item)
+    return inventory.claims[key]
+
+
+def test_what_nobody_reads_is_not_kept() -> None:
+    owners = [{"kind": "Pod", "name": "p", "uid": "u", "controller": True}, {"kind": "Other", "name": "o", "uid": "v"}]
+    kept = KeptClaims().keep(claim("c", labels={"a": "b"}, annotations={"c": "d"}, ownerReferences=owners))
+    assert not kept.metadata.labels and not kept.metadata.annotations
+    assert [owner.name for owner in kept.metadata.owner_references] == ["p"]
+
+
+def test_claims_that_ask_for_the_same_share_one_specification() -> None:
+    inventory = DeviceInventory()
+    first, second, other = put(inventory, claim("c")), put(inventory, claim("d")), put(inventory, claim("e", "b"))
+    assert first.spec is second.spec
+    assert other.spec is not first.spec
+
+
+def test_beyond_the_cap_of_its_namespace_a_claim_is_refused_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_claims, "MAX_SPEC_BYTES_OF_NAMESPACE", 300)
+    inventory = DeviceInventory()
+    kept = [put(inventory, claim(f"c{number}", f"class-{number}")) for number in range(10)]
+    assert not kept[0].spec.excess
+    assert "too many different specs" in kept[-1].spec.excess
+    assert not put(inventory, claim("like-the-first", "class-0")).spec.excess
+    assert not put(inventory, claim("c", "class-9", "elsewhere")).spec.excess
+    for number in range(10):
+        inventory.drop(inventory.claims, ("default", f"c{number}"))
+    assert not put(inventory, claim("c9", "class-9")).spec.excess
+
+
+def test_beyond_the_cap_of_all_a_namespace_has_an_equal_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_claims, "MAX_SPEC_BYTES", 1000)
+    inventory = DeviceInventory()
+    greedy = [put(inventory, claim(f"c{number}", f"class-{number}")) for number in range(30)]
+    assert greedy[-1].spec.excess
+    assert not put(inventory, claim("c", "another", "modest")).spec.excess
+
+
+def test_a_claim_with_finalizers_without_end_is_refused_and_keeps_none() -> None:
+    kept = KeptClaims().keep(claim("c", finalizers=[f"example.com/{number}" for number in range(1000)]))
+    assert "finalizers" in kept.spec.excess and not kept.metadata.finalizers
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("cde"), st.sampled_from(["a", "b", "a" * 200, "b" * 200]), st.booleans(), st.booleans())
+    )
+)
+def test_nothing_stays_behind_of_claims_that_are_gone(steps: list[tuple[str, str, bool, bool]]) -> None:
+    inventory = DeviceInventory()
+    for version, (name, wanted, dropped, protected) in enumerate(steps, 1):
+        if dropped:
+            inventory.drop(inventory.claims, ("default", name))
+        else:
+            finalizers = ["x/" + "y" * 5000] if protected else []
+            put(inventory, claim(name, wanted, resourceVersion=str(version), finalizers=finalizers))
+    for name in "cde":
+        inventory.drop(inventory.claims, ("default", name))
+    kept = inventory._kept_claims
+    assert (kept._specs, kept._bytes, dict(kept._bytes_of)) == ({}, 0, {})
+
+
+def test_our_own_write_that_comes_back_is_no_change() -> None:
+    inventory = DeviceInventory()
+    put(inventory, claim("c", resourceVersion="7"))
+    inventory.take_changes()
+    put(inventory, claim("c", resourceVersion="7", annotations={"not": "read"}))
+    assert not inventory.take_changes().claims
+    put(inventory, claim("c", resourceVersion="8"))
+    assert inventory.take_changes().claims

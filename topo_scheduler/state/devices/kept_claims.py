@@ -1,0 +1,125 @@
+"""The form in which claims are kept: without what nobody reads, and specifications that are alike only once.
+
+Tenants may create as many claims as the API server takes, each with a specification, annotations and labels of its
+own. So what specifications take is capped, for each namespace and in all.
+"""
+
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from topo_scheduler.api.devices import Allocation, ResourceClaim, ResourceClaimSpec, ResourceClaimStatus
+from topo_scheduler.api.objects import OwnerReference
+
+MAX_SPEC_BYTES_OF_NAMESPACE: Final = 2**20
+"""Bytes of different specifications of one namespace's claims, as JSON."""
+MAX_SPEC_BYTES: Final = 16 * 2**20
+"""The same of all namespaces together: beyond it, each has an equal share."""
+MAX_FINALIZER_CHARACTERS: Final = 4096
+"""Characters of all finalizers of a claim."""
+
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+_TOO_MANY: Final = (
+    "the ResourceClaims of its namespace have too many different specs "
+    f"(more than {MAX_SPEC_BYTES_OF_NAMESPACE:,} bytes, or an equal share of {MAX_SPEC_BYTES:,}); "
+    "delete claims that are not used, then create it again"
+)
+_NO_STATUS: Final = ResourceClaimStatus()
+_TOO_MANY_FINALIZERS: Final = (
+    f"its finalizers have more than {MAX_FINALIZER_CHARACTERS:,} characters; remove some, then create it again"
+)
+
+
+@dataclass(slots=True)
+class _SharedSpec:
+    spec: ResourceClaimSpec
+    claims: int = 0
+
+
+class KeptClaims:
+    """Specifications of the claims that are kept."""
+
+    def __init__(self) -> None:
+        self._specs: dict[tuple[str, bytes], _SharedSpec] = {}
+        """By namespace and JSON."""
+        self._bytes_of: Counter[str] = Counter()
+        """Bytes of specifications by namespace."""
+        self._bytes = 0
+
+    def keep(self, claim: ResourceClaim, old: ResourceClaim | None = None) -> ResourceClaim:
+        """Return a claim as it is kept, until `drop` is called. ``old``: as it was kept before."""
+        meta, status = claim.metadata, claim.status
+        namespace = sys.intern(meta.namespace)
+        spec, finalizers = self._shared(namespace, claim.spec), meta.finalizers
+        if old is not None:
+            self.drop(old)
+        if sum(map(len, finalizers)) > MAX_FINALIZER_CHARACTERS:
+            self._forget(namespace, spec)
+            finalizers, spec = [], ResourceClaimSpec(excess=_TOO_MANY_FINALIZERS)
+        controller = meta.controller
+        metadata = msgspec.structs.replace(
+            meta,
+            namespace=namespace,
+            labels={},
+            annotations={},
+            creation_timestamp=None,
+            owner_references=[_owner(controller)] if controller is not None else [],
+            finalizers=[sys.intern(name) for name in finalizers],
+        )
+        if status.allocation is not None and status.allocation.devices.config:
+            status = msgspec.structs.replace(status, allocation=_without_config(status.allocation))
+        elif status == _NO_STATUS:
+            status = _NO_STATUS
+        return ResourceClaim(metadata, spec, status)
+
+    def drop(self, claim: ResourceClaim) -> None:
+        """Forget a claim that was kept."""
+        self._forget(claim.metadata.namespace, claim.spec)
+
+    def _shared(self, namespace: str, spec: ResourceClaimSpec) -> ResourceClaimSpec:
+        """Return an equal specification that claims of the namespace share, or one that says why it is not kept."""
+        if spec.excess:
+            return spec
+        text = _encode(spec)
+        shared = self._specs.get((namespace, text))
+        if shared is None:
+            if not self._has_room(namespace, text):
+                return ResourceClaimSpec(excess=_TOO_MANY)
+            shared = self._specs[namespace, text] = _SharedSpec(spec)
+            self._bytes_of[namespace] += len(text)
+            self._bytes += len(text)
+        shared.claims += 1
+        return shared.spec
+
+    def _forget(self, namespace: str, spec: ResourceClaimSpec) -> None:
+        if spec.excess:
+            return
+        text = _encode(spec)
+        shared = self._specs[namespace, text]
+        shared.claims -= 1
+        if not shared.claims:
+            del self._specs[namespace, text]
+            self._bytes -= len(text)
+            self._bytes_of[namespace] -= len(text)
+            if not self._bytes_of[namespace]:
+                del self._bytes_of[namespace]
+
+    def _has_room(self, namespace: str, text: bytes) -> bool:
+        taken = self._bytes_of.get(namespace, 0) + len(text)
+        if self._bytes + len(text) <= MAX_SPEC_BYTES:
+            return taken <= MAX_SPEC_BYTES_OF_NAMESPACE
+        others = len(self._bytes_of) + (namespace not in self._bytes_of)
+        return taken <= min(MAX_SPEC_BYTES_OF_NAMESPACE, MAX_SPEC_BYTES // others)
+
+
+def _owner(owner: OwnerReference) -> OwnerReference:
+    """Return a reference of which claims share the words that are alike."""
+    return msgspec.structs.replace(owner, api_version=sys.intern(owner.api_version), kind=sys.intern(owner.kind))
+
+
+def _without_config(allocation: Allocation) -> Allocation:
+    """Return an allocation without configuration, which only drivers read."""
+    return msgspec.structs.replace(allocation, devices=msgspec.structs.replace(allocation.devices, config=[]))
