@@ -185,7 +185,7 @@ def _result(
         "bound_without_devices": len(checker.without_devices()),
         "not_done_in_time": len(work.slow),
         "calm_after_s": calm,
-        "problems": problems,
+        "problems": problems + checker.without_devices()[:5],
         "takes_s": round(seconds),
     }
 

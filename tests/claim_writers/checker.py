@@ -101,9 +101,9 @@ class Checker:
         return all(any(pod in self.bound for pod in self.reserved.get(uid, ())) for uid in claims)
 
     def without_devices(self) -> list[str]:
-        """Return the names of bound pods that have no claim, or one with devices of another node than theirs."""
+        """Return the bound pods that have no claim, or one with devices of another node, each with what it has."""
         return [
-            name
+            f"{name} on {node}: {sorted(map(sorted, self.pools_of_pods.get(uid, {}).values()))}"
             for uid, (name, node, _) in self.bound.items()
             if {frozenset({node})} != set(self.pools_of_pods.get(uid, {}).values())
         ]

@@ -55,7 +55,7 @@ def test_a_bound_pod_needs_devices_of_its_node() -> None:
     checker.claim("MODIFIED", claim("c", "gpu-1", pod="moved"))
     for name in ("moved", "good", "elsewhere", "none"):
         checker.pod("ADDED", pod(name))
-    assert checker.without_devices() == ["elsewhere", "none"]
+    assert checker.without_devices() == ["elsewhere on n1: [['n2']]", "none on n1: []"]
 
 
 def test_a_claim_that_stays_allocated_or_protected_is_leaked() -> None:

@@ -31,11 +31,15 @@ def allocation_of(claim: ClaimQuery, grants: Sequence[Grant], uid: str, node: st
         uid: the claim's, from which the ids of shares are made: the same decision gives the same ids.
         node: the chosen node.
     """
-    results = [_result(grant, str(uuid5(_SHARES, f"{uid}/{number}"))) for number, grant in enumerate(grants)]
+    results = [_result(grant, _share_id(uid, number, grant)) for number, grant in enumerate(grants)]
     return Allocation(DeviceAllocation(results, _configuration(claim, grants)), _node_selector(grants, node))
 
 
-def _result(grant: Grant, share: str) -> AllocatedDevice:
+def _share_id(uid: str, number: int, grant: Grant) -> str | None:
+    return str(uuid5(_SHARES, f"{uid}/{number}")) if grant.device.shared else None
+
+
+def _result(grant: Grant, share: str | None) -> AllocatedDevice:
     driver, pool, name = grant.device.id
     consumed: Mapping[str, Quantity] = {key: part.text for key, part in (grant.part or {}).items()}
     return AllocatedDevice(
@@ -47,7 +51,7 @@ def _result(grant: Grant, share: str) -> AllocatedDevice:
         tolerations=list(grant.query.tolerations),
         binding_conditions=list(grant.device.binding_conditions or ()),
         binding_failure_conditions=list(grant.device.binding_failure_conditions),
-        share_id=share if grant.device.shared else None,
+        share_id=share,
         consumed_capacity=dict(consumed) or None,
     )
 

@@ -60,7 +60,7 @@ class DeviceQuery:
 
     def tolerates(self, device: PublishedDevice) -> bool:
         """Return whether all taints of a device that prevent an allocation are tolerated."""
-        return all(
+        return not device.taints or all(
             effect not in PREVENTING or any(_tolerates(entry, key, value, effect) for entry in self.tolerations)
             for key, value, effect in device.taints
         )

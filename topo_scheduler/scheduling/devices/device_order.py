@@ -33,9 +33,15 @@ def in_order(candidates: DeviceCandidates, used: DevicesInUse) -> DeviceCandidat
     for query in candidates.queries:
         found = candidates.of(query)
         roots = _roots(query, found, used)
+        if not losses and not roots and not any(_is_special(candidate.device) for candidate in found):
+            continue  # all are equal: the order of pools and slices decides
         keys = [_key(candidate.device, losses, used, roots) for candidate in found]
         ordered[query] = [found[number] for number in sorted(range(len(found)), key=keys.__getitem__)]
     return candidates.reordered(ordered)
+
+
+def _is_special(device: PublishedDevice) -> bool:
+    return device.shared or bool(device.binding_conditions)
 
 
 def _key(
