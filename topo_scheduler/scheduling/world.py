@@ -434,9 +434,10 @@ class World:
         """Apply changes of NUMA nodes to the nodes that they concern; return problems of their reports, each once."""
         zones = self.numa_zones
         zones.settle(now)
-        for name in zones.take_changes():
+        for name, machine_changed in zones.take_changes().items():
             if (row := self.nodes.row_of.get(name)) is not None:
-                self.nodes.facts_changes.append(row)
+                (self.nodes.facts_changes if machine_changed else self.nodes.capacity_changes).append(row)
+                self._rules_changed |= machine_changed
                 self._improve(row)
         return zones.take_problems()
 

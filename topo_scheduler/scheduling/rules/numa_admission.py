@@ -23,7 +23,7 @@ MAX_CONTAINERS: Final = 32
 """Containers of a pod with resources that are aligned; a pod with more gets no such machine."""
 
 
-class _Machine:
+class _AdmittingMachine:
     """A machine while pods are admitted to it one after the other.
 
     ``certain``: it is known what is free on each NUMA node, so the choice of the kubelet is known too. Otherwise
@@ -163,7 +163,7 @@ def admission(state: NumaState, request: NumaRequest) -> Admission:
     """Return how many equal pods the kubelet of a machine admits now."""
     report = state.report
     if state.alike is not None and state.alike[0] == request:
-        machine = _Machine(report, report.available, certain=True, spans=state.spans)
+        machine = _AdmittingMachine(report, report.available, certain=True, spans=state.spans)
         if all(machine.admits(request) for _ in range(state.alike[1])):
             return _count(machine, request)
     return _count(_machine(state, state.unreported), request)
@@ -171,7 +171,7 @@ def admission(state: NumaState, request: NumaRequest) -> Admission:
 
 def admission_empty(report: NumaReport, request: NumaRequest) -> Admission:
     """Return how many equal pods the kubelet of a machine would admit without other pods."""
-    return _count(_Machine(report, report.allocatable, certain=True, spans=False), request)
+    return _count(_AdmittingMachine(report, report.allocatable, certain=True, spans=False), request)
 
 
 def admits_together(state: NumaState, pods: tuple[tuple[NumaRequest, int], ...]) -> bool:
@@ -191,21 +191,21 @@ def admits_together(state: NumaState, pods: tuple[tuple[NumaRequest, int], ...])
     return True
 
 
-def _machine(state: NumaState, unreported: NumaAmounts) -> _Machine:
+def _machine(state: NumaState, unreported: NumaAmounts) -> _AdmittingMachine:
     report, missing = state.report, dict(unreported)
     free = tuple(
         tuple(max(0, amount - missing.get(name, 0)) for amount in amounts)
         for name, amounts in zip(report.resources, report.available, strict=True)
     )
     certain = not any(missing.get(name) for name in report.resources)
-    return _Machine(report, free, certain=certain, spans=state.spans)
+    return _AdmittingMachine(report, free, certain=certain, spans=state.spans)
 
 
 def _is_aligned(report: NumaReport, request: NumaRequest) -> bool:
     return any(name in report.resources for name, _ in request.total)
 
 
-def _count(machine: _Machine, request: NumaRequest) -> Admission:
+def _count(machine: _AdmittingMachine, request: NumaRequest) -> Admission:
     if not _is_aligned(machine.report, request):
         return Admission(NO_LIMIT, 0)
     if len(request.containers) > MAX_CONTAINERS:

@@ -84,6 +84,11 @@ class NumaReport:
         """Whether the kubelet rejects pods that it can't align."""
         return self.policy in ENFORCED
 
+    @property
+    def machine(self) -> object:
+        """Everything but what is free."""
+        return self.policy, self.scope, self.zones, self.resources, self.capacity, self.allocatable
+
 
 def read_report(item: NodeResourceTopology) -> NumaReport:
     """Read an object.

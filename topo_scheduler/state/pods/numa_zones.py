@@ -38,7 +38,7 @@ class NumaState:
 
 
 @dataclass(slots=True)
-class _Changes:
+class _PodChanges:
     """Pods that came, and those that ended, between two reports."""
 
     came: Counter[NumaRequest] = field(default_factory=Counter)
@@ -49,20 +49,20 @@ class _Changes:
 
 
 @dataclass(slots=True)
-class _Machine:
+class _ReportedMachine:
     """One machine: its last report, and changes since it and between it and the report before.
 
     ``reported`` is when `REPORT_SECONDS` began, in seconds; None until the next `NumaZones.settle`.
     """
 
     report: NumaReport
-    since: _Changes
-    before: _Changes
+    since: _PodChanges
+    before: _PodChanges
     reported: float | None = None
     state: NumaState | None = None
 
     def rotate(self) -> None:
-        self.before, self.since, self.reported, self.state = self.since, _Changes(), None, None
+        self.before, self.since, self.reported, self.state = self.since, _PodChanges(), None, None
 
 
 class NumaZones:
@@ -72,12 +72,12 @@ class NumaZones:
         self.objects: dict[str, NodeResourceTopology] = {}
         """Objects without their contents, which are in the reports."""
         self.unlisted: dict[str, None] = {}
-        self._machines: dict[str, _Machine] = {}
+        self._machines: dict[str, _ReportedMachine] = {}
         """Machines whose kubelet rejects pods, by name of the node."""
         self._problems: dict[str, str] = {}
         self._new_problems: dict[str, None] = {}
         self._held: dict[str, Counter[NumaRequest]] = {}
-        self._changed: dict[str, None] = {}
+        self._changed: dict[str, bool] = {}
         self._waiting: dict[str, None] = {}
         """Machines with changes that no report may show yet."""
 
@@ -102,16 +102,16 @@ class NumaZones:
         if not report.enforced:
             self._forget_machine(name)
             return
-        machine = self._machines.get(name)
+        machine, before_it = self._machines.get(name), self.state(name)
         if machine is None:
             # It is not known how old the pods are that are there already.
-            before = _Changes(came=Counter(self._held.get(name, _NO_PODS)))
-            self._machines[name] = machine = _Machine(report, _Changes(), before)
+            before = _PodChanges(came=Counter(self._held.get(name, _NO_PODS)))
+            self._machines[name] = machine = _ReportedMachine(report, _PodChanges(), before)
         else:
             machine.report = report
             machine.rotate()
         self._note(name, machine)
-        self._changed[name] = None
+        self._compare(name, before_it)
 
     def drop(self, table: dict[str, NodeResourceTopology], name: str) -> None:
         """Forget an object that was deleted."""
@@ -123,8 +123,11 @@ class NumaZones:
         """Record that the list is complete."""
         self.unlisted.pop(resource, None)
 
-    def take_changes(self) -> Iterable[str]:
-        """Return the nodes where other pods may fit than at the last call."""
+    def take_changes(self) -> Mapping[str, bool]:
+        """Return the nodes where other pods may fit than at the last call.
+
+        The value is whether more changed than what is free: what the machine has, or how its kubelet decides.
+        """
         changed, self._changed = self._changed, {}
         return changed
 
@@ -145,9 +148,10 @@ class NumaZones:
             if machine.reported is None:
                 machine.reported = now
             elif now - machine.reported >= REPORT_SECONDS:
+                before_it = self.state(name)
                 machine.rotate()
-                self._changed[name] = None
                 self._note(name, machine)
+                self._compare(name, before_it)
 
     def next_due(self) -> float | None:
         """Return when `settle` has something to do, in seconds; None for never."""
@@ -159,9 +163,17 @@ class NumaZones:
     def _forget_machine(self, name: str) -> None:
         self._waiting.pop(name, None)
         if self._machines.pop(name, None) is not None:
-            self._changed[name] = None
+            self._changed[name] = True
 
-    def _note(self, name: str, machine: _Machine) -> None:
+    def _compare(self, name: str, before_it: NumaState | None) -> None:
+        state = self.state(name)
+        assert state is not None
+        if before_it is None or state.report.machine != before_it.report.machine:
+            self._changed[name] = True
+        elif state != before_it:
+            self._changed.setdefault(name, False)
+
+    def _note(self, name: str, machine: _ReportedMachine) -> None:
         machine.state = None
         if machine.since or machine.before:
             self._waiting[name] = None
@@ -205,7 +217,7 @@ class NumaZones:
             machine.state = self._state(machine, self._held.get(node, _NO_PODS))
         return machine.state
 
-    def _state(self, machine: _Machine, pods: Counter[NumaRequest]) -> NumaState:
+    def _state(self, machine: _ReportedMachine, pods: Counter[NumaRequest]) -> NumaState:
         report = machine.report
         unreported = _unreported(machine, pods)
         spans = any(_spans(request, report) for request in (*pods, *machine.since.ended, *machine.before.ended))
@@ -220,7 +232,7 @@ class NumaZones:
         return NumaState(report, tuple(sorted(unreported.items())), alike, spans)
 
 
-def _unreported(machine: _Machine, pods: Counter[NumaRequest]) -> dict[str, int]:
+def _unreported(machine: _ReportedMachine, pods: Counter[NumaRequest]) -> dict[str, int]:
     """Return what pods of a machine may hold beyond what its report shows as used, by resource.
 
     A pod that the report does not show came after the report before it. What the report shows as used may belong to
@@ -240,7 +252,7 @@ def _unreported(machine: _Machine, pods: Counter[NumaRequest]) -> dict[str, int]
     return missing
 
 
-def _total(machine: _Machine, kind: str) -> Counter[str]:
+def _total(machine: _ReportedMachine, kind: str) -> Counter[str]:
     total: Counter[str] = Counter()
     for changes in (machine.since, machine.before):
         requests: Mapping[NumaRequest, int] = getattr(changes, kind)
