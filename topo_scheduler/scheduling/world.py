@@ -11,6 +11,7 @@ import numpy as np
 
 from topo_scheduler.api.annotations import written_models
 from topo_scheduler.api.config import TopologySpec
+from topo_scheduler.api.devices import Allocation
 from topo_scheduler.api.labels import GPU_SHARING
 from topo_scheduler.api.links import uplink_label
 from topo_scheduler.api.objects import Node, Pod
@@ -246,7 +247,10 @@ class World:
         self.around.kinds.drop(uid)
         self.claims.forget(uid)
         self.promises.ended(uid)
-        return self.take_back(uid)
+        entry = self.take_back(uid)
+        if entry is not None:
+            self.inventory.consumers.depart(uid)
+        return entry
 
     def take_back(self, uid: str) -> LedgerEntry | None:
         """Release the resources of a pod. The pod may be pending again."""
@@ -338,6 +342,13 @@ class World:
             self.pod_index.change(row, profile, change)
         if seen:
             self._neighbours_at = self.around.position
+
+    def count_devices(self, uid: str, allocations: Iterable[Allocation], *, counts: bool) -> None:
+        """Count devices of a nominated pod as used, or no longer. This wakes no workload either."""
+        changes, row_of = self.inventory.nominate(uid, allocations, counts=counts), self.nodes.row_of
+        for name in row_of if changes.all_use else changes.use:
+            if (row := row_of.get(name)) is not None:
+                self.nodes.capacity_changes.append(row)
 
     # ------------------------------------------------------------ room reserved for other schedulers
 

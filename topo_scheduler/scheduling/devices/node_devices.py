@@ -5,7 +5,8 @@ Nothing of a node is computed again until its slices, the use of its devices, or
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from topo_scheduler.api.devices import Allocation
@@ -82,7 +83,7 @@ class _KnownCandidates:
     """The devices of some nodes that match some claims."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[PodClaims, str], tuple[object, _Fits, DeviceCandidates]] = OrderedDict()
+        self._known: OrderedDict[tuple[PodClaims, str], tuple[object, object, DeviceCandidates]] = OrderedDict()
 
     def __getstate__(self) -> dict[str, Any]:
         """Return nothing: they evaluate expressions, which can't be written to a checkpoint."""
@@ -91,14 +92,14 @@ class _KnownCandidates:
     def get(self, key: tuple[PodClaims, str], version: object, fits: _Fits) -> DeviceCandidates | None:
         """Return what is known for a set of claims on a node, if neither has changed."""
         known = self._known.get(key)
-        if known is None or known[0] != version or known[1] is not fits:
+        if known is None or known[0] != version or known[1] is not fits.queries:
             return None
         self._known.move_to_end(key)
         return known[2]
 
     def put(self, key: tuple[PodClaims, str], version: object, fits: _Fits, found: DeviceCandidates) -> None:
         """Keep the matching devices of a node; those used longest ago are dropped."""
-        self._known[key] = version, fits, found
+        self._known[key] = version, fits.queries, found
         self._known.move_to_end(key)
         if len(self._known) > MAX_NODE_CANDIDATES:
             self._known.popitem(last=False)
@@ -119,7 +120,27 @@ class NodeDevices:
         self._pools: dict[str, tuple[object, list[Pool]]] = {}
         self._known_candidates = _KnownCandidates()
 
+    def on_trial(self, inventory: DeviceInventory, claims: Iterable[PodClaims]) -> "NodeDevices":
+        """Return the same for a copy of the inventory on which other claims are allocated.
+
+        Args:
+            inventory: the copy.
+            claims: sets of claims that will be asked for, whose known fits are kept.
+        """
+        other = copy(self)
+        other.inventory = inventory
+        kept = ((wanted, self._fits.get(wanted)) for wanted in claims)
+        other._fits = OrderedDict(
+            (wanted, replace(fits, by_node=dict(fits.by_node))) for wanted, fits in kept if fits is not None
+        )
+        return other
+
     # ------------------------------------------------------------ facts
+
+    @property
+    def node_names(self) -> Sequence[str]:
+        """Names of nodes by row."""
+        return self._nodes.names
 
     def pools_of(self, row: int) -> list[Pool]:
         """Return the pools that a node can use."""

@@ -215,8 +215,8 @@ def understand(
         index=index,
         series=series,
         controlled=pod.metadata.controller is not None,
-        # The search for victims does not know which GPU or device has room once a victim is gone.
-        preempts=pod.spec.preemption_policy != "Never" and not cls.share and not cls.claims,
+        # The search for victims does not know which GPU has room for a share once a victim is gone.
+        preempts=pod.spec.preemption_policy != "Never" and not cls.share,
         doubt=lineage.doubt or doubt,
         charged_gpus=charged,
         claims=devices.keys,

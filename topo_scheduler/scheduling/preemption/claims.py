@@ -4,14 +4,15 @@ A claim ends for one of these reasons:
 
 - The workload is placed or deleted.
 - The API server refuses an eviction.
-- The victims do not end in time.
+- The victims do not end in time, or Kubernetes does not deallocate the devices of their resource claims.
 - The victims have ended, but another workload took the room.
 
 `spared` holds the pods that could not be evicted.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 from typing import Final
 
 from topo_scheduler.api.reasons import Reason
@@ -21,6 +22,8 @@ from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominat
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan
 from topo_scheduler.scheduling.preemption.spared import Pause, SparedVictims
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.devices.claim_consumers import is_freed_without
+from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, Occupant
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
 
@@ -36,7 +39,9 @@ class PreemptionClaim:
     """The room that a workload was promised.
 
     ``nodes`` maps the uid of each pod of the workload to its node. ``victims`` maps the uid of each pod that must end
-    to its name. ``until`` is when the claim expires, in seconds.
+    to its name. ``until`` is when the claim expires, in seconds. ``devices`` maps each ResourceClaim that Kubernetes
+    must deallocate to its uid, and ``devices_until`` is until when the scheduler waits for that once the victims have
+    ended, in seconds.
     """
 
     workload: str
@@ -44,6 +49,8 @@ class PreemptionClaim:
     nodes: dict[str, str]
     victims: dict[str, str]
     until: float
+    devices: dict[ClaimKey, str] = field(default_factory=dict)
+    devices_until: float = inf
 
 
 @dataclass(slots=True)
@@ -71,6 +78,8 @@ class PreemptionClaims:
         self.handled: set[str] = set()
         """Pods of this scheduler whose nominations it manages itself, regardless of their status."""
         self.spared = SparedVictims()
+        self.stuck: dict[ClaimKey, None] = {}
+        """ResourceClaims that Kubernetes did not deallocate in time."""
         self._patience: dict[str, _Patience] = {}
 
     def get(self, id_: str) -> PreemptionClaim | None:
@@ -89,6 +98,32 @@ class PreemptionClaims:
         """Return the victims that have not ended yet."""
         return [uid for uid in claim.victims if self._world.ledger.get(uid) is not None]
 
+    def is_waiting(self, claim: PreemptionClaim) -> bool:
+        """Return whether victims have not ended yet, or their devices are still allocated."""
+        return bool(self.awaited(claim) or self._allocated(claim))
+
+    def _allocated(self, claim: PreemptionClaim) -> list[ClaimKey]:
+        """Return the ResourceClaims that Kubernetes has yet to deallocate, as only pods that are gone use them."""
+        inventory = self._world.inventory
+        gone = {*claim.victims, *inventory.consumers.departed}
+        known = ((key, inventory.claims.get(key), uid) for key, uid in claim.devices.items())
+        return [
+            key
+            for key, found, uid in known
+            if found is not None
+            and found.metadata.uid == uid
+            and found.status.allocation is not None
+            and is_freed_without(found, gone)
+        ]
+
+    def give_up_devices(self, claim: PreemptionClaim) -> bool:
+        """Record that Kubernetes did not deallocate devices in time; return whether it did not for this claim."""
+        allocated = self._allocated(claim)
+        inventory = self._world.inventory
+        kept = [key for key in self.stuck if inventory.allocation_of(key) is not None]
+        self.stuck = dict.fromkeys((*kept, *allocated))
+        return bool(allocated)
+
     def goes_on(self, claim: PreemptionClaim, now: float) -> bool:
         """Return whether a claim still waits for its victims.
 
@@ -99,6 +134,10 @@ class PreemptionClaims:
             return True
         entries = [self._world.ledger.get(uid) for uid in claim.victims]
         present = [entry.occupant for entry in entries if entry is not None]
+        if not present and self._allocated(claim):
+            claim.devices_until = min(claim.devices_until, now + LONGEST_WAIT_SECONDS)
+            claim.until = min(now + SLACK_SECONDS, claim.devices_until)
+            return now < claim.devices_until
         terminating = [occupant for occupant in present if occupant is not None and occupant.terminating]
         remaining = max((occupant.seconds_to_end(now + self._world.epoch) for occupant in terminating), default=0.0)
         if len(terminating) < len(present) or not 0 < remaining <= LONGEST_WAIT_SECONDS:
@@ -213,10 +252,20 @@ class PreemptionClaims:
             {member.uid: node for member, node in seated},
             {pod.occupant.uid: pod.occupant.key for pod in pods},
             until,
+            dict(plan.freed),
         )
         self._claims[workload.id] = claim
         for member, node in seated:
-            self._nominations.put(Nomination(member.uid, node, workload.priority, member.cls.amounts, member.profile))
+            self._nominations.put(
+                Nomination(
+                    member.uid,
+                    node,
+                    workload.priority,
+                    member.cls.amounts,
+                    member.profile,
+                    plan.devices.get(member.uid, ()),
+                )
+            )
             self.handled.add(member.uid)
             out.append(Nominate(reference(member), node))
         first = seated[0][0]

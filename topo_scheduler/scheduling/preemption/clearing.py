@@ -81,7 +81,9 @@ class Clearing:
         self._whole = candidates.whole.copy()
         self._whole[:, 0] = self._rule
         self._fit_now = self._fits(np.zeros(len(candidates.pods), np.bool_))
-        self._fit_most = self._fits(self._allowed)
+        self._fit_most = self._fits_at_most(self._allowed)
+        self._forced: Bool = np.zeros(len(candidates.pods), np.bool_)
+        """bool[pods], those that are evicted in any case while costs are computed."""
         self._solved = 0
         self._kept: dict[int, Int64] = {}
         """Members of each gang that must stay, as `_beyond` returns them."""
@@ -161,6 +163,10 @@ class Clearing:
             np.add.at(free, self._pods.row[gone], self._amounts[gone])
         fit = np.minimum(self._max_members, (np.maximum(free, 0) // self._wanted).min(axis=1))
         return np.where(self._usable, fit, 0).astype(np.int64)
+
+    def _fits_at_most(self, gone: Bool) -> Int64:
+        """Return the same, or more where the exact number would take long to compute."""
+        return self._fits(gone)
 
     # ------------------------------------------------------------ a gang
 
@@ -268,7 +274,7 @@ class Clearing:
         if len(gangs) <= EXHAUSTIVE_GANGS or size == 0:
             for chosen in combinations(gangs, size):
                 broken = frozenset(chosen)
-                if self._holds(region, self._fits(self._open_to(inside, broken))):
+                if self._holds(region, self._fits_at_most(self._open_to(inside, broken))):
                     yield broken
             return
         if size > 1:
@@ -276,7 +282,7 @@ class Clearing:
         # Too many choices to try: start with all gangs broken, then spare them one by one, most GPU-time first.
         left = frozenset(gangs)
         for gang in sorted(gangs, key=lambda n: (-int(self._pods.whole[n, 1]), n)):
-            if self._holds(region, self._fits(self._open_to(inside, left - {gang}))):
+            if self._holds(region, self._fits_at_most(self._open_to(inside, left - {gang}))):
                 left -= {gang}
         yield left
 
@@ -294,7 +300,7 @@ class Clearing:
         ]
         gone = np.zeros(len(pods.pods), np.bool_)
         gone[forced] = True
-        fit_now, fit_most = self._fits(gone), self._fits(gone | allowed)
+        fit_now, fit_most = self._fits(gone), self._fits_at_most(gone | allowed)
         table: list[list[int]] = []
         where: list[tuple[int, int]] = []
         rows: list[int] = []
@@ -304,15 +310,15 @@ class Clearing:
         members = np.concatenate(
             [np.arange(fit_now[row] + 1, fit_most[row] + 1) for row in region.rows.tolist()] or [np.empty(0)]
         ).astype(np.int64)
-        free = self._free
+        free, none_forced = self._free, self._forced
         if forced:
-            self._free = free.copy()
+            self._free, self._forced = free.copy(), gone
             np.add.at(self._free, pods.row[gone], self._amounts[gone])
         try:
             slack = np.full(len(pods.gangs), _UNBREAKABLE, np.int64)
             taken, at, cost = self._cheapest(wanted, members, allowed & ~gone, slack)
         finally:
-            self._free = free
+            self._free, self._forced = free, none_forced
         number = 0
         for row in region.rows.tolist():
             costs = [0] * (int(fit_now[row]) + 1)
@@ -344,8 +350,7 @@ class Clearing:
         for at, row in enumerate(region.rows.tolist()):
             on_row = pods.row[index] == row
             if on_row.any():
-                free = self._free[row] + taken[:, on_row] @ self._amounts[index[on_row]]
-                fits[:, at] = np.minimum(self._max_members, (np.maximum(free, 0) // self._wanted).min(axis=1))
+                fits[:, at] = self._fits_of_sets(row, index[on_row], taken[:, on_row])
         good = np.flatnonzero(region.holds(fits, self._ask.members, self._limits, self._gpus))
         seconds, size = taken @ pods.seconds[index], taken.sum(axis=1)
         broken = np.zeros(len(sets), np.int64)
@@ -369,3 +374,9 @@ class Clearing:
             if self._pods.closed(victims) is not None:
                 solutions, last = solutions + 1, cost
                 yield victims
+
+    def _fits_of_sets(self, row: int, pods: Int64, taken: Bool) -> Int64:
+        """Return how many members fit on a row without each set of its pods (bool[sets, pods])."""
+        free = self._free[row] + taken @ self._amounts[pods]
+        fits: Int64 = np.minimum(self._max_members, (np.maximum(free, 0) // self._wanted).min(axis=1))
+        return fits

@@ -28,6 +28,7 @@ from topo_scheduler.scheduling.instructions import (
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.preemption.claims import PreemptionClaims
+from topo_scheduler.scheduling.preemption.freed_devices import Groups
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
@@ -54,6 +55,10 @@ PAUSE_SECONDS_PER_CANDIDATE: Final = 2e-4
 
 With several such namespaces the pause is multiplied by their number: together they search as often as one alone.
 """
+NOT_DEALLOCATED: Final = (
+    "The devices of pods that have ended are still allocated to their resource claims, searching for other victims;"
+    " check that kube-controller-manager runs its controller of resource claims"
+)
 
 
 @dataclass(slots=True)
@@ -262,7 +267,7 @@ class Preempting:
         out: list[Instruction] = []
         claim = self._claims.get(workload.id) or self._claims.adopt(workload, members, now)
         if claim is not None:
-            if self._claims.awaited(claim) and self._claims.goes_on(claim, now):
+            if self._claims.is_waiting(claim) and self._claims.goes_on(claim, now):
                 return out, ""
             out += self._claims.end(claim, now)
             self.count_for(workload)
@@ -309,10 +314,10 @@ class Preempting:
         plan = None
         try:
             with limited(budget):
-                plan = self._plan(ask, layout, candidates, now, shares)
+                plan = self._plan(ask, layout, candidates, now, shares, groups)
                 if plan is None and spared:
                     candidates = self._candidates(workload, usable, frozenset(), now, wall)
-                    plan = self._plan(ask, layout, candidates, now, shares)
+                    plan = self._plan(ask, layout, candidates, now, shares, groups)
             search.exceeded = 0
         except PluginError:
             raise
@@ -397,7 +402,7 @@ class Preempting:
         if workload.doubt:
             return
         claim = self._claims.get(workload.id)
-        if claim is None or not self._claims.awaited(claim):
+        if claim is None or not self._claims.is_waiting(claim):
             self._again[workload.id] = max(self._looks_at(workload.id), now)
 
     def stirred(self, now: float) -> bool:
@@ -486,6 +491,8 @@ class Preempting:
         for claim in self._claims.expired(now):
             stuck = self._claims.awaited(claim)
             names = [self._claims.spare(uid, now) for uid in stuck]
+            if not names and self._claims.give_up_devices(claim):
+                out += self._claims.tell(claim, NOT_DEALLOCATED)
             if names:
                 workload = self._workloads.get(claim.workload)
                 reader = self._world.reader(workload.namespace) if workload is not None else ""
@@ -629,10 +636,15 @@ class Preempting:
         candidates: Candidates,
         now: float,
         shares: Callable[[], Sequence[ReservationShare]],
+        groups: Groups,
     ) -> PreemptionPlan | None:
-        if not candidates.pods and not candidates.leaving:
+        of_classes = groups if any(cls.claims for cls, _ in groups) else ()
+        if not candidates.pods and not candidates.leaving and not of_classes:
             return None
-        return plan_preemption(self._attempts.planner, ask, layout, candidates, now, shares())
+        stuck = self._claims.stuck
+        return plan_preemption(
+            self._attempts.planner, ask, layout, candidates, now, shares(), of_classes, stuck
+        )
 
     def _candidates(
         self, workload: Workload, usable: Bool, closed: frozenset[str], now: float, wall: float

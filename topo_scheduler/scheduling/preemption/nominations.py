@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
+from topo_scheduler.api.devices import Allocation
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.scheduling.world import World
@@ -18,13 +19,14 @@ from topo_scheduler.state.pods.requests import pod_amounts
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
-    """A pod and the node that it is nominated to."""
+    """A pod and the node that it is nominated to. ``devices``: what its claims get there."""
 
     uid: str
     node: str
     priority: int
     amounts: Amounts
     profile: Profile | None
+    devices: tuple[Allocation, ...] = ()
 
 
 class Nominations:
@@ -117,6 +119,8 @@ class Nominations:
         """
         alike: Counter[tuple[int, Amounts]] = Counter()
         for row, nomination in counted:
+            if nomination.devices:
+                self._world.count_devices(nomination.uid, nomination.devices, counts=change > 0)
             if nomination.profile is None:
                 alike[row, nomination.amounts] += 1
             else:

@@ -12,6 +12,8 @@ How the search finds the cheapest set:
   larger domain the search first chooses the gangs that may be broken, smaller choices first. Then it computes for each
   node the cost of its first, second, ... member. Dynamic programming finds the least sum of these costs. The result is
   exact except for budgets and for the number of members that a gang can lose.
+- With resource claims: the same, but each set of victims of a node is also checked against the devices that their
+  claims leave (`DeviceClearing`).
 - By trial: all candidates of a node or domain are removed. They are reprieved one by one as long as the ordinary
   planner finds a place. The search does this for pods whose place depends on other pods, for gangs of different pods
   and gangs in segments. It also does so for gangs that lack only bandwidth.
@@ -19,19 +21,22 @@ How the search finds the cheapest set:
 Source of the order of reprieves: ``pkg/scheduler/framework/plugins/defaultpreemption`` of kube-scheduler.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.clearing import Clearing, VictimSet
+from topo_scheduler.scheduling.preemption.device_clearing import DeviceClearing
+from topo_scheduler.scheduling.preemption.freed_devices import Groups, NominatedDevices, choose_freed, freed_on
 from topo_scheduler.scheduling.preemption.reprieve import by_trial
 from topo_scheduler.scheduling.preemption.shares import ReservationShare, ReservationShares
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, Key
 from topo_scheduler.scheduling.rules.interpod_filters import looks_around
+from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.topology.fabric import Layout
 
 MAX_OPTIONS: Final = 16
@@ -43,12 +48,16 @@ class PreemptionPlan:
     """Victims, and where the workload goes once they have ended.
 
     ``awaited`` are pods on those nodes that are being deleted already. A plan without victims only waits for them.
+    ``devices`` are what the claims of the workload's pods get then, by uid. ``freed`` are the claims that must be
+    deallocated before, with their uids.
     """
 
     victims: tuple[Candidate, ...]
     awaited: tuple[Candidate, ...]
     placement: Placement
     key: Key | None
+    devices: NominatedDevices = field(default_factory=dict)
+    freed: Mapping[ClaimKey, str] = field(default_factory=dict)
 
 
 def plan_preemption(
@@ -58,6 +67,8 @@ def plan_preemption(
     candidates: Candidates,
     now: float,
     shares: Sequence[ReservationShare] = (),
+    groups: Groups = (),
+    stuck: Iterable[ClaimKey] = (),
 ) -> PreemptionPlan | None:
     """Choose victims for a workload that cannot be placed in the current state.
 
@@ -68,25 +79,40 @@ def plan_preemption(
         candidates: the pods that may be evicted for it.
         now: seconds.
         shares: what reservations take of the room that candidates leave.
+        groups: the members by class, as in the query, for the devices of their claims.
+        stuck: claims that Kubernetes has not deallocated in time; the plan does not wait for them.
 
     Returns:
         None if no set of candidates makes room, or the search found none.
     """
     neighbours = any(looks_around(cls) for cls, _ in ask.groups)
     links = ask.traffic is not None
-    trial = Trial(planner, layout, now, neighbours=neighbours, links=links, shares=ReservationShares(shares))
+    trial = Trial(
+        planner,
+        layout,
+        now,
+        neighbours=neighbours,
+        links=links,
+        shares=ReservationShares(shares),
+        claims=[cls.claims for cls, _ in ask.groups],
+        stuck=stuck,
+    )
     trial.remove(candidates.leaving)
-    if candidates.leaving and (placement := trial.place(ask)) is not None:
-        return _plan((), candidates, placement)
+    if (candidates.leaving or trial.frees_claims) and (plan := _try(trial, ask, groups, candidates)) is not None:
+        return plan
     only_bandwidth = links and isinstance(planner.plan_anywhere(ask, layout, now), Placement)
     for level in candidates.levels:
         several = len(ask.groups) > 1 or ask.in_segments
         options = by_trial if neighbours or only_bandwidth or several else _by_clearing
         for option in islice(options(trial, ask, layout, candidates, level), MAX_OPTIONS):
             victims = tuple(candidates.pods[number] for number in option.victims)
-            placed = trial.place_without(victims, ask)
-            if placed is not None:
-                return _plan(victims, candidates, placed, option.key)
+            trial.remove(victims)
+            try:
+                plan = _try(trial, ask, groups, candidates, victims, option.key)
+            finally:
+                trial.restore(victims)
+            if plan is not None:
+                return plan
     return None
 
 
@@ -95,14 +121,35 @@ def _by_clearing(
 ) -> Iterator[VictimSet]:
     victim_sets: list[VictimSet] = []
     for view in trial.planner.views_for(ask):
-        victim_sets += Clearing(trial.planner, view, ask, layout, candidates, level, trial.shares).options()
+        if view.cls.claims and trial.inventory is not None:
+            victim_sets += DeviceClearing(trial, view, ask, layout, candidates, level).options()
+        else:
+            victim_sets += Clearing(trial.planner, view, ask, layout, candidates, level, trial.shares).options()
     return iter(sorted(victim_sets, key=lambda option: option.key))
 
 
-def _plan(
-    victims: tuple[Candidate, ...], candidates: Candidates, placement: Placement, key: Key | None = None
-) -> PreemptionPlan:
+def _try(
+    trial: Trial,
+    ask: PlacementQuery,
+    groups: Groups,
+    candidates: Candidates,
+    victims: tuple[Candidate, ...] = (),
+    key: Key | None = None,
+) -> PreemptionPlan | None:
+    """Return the plan if the workload has a place, with all its devices, on a trial that the victims have left."""
+    placement = trial.place(ask)
+    if placement is None:
+        return None
+    devices: NominatedDevices | None = {}
+    if trial.devices is not None and any(cls.claims for cls, _ in groups):
+        devices = choose_freed(trial.devices, groups, placement)
+    if devices is None:
+        return None
     rows = {row for group in placement.rows for row in group}
     leaving = tuple(pod for pod in candidates.leaving if pod.row in rows)
-    # If only pods elsewhere prevented the placement, the plan waits for them as well.
-    return PreemptionPlan(victims, leaving if leaving or victims else tuple(candidates.leaving), placement, key)
+    freed = freed_on(trial.devices, rows) if trial.devices is not None else {}
+    if not (leaving or victims or freed):
+        # Only pods elsewhere prevented the placement: the plan waits for them.
+        leaving = tuple(candidates.leaving)
+        freed = freed_on(trial.devices, None) if trial.devices is not None else {}
+    return PreemptionPlan(victims, leaving, placement, key, devices, freed)

@@ -7,11 +7,14 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.scheduling.devices.node_devices import NodeDevices, PodClaims
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.shares import ReservationShares
 from topo_scheduler.scheduling.preemption.victims import Candidate
 from topo_scheduler.state.decision import SizeRule
+from topo_scheduler.state.devices.inventory import ClaimKey
+from topo_scheduler.state.devices.trial_use import DevicesOnTrial
 from topo_scheduler.state.nodes.change_log import ChangeLog
 from topo_scheduler.state.nodes.charges import charges_of
 from topo_scheduler.state.nodes.node_table import Int64
@@ -66,6 +69,8 @@ class Trial:
         neighbours: bool,
         links: bool = True,
         shares: ReservationShares | None = None,
+        claims: Iterable[PodClaims] = (),
+        stuck: Iterable[ClaimKey] = (),
     ) -> None:
         """Copy what pods hold.
 
@@ -76,6 +81,8 @@ class Trial:
             neighbours: whether the pods on a node matter beyond the resources that they hold.
             links: whether the traffic of pods matters.
             shares: what reservations take of the room of pods that leave, for this trial alone.
+            claims: claims of the pods to be placed. Without any, nothing of devices changes when pods leave.
+            stuck: claims that Kubernetes has not deallocated in time.
         """
         nodes = copy.copy(planner.nodes)
         nodes.requested = nodes.requested.copy()
@@ -87,11 +94,32 @@ class Trial:
         self._sent: dict[str, tuple[GangKey, str, int]] = {}
         """The traffic of pods that have left."""
         policy = replace(planner.policy, alone="")  # its cache by class would be rebuilt for one query
-        self.planner = Planner(replace(around, nodes=nodes, pod_index=pod_index), planner.history, policy)
+        self.inventory: DevicesOnTrial | None = None
+        """Which devices are in use on this trial; None if that does not matter."""
+        devices = around.devices
+        if devices is not None and (wanted := [of_class for of_class in dict.fromkeys(claims) if of_class]):
+            self.inventory = DevicesOnTrial(devices.inventory)
+            devices = devices.on_trial(self.inventory, wanted)
+        self.planner = Planner(
+            replace(around, nodes=nodes, pod_index=pod_index, devices=devices), planner.history, policy
+        )
         self._layout = layout
         self._now = now
         self._neighbours = neighbours
         self.shares = shares or ReservationShares(())
+        if self.inventory is not None:
+            self.inventory.leave_departed(stuck)
+            self._note_devices(self.inventory)
+
+    @property
+    def devices(self) -> NodeDevices | None:
+        """Devices of nodes on this trial."""
+        return self.planner.around.devices
+
+    @property
+    def frees_claims(self) -> bool:
+        """Return whether claims are allocated that will soon be free, whatever pods leave."""
+        return self.inventory is not None and any(True for _ in self.inventory.freed)
 
     def remove(self, pods: Iterable[Candidate]) -> None:
         """Remove pods."""
@@ -144,6 +172,10 @@ class Trial:
 
     def _tell(self, changed: Sequence[Candidate], change: int) -> None:
         """Apply pods that leave or return to the reservation shares, the index of pods, and the links."""
+        if self.inventory is not None:
+            move = self.inventory.leave if change < 0 else self.inventory.come_back
+            move(pod.occupant.uid for pod in changed)
+            self._note_devices(self.inventory)
         if self.shares:
             self.planner.nodes.charge_pods(list(self.shares.change(changed, change)), sign=1)
         if self._neighbours:
@@ -153,6 +185,13 @@ class Trial:
         if self._links is not None:
             for pod in changed:
                 self._send(self._links, pod.occupant.uid, change)
+
+    def _note_devices(self, inventory: DevicesOnTrial) -> None:
+        """Let views count again what fits on nodes whose devices changed in use."""
+        changes, nodes = inventory.take_changes(), self.planner.nodes
+        for name in nodes.row_of if changes.all_use else changes.use:
+            if (row := nodes.row_of.get(name)) is not None:
+                nodes.capacity_changes.append(row)
 
     def _send(self, links: Links, uid: str, change: int) -> None:
         if change < 0 and (held := links.held(uid)) is not None:

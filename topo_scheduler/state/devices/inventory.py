@@ -4,7 +4,7 @@ The API server does not check that a device is given only once, so the scheduler
 server shows it, the devices of its claims are *held* here.
 """
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -12,6 +12,7 @@ from topo_scheduler.api.devices import Allocation, DeviceClass, ResourceClaim, R
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.quantity import QuantityError, parse_unbounded
 from topo_scheduler.state.devices.kept_claims import KeptClaims
+from topo_scheduler.state.devices.claim_consumers import ClaimConsumers
 from topo_scheduler.state.devices.pool_problems import unreadable_field
 from topo_scheduler.state.devices.pools import (
     DeviceId,
@@ -87,6 +88,9 @@ class DeviceInventory:
         self._uses: dict[ClaimKey, Mapping[DeviceId, Mapping[str, Number] | None]] = {}
         self._users: dict[DeviceId, dict[ClaimKey, Mapping[str, Number] | None]] = {}
         self._kept_claims = KeptClaims()
+        self._nominated: dict[DeviceId, dict[str, Mapping[str, Number] | None]] = {}
+        self.consumers = ClaimConsumers()
+        """Pods that use claims."""
         self._changes = DeviceChanges()
 
     # ------------------------------------------------------------ observed objects
@@ -235,9 +239,16 @@ class DeviceInventory:
 
     def use_of(self, devices: Iterable[DeviceId]) -> DevicesInUse:
         """Return which of some devices are in use, by allocated or held claims."""
+        return self._use_without(devices, ())
+
+    def _use_without(self, devices: Iterable[DeviceId], freed: Container[ClaimKey]) -> DevicesInUse:
+        """Return which of some devices are in use if some claims are not allocated."""
         used = DevicesInUse()
         for device in devices:
-            for part in self._users.get(device, {}).values():
+            for key, part in self._users.get(device, {}).items():
+                if key not in freed:
+                    _use(used, device, part)
+            for part in self._nominated.get(device, {}).values():
                 _use(used, device, part)
         return used
 
@@ -282,8 +293,31 @@ class DeviceInventory:
                 del self._held[key]
                 self._count(key)
 
+    def nominate(self, uid: str, allocations: Iterable[Allocation], *, counts: bool) -> DeviceChanges:
+        """Count devices as used, for a pod that waits for pods that have them; or count them no longer.
+
+        This wakes no pod, because it holds only during an attempt and is undone after it.
+
+        Returns:
+            The nodes whose devices changed in use.
+        """
+        pools: dict[PoolId, None] = {}
+        for allocation in allocations:
+            for device, part in _devices_of(allocation).items():
+                pools[device[:2]] = None
+                if counts:
+                    self._nominated.setdefault(device, {})[uid] = part
+                else:
+                    _discard(self._nominated, device, uid)
+        woken, self._changes = self._changes, DeviceChanges()
+        for pool in pools:
+            self._pool_changed(pool, used=True)
+        changed, self._changes = self._changes, woken
+        return changed
+
     def _claim_changed(self, key: ClaimKey) -> None:
         self._changes.claims[key] = None
+        self.consumers.changed(key, self.claims.get(key))
         self._count(key)
 
     def _count(self, key: ClaimKey) -> None:

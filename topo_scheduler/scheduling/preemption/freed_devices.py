@@ -1,0 +1,58 @@
+"""Devices that come free with victims: what a workload gets of them, and which claims must be deallocated before."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from topo_scheduler.api.devices import Allocation
+from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError, PlacedPod, choose_devices
+from topo_scheduler.scheduling.devices.node_devices import NodeDevices
+from topo_scheduler.scheduling.placing.model.placement_query import Placement
+from topo_scheduler.state.devices.inventory import ClaimKey
+from topo_scheduler.state.devices.trial_use import DevicesOnTrial
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.workloads import Member
+
+Groups = Sequence[tuple[PodClass, Sequence[Member]]]
+"""Members of a workload by class, in the order of its placement query."""
+NominatedDevices = Mapping[str, tuple[Allocation, ...]]
+"""What the claims of pods will get, by uid of the pod."""
+
+
+def choose_freed(devices: NodeDevices, groups: Groups, placement: Placement) -> NominatedDevices | None:
+    """Return the devices of each member with claims; None if they can't all have theirs.
+
+    Args:
+        devices: devices of nodes on a trial that the victims have left.
+        groups: the members.
+        placement: where they go.
+    """
+    names = devices.node_names
+    placed = {
+        member.uid: PlacedPod(cls.claims, member.claims, row, names[row])
+        for (cls, members), rows in zip(groups, placement.rows, strict=True)
+        if cls.claims
+        for member, row in zip(members, rows, strict=True)
+    }
+    try:
+        choices = choose_devices(devices, list(placed.values()))
+    except DeviceChoiceError:
+        return None
+    return {
+        uid: tuple(choice.allocation for choice in chosen if choice.allocation is not None)
+        for uid, chosen in zip(placed, choices, strict=True)
+    }
+
+
+def freed_on(devices: NodeDevices, rows: Collection[int] | None) -> dict[ClaimKey, str]:
+    """Return the claims that are free on a trial only, with their uids: those with devices that some rows can use.
+
+    ``rows``: None for all claims.
+    """
+    inventory = devices.inventory
+    if not isinstance(inventory, DevicesOnTrial):
+        return {}
+    pools = None if rows is None else {pool.id for row in rows for pool in devices.pools_of(row)}
+    return {
+        key: inventory.claims[key].metadata.uid
+        for key in inventory.freed
+        if pools is None or not pools.isdisjoint(inventory.pools_of_claim(key))
+    }

@@ -1,0 +1,70 @@
+"""Which pods use which claims, and which claims become free once some of these pods are gone."""
+
+from collections.abc import Container, Iterable, Mapping
+from typing import Final
+
+from topo_scheduler.api.devices import DELETE_PROTECTION, ResourceClaim
+
+_ClaimKey = tuple[str, str]
+_NOTHING: Final[Mapping[_ClaimKey, None]] = {}
+
+
+class ClaimConsumers:
+    """The pods for which claims are reserved, by claim and by pod."""
+
+    def __init__(self) -> None:
+        self._pods: dict[_ClaimKey, tuple[str, ...]] = {}
+        self._claims: dict[str, dict[_ClaimKey, None]] = {}
+        self._departed: dict[str, None] = {}
+
+    def changed(self, key: _ClaimKey, claim: ResourceClaim | None) -> None:
+        """Record a claim that changed; None if it is gone."""
+        pods = tuple(entry.uid for entry in claim.status.reserved_for) if claim is not None else ()
+        known = self._pods.get(key, ())
+        if pods == known:
+            return
+        for uid in known:
+            claims = self._claims.get(uid, {})
+            claims.pop(key, None)
+            if not claims:
+                self._claims.pop(uid, None)
+                self._departed.pop(uid, None)
+        for uid in pods:
+            self._claims.setdefault(uid, {})[key] = None
+        if pods:
+            self._pods[key] = pods
+        else:
+            self._pods.pop(key, None)
+
+    def depart(self, uid: str) -> None:
+        """Record that a pod is gone. Kubernetes soon removes it from its claims."""
+        if uid in self._claims:
+            self._departed[uid] = None
+
+    def claims_of(self, uid: str) -> Iterable[_ClaimKey]:
+        """Return the claims that are reserved for a pod."""
+        return self._claims.get(uid, _NOTHING).keys()
+
+    @property
+    def departed(self) -> Iterable[str]:
+        """Pods that are gone, while claims are still reserved for them."""
+        return self._departed.keys()
+
+
+def is_freed_without(claim: ResourceClaim, gone: Container[str]) -> bool:
+    """Return whether kube-controller-manager deallocates a claim once some pods are gone.
+
+    It does so when the last pod that uses the claim is gone, if the claim has the finalizer for that. Without it, the
+    claim must be deleted together with the pod that it was made for.
+
+    Args:
+        claim: the claim, allocated.
+        gone: uids of pods.
+    """
+    consumers = claim.status.reserved_for
+    if not consumers or any(entry.resource != "pods" or entry.uid not in gone for entry in consumers):
+        return False
+    owner = claim.metadata.controller
+    return DELETE_PROTECTION in claim.metadata.finalizers or (
+        owner is not None and owner.kind == "Pod" and owner.uid in gone
+    )
