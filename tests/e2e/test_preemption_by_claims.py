@@ -1,0 +1,71 @@
+"""Pods with claims evict others for their devices: bound once Kubernetes has deallocated what the victims had."""
+
+from . import objects
+from .api import Json
+from .cluster import Cluster, leaves_of, nodes_of
+from .priority_classes import create_priority_classes
+from .replica import Replica
+from .test_resource_claims import add_devices, asking, by_name, by_template, claim, devices_of, template
+
+ENDING = 2.0
+"""Seconds a victim takes to end."""
+
+
+async def fill(cluster: Cluster, count: int) -> None:
+    """Fill nodes of eight GPUs with pods of low priority, which have them by claims."""
+    slowly = cluster.let_pods_end_slowly(ENDING)
+    await create_priority_classes(cluster)
+    await cluster.apply(template("eight", asking(8)))
+    await cluster.apply(*(low(f"low-{number}", slowly, by_template("eight")) for number in range(count)))
+    await cluster.wait_bound("low", count)
+
+
+def low(name: str, annotations: dict[str, str], claims: Json) -> Json:
+    grace = {"priorityClassName": "e2e-low", "terminationGracePeriodSeconds": int(ENDING)}
+    return objects.pod(name, annotations=annotations, **grace, **claims)
+
+
+async def remaining(cluster: Cluster, name: str) -> int:
+    """Return how many pods are there and not being deleted."""
+    pods = await cluster.pods_of(name)
+    return sum(not pod["metadata"].get("deletionTimestamp") for pod in pods)
+
+
+async def test_a_pod_gets_the_devices_of_the_pod_that_it_evicted(cluster: Cluster, daemon: Replica) -> None:
+    await add_devices(cluster, [2])
+    await fill(cluster, 2)
+    await cluster.apply(
+        template("five", asking(5)), objects.pod("urgent", priorityClassName="e2e-high", **by_template("five"))
+    )
+    (node,) = nodes_of(await cluster.wait_bound("urgent", 1, 30))
+    used = await devices_of(cluster)
+    assert sum(pool == node for pool, _ in used) == 5
+    assert set(used.values()) == {1}, "a device was given twice"
+    assert await remaining(cluster, "low") == 1, "one victim makes room"
+
+
+async def test_a_gang_gets_the_devices_of_one_leaf(cluster: Cluster, daemon: Replica) -> None:
+    await add_devices(cluster, [2, 2])
+    await fill(cluster, 4)
+    gang = objects.gang("urgent", 2, 0, priorityClassName="e2e-high", **by_template("eight"))
+    await cluster.apply(gang)
+    bound = await cluster.wait_bound("urgent", 2, 30)
+    assert len(leaves_of(bound)) == 1
+    assert set((await devices_of(cluster)).values()) == {1}
+    assert await remaining(cluster, "low") == 2
+
+
+async def test_the_devices_of_a_claim_that_stays_are_deallocated_first(cluster: Cluster, daemon: Replica) -> None:
+    await add_devices(cluster, [1])
+    await create_priority_classes(cluster)
+    slowly = cluster.let_pods_end_slowly(ENDING)
+    await cluster.apply(claim("shared", asking(8)), *(low(f"low-{n}", slowly, by_name("shared")) for n in range(2)))
+    await cluster.wait_bound("low", 2)
+    await cluster.apply(
+        template("eight", asking(8)), objects.pod("urgent", priorityClassName="e2e-high", **by_template("eight"))
+    )
+    await cluster.wait_bound("urgent", 1, 30)
+    assert set((await devices_of(cluster)).values()) == {1}
+    shared = await cluster.api.get("resourceclaims", "shared", "default")
+    assert shared is not None
+    assert not shared["status"].get("allocation"), "Kubernetes deallocated it; the claim itself stays"

@@ -1,0 +1,176 @@
+"""From victims with devices to a pod that has them: evicted, ended, deallocated, and only then bound."""
+
+import msgspec
+
+from tests.helpers import make_pod, timestamp
+from tests.scheduling.device_driver import DeviceDriver, asking, driver, nodes_of
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.instructions import EvictionOutcome
+
+
+def ready(leaves: dict[str, int] | None = None) -> DeviceDriver:
+    """Return a driver that may preempt, of one node if nothing else is said."""
+    d = driver(leaves or {"s1/l1": 1})
+    d.engine.budgets_known()
+    return d
+
+
+def running(d: DeviceDriver, name: str, count: int, *, priority: int = 0) -> Pod:
+    """Return a pod that runs with some devices."""
+    pod = d.pod(name, asking(count), priority=priority)
+    d.run(pod)
+    assert pod.spec.node_name
+    pod.status.phase, pod.status.start_time = "Running", timestamp(d.now)
+    d.apply(pod)
+    d.settle()
+    return pod
+
+
+def end(d: DeviceDriver, *pods: Pod, deallocated: bool = True) -> None:
+    """Pods are evicted and end; their claims go with them at once or later."""
+    d.evict(*pods)
+    if deallocated:
+        deallocate(d, *pods)
+
+
+def deallocate(d: DeviceDriver, *pods: Pod) -> None:
+    """Kubernetes deletes the claims of pods."""
+    for pod in pods:
+        d.drop_claim(f"{pod.metadata.name}-claim")
+
+
+def test_the_pod_whose_devices_make_room_is_evicted_and_then_the_pod_is_bound() -> None:
+    d = ready()
+    small, large = running(d, "small", 2), running(d, "large", 6)
+    urgent = d.pod("urgent", asking(5), priority=10)
+    d.apply(urgent)
+    d.step()
+    assert d.preempted() == ["large"]
+    assert d.nominated() == {"urgent": "s1-l1-1"}
+    end(d, large)
+    d.settle()
+    assert nodes_of([urgent, small]) == 2 * ["s1-l1-1"]
+    assert set(d.allocated().values()) == {1}
+
+
+def test_the_pod_waits_until_the_claims_of_its_victims_are_deallocated() -> None:
+    d = ready({"s1/l1": 2})
+    first, second = running(d, "first", 8), running(d, "second", 8)
+    urgent = d.pod("urgent", asking(8), priority=10)
+    d.apply(urgent)
+    d.step()
+    (victim,) = d.preempted()
+    gone = first if victim == "first" else second
+    end(d, gone, deallocated=False)
+    d.step()
+    for _ in range(5):
+        d.step(60)
+    assert d.preempted() == [victim], "no other pod while Kubernetes deallocates the claim"
+    assert d.nominated()
+    deallocate(d, gone)
+    d.settle()
+    assert urgent.spec.node_name
+
+
+def test_claims_that_are_never_deallocated_end_the_wait_with_an_event() -> None:
+    d = ready({"s1/l1": 2})
+    first, second = running(d, "first", 8), running(d, "second", 8)
+    urgent = d.pod("urgent", asking(8), priority=10)
+    d.apply(urgent)
+    d.step()
+    (victim,) = d.preempted()
+    end(d, first if victim == "first" else second, deallocated=False)
+    for _ in range(30):
+        d.step(30)
+    assert set(d.preempted()) == {"first", "second"}
+    told = d.told(urgent, Reason.PREEMPTION_FAILED)
+    assert sum("check that kube-controller-manager runs" in text for text in told) == 1
+
+
+def test_devices_of_a_pod_that_has_ended_are_waited_for_and_no_other_pod_is_evicted() -> None:
+    d = ready({"s1/l1": 2})
+    first = running(d, "first", 8)
+    running(d, "second", 8)
+    d.delete(first)
+    urgent = d.pod("urgent", asking(8), priority=10)
+    d.apply(urgent)
+    d.step()
+    d.step(20)
+    assert d.preempted() == []
+    deallocate(d, first)
+    d.settle()
+    assert urgent.spec.node_name
+
+
+def test_devices_that_come_free_are_kept_for_the_pod_that_evicted_their_pods() -> None:
+    d = ready()
+    lows = [running(d, f"low-{number}", 4) for number in range(2)]
+    urgent = d.pod("urgent", asking(8), priority=10)
+    d.apply(urgent)
+    d.step()
+    assert d.preempted() == ["low-0", "low-1"]
+    end(d, lows[0])
+    thief = d.pod("thief", asking(2))
+    d.apply(thief)
+    d.settle(1)
+    assert not thief.spec.node_name, "four devices are free, but the urgent pod needs them"
+    end(d, lows[1])
+    d.settle(1)
+    assert nodes_of([urgent, thief]) == ["s1-l1-1"]
+
+
+def test_a_gang_evicts_for_the_devices_of_all_its_members() -> None:
+    d = ready({"s1/l1": 2, "s1/l2": 2})
+    lows = [running(d, f"low-{number}", 8) for number in range(4)]
+    members = d.gang(2, asking(6))
+    for pod in members:
+        pod.spec.priority = 10
+    d.apply(*members)
+    d.step()
+    assert len(d.preempted()) == 2
+    end(d, *(pod for pod in lows if pod.metadata.name in d.preempted()))
+    d.settle(1)
+    assert len({node.rpartition("-")[0] for node in nodes_of(members)}) == 1
+
+
+def test_a_claim_that_a_remaining_pod_shares_frees_nothing() -> None:
+    d = ready()
+    d.claim("shared", asking(8))
+    users = [d.sharing(make_pod(name, priority=priority), "shared") for name, priority in (("low", 0), ("high", 20))]
+    d.run(*users)
+    assert len(nodes_of(users)) == 2
+    urgent = d.pod("urgent", asking(1), priority=10)
+    d.apply(urgent)
+    d.step(1)
+    assert d.preempted() == []
+
+
+def test_a_shared_claim_whose_users_are_all_evicted_is_free_once_it_is_deallocated() -> None:
+    d = ready()
+    d.claim("shared", asking(8))
+    users = [d.sharing(make_pod(f"low-{number}"), "shared") for number in range(2)]
+    d.run(*users)
+    urgent = d.pod("urgent", asking(1), priority=10)
+    d.apply(urgent)
+    d.step(1)
+    assert d.preempted() == ["low-0", "low-1"]
+    d.evict(*users)
+    d.step()
+    assert not urgent.spec.node_name
+    claim = d.claims["default", "shared"]
+    d.put_claim(msgspec.structs.replace(claim, status=type(claim.status)()))
+    d.settle()
+    assert urgent.spec.node_name
+
+
+def test_a_refused_eviction_leads_to_other_victims_with_devices() -> None:
+    d = ready({"s1/l1": 2})
+    pods = {name: running(d, name, 8) for name in ("first", "second")}
+    urgent = d.pod("urgent", asking(8), priority=10)
+    d.apply(urgent)
+    d.step()
+    (victim,) = d.preempted()
+    d.evict(pods[victim], outcome=EvictionOutcome.BLOCKED)
+    d.step(2)
+    assert d.preempted() == ["first", "second"]
