@@ -21,8 +21,10 @@ async def fill(cluster: Cluster, count: int) -> None:
 
 
 def low(name: str, annotations: dict[str, str], claims: Json) -> Json:
-    grace = {"priorityClassName": "e2e-low", "terminationGracePeriodSeconds": int(ENDING)}
-    return objects.pod(name, annotations=annotations, **grace, **claims)
+    seconds = int(ENDING)
+    return objects.pod(
+        name, 0, annotations, priorityClassName="e2e-low", terminationGracePeriodSeconds=seconds, **claims
+    )
 
 
 async def remaining(cluster: Cluster, name: str) -> int:

@@ -15,7 +15,7 @@ from tests.scheduling.preemption_scenes import PreemptionScene, RunningPod
 from topo_scheduler.api.annotations import Enforcement
 from topo_scheduler.api.devices import DELETE_PROTECTION, DeviceClass, ResourceClaim, ResourceClaimSpec
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
-from topo_scheduler.scheduling.preemption.victims import Candidates, Key
+from topo_scheduler.scheduling.preemption.victims import Key
 from topo_scheduler.state.devices.pod_claims import PodClaim, encoded
 from topo_scheduler.state.nodes.resources import CPU, PODS
 from topo_scheduler.state.pods.classes import PodClass
@@ -52,7 +52,9 @@ class DeviceCase:
         small = Small(grid(1, self.leaves, self.nodes, gpus=0))
         inventory = small.world.inventory
         spec = {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]}
-        inventory.put(inventory.classes, "gpu", msgspec.convert({"metadata": {"name": "gpu"}, "spec": spec}, DeviceClass))
+        inventory.put(
+            inventory.classes, "gpu", msgspec.convert({"metadata": {"name": "gpu"}, "spec": spec}, DeviceClass)
+        )
         for name in small.world.nodes.names:
             item = slice_of(name, GPUS_PER_NODE)
             item.spec.devices[2].attributes["numa"].int_ = item.spec.devices[3].attributes["numa"].int_ = 1
@@ -69,8 +71,7 @@ class DeviceCase:
         for number, claim in enumerate(self.claims):
             users = [pod for pod in claim.pods if pod not in without]
             if users or not claim.protected:
-                item = _claim(f"c{number}", claim, users)
-                inventory.put(inventory.claims, ("default", item.metadata.name), item)
+                inventory.put(inventory.claims, ("default", f"c{number}"), _claim(f"c{number}", claim, users))
         small.world.settle_devices()
         return scene
 
@@ -168,8 +169,3 @@ def device_cases(draw: st.DrawFn, gangs: bool = False, budgets: bool = False, me
 
 def _shared(claim: ClaimHeld, number: int) -> ClaimHeld:
     return ClaimHeld(claim.node, claim.devices, (*claim.pods, number), claim.protected)
-
-
-def names(candidates: Candidates) -> list[str]:
-    """Return the names of candidates."""
-    return [pod.occupant.name for pod in candidates.pods]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
+from tests.scheduling.device_driver import asking
 from tests.scheduling.device_scenes import (
     ClaimHeld,
     DeviceCase,
@@ -13,15 +14,14 @@ from tests.scheduling.device_scenes import (
     on_one_socket,
     query,
 )
-from tests.scheduling.device_driver import asking
 from tests.scheduling.preemption_scenes import RunningPod
 
 
-def case(*held: tuple[int, tuple[int, ...]], ask: int = 1, **also: int) -> DeviceCase:
+def case(*held: tuple[int, tuple[int, ...]], ask: int = 1) -> DeviceCase:
     """Return a case of one node: the priority of each pod, and its devices."""
     pods = tuple(RunningPod("s1l1n1", 0, priority, cpu=100) for priority, _ in held)
     claims = tuple(ClaimHeld("s1l1n1", devices, (number,)) for number, (_, devices) in enumerate(held) if devices)
-    return DeviceCase(pods, claims, query(class_asking(asking(ask))), leaves=1, nodes=1, **also)
+    return DeviceCase(pods, claims, query(class_asking(asking(ask))), leaves=1, nodes=1)
 
 
 def victims(of: DeviceCase) -> list[str] | None:

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from topo_scheduler.api.devices import Allocation
 from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError, PlacedPod, choose_devices
 from topo_scheduler.scheduling.explaining.compute_domain import compute_domain_sentence
 from topo_scheduler.scheduling.explaining.explain import domain_reasons, node_reasons, sentence
@@ -166,6 +167,8 @@ class Attempts:
                     try:
                         volumes, claims = self._volumes(groups, outcome), self._claims(groups, outcome)
                         self._check_numa_zones(groups, outcome)
+                        if exceeded := self.lack_of_devices(workload.namespace, groups, outcome, _allocations(claims)):
+                            return self._beyond_quota(workload, len(members), exceeded, stamp)
                         return self._placed(workload, groups, ask, outcome, layout, volumes, claims, note)
                     except (ClaimError, DeviceChoiceError) as error:
                         outcome = PlacementFailure(str(error), outcome.rule)
@@ -313,6 +316,8 @@ class Attempts:
             self._check_numa_zones(groups, placement)
         except (ClaimError, DeviceChoiceError):
             return None
+        if self.lack_of_devices(workload.namespace, groups, placement, _allocations(claims)):
+            return None
         note = "on the nodes that were reserved for them"
         return self._placed(workload, groups, ask, placement, layout, volumes, claims, note)
 
@@ -425,6 +430,34 @@ class Attempts:
         mixed = {row: requests for row, requests in requests_by_row.items() if len(requests) > 1}
         if node := rejecting_node(around, mixed):
             raise DeviceChoiceError(f"the NUMA nodes of node {node} may not have room for all members placed there")
+    def lack_of_devices(
+        self,
+        namespace: str,
+        groups: Sequence[tuple[PodClass, Sequence[Member]]],
+        placement: Placement,
+        allocations: Mapping[str, Sequence[Allocation]],
+    ) -> str:
+        """Return what quotas lack for members whose claims get devices; empty if they lack nothing.
+
+        ``allocations`` are the devices of claims that are not allocated yet, by uid of a member.
+        """
+        if self.sharing is None or not any(allocations.values()):
+            return ""
+        seats = [
+            (cls, member.uid, row)
+            for (cls, members), rows in zip(groups, placement.rows, strict=True)
+            for member, row in zip(members, rows, strict=True)
+        ]
+        allocated = [(row, allocation) for _, uid, row in seats for allocation in allocations.get(uid, ())]
+        return self.sharing.lack_of_devices(namespace, [(cls, row) for cls, _, row in seats], allocated)
+
+    def _beyond_quota(self, workload: Workload, members: int, text: str, stamp: Stamp) -> Decision:
+        """Return the decision on members that have room, but not within the quota of their namespace.
+
+        It is not cached: other namespaces may ask for the same.
+        """
+        known = KnownFailure(stamp, text, {}, (), False)
+        return self.refuse(known, workload.id, f"{workload.namespace}/{workload.name}", members)
 
     def _placed(
         self,
@@ -536,3 +569,11 @@ def _find_domain(name: str, layout: Layout) -> tuple[tuple[int, int] | None, str
     depth, index = domains[0]
     low, high = layout.domains[depth][index : index + 2].tolist()
     return (low, high), ""
+
+
+def _allocations(claims: Mapping[str, tuple[ClaimChoice, ...]]) -> dict[str, list[Allocation]]:
+    """Return the new allocations of each member, by uid."""
+    return {
+        uid: [choice.allocation for choice in choices if choice.allocation is not None]
+        for uid, choices in claims.items()
+    }

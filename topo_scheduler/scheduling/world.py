@@ -25,6 +25,7 @@ from topo_scheduler.scheduling.rules.domains import NamedDomains
 from topo_scheduler.scheduling.rules.filters import TermSelector
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
+from topo_scheduler.state.ledger.claimed_gpus import ClaimedGpus
 from topo_scheduler.state.ledger.ledger import Ledger, LedgerEntry
 from topo_scheduler.state.ledger.namespace_usage import Accounts
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64, NodeLabels, NodeTable
@@ -77,6 +78,7 @@ class World:
         self._offers = 0
         self.accounts = Accounts(self.nodes)
         self.ledger = Ledger(self.nodes, self.pod_index, self.accounts, self.numa_zones)
+        self.claimed_gpus = ClaimedGpus(self.inventory, self.accounts, self.nodes)
         self.history = History()
         self.runs = Runs()
         self.promises = Promises()
@@ -145,6 +147,7 @@ class World:
         self.links.nodes_changed()
         if known is None:
             self.ledger.node_added(name, row)
+            self.claimed_gpus.node_changed(name)
         elif was_ready and not self.nodes.ready[row] and (leaf := self.leaf_of(name)):
             self.history.note(leaf, now, good=False)
         self._improve(row)
@@ -162,6 +165,7 @@ class World:
         self.penalties.forget(name)
         self.fabric.remove(row)
         self.nodes.remove(name)
+        self.claimed_gpus.node_changed(name)
         self.links.nodes_changed()
         self._change_rules()
         self._improved.discard(row)

@@ -26,9 +26,9 @@ from topo_scheduler.scheduling.instructions import (
     LogWarning,
 )
 from topo_scheduler.scheduling.pauses import doubled
-from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
+from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.claims import PreemptionClaims
-from topo_scheduler.scheduling.preemption.freed_devices import Groups
+from topo_scheduler.scheduling.preemption.freed_devices import Groups, NominatedDevices
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
@@ -314,10 +314,10 @@ class Preempting:
         plan = None
         try:
             with limited(budget):
-                plan = self._plan(ask, layout, candidates, now, shares, groups)
+                plan = self._plan(ask, layout, candidates, now, shares, groups, workload.namespace)
                 if plan is None and spared:
                     candidates = self._candidates(workload, usable, frozenset(), now, wall)
-                    plan = self._plan(ask, layout, candidates, now, shares, groups)
+                    plan = self._plan(ask, layout, candidates, now, shares, groups, workload.namespace)
             search.exceeded = 0
         except PluginError:
             raise
@@ -637,13 +637,20 @@ class Preempting:
         now: float,
         shares: Callable[[], Sequence[ReservationShare]],
         groups: Groups,
+        namespace: str,
     ) -> PreemptionPlan | None:
         of_classes = groups if any(cls.claims for cls, _ in groups) else ()
         if not candidates.pods and not candidates.leaving and not of_classes:
             return None
+        if not of_classes:
+            return plan_preemption(self._attempts.planner, ask, layout, candidates, now, shares())
+
+        def permits(devices: NominatedDevices, placement: Placement) -> bool:
+            return not self._attempts.lack_of_devices(namespace, groups, placement, devices)
+
         stuck = self._claims.stuck
         return plan_preemption(
-            self._attempts.planner, ask, layout, candidates, now, shares(), of_classes, stuck
+            self._attempts.planner, ask, layout, candidates, now, shares(), of_classes, stuck, permits
         )
 
     def _candidates(

@@ -21,7 +21,7 @@ How the search finds the cheapest set:
 Source of the order of reprieves: ``pkg/scheduler/framework/plugins/defaultpreemption`` of kube-scheduler.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
@@ -69,6 +69,7 @@ def plan_preemption(
     shares: Sequence[ReservationShare] = (),
     groups: Groups = (),
     stuck: Iterable[ClaimKey] = (),
+    permits: Callable[[NominatedDevices, Placement], bool] = lambda devices, placement: True,
 ) -> PreemptionPlan | None:
     """Choose victims for a workload that cannot be placed in the current state.
 
@@ -81,6 +82,7 @@ def plan_preemption(
         shares: what reservations take of the room that candidates leave.
         groups: the members by class, as in the query, for the devices of their claims.
         stuck: claims that Kubernetes has not deallocated in time; the plan does not wait for them.
+        permits: whether quotas permit these devices on the nodes of a placement.
 
     Returns:
         None if no set of candidates makes room, or the search found none.
@@ -98,7 +100,9 @@ def plan_preemption(
         stuck=stuck,
     )
     trial.remove(candidates.leaving)
-    if (candidates.leaving or trial.frees_claims) and (plan := _try(trial, ask, groups, candidates)) is not None:
+    if (candidates.leaving or trial.frees_claims) and (
+        plan := _try(trial, ask, groups, candidates, permits)
+    ) is not None:
         return plan
     only_bandwidth = links and isinstance(planner.plan_anywhere(ask, layout, now), Placement)
     for level in candidates.levels:
@@ -108,7 +112,7 @@ def plan_preemption(
             victims = tuple(candidates.pods[number] for number in option.victims)
             trial.remove(victims)
             try:
-                plan = _try(trial, ask, groups, candidates, victims, option.key)
+                plan = _try(trial, ask, groups, candidates, permits, victims, option.key)
             finally:
                 trial.restore(victims)
             if plan is not None:
@@ -133,6 +137,7 @@ def _try(
     ask: PlacementQuery,
     groups: Groups,
     candidates: Candidates,
+    permits: Callable[[NominatedDevices, Placement], bool],
     victims: tuple[Candidate, ...] = (),
     key: Key | None = None,
 ) -> PreemptionPlan | None:
@@ -143,7 +148,7 @@ def _try(
     devices: NominatedDevices | None = {}
     if trial.devices is not None and any(cls.claims for cls, _ in groups):
         devices = choose_freed(trial.devices, groups, placement)
-    if devices is None:
+    if devices is None or not permits(devices, placement):
         return None
     rows = {row for group in placement.rows for row in group}
     leaving = tuple(pod for pod in candidates.leaving if pod.row in rows)

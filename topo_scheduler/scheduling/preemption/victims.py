@@ -11,6 +11,7 @@ from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.scheduling.time_slicing import whole
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.charges import charges_of
+from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import GPU, Amounts, amount_in
 from topo_scheduler.state.pods.disruption_budgets import Budgets, DisruptionLimit
@@ -36,7 +37,7 @@ Key = tuple[int, int, int, int, float, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A pod that may be evicted. ``gpu_seconds`` is its GPUs times the seconds it has run."""
+    """A pod that may be evicted. ``gpu_seconds`` is its GPUs, those of its claims too, times the seconds it ran."""
 
     occupant: Occupant
     row: int
@@ -238,7 +239,8 @@ def collecting(
             if guarded == len(left):
                 left.append(guard.allowed - spent.get(guard.key, 0))
         ran = max(0, int(wall - occupant.started))
-        lost = min(MAX_SECONDS, ran * amount_in(amounts, GPU))
+        gpus = WHOLE_GPU * amount_in(amounts, GPU) + world.claimed_gpus.of_pod(occupant.uid)
+        lost = min(MAX_SECONDS, ran * gpus // WHOLE_GPU)
         pods.append(Candidate(occupant, row, amounts, profile, lost, gang, guarded))
     yield
     gangs = []

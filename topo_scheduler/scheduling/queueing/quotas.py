@@ -15,6 +15,7 @@ from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.sharing import GPUS, Quota, matches
 from topo_scheduler.scheduling.rules.domains import NamedDomains
 from topo_scheduler.scheduling.rules.filters import Bool
+from topo_scheduler.state.ledger.claimed_gpus import ClaimedGpus
 from topo_scheduler.state.ledger.ledger import Ledger
 from topo_scheduler.state.ledger.namespace_usage import Accounts
 from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
@@ -61,7 +62,7 @@ class _Meter:
 
     def contains(self, row: int) -> bool:
         """Return whether a row lies in the domain, by the labels that were read last."""
-        return not self.domain or (row < len(self.inside) and bool(self.inside[row]))
+        return not self.domain or (0 <= row < len(self.inside) and bool(self.inside[row]))
 
     def add(self, namespace: str, amounts: Amounts, sign: int) -> None:
         """Add the amounts of a pod, or subtract them with sign -1."""
@@ -74,13 +75,20 @@ class Quotas:
     """All quotas of the configuration."""
 
     def __init__(
-        self, nodes: NodeTable, resources: ResourceTable, ledger: Ledger, accounts: Accounts, domains: NamedDomains
+        self,
+        nodes: NodeTable,
+        resources: ResourceTable,
+        ledger: Ledger,
+        accounts: Accounts,
+        domains: NamedDomains,
+        claimed: ClaimedGpus,
     ) -> None:
         self._nodes = nodes
         self._resources = resources
         self._ledger = ledger
         self._accounts = accounts
         self._domains = domains
+        self._claimed = claimed
         self._meters: list[_Meter] = []
         self._of: dict[str, tuple[_Meter, ...]] = {}
         self._labels_seen = (-1, -1)
@@ -137,6 +145,25 @@ class Quotas:
             return None
         return QuotaHeadroom([tuple(group_caps) for group_caps in caps], " ".join(texts), never)
 
+    def lack_of_gpus(self, namespace: str, gpus: Sequence[tuple[int, int]]) -> str:
+        """Return what the quotas of a namespace lack for GPUs that were chosen on some rows, as text.
+
+        Args:
+            namespace: the namespace.
+            gpus: rows and thousandths of GPUs, those of claims included.
+        """
+        meters = self._meters_of(namespace) if self._meters else ()
+        self._follow_labels()
+        for meter in meters:
+            limit = meter.limits.get(GPU)
+            requested = sum(amount for row, amount in gpus if meter.contains(row))
+            if limit is None or not requested:
+                continue
+            held = meter.held.get(namespace, {}) if meter.domain else self._accounts.held(namespace)
+            if requested > limit - _held_amount(held, GPU):
+                return self._described(namespace, meter, GPU, _held_amount(held, GPU), requested)
+        return ""
+
     def take_fallen(self) -> Mapping[str, None]:
         """Return the namespaces with a quota that has more left than at the last call."""
         if self._meters:
@@ -192,10 +219,17 @@ class Quotas:
                     if matches(namespace, meter.namespaces):
                         meter.add(namespace, entry.amounts, 1 if current[row] else -1)
                         self._fallen[namespace] = None
+                for namespace, amounts in self._claimed.on_node(self._nodes.names[row]):
+                    if matches(namespace, meter.namespaces):
+                        meter.add(namespace, amounts, 1 if current[row] else -1)
+                        self._fallen[namespace] = None
 
     def _text(self, namespace: str, meter: _Meter, column: int, held: int, groups: Sequence[Group]) -> str:
-        limit = meter.limits[column]
         requested = sum(_requested_amount(cls, column) * count for cls, count in groups)
+        return self._described(namespace, meter, column, held, requested)
+
+    def _described(self, namespace: str, meter: _Meter, column: int, held: int, requested: int) -> str:
+        limit = meter.limits[column]
         name = GPUS if column == GPU else self._resources.names[column]
         where = f" in {meter.domain}" if meter.domain else ""
         amounts = f"{_readable(column, held)} of {_readable(column, limit)} {name} in use"

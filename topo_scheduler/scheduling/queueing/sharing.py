@@ -1,15 +1,17 @@
 """Limits that the configuration sets for each namespace: access to domains, and quotas."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from topo_scheduler.api.config import TopologySpec
+from topo_scheduler.api.devices import Allocation
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.sharing import DomainAccess, matches
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
 from topo_scheduler.scheduling.queueing.quotas import Group, Quotas
 from topo_scheduler.scheduling.rules.domains import NamedDomains, configured_domains
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.pods.classes import Cap, PodClass
 from topo_scheduler.state.pods.workloads import Member
 
@@ -20,7 +22,10 @@ class Sharing:
     def __init__(self, world: World, spec: TopologySpec) -> None:
         self._domains: NamedDomains = world.domains
         self._nodes = world.nodes
-        self._quotas = Quotas(world.nodes, world.resources, world.ledger, world.accounts, world.domains)
+        self._quotas = Quotas(
+            world.nodes, world.resources, world.ledger, world.accounts, world.domains, world.claimed_gpus
+        )
+        self._claimed = world.claimed_gpus
         self._access: tuple[DomainAccess, ...] = ()
         self._shut: dict[str, tuple[Cap, ...]] = {}
         self._names: list[tuple[str, str]] = []
@@ -69,6 +74,26 @@ class Sharing:
             for (cls, members), quota_caps in zip(groups, caps, strict=True)
         ]
         return (capped, bounds.text, bounds.never) if bounds is not None else (capped, "", False)
+
+    def lack_of_devices(
+        self, namespace: str, pods: Iterable[tuple[PodClass, int]], allocated: Iterable[tuple[int, Allocation]]
+    ) -> str:
+        """Return what quotas lack for pods whose claims got devices, as text; empty if they lack nothing.
+
+        How many GPUs a claim gets is known only once its devices are chosen.
+
+        Args:
+            namespace: the namespace of the pods.
+            pods: class and row of each.
+            allocated: row and devices of each claim that is not allocated yet.
+        """
+        if not self._quotas.configured:
+            return ""
+        claimed = [(row, self._claimed.gpus_of(allocation)) for row, allocation in allocated]
+        if not any(gpus for _, gpus in claimed):
+            return ""
+        requested = [(row, WHOLE_GPU * cls.gpus + cls.share) for cls, row in pods]
+        return self._quotas.lack_of_gpus(namespace, [*requested, *claimed])
 
     def take_fallen(self) -> Mapping[str, None]:
         """Return the namespaces with a quota that has more left than at the last call."""

@@ -45,6 +45,10 @@ class ClaimConsumers:
         """Return the claims that are reserved for a pod."""
         return self._claims.get(uid, _NOTHING).keys()
 
+    def pods_of(self, key: _ClaimKey) -> int:
+        """Return for how many pods a claim is reserved."""
+        return len(self._pods.get(key, ()))
+
     @property
     def departed(self) -> Iterable[str]:
         """Pods that are gone, while claims are still reserved for them."""

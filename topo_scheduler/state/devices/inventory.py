@@ -6,7 +6,7 @@ server shows it, the devices of its claims are *held* here.
 
 from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from topo_scheduler.api.devices import Allocation, DeviceClass, ResourceClaim, ResourceSlice
 from topo_scheduler.api.objects import ObjectMeta
@@ -18,6 +18,7 @@ from topo_scheduler.state.devices.pools import (
     DeviceId,
     Number,
     PoolId,
+    PublishedDevice,
     SharedParts,
     Slice,
     read_slice,
@@ -52,6 +53,16 @@ class DeviceChanges:
     use: dict[str, None] = field(default_factory=dict)
     all_devices: bool = False
     all_use: bool = False
+
+
+class DeviceListener(Protocol):
+    """What hears of changes at once. An object, so that a checkpoint can hold it."""
+
+    def claim_changed(self, key: ClaimKey) -> None:
+        """The devices of a claim changed."""
+
+    def pool_changed(self, pool: PoolId) -> None:
+        """The slices of a pool changed."""
 
 
 class DeviceInventory:
@@ -89,6 +100,7 @@ class DeviceInventory:
         self._users: dict[DeviceId, dict[ClaimKey, Mapping[str, Number] | None]] = {}
         self._kept_claims = KeptClaims()
         self._nominated: dict[DeviceId, dict[str, Mapping[str, Number] | None]] = {}
+        self.listeners: list[DeviceListener] = []
         self.consumers = ClaimConsumers()
         """Pods that use claims."""
         self._changes = DeviceChanges()
@@ -177,6 +189,18 @@ class DeviceInventory:
         """Return a value that changes with the slices that may concern a node."""
         return self._slices_versions.get(node, 0), self.shared_slices_version
 
+    def device(self, id_: DeviceId) -> PublishedDevice | None:
+        """Return a device as the slices of its pool publish it."""
+        slices = sorted(self.slices_of_pool(id_[:2]), key=lambda item: -item.generation)
+        return next((device for item in slices for device in item.devices if device.id == id_), None)
+
+    def counters_of(self, pool: PoolId) -> dict[tuple[str, str], Number]:
+        """Return the counters of a pool."""
+        slices = sorted(self.slices_of_pool(pool), key=lambda item: item.generation)
+        return {
+            (set_, name): value for item in slices for set_, named in item.counters for name, value in named.items()
+        }
+
     def use_version(self, node: str) -> tuple[int, int]:
         """Return a value that changes with the use of devices that the node may have."""
         return self._use_versions.get(node, 0), self.shared_use_version
@@ -196,6 +220,8 @@ class DeviceInventory:
         else:
             self._for_many[name] = None
         self._pool_changed(read.pool)
+        for listener in self.listeners:
+            listener.pool_changed(read.pool)
 
     def _unindex(self, name: str) -> None:
         self._unread.pop(name, None)
@@ -212,6 +238,8 @@ class DeviceInventory:
         if read.scope.node not in self._of_node:
             self._slices_versions.pop(read.scope.node, None)
             self._use_versions.pop(read.scope.node, None)
+        for listener in self.listeners:
+            listener.pool_changed(read.pool)
 
     def _pool_changed(self, pool: PoolId, *, used: bool = False) -> None:
         """Count a change of the slices of a pool, or of the use of its devices, for the nodes that can use it."""
@@ -271,6 +299,16 @@ class DeviceInventory:
     def holders_of(self, key: ClaimKey) -> Iterable[str]:
         """Return the pods for which a claim is held."""
         return self._held[key][1] if key in self._held else ()
+
+    def claims_of_pool(self, pool: PoolId) -> Iterable[ClaimKey]:
+        """Return the claims that have devices of a pool, as its slices name them."""
+        ids = [device.id for item in self.slices_of_pool(pool) for device in item.devices]
+        return dict.fromkeys(key for id_ in ids if id_ in self._users for key in self._users[id_])
+
+    @staticmethod
+    def devices_of_allocation(allocation: Allocation) -> Mapping[DeviceId, Mapping[str, Number] | None]:
+        """Return the devices of an allocation without admin access, each with what a share consumes."""
+        return _devices_of(allocation)
 
     def users_of(self, device: DeviceId) -> Iterable[ClaimKey]:
         """Return the claims that have a device."""
@@ -333,6 +371,8 @@ class DeviceInventory:
             self._uses[key] = after
         else:
             self._uses.pop(key, None)
+        for listener in self.listeners:
+            listener.claim_changed(key)
         for pool in {device[:2] for device in (*before, *after)}:
             self._pool_changed(pool, used=True)
 

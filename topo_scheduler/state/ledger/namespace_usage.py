@@ -32,6 +32,8 @@ class Accounts:
         self._held: dict[str, dict[int, int]] = {}
         self._capacity: tuple[tuple[int, int], ...] = ()
         self._capacity_at = -1
+        self._offered = 0
+        """GPUs that nodes offer as devices of claims, in thousandths."""
         self._shares: dict[str, int] = {}
         self._changed: dict[str, None] | None = {}
 
@@ -49,6 +51,11 @@ class Accounts:
             self._changed[namespace] = None
         for listener in self.listeners:
             listener(row, namespace, amounts, sign)
+
+    def offer(self, gpus: int) -> None:
+        """Add GPUs that nodes offer as devices of claims, in thousandths."""
+        self._offered += gpus
+        self._capacity_at = -1
 
     def held(self, namespace: str) -> Mapping[int, int]:
         """Return what the pods of a namespace hold, by resource column."""
@@ -81,7 +88,7 @@ class Accounts:
         self._capacity_at = position
         sums = self._nodes.allocatable[:, list(SHARED)].sum(axis=0).tolist()
         # GPUs in thousandths, as pods may hold shares of them.
-        sums[0] *= GPU_WHOLE
+        sums[0] = sums[0] * GPU_WHOLE + self._offered
         capacity = tuple((column, total) for column, total in zip(SHARED, sums, strict=True) if total)
         if capacity != self._capacity:
             self._capacity = capacity

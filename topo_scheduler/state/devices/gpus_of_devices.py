@@ -1,0 +1,88 @@
+"""How many GPUs a device stands for, in thousandths: quotas and shares count devices of claims as GPUs.
+
+A device is a GPU, or a part of one, if the first label of its driver's name is ``gpu``, as in ``gpu.nvidia.com``, or if
+its attribute ``type`` of that driver is ``gpu``, ``mig`` or ``vgpu``. Only drivers publish devices, so no tenant can
+change that.
+
+- A whole device is one GPU.
+- A partition that consumes shared counters is the largest part that it takes of any kind of counter of its set.
+  Counters whose names differ only in a number at the end, such as memory slices, are of one kind.
+- A partition without counters, such as a MIG instance that was made before, is as many sevenths of a GPU as its
+  attribute ``profile`` says.
+- A share of a device is the largest part of a capacity that it consumes.
+"""
+
+from collections import Counter
+from collections.abc import Mapping
+from fractions import Fraction
+from math import ceil
+from typing import Final
+
+from topo_scheduler.state.devices.pools import Number, PublishedDevice
+
+WHOLE: Final = 1000
+"""A whole GPU, in thousandths."""
+GPU_LABEL: Final = "gpu"
+TYPES: Final = ("gpu", "mig", "vgpu")
+COMPUTE_SLICES: Final = 7
+"""Compute slices of a GPU with MIG."""
+
+Counters = Mapping[tuple[str, str], Number]
+"""Amounts by counter set and counter."""
+
+
+def gpus_of_device(
+    driver: str, device: PublishedDevice | None, consumed: Mapping[str, Number] | None, counters: Counters
+) -> int:
+    """Return how many GPUs a device of an allocation stands for, in thousandths.
+
+    Args:
+        driver: its driver.
+        device: the device; None if no slice publishes it.
+        consumed: amounts of its capacities that a share takes; None for the whole device.
+        counters: all counters of its pool.
+    """
+    kind = _text(device, f"{driver}/type")
+    if driver.partition(".")[0] != GPU_LABEL and kind not in TYPES:
+        return 0
+    if device is None:
+        return WHOLE
+    part = _partition(device, driver, counters)
+    if consumed is None:
+        return _thousandths(part)
+    parts = [
+        Fraction(amount) / Fraction(device.capacity[name].total.value)
+        for name, amount in consumed.items()
+        if name in device.capacity and device.capacity[name].total.value
+    ]
+    return _thousandths(part * min(Fraction(1), max(parts, default=Fraction(1))))
+
+
+def _partition(device: PublishedDevice, driver: str, counters: Counters) -> Fraction:
+    if device.counters:
+        taken, total = _by_kind(device.counters), _by_kind(counters)
+        parts = [Fraction(amount) / Fraction(total[kind]) for kind, amount in taken.items() if total.get(kind)]
+        by_set: dict[str, Fraction] = {}
+        for (set_, _), part in zip([kind for kind in taken if total.get(kind)], parts, strict=True):
+            by_set[set_] = max(by_set.get(set_, Fraction(0)), part)
+        return sum(by_set.values(), Fraction(0)) or Fraction(1)
+    slices = _text(device, f"{driver}/profile").partition("g.")[0]
+    if slices.isdecimal() and _text(device, f"{driver}/type") == "mig":
+        return Fraction(min(int(slices), COMPUTE_SLICES), COMPUTE_SLICES)
+    return Fraction(1)
+
+
+def _by_kind(counters: Counters) -> Counter[tuple[str, str]]:
+    kinds: Counter[tuple[str, str]] = Counter()
+    for (set_, name), amount in counters.items():
+        kinds[set_, name.rstrip("0123456789")] += amount  # type: ignore[assignment]  # fractions add up as well
+    return kinds
+
+
+def _thousandths(part: Fraction) -> int:
+    return ceil(part * WHOLE)
+
+
+def _text(device: PublishedDevice | None, attribute: str) -> str:
+    kind, value = device.attributes.get(attribute, ("", "")) if device is not None else ("", "")
+    return str(value) if kind == "string" else ""
