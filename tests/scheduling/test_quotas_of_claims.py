@@ -88,9 +88,11 @@ def test_no_pod_is_evicted_for_one_that_its_quota_refuses() -> None:
 def test_a_quota_of_a_domain_counts_the_devices_of_its_nodes() -> None:
     config = "{quotas: [{namespaces: [default], domain: s1, hard: {gpus: 4}}]}"
     d = limited(config, {"s1/l1": 1, "s2/l1": 1})
-    pods = [d.pod(f"p{number}", asking(4)) for number in range(2)]
+    pods = [d.pod(f"p{number}", asking(4)) for number in range(4)]
     d.run(*pods)
-    assert sum(node.startswith("s1") for node in nodes_of(pods)) <= 1
+    assert sorted(node[:2] for node in nodes_of(pods)) == ["s1", "s2", "s2"]
+    (refused,) = [pod for pod in pods if not pod.spec.node_name]
+    assert d.told(refused)
 
 
 # ---------------------------------------------------------------- what counts as how much of a GPU

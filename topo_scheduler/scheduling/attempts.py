@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from topo_scheduler.api.devices import Allocation
+from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError, PlacedPod, choose_devices
 from topo_scheduler.scheduling.explaining.compute_domain import compute_domain_sentence
 from topo_scheduler.scheduling.explaining.explain import domain_reasons, node_reasons, sentence
@@ -31,6 +32,7 @@ from topo_scheduler.scheduling.placing.model.segments import segments_of
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.placing.quality import quality_of
 from topo_scheduler.scheduling.placing.reserved_placement import place_in_seats
+from topo_scheduler.scheduling.queueing.quotas import QuotaLack
 from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.reserving.spares import Spares
@@ -40,7 +42,7 @@ from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.decision import Decision, Seat, Verdict
 from topo_scheduler.state.devices.claim_writes import ClaimChoice
-from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.classes import NO_LIMIT, Cap, PodClass
 from topo_scheduler.state.pods.numa_request import NumaRequest
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 from topo_scheduler.state.storage.storage_objects import VolumeChoice
@@ -122,6 +124,7 @@ class Attempts:
         improvements: int,
         now: float,
         kept: KeptRoom = NOTHING_KEPT,
+        closed: tuple[Cap, ...] = (),
     ) -> Decision:
         """Decide on some pending members of a workload.
 
@@ -133,13 +136,16 @@ class Attempts:
             improvements: count of events so far that could make a placement possible.
             now: time in seconds.
             kept: identifies the room that is reserved for nominated pods and pending workloads during the decision.
+            closed: domains whose quotas were found to lack GPUs for the devices of the members.
 
         Raises:
             PluginError: a plugin failed, so no decision is possible.
         """
-        around = self.planner.around
+        around, whole = self.planner.around, layout
         layout = seen_fabric(workload, layout)
         groups, lack, never = self.groups(workload, members)
+        if closed:
+            groups = [(replace(cls, caps=(*cls.caps, *closed)), pods) for cls, pods in groups]
         ask = self.ask(workload, groups, siblings, layout)
         wish = wish_of(workload, members, layout, now)
         within = (ask.within, ask.woven)
@@ -167,8 +173,13 @@ class Attempts:
                     try:
                         volumes, claims = self._volumes(groups, outcome), self._claims(groups, outcome)
                         self._check_numa_zones(groups, outcome)
-                        if exceeded := self.lack_of_devices(workload.namespace, groups, outcome, _allocations(claims)):
-                            return self._beyond_quota(workload, len(members), exceeded, stamp)
+                        exceeded = self.lack_of_devices(workload.namespace, groups, outcome, _allocations(claims))
+                        if exceeded is not None and exceeded.domain:
+                            caps = (*closed, Cap(exceeded.domain, 0, NO_LIMIT, NodeReason.QUOTA))
+                            decision = self.decide(workload, members, siblings, whole, improvements, now, kept, caps)
+                            return _with_lack(decision, exceeded.text)
+                        if exceeded is not None:
+                            return self._beyond_quota(workload, len(members), exceeded.text, stamp)
                         return self._placed(workload, groups, ask, outcome, layout, volumes, claims, note)
                     except (ClaimError, DeviceChoiceError) as error:
                         outcome = PlacementFailure(str(error), outcome.rule)
@@ -316,7 +327,7 @@ class Attempts:
             self._check_numa_zones(groups, placement)
         except (ClaimError, DeviceChoiceError):
             return None
-        if self.lack_of_devices(workload.namespace, groups, placement, _allocations(claims)):
+        if self.lack_of_devices(workload.namespace, groups, placement, _allocations(claims)) is not None:
             return None
         note = "on the nodes that were reserved for them"
         return self._placed(workload, groups, ask, placement, layout, volumes, claims, note)
@@ -436,13 +447,13 @@ class Attempts:
         groups: Sequence[tuple[PodClass, Sequence[Member]]],
         placement: Placement,
         allocations: Mapping[str, Sequence[Allocation]],
-    ) -> str:
-        """Return what quotas lack for members whose claims get devices; empty if they lack nothing.
+    ) -> QuotaLack | None:
+        """Return what quotas lack for members whose claims get devices; None if they lack nothing.
 
         ``allocations`` are the devices of claims that are not allocated yet, by uid of a member.
         """
         if self.sharing is None or not any(allocations.values()):
-            return ""
+            return None
         seats = [
             (cls, member.uid, row)
             for (cls, members), rows in zip(groups, placement.rows, strict=True)
@@ -577,3 +588,10 @@ def _allocations(claims: Mapping[str, tuple[ClaimChoice, ...]]) -> dict[str, lis
         uid: [choice.allocation for choice in choices if choice.allocation is not None]
         for uid, choices in claims.items()
     }
+
+
+def _with_lack(decision: Decision, text: str) -> Decision:
+    """Return a decision, with what a quota lacks if no other place was found."""
+    if decision.verdict is not Verdict.UNSCHEDULABLE:
+        return decision
+    return msgspec.structs.replace(decision, sentence=" ".join(filter(None, (decision.sentence, text))))

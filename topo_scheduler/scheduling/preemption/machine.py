@@ -646,7 +646,7 @@ class Preempting:
             return plan_preemption(self._attempts.planner, ask, layout, candidates, now, shares())
 
         def permits(devices: NominatedDevices, placement: Placement) -> bool:
-            return not self._attempts.lack_of_devices(namespace, groups, placement, devices)
+            return self._attempts.lack_of_devices(namespace, groups, placement, devices) is None
 
         stuck = self._claims.stuck
         return plan_preemption(

@@ -42,6 +42,14 @@ class QuotaHeadroom:
     never: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class QuotaLack:
+    """What a quota lacks for devices that were chosen, as text; its domain, empty for the cluster."""
+
+    text: str
+    domain: str
+
+
 @dataclass(eq=False, slots=True)
 class _Meter:
     """A quota of the configuration. For a quota of a domain, also the amounts that its namespaces hold there.
@@ -145,8 +153,8 @@ class Quotas:
             return None
         return QuotaHeadroom([tuple(group_caps) for group_caps in caps], " ".join(texts), never)
 
-    def lack_of_gpus(self, namespace: str, gpus: Sequence[tuple[int, int]]) -> str:
-        """Return what the quotas of a namespace lack for GPUs that were chosen on some rows, as text.
+    def lack_of_gpus(self, namespace: str, gpus: Sequence[tuple[int, int]]) -> QuotaLack | None:
+        """Return what the quotas of a namespace lack for GPUs that were chosen on some rows; None if nothing.
 
         Args:
             namespace: the namespace.
@@ -161,8 +169,9 @@ class Quotas:
                 continue
             held = meter.held.get(namespace, {}) if meter.domain else self._accounts.held(namespace)
             if requested > limit - _held_amount(held, GPU):
-                return self._described(namespace, meter, GPU, _held_amount(held, GPU), requested)
-        return ""
+                text = self._described(namespace, meter, GPU, _held_amount(held, GPU), requested)
+                return QuotaLack(text, meter.domain)
+        return None
 
     def take_fallen(self) -> Mapping[str, None]:
         """Return the namespaces with a quota that has more left than at the last call."""

@@ -8,7 +8,7 @@ from topo_scheduler.api.devices import Allocation
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.sharing import DomainAccess, matches
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
-from topo_scheduler.scheduling.queueing.quotas import Group, Quotas
+from topo_scheduler.scheduling.queueing.quotas import Group, QuotaLack, Quotas
 from topo_scheduler.scheduling.rules.domains import NamedDomains, configured_domains
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
@@ -77,8 +77,8 @@ class Sharing:
 
     def lack_of_devices(
         self, namespace: str, pods: Iterable[tuple[PodClass, int]], allocated: Iterable[tuple[int, Allocation]]
-    ) -> str:
-        """Return what quotas lack for pods whose claims got devices, as text; empty if they lack nothing.
+    ) -> QuotaLack | None:
+        """Return what quotas lack for pods whose claims got devices; None if they lack nothing.
 
         How many GPUs a claim gets is known only once its devices are chosen.
 
@@ -88,10 +88,10 @@ class Sharing:
             allocated: row and devices of each claim that is not allocated yet.
         """
         if not self._quotas.configured:
-            return ""
+            return None
         claimed = [(row, self._claimed.gpus_of(allocation)) for row, allocation in allocated]
         if not any(gpus for _, gpus in claimed):
-            return ""
+            return None
         requested = [(row, WHOLE_GPU * cls.gpus + cls.share) for cls, row in pods]
         return self._quotas.lack_of_gpus(namespace, [*requested, *claimed])
 
