@@ -91,20 +91,20 @@ def test_the_plan_names_devices_and_the_claims_that_must_be_deallocated() -> Non
     assert plan.freed == {("default", "c0"): "uid-c0"}
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(device_cases())
 def test_the_victims_for_one_pod_are_those_of_the_cheapest_set(of: DeviceCase) -> None:
     agrees(of, optimal=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(device_cases(gangs=True, budgets=True))
 def test_the_victims_for_one_pod_respect_gangs_and_budgets(of: DeviceCase) -> None:
     agrees(of, optimal=True)
 
 
 @pytest.mark.parametrize("members", [2, 3])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(device_cases(members=2))
 def test_victims_for_a_gang_exist_exactly_if_a_set_does(members: int, of: DeviceCase) -> None:
     cls, _ = of.ask.groups[0]

@@ -4,7 +4,7 @@ Nothing of a node is computed again until its slices, the use of its devices, or
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -117,22 +117,16 @@ class NodeDevices:
         self.selectors = Selectors()
         self._nodes = nodes
         self._fits: OrderedDict[PodClaims, _Fits] = OrderedDict()
+        self._original_fits: Mapping[PodClaims, _Fits] = {}
+        """On a trial: the fits without it. What they have found for nodes that are alike still holds."""
         self._pools: dict[str, tuple[object, list[Pool]]] = {}
         self._known_candidates = _KnownCandidates()
 
-    def on_trial(self, inventory: DeviceInventory, claims: Iterable[PodClaims]) -> "NodeDevices":
-        """Return the same for a copy of the inventory on which other claims are allocated.
-
-        Args:
-            inventory: the copy.
-            claims: sets of claims that will be asked for, whose known fits are kept.
-        """
+    def on_trial(self, inventory: DeviceInventory) -> "NodeDevices":
+        """Return the same for a copy of the inventory on which other claims are allocated."""
         other = copy(self)
         other.inventory = inventory
-        kept = ((wanted, self._fits.get(wanted)) for wanted in claims)
-        other._fits = OrderedDict(
-            (wanted, replace(fits, by_node=dict(fits.by_node))) for wanted, fits in kept if fits is not None
-        )
+        other._fits, other._original_fits = OrderedDict(), self._fits
         return other
 
     # ------------------------------------------------------------ facts
@@ -215,6 +209,8 @@ class NodeDevices:
 
     def _fits_of(self, claims: PodClaims) -> _Fits:
         fits = self._fits.get(claims)
+        if fits is None and (original := self._original_fits.get(claims)) is not None:
+            fits = self._fits[claims] = replace(original, by_node=dict(original.by_node))
         if fits is None or fits.classes_version != self.inventory.classes_version:
             fits = self._fits[claims] = self._new_fits(claims)
             most = max(MIN_CLAIM_SETS, min(MAX_CLAIM_SETS, MAX_NODE_FITS // max(1, len(self._nodes))))
@@ -233,6 +229,10 @@ class NodeDevices:
                 queries.append(ClaimQuery((), (), ()))
                 wrong[number] = error
         return _Fits(queries, wrong, self.inventory.classes_version)
+
+    def queries(self, claims: PodClaims) -> Sequence[ClaimQuery]:
+        """Return what claims ask for; nothing for a claim that can't be allocated on any node."""
+        return self._fits_of(claims).queries
 
     def candidates(self, claims: PodClaims, row: int) -> tuple[list[ClaimQuery], DeviceCandidates]:
         """Return what claims ask for, and the devices of a node that match.

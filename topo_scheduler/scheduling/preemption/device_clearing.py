@@ -136,8 +136,10 @@ class DeviceClearing(Clearing):
         """Return a lower bound of the cost of victims on a row."""
         pods = slice(int(self._first[row]), int(self._last[row]))
         allowed = self._allowed[pods]
-        seconds = self._pods.seconds[pods][allowed]
-        return 0, int(seconds.min(initial=1 << 60)), 1, -(1 << 62)
+        seconds = np.sort(self._pods.seconds[pods][allowed])
+        most = int(self._room.held[pods][allowed].max(initial=1))
+        count = max(1, -(-self._room.lack(row) // most))
+        return 0, int(seconds[:count].sum()), count, -(1 << 62)
 
     # ------------------------------------------------------------ several members
 
@@ -199,7 +201,7 @@ class DeviceClearing(Clearing):
             victims = self._reprieved(row, members, allowed, slack)
             pods = np.array(victims or (), np.int64)
             return self._priced(pods, np.ones((bool(victims), len(pods)), np.bool_), slack)
-        charge(20 + (1 << count) // 16)
+        charge(60 + (1 << count) // 16)
         # The earlier pod is the higher bit, so that equal sets come in the order of their pods.
         numbers = np.arange((1 << count) - 1, -1, -1, dtype=np.int64)
         taken: Bool = (numbers[:, None] >> np.arange(count - 1, -1, -1)) & 1 == 1

@@ -68,6 +68,7 @@ class DeviceRoom:
         """Computations so far."""
         self._known: dict[tuple[int, tuple[int, ...]], int] = {}
         self._bounds: dict[int, _Bound] = {}
+        self._least: tuple[int, int] | None = None
 
     def _of_claim(self, key: tuple[str, str]) -> list[tuple[str, str, str]]:
         return [] if key in self._inventory.freed else list(self._inventory.devices_of_claim(key))
@@ -95,6 +96,11 @@ class DeviceRoom:
             bound = self._bounds[row] = self._bound(row)
         return bound.members(freed)
 
+    def lack(self, row: int) -> int:
+        """Return how many devices must come free at least, so that one pod fits on a row; 0 if that is not known."""
+        bound = self._bounds.get(row)
+        return max(0, bound.once + bound.each - bound.free) if bound is not None and bound.counts else 0
+
     def _fit(self, row: int) -> NodeFit:
         try:
             return self._devices.fit(self._claims, row)
@@ -105,18 +111,25 @@ class DeviceRoom:
         fit = self._fit(row)
         if not fit.empty:
             return _Bound(0, 0, 0, counts=False, most=0)
-        queries, candidates = self._devices.candidates(self._claims, row)
-        charge(len(candidates.everything))
-        devices = [candidate.device for candidate in candidates.everything]
+        pools = self._devices.pools_of(row)
+        devices = [device for pool in pools if pool.usable for device in pool.devices]
+        charge(1 + len(devices) // 2)
         if any(device.shared or device.counters for device in devices):
             return _Bound(0, 0, 0, counts=False, most=fit.empty)
-        used = used_of(self._inventory, candidates.pools).whole
-        needs = [0, 0]
-        for claim, query in zip(self._claims, queries, strict=True):
-            if claim.key is None or self._inventory.allocation_of(claim.key) is None:
-                needs[claim.key is None] += _least(query)
+        used = used_of(self._inventory, pools).whole
         free = sum(device.id not in used for device in devices)
-        return _Bound(free, needs[False], needs[True], counts=True, most=fit.empty)
+        once, each = self._needs()
+        return _Bound(free, once, each, counts=True, most=fit.empty)
+
+    def _needs(self) -> tuple[int, int]:
+        """Return how many devices all pods together, and each of them, take from others at least."""
+        if self._least is None:
+            needs = [0, 0]
+            for claim, query in zip(self._claims, self._devices.queries(self._claims), strict=True):
+                if claim.key is None or self._inventory.allocation_of(claim.key) is None:
+                    needs[claim.key is None] += _least(query)
+            self._least = needs[False], needs[True]
+        return self._least
 
 
 def _least(claim: ClaimQuery) -> int:

@@ -96,7 +96,7 @@ def plan_preemption(
         neighbours=neighbours,
         links=links,
         shares=ReservationShares(shares),
-        claims=[cls.claims for cls, _ in ask.groups],
+        devices=any(cls.claims for cls, _ in ask.groups),
         stuck=stuck,
     )
     trial.remove(candidates.leaving)

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.scheduling.devices.node_devices import NodeDevices, PodClaims
+from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.shares import ReservationShares
@@ -69,7 +69,7 @@ class Trial:
         neighbours: bool,
         links: bool = True,
         shares: ReservationShares | None = None,
-        claims: Iterable[PodClaims] = (),
+        devices: bool = False,
         stuck: Iterable[ClaimKey] = (),
     ) -> None:
         """Copy what pods hold.
@@ -81,7 +81,7 @@ class Trial:
             neighbours: whether the pods on a node matter beyond the resources that they hold.
             links: whether the traffic of pods matters.
             shares: what reservations take of the room of pods that leave, for this trial alone.
-            claims: claims of the pods to be placed. Without any, nothing of devices changes when pods leave.
+            devices: whether the devices of pods that leave matter, as pods to be placed have claims.
             stuck: claims that Kubernetes has not deallocated in time.
         """
         nodes = copy.copy(planner.nodes)
@@ -96,12 +96,12 @@ class Trial:
         policy = replace(planner.policy, alone="")  # its cache by class would be rebuilt for one query
         self.inventory: DevicesOnTrial | None = None
         """Which devices are in use on this trial; None if that does not matter."""
-        devices = around.devices
-        if devices is not None and (wanted := [of_class for of_class in dict.fromkeys(claims) if of_class]):
-            self.inventory = DevicesOnTrial(devices.inventory)
-            devices = devices.on_trial(self.inventory, wanted)
+        of_nodes = around.devices
+        if devices and of_nodes is not None:
+            self.inventory = DevicesOnTrial(of_nodes.inventory)
+            of_nodes = of_nodes.on_trial(self.inventory)
         self.planner = Planner(
-            replace(around, nodes=nodes, pod_index=pod_index, devices=devices), planner.history, policy
+            replace(around, nodes=nodes, pod_index=pod_index, devices=of_nodes), planner.history, policy
         )
         self._layout = layout
         self._now = now

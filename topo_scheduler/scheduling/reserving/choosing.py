@@ -14,13 +14,16 @@ import numpy as np
 from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.extensions.extension import PluginError
+from topo_scheduler.scheduling.preemption.freed_devices import Groups, choose_freed
 from topo_scheduler.scheduling.preemption.machine import Preempting
+from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.queueing.queue_keys import lacking, least_of
 from topo_scheduler.scheduling.reserving.ends import Ends
 from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
 from topo_scheduler.scheduling.reserving.outlook import endings_on, reservation_of
-from topo_scheduler.scheduling.reserving.plan import CountingPlanner, plan_reservation
+from topo_scheduler.scheduling.reserving.plan import CountingPlanner, Prospect, plan_reservation
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 from topo_scheduler.state.topology.topology_merge import crossed
@@ -109,14 +112,38 @@ class Choosing:
         dated, undated = yield from endings_on(usable.tolist(), self._ends, left_out, without_end, now, own, horizon)
         self.looked += len(dated) + len(undated)
         prospect = yield from plan_reservation(counting, dated, undated)
-        return None if prospect is None else (taken, reservation_of(self._world, workload, groups, prospect, now))
+        if prospect is None:
+            return None
+        reservation = reservation_of(self._world, workload, groups, prospect, now)
+        if counting.last is not None and not self._give_devices(reservation, counting.last, workload, groups, prospect):
+            return None
+        return taken, reservation
+
+    def _give_devices(
+        self, reservation: Reservation, trial: Trial, workload: Workload, groups: Groups, prospect: Prospect
+    ) -> bool:
+        """Add the devices of its pods to a reservation; return whether they get them, within all limits."""
+        trial.remove(ending.pod for ending in prospect.waits)
+        assert trial.devices is not None
+        devices = choose_freed(trial.devices, groups, prospect.placement)
+        if devices is None:
+            return False
+        if self._attempts.lack_of_devices(workload.namespace, groups, prospect.placement, devices) is not None:
+            return False
+        reservation.devices = tuple(allocation for allocations in devices.values() for allocation in allocations)
+        gpus = sum(map(self._world.claimed_gpus.gpus_of, reservation.devices))
+        reservation.device_gpus = -(-gpus // WHOLE_GPU)
+        return self._may_take(workload, reservation.gpus)
 
     def _may_hold(self, workload: Workload, members: Sequence[Member]) -> bool:
         """Return whether all reservations together would stay within their limits."""
-        wanted = sum(member.cls.gpus for member in members)
+        return self._may_take(workload, sum(member.cls.gpus for member in members))
+
+    def _may_take(self, workload: Workload, wanted: int) -> bool:
         others = [held for held in self._holds if held.workload != workload.id]
         reserved = sum(held.gpus for held in others)
-        total = int(self._world.nodes.allocatable[self._world.nodes.exists, GPU].sum())
+        offered = self._world.accounts.offered // WHOLE_GPU
+        total = int(self._world.nodes.allocatable[self._world.nodes.exists, GPU].sum()) + offered
         if wanted + reserved > self.spec.max_gpu_share * total:
             return False
         own = sum(held.gpus for held in others if held.namespace == workload.namespace)
@@ -130,6 +157,8 @@ class Choosing:
     def possible(self, workload: Workload, held: Reservation) -> bool:
         """Return whether a workload could still use its nodes once the pods that it waits for have ended."""
         nodes = self._world.nodes
+        if not self._holds.keeps_devices(held):
+            return False
         try:
             groups, _, _ = self._attempts.groups(workload, workload.at(Stage.PENDING)[: least_of(workload)])
             usable = np.logical_or.reduce([self._attempts.planner.views.get(cls).eligible for cls, _ in groups])

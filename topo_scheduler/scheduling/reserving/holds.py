@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from topo_scheduler.api.devices import Allocation
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.scheduling.queueing.queue_keys import needed_now
 from topo_scheduler.scheduling.world import World
@@ -32,6 +33,8 @@ class Reservation:
         moves: how often it moved to other nodes although its own were still possible.
         loosened: by how many levels the workload was relaxed when the nodes were chosen last.
         namespace: the namespace of the workload.
+        devices: what the claims of its pods get, whether or not pods in ``waits`` still have it.
+        device_gpus: how many GPUs these devices are, rounded up.
     """
 
     workload: str
@@ -48,11 +51,19 @@ class Reservation:
     moves: int = 0
     loosened: int = 0
     namespace: str = ""
+    devices: tuple[Allocation, ...] = ()
+    device_gpus: int = 0
 
     @property
     def gpus(self) -> int:
-        """GPUs that the workload takes."""
-        return sum(amount for amounts in self.nodes.values() for column, amount in amounts if column == GPU)
+        """GPUs that the workload takes, those of its claims too."""
+        requested = sum(amount for amounts in self.nodes.values() for column, amount in amounts if column == GPU)
+        return requested + self.device_gpus
+
+    @property
+    def id(self) -> str:
+        """Identifies the reservation among all that count devices as used."""
+        return f"reservation {self.number}"
 
 
 class Holds:
@@ -64,6 +75,8 @@ class Holds:
         self._made = 0
         self._changes = 0
         self._charged: list[tuple[int, Amounts]] = []
+        self._counted: list[Reservation] = []
+        """Those whose devices count as used now."""
         self._stamp: Hashable = None
 
     def __len__(self) -> int:
@@ -132,6 +145,9 @@ class Holds:
                     if amounts and (row := row_of.get(node)) is not None:
                         self._world.count(row, amounts, None, 1)
                         self._charged.append((row, amounts))
+                if reservation.devices:
+                    self._world.count_devices(reservation.id, reservation.devices, counts=True)
+                    self._counted.append(reservation)
             self._stamp = stamp
         return identifier
 
@@ -140,6 +156,9 @@ class Holds:
         for row, amounts in self._charged:
             self._world.count(row, amounts, None, -1)
         self._charged.clear()
+        for reservation in self._counted:
+            self._world.count_devices(reservation.id, reservation.devices, counts=False)
+        self._counted.clear()
         self._stamp = None
 
     def charged(self) -> dict[int, dict[int, int]]:
@@ -172,6 +191,16 @@ class Holds:
         return [
             ReservationShare(row, dict(reservation.nodes[node]), pods[node]) for row, node in rows if row is not None
         ]
+
+    def keeps_devices(self, reservation: Reservation) -> bool:
+        """Return whether no pod has the devices of a reservation but those that it waits for."""
+        inventory = self._world.inventory
+        for allocation in reservation.devices:
+            for id_, part in inventory.devices_of_allocation(allocation).items():
+                for key in inventory.users_of(id_) if part is None else ():
+                    if not all(uid in reservation.waits for uid in inventory.pods_of(key)):
+                        return False
+        return True
 
     def lacking(self, reservation: Reservation, *others: Reservation) -> dict[str, Amounts]:
         """Return what a reservation takes of each node beyond what the pods that it waits for hold.

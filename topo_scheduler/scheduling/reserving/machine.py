@@ -42,6 +42,7 @@ from topo_scheduler.scheduling.reserving.reservation_messages import holds_what,
 from topo_scheduler.scheduling.time_slicing import More, Parts, always
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
+from topo_scheduler.state.devices.pod_claims import devices_asked
 from topo_scheduler.state.nodes.resources import Amounts
 from topo_scheduler.state.pods.workloads import Stage, Workload, Workloads, size_of
 
@@ -164,7 +165,7 @@ class Reserving:
         """Return whether a pending workload may get a reservation."""
         pending = workload.at(Stage.PENDING)
         if not workload.gang:
-            return any(member.cls.gpus > 1 for member in pending)
+            return any(member.cls.gpus > 1 or devices_asked(member.cls.claims) > 1 for member in pending)
         return self._spec.bare_gangs or workload.group is not None or all(member.controlled for member in pending)
 
     # ------------------------------------------------------------ attempts

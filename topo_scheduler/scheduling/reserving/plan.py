@@ -68,7 +68,10 @@ class CountingPlanner:
             now: seconds.
         """
         neighbours = any(looks_around(cls) for cls, _ in ask.groups)
-        self.trial = Trial(planner, layout, now, neighbours=neighbours)
+        devices = any(cls.claims for cls, _ in ask.groups)
+        self.trial = Trial(planner, layout, now, neighbours=neighbours, devices=devices)
+        self.last = Trial(planner, layout, now, neighbours=False, links=False, devices=True) if devices else None
+        """A copy on which the devices of the workload are chosen at the end; None if it has no claims."""
         self.ask = ask
         self.layout = layout
         tied = ask.gang and is_tied(ask.groups)

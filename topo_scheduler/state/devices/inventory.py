@@ -305,6 +305,12 @@ class DeviceInventory:
         ids = [device.id for item in self.slices_of_pool(pool) for device in item.devices]
         return dict.fromkeys(key for id_ in ids if id_ in self._users for key in self._users[id_])
 
+    def pods_of(self, key: ClaimKey) -> set[str]:
+        """Return the pods that use a claim or will, without those that are gone."""
+        claim = self.claims.get(key)
+        reserved = {entry.uid for entry in claim.status.reserved_for} if claim is not None else set()
+        return reserved.difference(self.consumers.departed).union(self.holders_of(key))
+
     @staticmethod
     def devices_of_allocation(allocation: Allocation) -> Mapping[DeviceId, Mapping[str, Number] | None]:
         """Return the devices of an allocation without admin access, each with what a share consumes."""

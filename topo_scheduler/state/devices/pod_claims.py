@@ -1,11 +1,12 @@
 """Claims of a pod, as part of its class."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from topo_scheduler.api.devices import ResourceClaimSpec
+from topo_scheduler.api.devices import ALL_DEVICES, ResourceClaimSpec
 from topo_scheduler.state.devices.inventory import ClaimKey
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
@@ -32,3 +33,14 @@ class PodClaim:
 def encoded(spec: ResourceClaimSpec) -> bytes:
     """Return what identifies a specification."""
     return _encode(spec)
+
+
+def devices_asked(claims: Iterable[PodClaim]) -> int:
+    """Return how many devices claims ask for at least; a request for all devices counts as two."""
+    total = 0
+    for claim in claims:
+        for request in claim.specification.devices.requests:
+            alternatives = request.first_available or ([request.exactly] if request.exactly is not None else [])
+            counts = (2 if entry.allocation_mode == ALL_DEVICES else max(1, entry.count) for entry in alternatives)
+            total += min(counts, default=0)
+    return total

@@ -11,13 +11,14 @@ from topo_scheduler.state.devices.pools import DeviceId, PoolId
 class DevicesOnTrial(DeviceInventory):
     """An inventory that shares everything with the original, except which claims are allocated.
 
-    It is valid until the original changes. Nothing but `leave` and `come_back` may be called to change it.
+    It is valid until the original changes. Nothing but `leave`, `come_back` and `nominate` may be called to change it.
     """
 
     def __init__(self, original: DeviceInventory) -> None:
         super().__init__()
         vars(self).update(vars(original))
         self._use_versions = dict(original._use_versions)
+        self._nominated = {device: dict(pods) for device, pods in original._nominated.items()}
         self._changes = DeviceChanges()
         self._gone: dict[str, None] = {}
         self._freed: dict[ClaimKey, None] = {}

@@ -32,7 +32,7 @@ class Accounts:
         self._held: dict[str, dict[int, int]] = {}
         self._capacity: tuple[tuple[int, int], ...] = ()
         self._capacity_at = -1
-        self._offered = 0
+        self.offered = 0
         """GPUs that nodes offer as devices of claims, in thousandths."""
         self._shares: dict[str, int] = {}
         self._changed: dict[str, None] | None = {}
@@ -54,7 +54,7 @@ class Accounts:
 
     def offer(self, gpus: int) -> None:
         """Add GPUs that nodes offer as devices of claims, in thousandths."""
-        self._offered += gpus
+        self.offered += gpus
         self._capacity_at = -1
 
     def held(self, namespace: str) -> Mapping[int, int]:
@@ -88,7 +88,7 @@ class Accounts:
         self._capacity_at = position
         sums = self._nodes.allocatable[:, list(SHARED)].sum(axis=0).tolist()
         # GPUs in thousandths, as pods may hold shares of them.
-        sums[0] = sums[0] * GPU_WHOLE + self._offered
+        sums[0] = sums[0] * GPU_WHOLE + self.offered
         capacity = tuple((column, total) for column, total in zip(SHARED, sums, strict=True) if total)
         if capacity != self._capacity:
             self._capacity = capacity
