@@ -38,7 +38,7 @@ class Quota(Model):
     domain: Domain | None = None
     """Path or name of the domain in which the quota counts; the whole cluster by default."""
     hard: Annotated[dict[str, str], Field(min_length=1)]
-    """Quantity by resource: `gpus` (of any vendor), `cpu`, `memory`, `pods`, or any name that pods request."""
+    """Quantity by resource: `gpus` (of any vendor, by claims too), `cpu`, `memory`, `pods`, or any other resource."""
 
     @field_validator("hard", mode="before")
     @classmethod

@@ -40,7 +40,7 @@ class PreemptionClaim:
 
     ``nodes`` maps the uid of each pod of the workload to its node. ``victims`` maps the uid of each pod that must end
     to its name. ``until`` is when the claim expires, in seconds. ``devices`` maps each ResourceClaim that Kubernetes
-    must deallocate to its uid, and ``devices_until`` is until when the scheduler waits for that once the victims have
+    must deallocate to its uid. ``devices_until`` is until when the scheduler waits for that after the victims have
     ended, in seconds.
     """
 

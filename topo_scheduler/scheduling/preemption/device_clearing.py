@@ -3,7 +3,7 @@
 Devices do not add up as resources do: a claim may need two on one PCIe root, or a slot for a partition. So for each
 node, sets of victims are tried in order of their cost. Numbers of devices exclude most sets without a search.
 
-Only victims on a node itself make room there. A device that pods of other nodes use too, such as one in the network,
+Only victims on a node itself make room there. Pods of several nodes may use a device, such as one in the network. It
 comes free only if victims of one node are all its users.
 """
 
@@ -30,14 +30,14 @@ MAX_CHECKS: Final = 8192
 MAX_REPRIEVED_NODES: Final = 48
 """Nodes whose candidates are reprieved one by one if no set was found before."""
 MIN_GANG_NODES: Final = 64
-"""Nodes with candidates that are searched for a gang, or twice as many as it has members if that is more."""
+"""Nodes with candidates in one search for a gang, or twice as many as it has members if that is more."""
 MIN_OPTIONS: Final = 16
 
 Cost = tuple[int, int, int, int]
 
 
 @dataclass(slots=True)
-class _Sets:
+class _VictimSets:
     """Sets of victims of a row that may make room for some members, cheapest first.
 
     ``pods`` are int64[pods], ``taken`` is bool[sets, pods] and ``cost`` is int64[sets, 4].
@@ -110,7 +110,7 @@ class DeviceClearing(Clearing):
 
     def _best_first(self, rows: Sequence[int]) -> Iterator[Sequence[int]]:
         """Yield sets of victims of single nodes that make room, cheapest first."""
-        sets: dict[int, _Sets] = {}
+        sets: dict[int, _VictimSets] = {}
         first: Cost | None = None
         found = 0
         heap: list[tuple[Cost, int, int]] = [(self._least_cost(row), row, -1) for row in rows]
@@ -128,7 +128,7 @@ class DeviceClearing(Clearing):
                     found, first = found + 1, first or cost
                     yield victims
                     if cost != first:
-                        continue  # of a node, only sets of equal cost are told apart by their names
+                        continue  # of one node, only sets of the least cost differ by nothing but their names
             if number + 1 < len(sets[row]):
                 heappush(heap, (sets[row].at(number + 1)[0], row, number + 1))
 
@@ -192,7 +192,7 @@ class DeviceClearing(Clearing):
 
     # ------------------------------------------------------------ sets of victims
 
-    def _sets(self, row: int, members: int, allowed: Bool, slack: Int64) -> _Sets:
+    def _sets(self, row: int, members: int, allowed: Bool, slack: Int64) -> _VictimSets:
         """Return the sets of victims of a row that free enough resources, and perhaps devices, for some members."""
         first, last = int(self._first[row]), int(self._last[row])
         pods = np.flatnonzero(allowed[first:last]).astype(np.int64) + first
@@ -211,7 +211,7 @@ class DeviceClearing(Clearing):
         frees &= self._room.at_most(row, freed) >= members
         return self._priced(pods, taken[frees], slack, closed_over=pods)
 
-    def _priced(self, pods: Int64, taken: Bool, slack: Int64, closed_over: Int64 | None = None) -> _Sets:
+    def _priced(self, pods: Int64, taken: Bool, slack: Int64, closed_over: Int64 | None = None) -> _VictimSets:
         """Return sets with their costs as the kernel ``cheapest_victims`` computes them, without those not allowed.
 
         ``closed_over``: pods that a gang must lose together if it is evicted whole; those of the sets if not given.
@@ -242,7 +242,7 @@ class DeviceClearing(Clearing):
         cost = np.stack((broken, seconds, size, oldest), axis=1)
         order = np.lexsort((oldest, size, seconds, broken))
         order = order[good[order]]
-        return _Sets(pods, taken[order], cost[order])
+        return _VictimSets(pods, taken[order], cost[order])
 
     def _reprieved(self, row: int, members: int, allowed: Bool, slack: Int64) -> list[int] | None:
         """Return the victims that remain if all of a row are taken and then reprieved one by one, most costly first.

@@ -1,14 +1,12 @@
 """How many GPUs a device stands for, in thousandths: quotas and shares count devices of claims as GPUs.
 
-A device is a GPU, or a part of one, if the first label of its driver's name is ``gpu``, as in ``gpu.nvidia.com``, or if
-its attribute ``type`` of that driver is ``gpu``, ``mig`` or ``vgpu``. Only drivers publish devices, so no tenant can
-change that.
+A device is a GPU, or a part of one, if its driver's name begins with ``gpu.``, as ``gpu.nvidia.com`` does. It also is
+one if its attribute ``type`` is ``gpu``, ``mig`` or ``vgpu``. Only drivers publish devices: no tenant can change that.
 
 - A whole device is one GPU.
 - A partition that consumes shared counters is the largest part that it takes of any kind of counter of its set.
   Counters whose names differ only in a number at the end, such as memory slices, are of one kind.
-- A partition without counters, such as a MIG instance that was made before, is as many sevenths of a GPU as its
-  attribute ``profile`` says.
+- A MIG instance without counters is as many sevenths of a GPU as its attribute ``profile`` says.
 - A share of a device is the largest part of a capacity that it consumes.
 """
 
