@@ -1,10 +1,13 @@
 """Pods with claims evict others for their devices: bound once Kubernetes has deallocated what the victims had."""
 
+from pathlib import Path
+
 from . import objects
 from .api import Json
 from .cluster import Cluster, leaves_of, nodes_of
+from .conftest import StartReplica
 from .priority_classes import create_priority_classes
-from .replica import Replica
+from .replica import Replica, written
 from .test_resource_claims import add_devices, asking, by_name, by_template, claim, devices_of, template
 
 ENDING = 2.0
@@ -71,3 +74,17 @@ async def test_the_devices_of_a_claim_that_stays_are_deallocated_first(cluster: 
     shared = await cluster.api.get("resourceclaims", "shared", "default")
     assert shared is not None
     assert not shared["status"].get("allocation"), "Kubernetes deallocated it; the claim itself stays"
+
+
+async def test_devices_of_claims_count_toward_the_quota(
+    cluster: Cluster, start_replica: StartReplica, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.yaml"
+    await start_replica(written(file, quotas=[{"namespaces": ["default"], "hard": {"gpus": 10}}]), config_path=file)
+    await add_devices(cluster, [2])
+    await cluster.apply(template("eight", asking(8)), objects.pod("first", **by_template("eight")))
+    await cluster.wait_bound("first", 1)
+    await cluster.apply(objects.pod("second", **by_template("eight")))
+    (second,) = await cluster.wait_pods("second", 1)
+    await cluster.wait_note(second, "Quota of namespace default: 8 of 10 gpus in use, 8 more asked.")
+    assert len(await devices_of(cluster)) == 8

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 
-from tests.scheduling.device_driver import asking
+from tests.scheduling.device_driver import DRIVER, asking
 from tests.scheduling.device_scenes import (
     ClaimHeld,
     DeviceCase,
@@ -109,3 +109,20 @@ def test_the_victims_for_one_pod_respect_gangs_and_budgets(of: DeviceCase) -> No
 def test_victims_for_a_gang_exist_exactly_if_a_set_does(members: int, of: DeviceCase) -> None:
     cls, _ = of.ask.groups[0]
     agrees(replace(of, ask=query(cls, members, required=of.ask.enforcement.value == "required")), optimal=True)
+
+
+@settings(max_examples=20, deadline=None)
+@given(device_cases())
+def test_a_search_leaves_the_use_of_devices_as_it_is(of: DeviceCase) -> None:
+    scene = of.scene()
+    inventory, nodes = scene.small.world.inventory, scene.small.world.nodes.names
+    ids = [device.id for node in nodes for item in inventory.slices_of(node) for device in item.devices]
+
+    def state() -> object:
+        versions = [(inventory.use_version(node), inventory.pool_version((DRIVER, node))) for node in nodes]
+        return versions, inventory.use_of(ids), inventory.take_changes()
+
+    inventory.take_changes()
+    before = state()
+    scene.plan(of.ask)
+    assert state() == before

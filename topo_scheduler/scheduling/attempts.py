@@ -441,6 +441,7 @@ class Attempts:
         mixed = {row: requests for row, requests in requests_by_row.items() if len(requests) > 1}
         if node := rejecting_node(around, mixed):
             raise DeviceChoiceError(f"the NUMA nodes of node {node} may not have room for all members placed there")
+
     def lack_of_devices(
         self,
         namespace: str,

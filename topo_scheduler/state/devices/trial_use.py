@@ -18,6 +18,7 @@ class DevicesOnTrial(DeviceInventory):
         super().__init__()
         vars(self).update(vars(original))
         self._use_versions = dict(original._use_versions)
+        self._pool_versions = dict(original._pool_versions)
         self._nominated = {device: dict(pods) for device, pods in original._nominated.items()}
         self._changes = DeviceChanges()
         self._gone: dict[str, None] = {}
