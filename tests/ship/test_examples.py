@@ -12,7 +12,7 @@ from topo_scheduler.api.config import load_configuration
 from topo_scheduler.api.labels import GPU_RESOURCES, PREFIX
 from topo_scheduler.api.process import API_VERSION, SCHEDULER_NAME, SchedulerConfig
 from topo_scheduler.api.scoring import ScoringWeights
-from topo_scheduler.simulation.demo import example_files
+from topo_scheduler.simulation.demo import claim_files, example_files
 
 from .manifests import EXAMPLES, Object, read
 
@@ -44,7 +44,8 @@ def test_the_promised_examples_are_there_and_nothing_else() -> None:
         "05-bare-pod-gang.yaml",
         "10-scheduler-config.yaml",
     ]
-    assert [path.name for path in EXAMPLES.iterdir() if path not in FILES] == ["plugins"]
+    assert sorted(path.name for path in EXAMPLES.iterdir() if path not in FILES) == ["claims", "plugins"]
+    assert [path.name for path in claim_files(EXAMPLES)] == ["01-gpus.yaml", "02-mig-instances.yaml"]
 
 
 def test_the_packages_beside_them_are_no_examples_of_the_demo() -> None:
@@ -53,13 +54,25 @@ def test_the_packages_beside_them_are_no_examples_of_the_demo() -> None:
     assert config == CONFIG
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", [*FILES, *claim_files(EXAMPLES)], ids=lambda path: path.name)
 def test_says_at_the_top_what_happens(path: Path) -> None:
     comment = "\n".join(line for line in path.read_text().split("\napiVersion")[0].splitlines())
     assert all(line.startswith("#") or not line for line in comment.splitlines())
     assert path.name in comment, "the command to try it, with this file's name"
     if path != CONFIG:
         assert "What happens:" in comment
+
+
+@pytest.mark.parametrize("path", claim_files(EXAMPLES), ids=lambda path: path.name)
+def test_claims_come_from_the_template_of_their_file(path: Path) -> None:
+    template, job = _objects(path)
+    assert (template["apiVersion"], template["kind"]) == ("resource.k8s.io/v1", "ResourceClaimTemplate")
+    (entry,) = _pod_spec(job)["resourceClaims"]
+    assert entry["resourceClaimTemplateName"] == template["metadata"]["name"]
+    assert _pod_spec(job)["schedulerName"] == SCHEDULER_NAME
+    assert [container["resources"]["claims"] for container in _pod_spec(job)["containers"]] == [
+        [{"name": entry["name"]}]
+    ]
 
 
 @pytest.mark.parametrize("path", WORKLOADS, ids=lambda path: path.name)

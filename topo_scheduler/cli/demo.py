@@ -71,7 +71,9 @@ async def _demo(serve: bool, port: int, interpreted: bool) -> None:
     started = time.perf_counter()
     stop = stop_event()
     screen = render.console()
-    manifests, config = demo.example_files(demo.examples_folder())
+    examples = demo.examples_folder()
+    manifests, config = demo.example_files(examples)
+    manifests += demo.claim_files(examples)
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="topo-scheduler-demo-")))
         server = await stack.enter_async_context(
@@ -81,6 +83,7 @@ async def _demo(serve: bool, port: int, interpreted: bool) -> None:
         configuration = _configuration(config, kubeconfig)
         demo.release_lease(server.store, configuration.scheduler.leader_election)
         demo.publish_configuration(server.store, config)
+        demo.publish_devices(server.store)
         async with _scheduling(configuration, stop) as leading:
             # Every encoding has the characters of this spinner.
             with screen.status("starting: kernels are loaded, or compiled the first time", spinner="line") as status:

@@ -50,12 +50,15 @@ def _split_row(board: Sequence[HeldDevice], colour: Colour) -> Text:
     whole = physical(board)
     line = Text(ranges([view.device.id[2] for view in whole]) if whole else board[0].device.board)
     line.append("  ")
-    used = [Text.assemble(f"{view.device.profile} ", _use(view, colour)) for view in notable_partitions(board)]
-    line.append_text(Text(", ").join(used))
-    room = [f"{place.profile} x{place.free}" for place in places(board) if place.free]
-    line.append(f"  room for {' or '.join(room)}" if room else "  no room", style="dim")
+    used: dict[str, list[Text]] = {}
+    for view in notable_partitions(board):
+        used.setdefault(view.device.profile, []).append(_use(view, colour))
+    by_profile = [Text.assemble(f"{profile} ", Text(", ").join(uses)) for profile, uses in used.items()]
+    line.append_text(Text("; ").join(by_profile))
     if whole and (facts := _facts(whole[0])):
         line.append(f"  {facts}", style="dim")
+    room = [f"{place.profile} x{place.free}" for place in places(board) if place.free]
+    line.append(f"\nroom for {' or '.join(room)}" if room else "\nno room", style="dim")
     return line
 
 

@@ -1,6 +1,7 @@
 """The fabric on a terminal: spines, leaves, nodes and their GPUs, with the pods that hold them."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -45,18 +46,26 @@ def console() -> Console:
     return terminal if terminal.is_terminal else VisibleConsole(width=PIPE_COLUMNS)
 
 
-def fabric(root: DomainView, *, wide: bool = False, tenants: bool = False, colours: "Palette | None" = None) -> Tree:
+def fabric(
+    root: DomainView,
+    *,
+    wide: bool = False,
+    tenants: bool = False,
+    devices: bool = False,
+    colours: "Palette | None" = None,
+) -> Tree:
     """Return the tree of a whole fabric.
 
     Args:
         root: the fabric.
         wide: whether to show further facts about nodes.
         tenants: whether to show the pods that hold GPUs.
+        devices: whether to show the devices of ResourceSlices below their nodes.
         colours: assigns colours to pods; by default all pods of a namespace share one.
     """
     palette = colours or Palette()
     top = Tree(_domain_line(root, "cluster", wide), guide_style="dim")
-    _grow(top, root, wide, tenants, palette)
+    _grow(top, root, _Shown(wide, tenants, devices), palette)
     return top
 
 
@@ -77,12 +86,21 @@ class Palette:
         return self._given.setdefault(group, COLOURS[len(self._given) % len(COLOURS)])
 
 
-def _grow(branch: Tree, view: DomainView, wide: bool, tenants: bool, palette: Palette) -> None:
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What is shown of nodes, as `fabric` has it."""
+
+    wide: bool
+    tenants: bool
+    devices: bool
+
+
+def _grow(branch: Tree, view: DomainView, shown: _Shown, palette: Palette) -> None:
     for inner in view.domains:
-        _grow(branch.add(_domain_line(inner, inner.domain.level, wide)), inner, wide, tenants, palette)
+        _grow(branch.add(_domain_line(inner, inner.domain.level, shown.wide)), inner, shown, palette)
     for node in view.nodes:
-        leaf = branch.add(_node_line(node, wide, tenants, palette))
-        if wide:
+        leaf = branch.add(_node_line(node, shown.wide, shown.tenants, palette))
+        if shown.devices:
             for row in device_rows.rows(node.devices, palette.of_pod):
                 leaf.add(row)
 

@@ -12,6 +12,8 @@ from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.printable import printable
 from topo_scheduler.cli import render, views
+from topo_scheduler.cli.device_listing import list_devices
+from topo_scheduler.cli.device_views import add_devices
 from topo_scheduler.cli.snapshot import build_world, connected, list_cluster
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Store
@@ -42,13 +44,15 @@ async def show(screen: Console, server: EmbeddedAPIServer, configuration: Config
     connection = configuration.scheduler.client_connection
     async with connected(connection.kubeconfig, None) as client:
         listed = await list_cluster(client)
+        devices = await list_devices(client)
     world = build_world(listed, configuration)
+    add_devices(world, devices)
     root = views.tree(world, listed.pods)
     assert root is not None
     name = configuration.scheduler.scheduler_name
     groups = workloads(server.store, [pod for pod in listed.pods if pod.spec.scheduler_name == name])
     group_of_pod = {(pod.metadata.namespace, pod.metadata.name): group.title for group in groups for pod in group.pods}
-    screen.print(render.fabric(root, tenants=True, colours=render.Palette(group_of_pod)))
+    screen.print(render.fabric(root, tenants=True, devices=True, colours=render.Palette(group_of_pod)))
     screen.print()
     screen.print(table(groups, world))
     screen.print(Text(ABOUT_SCORES, style="dim"))

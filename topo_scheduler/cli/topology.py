@@ -161,7 +161,7 @@ def _picture(world: "World", pods: "list[Pod]", *, wide: bool, title: str = "") 
     root = views.tree(world, pods)
     assert root is not None
     surveyed = fragmentation(world)
-    tree: list[RenderableType] = [render.fabric(root, wide=wide, tenants=wide)]
+    tree: list[RenderableType] = [render.fabric(root, wide=wide, tenants=wide, devices=wide)]
     if note := render.unlabelled_note(root):
         tree.append(Text(note, style="yellow"))
     if accelerator_domains := accelerators.domains(world):

@@ -12,7 +12,9 @@ from topo_scheduler.api.process import API_VERSION, LeaderElection
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Store, StoreEvent
 from topo_scheduler.simulation.cluster import ClusterDescription
 from topo_scheduler.simulation.controllers import controllers
+from topo_scheduler.simulation.demo_devices import publish
 from topo_scheduler.simulation.kubelet import Kubelet
+from topo_scheduler.state.topology.natural_sort import natural_key
 
 _HERE: Final = Path(__file__).parent
 DESCRIPTION: Final = _HERE / "demo.yaml"
@@ -42,6 +44,11 @@ def example_files(folder: Path) -> tuple[list[Path], Path | None]:
         else:
             manifests.append(path)
     return manifests, config
+
+
+def claim_files(folder: Path) -> list[Path]:
+    """Return the manifests with ResourceClaims in order, which need the devices of the demo."""
+    return sorted((folder / "claims").glob("*.yaml"))
 
 
 def documents(path: Path) -> Iterator[dict[str, Any]]:
@@ -81,6 +88,12 @@ def publish_configuration(store: Store, path: Path | None) -> None:
     text = path.read_text(encoding="utf-8") if path is not None else "# All defaults.\n"
     body = {"metadata": {"name": "topology-scheduler-config"}, "data": {"config.yaml": text}}
     store.create("configmaps", body, "kube-system")
+
+
+def publish_devices(store: Store) -> None:
+    """Create the ResourceSlices of the last two nodes: one with GPUs that can be split, one with whole ones."""
+    split, whole = sorted((obj.key.name for obj in store.list("nodes")), key=natural_key)[-2:]
+    publish(store, whole=[(whole, 4)], mig=[(split, 2)])
 
 
 def release_lease(store: Store, election: LeaderElection) -> None:
