@@ -119,6 +119,15 @@ MALFORMED = [
     ("relax-after", "10", "is not a duration such as"),
     ("segment-size", "0", "between 1 and"),
     ("segment-size", "two", "whole number"),
+    ("gpu-locality", "nearby", "is not one of any, same-node, same-socket, same-pcie-switch, nvlink"),
+    ("gpu-min-bandwidth", "600Gb", "write bytes per second"),
+    ("gpu-min-bandwidth", "1e30", "is not a bandwidth in bytes per second"),
+    ("gpu-memory", "40", "write a size with its unit, such as 40Gi"),
+    ("gpu-memory", "big", "is not a quantity"),
+    ("gpu-architecture", "x" * 33, "is not an architecture such as hopper"),
+    ("gpu-architecture", ",".join(f"a{number}" for number in range(17)), "has not 1 to 16 architectures"),
+    ("mig-profile", "8g", "is not a MIG profile such as 1g.10gb"),
+    ("gpu-requirements", "maybe", "is not one of required, preferred"),
 ]
 
 

@@ -104,6 +104,13 @@ def test_a_share_of_a_gpu_is_told_with_its_index(served: Served) -> None:
     assert "  GPU index  3, of which it holds 0.25\n" in explain(served, "notebook")[1]
 
 
+def test_predicted_gpus_are_reported_as_such(served: Served) -> None:
+    served.create_pod("linked")
+    served.bind("linked", "node-4", rank="0", address="s.l.node-4", score="0.500", predicted_gpus="0,3")
+    assert "  GPU index  0, 3 (predicted: the device plugin of the node chooses)\n" in explain(served, "linked")[1]
+    assert explained(served, "linked")["predictedGpus"] == [0, 3]
+
+
 def test_a_pod_bound_by_another(served: Served) -> None:
     served.create_pod("taken")
     served.bind("taken", "node-1")

@@ -26,6 +26,7 @@ from topo_scheduler.cli.explanation_schema import Explained
 from topo_scheduler.cli.main import main as cli
 from topo_scheduler.observability.metrics import Metrics, Snapshot
 from topo_scheduler.simulation.results.model import Result
+from topo_scheduler.state.devices import node_hardware, products
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 REFERENCE: Final = ROOT / "docs" / "reference"
@@ -102,6 +103,33 @@ _SHARING: Final = """\
 
 """
 
+_GPUS: Final = """
+## GPUs of a node
+
+What pods can [ask of the GPUs](../how-to/choose-gpus.md) of a node. ResourceSlices of the node override these labels,
+and these override what the scheduler knows of the product in the model label. It logs values that it can't read, and
+sources that disagree.
+
+"""
+_GPU_LABELS: Final = (
+    (node_hardware.COUNT_LABELS, "number of GPUs"),
+    (
+        node_hardware.MEMORY_LABELS[::2],
+        "memory of each, in MiB or with its unit: `80Gi`",
+    ),
+    ((node_hardware.AMD_MEMORY_LABEL,), "memory of each: `192G`, in GiB as AMD's labeller counts"),
+    ((node_hardware.FAMILY_LABEL,), "architecture: `hopper`"),
+    ((node_hardware.MAJOR_LABEL, node_hardware.MINOR_LABEL), "compute capability"),
+    (
+        (node_hardware.TOPOLOGY_LABEL,),
+        f"links: {code_list(products.TOPOLOGIES)}. `nvlink`: the product's mesh, or all pairs",
+    ),
+    ((node_hardware.STRATEGY_LABEL,), "MIG strategy: `single` or `mixed`"),
+    (node_hardware.MIG_CAPABLE_LABELS, "`true` if the GPUs can be split by MIG"),
+    (node_hardware.MIG_CONFIG_LABELS, "name of the MIG configuration"),
+    ((node_hardware.REPLICAS_LABEL,), "above 1 if pods share GPUs by time slicing or MPS: links count as unknown"),
+)
+
 _RESOURCES: Final = """
 ## Resources that are GPUs
 
@@ -158,6 +186,11 @@ def labels_page() -> str:
             table(("level", "label"), uplinks),
             _wrapped(_SHARING),
             table(("label", "value"), sharing),
+            _wrapped(_GPUS),
+            table(
+                ("labels", "value"),
+                [("<br>".join(f"`{key}`" for key in keys), meaning) for keys, meaning in _GPU_LABELS],
+            ),
             _wrapped(_RESOURCES),
             table(("resource",), resources),
         ]

@@ -31,7 +31,7 @@ def _column(text: str, number: int = 1) -> list[str]:
 
 
 def test_every_annotation_is_documented_and_no_other() -> None:
-    text = "".join(_text(name) for name in ("annotations.md", "annotations-written.md"))
+    text = "".join(_text(name) for name in ("annotations.md", "annotations-gpus.md", "annotations-written.md"))
     documented = [cell.strip("`") for cell in _column(text) if cell.startswith("`topology.scheduler/")]
     assert sorted(documented) == sorted(KNOWN)
     for value in (*PlacementStrategy, *Enforcement):

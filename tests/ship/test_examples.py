@@ -42,6 +42,7 @@ def test_the_promised_examples_are_there_and_nothing_else() -> None:
         "03-multi-node-training.yaml",
         "04-inference-deployment.yaml",
         "05-bare-pod-gang.yaml",
+        "06-linked-gpus.yaml",
         "10-scheduler-config.yaml",
     ]
     assert sorted(path.name for path in EXAMPLES.iterdir() if path not in FILES) == ["claims", "plugins"]

@@ -14,6 +14,14 @@ from typing import Any, Final
 
 from topo_scheduler.api.durations import parse_duration
 from topo_scheduler.api.fractions import parse_fraction
+from topo_scheduler.api.gpu_needs import (
+    GpuLocality,
+    GpuNeeds,
+    parse_architectures,
+    parse_gpu_bandwidth,
+    parse_gpu_memory,
+    parse_mig_profile,
+)
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
 from topo_scheduler.api.text import did_you_mean, quoted
@@ -22,6 +30,12 @@ GPU_COUNT: Final = PREFIX + "gpu-count"
 GPU_FRACTION: Final = PREFIX + "gpu-fraction"
 GPU_MODEL: Final = PREFIX + "gpu-model"
 GPU_MODEL_MIXED: Final = PREFIX + "gpu-model-mixed"
+GPU_LOCALITY: Final = PREFIX + "gpu-locality"
+GPU_MIN_BANDWIDTH: Final = PREFIX + "gpu-min-bandwidth"
+GPU_MEMORY: Final = PREFIX + "gpu-memory"
+GPU_ARCHITECTURE: Final = PREFIX + "gpu-architecture"
+MIG_PROFILE: Final = PREFIX + "mig-profile"
+GPU_REQUIREMENTS: Final = PREFIX + "gpu-requirements"
 PREFERRED_DOMAIN: Final = PREFIX + "preferred-domain"
 NETWORK_BANDWIDTH: Final = PREFIX + "network-bandwidth"
 LATENCY_SENSITIVE: Final = PREFIX + "latency-sensitive"
@@ -55,6 +69,8 @@ CHARGED_FRACTION: Final = PREFIX + "charged-gpu-fraction"
 """Written on the Binding of a pod that requests a share of a GPU: the share that the ledger charges for it."""
 GPU_INDEX: Final = PREFIX + "gpu-index"
 """Written on the Binding on nodes that share GPUs: indexes of the pod's GPUs, separated by commas."""
+PREDICTED_GPUS: Final = PREFIX + "predicted-gpus"
+"""Written on the Binding on other nodes: indexes of the GPUs that the device plugin is predicted to give to the pod."""
 RESERVED_BANDWIDTH: Final = PREFIX + "reserved-bandwidth"
 """Written on the Binding: Mbit/s that the pod's gang has reserved on each of its nodes."""
 GANG_ID: Final = PREFIX + "gang-id"
@@ -75,6 +91,7 @@ WRITTEN: Final = frozenset(
         CHARGED_GPUS,
         CHARGED_FRACTION,
         GPU_INDEX,
+        PREDICTED_GPUS,
         RESERVED_BANDWIDTH,
         GANG_ID,
         GANG_MINIMUM,
@@ -140,7 +157,8 @@ class PlacementRequest:
 
     ``gpu_count`` is as written; ``gpu_count_kind`` is the kind of the object that has it. On a Job it is the GPUs of
     the whole job, elsewhere those of one pod; ``gang_size_kind`` likewise. ``gpu_share`` is in thousandths of one GPU,
-    0 without a request. ``bandwidth`` is in Mbit/s, 0 without a request. ``strategy`` is a `PlacementStrategy`, or one
+    0 without a request. ``gpu_min_bandwidth`` is in MB/s in each direction, ``gpu_memory`` in bytes; `gpu_needs` has
+    them together. ``bandwidth`` is in Mbit/s, 0 without a request. ``strategy`` is a `PlacementStrategy`, or one
     of a plugin. ``gang`` is None if not set.
 
     Levels are names of levels of the fabric. ``relax_after`` is in seconds, 0 for never. ``segment_size`` is a number
@@ -154,6 +172,12 @@ class PlacementRequest:
     gpu_share: int = 0
     gpu_models: tuple[str, ...] = ()
     gpu_model_mixed: bool = False
+    gpu_locality: GpuLocality = GpuLocality.ANY
+    gpu_min_bandwidth: int = 0
+    gpu_memory: int = 0
+    gpu_architectures: tuple[str, ...] = ()
+    mig_profile: str = ""
+    gpu_requirements: str = Enforcement.REQUIRED
     preferred_domain: str = ""
     bandwidth: int = 0
     latency_sensitive: bool = False
@@ -174,6 +198,20 @@ class PlacementRequest:
     on_failure: str = OnFailure.REPLACE
     checkpoint_interval: float = 0.0
     problems: tuple[AnnotationProblem, ...] = ()
+
+    @property
+    def gpu_needs(self) -> GpuNeeds | None:
+        """What it asks of the GPUs of a node; None if nothing."""
+        needs = GpuNeeds(
+            self.gpu_locality,
+            self.gpu_min_bandwidth,
+            self.gpu_memory,
+            self.gpu_architectures,
+            self.mig_profile,
+            self.gpu_requirements != Enforcement.PREFERRED,
+        )
+        asks = needs.close or needs.memory_bytes or needs.architectures or needs.mig_profile
+        return needs if asks else None
 
 
 def _integer(low: int, high: int) -> Callable[[str], int]:
@@ -252,6 +290,12 @@ _PARSERS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
     GPU_FRACTION: ("gpu_share", parse_fraction),
     GPU_MODEL: ("gpu_models", _models),
     GPU_MODEL_MIXED: ("gpu_model_mixed", _boolean),
+    GPU_LOCALITY: ("gpu_locality", _choice(GpuLocality)),
+    GPU_MIN_BANDWIDTH: ("gpu_min_bandwidth", parse_gpu_bandwidth),
+    GPU_MEMORY: ("gpu_memory", parse_gpu_memory),
+    GPU_ARCHITECTURE: ("gpu_architectures", parse_architectures),
+    MIG_PROFILE: ("mig_profile", parse_mig_profile),
+    GPU_REQUIREMENTS: ("gpu_requirements", _choice(Enforcement)),
     PREFERRED_DOMAIN: ("preferred_domain", _domain),
     NETWORK_BANDWIDTH: ("bandwidth", parse_bandwidth),
     LATENCY_SENSITIVE: ("latency_sensitive", _boolean),

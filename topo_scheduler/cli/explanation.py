@@ -13,6 +13,7 @@ from topo_scheduler.api.annotations import (
     GPU_INDEX,
     HOPS,
     LEVELS_SPANNED,
+    PREDICTED_GPUS,
     RANK,
     RESERVED_BANDWIDTH,
     SCORE,
@@ -105,6 +106,7 @@ async def _bound(client: Client, pod: Pod) -> Json:
         "chargedGpus": written_number(annotations, CHARGED_GPUS),
         "gpuFraction": annotations.get(CHARGED_FRACTION),
         "gpuIndex": list(written_indexes(annotations, GPU_INDEX)),
+        "predictedGpus": list(written_indexes(annotations, PREDICTED_GPUS)),
         "bandwidthMbit": written_number(annotations, RESERVED_BANDWIDTH),
     }
     claims: list[ResourceClaim] | None = []

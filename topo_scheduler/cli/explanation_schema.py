@@ -252,6 +252,7 @@ class Explained(ReportPart):
     charged_gpus: int | msgspec.UnsetType | None = msgspec.field(name="chargedGpus", default=msgspec.UNSET)
     gpu_fraction: str | msgspec.UnsetType | None = msgspec.UNSET
     gpu_index: list[int] | msgspec.UnsetType = msgspec.UNSET
+    predicted_gpus: list[int] | msgspec.UnsetType = msgspec.UNSET
     bandwidth_mbit: int | msgspec.UnsetType | None = msgspec.UNSET
     devices: list[AllocatedDeviceReport] | msgspec.UnsetType | None = msgspec.UNSET
     gang: GangReport | msgspec.UnsetType = msgspec.UNSET

@@ -55,6 +55,9 @@ def _bound(pod: str, report: Json) -> Iterator[str]:
     if report["devices"] is None:
         yield "  devices    unknown, as resourceclaims.resource.k8s.io may not be listed in its namespace"
     yield from device_report.device_lines(report["devices"] or [])
+    if report["predictedGpus"]:
+        indexes = ", ".join(map(str, report["predictedGpus"]))
+        yield f"  GPU index  {indexes} (predicted: the device plugin of the node chooses)"
     if gang := report.get("gang"):
         yield ""
         known_as = f" ({gang['id']})" if not gang["id"].endswith(f"/{gang['name']}") else ""

@@ -325,12 +325,12 @@ class Attempts:
         try:
             volumes, claims = self._volumes(groups, placement), self._claims(groups, placement)
             self._check_numa_zones(groups, placement)
+            if self.lack_of_devices(workload.namespace, groups, placement, _allocations(claims)) is not None:
+                return None
+            note = "on the nodes that were reserved for them"
+            return self._placed(workload, groups, ask, placement, layout, volumes, claims, note)
         except (ClaimError, DeviceChoiceError):
             return None
-        if self.lack_of_devices(workload.namespace, groups, placement, _allocations(claims)) is not None:
-            return None
-        note = "on the nodes that were reserved for them"
-        return self._placed(workload, groups, ask, placement, layout, volumes, claims, note)
 
     def drop_caches(self) -> None:
         """Drop the caches. Decisions do not depend on them."""
@@ -515,6 +515,7 @@ class Attempts:
                     volumes=chosen,
                     claims=claims.get(member.uid, ()),
                     devices=devices,
+                    predicted=bool(devices) and not self.planner.nodes.devices.count[row],
                 )
             )
         leaves = tuple(layout.paths[leaf] for leaf in placement.leaves)

@@ -18,6 +18,8 @@ from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS, Penalties
+from topo_scheduler.scheduling.devices.gpu_sets import GpuSets
+from topo_scheduler.scheduling.devices.hardware_table import HardwareTable
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.claims import GpuClaims
@@ -62,6 +64,9 @@ class World:
         self.penalties = Penalties()
         self.inventory = DeviceInventory()
         self.numa_zones = NumaZones()
+        self.hardware = HardwareTable(self.nodes)
+        self.accounts = Accounts(self.nodes)
+        self.ledger = Ledger(self.nodes, self.pod_index, self.accounts, self.numa_zones)
         self.around = FilterContext(
             self.nodes,
             self.pod_index,
@@ -70,14 +75,13 @@ class World:
             extensions=extensions,
             links=self.links,
             devices=NodeDevices(self.nodes, self.inventory, TermSelector(self.nodes)),
+            gpu_sets=GpuSets(self.nodes, self.ledger, self.hardware),
             numa_zones=self.numa_zones,
         )
         for key in extensions.node_labels:
             self.nodes.label_column(key)  # updated with each node from here on
         self.claims = GpuClaims(config.scheduler_name, self.nodes, self.resources)
         self._offers = 0
-        self.accounts = Accounts(self.nodes)
-        self.ledger = Ledger(self.nodes, self.pod_index, self.accounts, self.numa_zones)
         self.claimed_gpus = ClaimedGpus(self.inventory, self.accounts, self.nodes)
         self.history = History()
         self.runs = Runs()
@@ -137,6 +141,7 @@ class World:
         row, changed, problems = self.nodes.put(node)
         if not changed:
             return problems
+        self._read_hardware(row)
         if self._offers != self.resources.offers:
             self._offers = self.resources.offers
             for pod in self.claims.take_short():
@@ -163,6 +168,7 @@ class World:
         self.kept.pop(row, None)
         self._kept_arrays = None
         self.penalties.forget(name)
+        self.hardware.forget(name)
         self.fabric.remove(row)
         self.nodes.remove(name)
         self.claimed_gpus.node_changed(name)
@@ -313,7 +319,12 @@ class World:
 
     def look_at_fabric(self) -> list[str]:
         """Update links; return problems of the labels and links that describe the fabric, each problem once."""
-        return [*self.fabric.complaints(), *self.unread_labels.complaints(), *self.look_at_links()]
+        return [
+            *self.fabric.complaints(),
+            *self.unread_labels.complaints(),
+            *self.look_at_links(),
+            *self.hardware.complaints(),
+        ]
 
     def look_at_links(self) -> list[str]:
         """Update links if they are in use or node labels declare uplinks; return their problems, each problem once."""
@@ -436,6 +447,7 @@ class World:
         changes, row_of = self.inventory.take_changes(), self.nodes.row_of
         for name in row_of if changes.all_devices else changes.devices:
             if (row := row_of.get(name)) is not None:
+                self._read_hardware(row)
                 self.nodes.facts_changes.append(row)
                 self._improve(row)
                 self._rules_changed = True
@@ -483,6 +495,10 @@ class World:
         # Less room may help, too: a size rule that required too few leaves may now allow more.
         self.improvements += 1
         self._rules_changed = True
+
+    def _read_hardware(self, row: int) -> None:
+        if self.around.devices is not None:
+            self.hardware.put(row, self.around.devices)
 
     def _improve(self, row: int) -> None:
         self.improvements += 1

@@ -70,7 +70,8 @@ class Seat(msgspec.Struct, frozen=True):
     """The node assigned to one member.
 
     ``volumes`` has the volume choices for its WaitForFirstConsumer claims. ``claims`` has the devices of its
-    ResourceClaims. ``devices`` has the indexes of its GPUs on a node that shares GPUs.
+    ResourceClaims. ``devices`` has the indexes of its GPUs on a node that shares GPUs. If ``predicted``, they are those
+    that the device plugin of another node is expected to give to it.
     """
 
     uid: str
@@ -83,6 +84,7 @@ class Seat(msgspec.Struct, frozen=True):
     volumes: tuple[VolumeChoice, ...] = ()
     claims: tuple[ClaimChoice, ...] = ()
     devices: tuple[int, ...] = ()
+    predicted: bool = False
 
 
 class Decision(msgspec.Struct, frozen=True):

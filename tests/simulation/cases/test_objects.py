@@ -195,6 +195,7 @@ def test_every_example_has_its_pods() -> None:
         "03-multi-node-training": (4, 16_000),
         "04-inference-deployment": (3, 3000),
         "05-bare-pod-gang": (2, 16_000),
+        "06-linked-gpus": (2, 8000),
     }
     for name, told in pods.items():
         (one,) = read_workload(str(EXAMPLES / f"{name}.yaml")).arrivals

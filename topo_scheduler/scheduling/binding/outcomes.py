@@ -25,6 +25,7 @@ from topo_scheduler.api.annotations import (
     GPU_INDEX,
     HOPS,
     LEVELS_SPANNED,
+    PREDICTED_GPUS,
     RANK,
     RESERVED_BANDWIDTH,
     SCORE,
@@ -573,7 +574,7 @@ def _annotations(workload: Workload, member: Member, seat: Seat, wall: float) ->
     if member.cls.share:
         annotations[CHARGED_FRACTION] = write_fraction(member.cls.share)
     if seat.devices:
-        annotations[GPU_INDEX] = write_indexes(seat.devices)
+        annotations[PREDICTED_GPUS if seat.predicted else GPU_INDEX] = write_indexes(seat.devices)
     if member.bandwidth:
         annotations[RESERVED_BANDWIDTH] = str(member.bandwidth)
     return annotations

@@ -6,6 +6,7 @@ import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.text import counted, plural
+from topo_scheduler.scheduling.explaining.close_gpus import close_gpu_shortage
 from topo_scheduler.scheduling.explaining.dominant import BLOCK, shortage
 from topo_scheduler.scheduling.explaining.segment_shortage import segment_shortage
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied, most_held
@@ -74,6 +75,8 @@ def domain_reasons(
 def sentence(planner: Planner, ask: PlacementQuery, layout: Layout, failure: PlacementFailure) -> str:
     """Return the reason in one sentence."""
     rule = failure.rule
+    if (close := close_gpu_shortage(planner, ask)) and (not failure.sentence or rule is None):
+        return f"{close}."
     if failure.sentence:
         text = f"{failure.sentence[0].upper()}{failure.sentence[1:]}"
         if rule is None or ask.running or not is_tied(ask.groups):

@@ -7,7 +7,14 @@ the namespace could have got the same by requesting it, and never for more than 
 
 from collections.abc import Sequence
 
-from topo_scheduler.api.annotations import CHARGED_FRACTION, CHARGED_GPUS, GPU_INDEX, MAX_GPUS, written_number
+from topo_scheduler.api.annotations import (
+    CHARGED_FRACTION,
+    CHARGED_GPUS,
+    GPU_INDEX,
+    MAX_GPUS,
+    PREDICTED_GPUS,
+    written_number,
+)
 from topo_scheduler.api.fractions import written_indexes, written_share
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.sharing import matches
@@ -89,7 +96,8 @@ class GpuClaims:
         same_node = known is not None and known.node == pod.spec.node_name
         if same_node and known is not None and not known.assumed:
             return known.devices
-        indexes = written_indexes(pod.metadata.annotations, GPU_INDEX)
+        annotations = pod.metadata.annotations
+        indexes = written_indexes(annotations, GPU_INDEX) or written_indexes(annotations, PREDICTED_GPUS)
         if same_node and known is not None and indexes:
             return known.devices
         holds = amounts.get(GPU, 0) or (1 if amounts.get(GPU_SHARE) else 0)

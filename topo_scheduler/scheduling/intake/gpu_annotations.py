@@ -2,9 +2,18 @@
 
 from collections.abc import Sequence
 
-from topo_scheduler.api.annotations import GPU_COUNT, GPU_FRACTION
+from topo_scheduler.api.annotations import (
+    GPU_COUNT,
+    GPU_FRACTION,
+    GPU_LOCALITY,
+    GPU_MIN_BANDWIDTH,
+    MIG_PROFILE,
+    PlacementRequest,
+)
+from topo_scheduler.api.gpu_needs import mig_resource_suffix
 from topo_scheduler.api.text import few_of
-from topo_scheduler.state.nodes.resources import Amounts, ResourceTable
+from topo_scheduler.state.nodes.resources import GPU, Amounts, ResourceTable, amount_in
+from topo_scheduler.state.pods.classes import PodClass
 
 _PERMISSION = "ask an administrator to add the namespace to gpusByAnnotation.namespaces of the TopologySchedulerConfig"
 
@@ -51,3 +60,32 @@ def not_permitted(namespace: str, gpus: int, devices: Sequence[str]) -> str:
     else:
         asks, remedy = f"annotation {GPU_FRACTION} asks for a share of a GPU", "set GPU limits instead, or"
     return f"{asks}: no ResourceQuota counts that, and namespace {namespace} may not ask so; {remedy} {_PERMISSION}"
+
+
+def mig_problem(profile: str, amounts: Amounts, resources: ResourceTable) -> str:
+    """Return why the limits of a pod do not get it a MIG device of a profile, and what to do; empty if they do.
+
+    Nodes name MIG devices by their profile (strategy ``mixed``), or like whole GPUs (``single``).
+    """
+    if not profile:
+        return ""
+    asked = [name for name in devices_of(amounts, resources) if "/mig-" in name]
+    wanted = f"nvidia.com/mig-{mig_resource_suffix(profile)}"
+    if asked == [wanted] or (not asked and amount_in(amounts, GPU)):
+        return ""
+    if asked:
+        limits = few_of(asked)
+        return f"annotation {MIG_PROFILE} asks for {profile}, and the limits of the pod for {limits}; make them equal"
+    return (
+        f"annotation {MIG_PROFILE} asks for {profile}, and the pod has no limits for it: its node would give it no"
+        f" device; set limits on {wanted}, or on nvidia.com/gpu for nodes with the MIG strategy single"
+    )
+
+
+def needs_without_gpus(request: PlacementRequest, cls: PodClass) -> str:
+    """Return a warning for annotations on how close GPUs are, on a pod with fewer than two; empty if there is none."""
+    needs = cls.gpu_needs
+    if needs is None or not needs.close or cls.gpus > 1:
+        return ""
+    name = GPU_MIN_BANDWIDTH if request.gpu_min_bandwidth else GPU_LOCALITY
+    return f"annotation {name} has no effect: it is about GPUs of one pod, and this pod has {cls.gpus} whole GPUs"

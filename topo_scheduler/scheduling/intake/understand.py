@@ -22,10 +22,17 @@ from topo_scheduler.api.text import clipped, counted
 from topo_scheduler.api.timestamps import seconds_of
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.device_claims import device_claims
-from topo_scheduler.scheduling.intake.gpu_annotations import devices_of, not_permitted, reserved_only
+from topo_scheduler.scheduling.intake.gpu_annotations import (
+    devices_of,
+    mig_problem,
+    needs_without_gpus,
+    not_permitted,
+    reserved_only,
+)
 from topo_scheduler.scheduling.intake.groups import find_group
 from topo_scheduler.scheduling.intake.ranks import place_in_series
 from topo_scheduler.scheduling.placing.model.segments import segment_of
+from topo_scheduler.scheduling.rules.gpu_rules import needs_close_gpus
 from topo_scheduler.state.devices.claim_writes import ReleaseClaim
 from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, ResourceTable, as_amounts
@@ -186,6 +193,11 @@ def understand(
         cls, charged = _class(pod, lineage, request, resources, problems, warnings)
     if (charged or request.gpu_share) and not matches(pod.metadata.namespace, permitted):
         problems.append(not_permitted(pod.metadata.namespace, charged, devices_of(cls.amounts, resources)))
+    if (needs := request.gpu_needs) is not None:
+        cls = replace(cls, gpu_needs=needs)
+        problems += filter(None, [mig_problem(needs.mig_profile, cls.amounts, resources)])
+        if unused := needs_without_gpus(request, cls):
+            warnings.append((Reason.ANNOTATION, unused))
     if inputs := _plugin_inputs(pod, chain, extensions):
         cls = replace(cls, plugin_inputs=inputs)
     devices = device_claims(pod, inventory or DeviceInventory())
@@ -215,8 +227,8 @@ def understand(
         index=index,
         series=series,
         controlled=pod.metadata.controller is not None,
-        # The search for victims does not know which GPU has room for a share once a victim is gone.
-        preempts=pod.spec.preemption_policy != "Never" and not cls.share,
+        # The search for victims does not know which GPUs have room for a share, or are close, once a victim is gone.
+        preempts=pod.spec.preemption_policy != "Never" and not (cls.share or needs_close_gpus(cls)),
         doubt=lineage.doubt or doubt,
         charged_gpus=charged,
         claims=devices.keys,

@@ -12,6 +12,7 @@ from topo_scheduler.scheduling.placing.context.planning_context import PlanningC
 from topo_scheduler.scheduling.placing.model.class_views import ClassView
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.placing.scoring.leaf_facts import load_of_leaves
+from topo_scheduler.scheduling.rules.gpu_rules import asks_close_gpus, device_scores
 from topo_scheduler.state.decision import ScoreParts, SizeRule
 from topo_scheduler.state.nodes.node_table import Int64, NodeTable
 from topo_scheduler.state.nodes.resources import GPU
@@ -54,9 +55,19 @@ def plan_alone(task: PlanningTask, view: ClassView, rule: SizeRule) -> Placement
     if best_row < 0:
         return None
     row_score = int(node_scores.score[best_row])
-    parts = ScoreParts(0, 0, 0, 0, row_score, ((score.name, row_score),), by_node=True)
+    added = ((score.name, row_score), *_device_parts(context, view, best_row))
+    parts = ScoreParts(0, 0, 0, 0, row_score, added, by_node=True)
     leaf = int(layout.leaf_of_row[best_row])
     return Placement([[int(best_row)]], [leaf], rule, parts, int(np.count_nonzero(view.fit)))
+
+
+def _device_parts(context: PlanningContext, view: ClassView, row: int) -> tuple[tuple[str, int], ...]:
+    """Return the score of the GPUs of a row and its parts in thousandths, for a pod that asks how close they are."""
+    if not asks_close_gpus(view.cls):
+        return ()
+    scores = device_scores(context.around, view.cls, np.array([row], np.int64))
+    parts = (("device", scores.total), *((f"device-{name}", part) for name, part in scores._asdict().items()))
+    return tuple((name, 10 * int(part[0])) for name, part in parts)
 
 
 def gpu_share_error(query: PlacementQuery) -> str:

@@ -8,6 +8,14 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.api.annotations import (
+    GPU_ARCHITECTURE,
+    GPU_LOCALITY,
+    GPU_MEMORY,
+    GPU_MIN_BANDWIDTH,
+    MIG_PROFILE,
+)
+from topo_scheduler.api.gpu_needs import GpuNeeds
 from topo_scheduler.api.objects import Taint, Toleration
 from topo_scheduler.api.selectors import NodeAffinity
 from topo_scheduler.scheduling.rules.filters import tolerated
@@ -17,6 +25,16 @@ from topo_scheduler.state.pods.workloads import Member, Workload
 
 MAX_TAINTS: Final = 8
 """The most taints to examine, those of most nodes first."""
+
+
+GPU_DEMANDS: Final = {
+    "memory_bytes": GPU_MEMORY,
+    "architectures": GPU_ARCHITECTURE,
+    "mig_profile": MIG_PROFILE,
+    "locality": GPU_LOCALITY,
+    "bandwidth": GPU_MIN_BANDWIDTH,
+}
+"""Annotations for what a pod asks of GPUs, by field of `GpuNeeds`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +61,29 @@ def demands_of(nodes: NodeTable, workload: Workload, members: Sequence[Member]) 
         yield DroppableDemand("topology.scheduler/gpu-model", ",".join(models), lambda cls: replace(cls, models=()))
     if workload.gang and not workload.request.gpu_model_mixed and len(nodes.models) > 1:
         yield DroppableDemand("topology.scheduler/gpu-model-mixed", "true", lambda cls: cls, mixes=True)
+    yield from _of_gpus(classes)
     if any(cls.bandwidth for cls in classes):
         yield DroppableDemand("topology.scheduler/network-bandwidth", "", lambda cls: replace(cls, bandwidth=0))
+
+
+def _of_gpus(classes: Sequence[PodClass]) -> Iterator[DroppableDemand]:
+    """Yield what the classes require of the GPUs of a node."""
+    needs = [cls.gpu_needs for cls in classes if cls.gpu_needs is not None and cls.gpu_needs.required]
+    for field, annotation in GPU_DEMANDS.items():
+        asked = [value for one in needs if (value := getattr(one, field)) != getattr(GpuNeeds(), field)]
+        if asked:
+            value = str(asked[0]) if field in ("locality", "mig_profile") else ""
+            if field == "architectures":
+                value = ",".join(sorted({name for names in asked for name in names}))
+            yield DroppableDemand(annotation, value, partial(_less_of_gpus, field))
+
+
+def _less_of_gpus(field: str, cls: PodClass) -> PodClass:
+    needs = cls.gpu_needs
+    if needs is None or not needs.required:
+        return cls
+    less = replace(needs, **{field: getattr(GpuNeeds(), field)})
+    return replace(cls, gpu_needs=None if less == GpuNeeds() else less)
 
 
 def _unselected(pair: tuple[str, str], cls: PodClass) -> PodClass:

@@ -12,6 +12,7 @@ import numpy as np
 from topo_scheduler.api.reasons import NodeReason, insufficient
 from topo_scheduler.scheduling.rules.device_claims import device_rejections
 from topo_scheduler.scheduling.rules.filters import FILTERS, Bool
+from topo_scheduler.scheduling.rules.gpu_rules import close_gpu_rejections
 from topo_scheduler.scheduling.rules.interpod_filters import (
     NEIGHBOUR_FILTERS,
     ON_NODE,
@@ -34,6 +35,12 @@ OURS: Final = frozenset(
         NodeReason.NOT_READY,
         NodeReason.REFUSED,
         NodeReason.GPU_MODEL,
+        NodeReason.GPU_COUNT,
+        NodeReason.GPU_MEMORY_UNKNOWN,
+        NodeReason.GPU_MEMORY,
+        NodeReason.GPU_ARCHITECTURE_UNKNOWN,
+        NodeReason.GPU_ARCHITECTURE,
+        NodeReason.MIG_PROFILE,
         NodeReason.SHARING,
         NodeReason.BANDWIDTH,
         NodeReason.SPARE,
@@ -165,6 +172,8 @@ def _walk(
         yield [devices_rejection]
     if ours:
         yield numa_rejections(context, cls, rows)
+        for closeness_rejection in close_gpu_rejections(context, cls, rows):
+            yield [closeness_rejection]
     for rule in last:
         yield [(rule.reason, ~rule.accepts(context.nodes, cls, rows))]
 

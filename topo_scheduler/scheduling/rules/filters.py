@@ -17,6 +17,18 @@ from topo_scheduler.api.objects import Taint, Toleration
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeSelectorTerm, Requirement
 from topo_scheduler.scheduling.extensions.extension import Filter, Nodes
+from topo_scheduler.scheduling.rules.gpu_filters import (
+    architecture_accepts,
+    architecture_is_known,
+    asks_architecture,
+    asks_memory,
+    asks_profile,
+    count_accepts,
+    counts_gpus,
+    memory_accepts,
+    memory_is_known,
+    profile_accepts,
+)
 from topo_scheduler.state.nodes.node_table import UNKNOWN, Int64
 from topo_scheduler.state.operation_budget import charge, charge_rows
 from topo_scheduler.state.pods.classes import PodClass
@@ -215,6 +227,12 @@ FILTERS: Final[Sequence[Filter]] = (
     Particular(NodeReason.AFFINITY, matches_affinity, lambda cls: bool(cls.selector or cls.affinity)),
     Particular(NodeReason.FEATURES, _features, lambda cls: cls.constraints is not None),
     Particular(NodeReason.GPU_MODEL, _model, lambda cls: bool(cls.models)),
+    Particular(NodeReason.GPU_COUNT, count_accepts, counts_gpus),
+    Particular(NodeReason.GPU_MEMORY_UNKNOWN, memory_is_known, asks_memory),
+    Particular(NodeReason.GPU_MEMORY, memory_accepts, asks_memory),
+    Particular(NodeReason.GPU_ARCHITECTURE_UNKNOWN, architecture_is_known, asks_architecture),
+    Particular(NodeReason.GPU_ARCHITECTURE, architecture_accepts, asks_architecture),
+    Particular(NodeReason.MIG_PROFILE, profile_accepts, asks_profile),
     Particular(NodeReason.SHARING, _sharing, lambda cls: bool(cls.share)),
     Particular(NodeReason.BANDWIDTH, _bandwidth, lambda cls: bool(cls.bandwidth)),
     Particular(NodeReason.SPARE, _not_kept, lambda cls: cls.ordinary),

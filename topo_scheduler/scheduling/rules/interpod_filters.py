@@ -15,6 +15,7 @@ import numpy as np
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.storage import PersistentVolume
 from topo_scheduler.scheduling.binding.refusals import Penalties
+from topo_scheduler.scheduling.devices.gpu_sets import GpuSets
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.rules.domains import NamedDomains
@@ -55,8 +56,8 @@ class FilterContext:
     namespace selector applies to all namespaces. ``shunned``: nodes that recently refused pods of a class.
     ``domains``: domains that the configuration names, for classes with caps. ``links``: reserved bandwidth, for gangs
     with bandwidth and latency-sensitive workloads. ``devices``: devices of nodes, for pods with claims.
-    ``numa_zones``: NUMA nodes of machines whose kubelet rejects pods. ``kinds``: kinds of running pods, for the measure
-    of fragmentation.
+    ``gpu_sets``: free GPUs of nodes by index, for pods that ask how close theirs are. ``numa_zones``: NUMA nodes of
+    machines whose kubelet rejects pods. ``kinds``: kinds of running pods, for the measure of fragmentation.
     """
 
     nodes: NodeTable
@@ -69,6 +70,7 @@ class FilterContext:
     extensions: Extensions = field(default_factory=Extensions)
     links: Links | None = None
     devices: NodeDevices | None = None
+    gpu_sets: GpuSets | None = None
     numa_zones: NumaZones = field(default_factory=NumaZones)
     kinds: PodKinds = field(default_factory=PodKinds)
     remembered: dict[tuple[object, ...], Remembered] | None = None

@@ -3,7 +3,8 @@
 Parts and weights are those of its default profile: taints with PreferNoSchedule that the pod does not tolerate (3);
 preferred node affinity (2); preferred pod affinity and anti-affinity, including that of running pods (2);
 topologySpreadConstraints with ScheduleAnyway (2). Image locality is separate: it only decides between nodes that are
-otherwise equal. One part is not in kube-scheduler: nodes whose kubelets recently refused pods score lower (3).
+otherwise equal. Two parts are not in kube-scheduler: nodes whose kubelets recently refused pods score lower (3), and
+nodes whose GPUs are as annotations of the pod prefer score higher (2).
 """
 
 import math
@@ -28,6 +29,7 @@ BEST_SCORE: Final = 100
 TAINT_WEIGHT: Final = 3
 PREFERENCE_WEIGHT: Final = 2
 REFUSAL_WEIGHT: Final = 3
+GPU_WEIGHT: Final = 2
 SMALL_IMAGE_BYTES: Final = 23 * 1024 * 1024
 LARGE_IMAGE_BYTES: Final = 1000 * 1024 * 1024
 """Bytes: a total size of images below the small value does not count; beyond the large value per container, no more."""
@@ -58,7 +60,14 @@ def wishes_around(cls: PodClass) -> bool:
     return bool(cls.attracted) or (cls.preferences is not None and bool(cls.preferences.near or cls.preferences.spread))
 
 
-def liking(context: FilterContext, cls: PodClass, affine: Int64, taints: Int64, usable: Bool) -> Int64:
+def liking(
+    context: FilterContext,
+    cls: PodClass,
+    affine: Int64,
+    taints: Int64,
+    usable: Bool,
+    wishes: Int64 | None = None,
+) -> Int64:
     """Return the preference of the class for each row: int64[rows], 0 where it may not go.
 
     Args:
@@ -67,6 +76,7 @@ def liking(context: FilterContext, cls: PodClass, affine: Int64, taints: Int64, 
         affine: int64[rows], result of `preferred_nodes`.
         taints: int64[rows], result of `deterring_taints`.
         usable: bool[rows], rows where it may go; parts are relative to the best and the worst of these rows.
+        wishes: int64[rows], share of what it prefers of GPUs that each row meets, 0 to 100; None if nothing.
     """
     total = np.zeros(len(usable), np.int64)
     if not usable.any():
@@ -80,6 +90,8 @@ def liking(context: FilterContext, cls: PodClass, affine: Int64, taints: Int64, 
     if wishes_around(cls):
         total += PREFERENCE_WEIGHT * _nearness(context, cls, usable)
         total += PREFERENCE_WEIGHT * _evenness(context, cls, usable)
+    if wishes is not None:
+        total += GPU_WEIGHT * wishes
     total[~usable] = 0
     return total
 

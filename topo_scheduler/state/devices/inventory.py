@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol, TypeVar
 from topo_scheduler.api.devices import Allocation, DeviceClass, ResourceClaim, ResourceSlice
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.quantity import QuantityError, parse_unbounded
-from topo_scheduler.state.devices.kept_claims import KeptClaims
 from topo_scheduler.state.devices.claim_consumers import ClaimConsumers
+from topo_scheduler.state.devices.kept_claims import KeptClaims
 from topo_scheduler.state.devices.pool_problems import unreadable_field
 from topo_scheduler.state.devices.pools import (
     DeviceId,

@@ -16,6 +16,7 @@ from topo_scheduler.api.objects import Node, Quantity, Taint
 from topo_scheduler.api.quantity import QuantityError, parse_bandwidth
 from topo_scheduler.state.nodes.change_log import ChangeLog
 from topo_scheduler.state.nodes.charges import charges_of
+from topo_scheduler.state.nodes.gpu_facts import GpuFacts
 from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU, Devices
 from topo_scheduler.state.nodes.images import Images
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, MAX_OFFERED_NAMES, Amounts, ResourceTable
@@ -64,6 +65,8 @@ class NodeTable:
         self.taint_set: Int64 = np.zeros(rows, np.int64)
         self.devices = Devices(rows)
         """Single GPUs, where they are shared."""
+        self.gpus = GpuFacts(rows)
+        """What is known of the GPUs of each node."""
         self.names: list[str] = [""] * rows
         self.uids: list[str] = [""] * rows
         self.labels: list[Mapping[str, str]] = [{} for _ in range(rows)]
@@ -160,6 +163,7 @@ class NodeTable:
             array[row] = 0
         self.exists[row] = self.ready[row] = self.unschedulable[row] = self.spare[row] = False
         self.devices.clear(row)
+        self.gpus.clear(row)
         self.penalty[row] = 0
         self.model[row] = self.bandwidth[row] = UNKNOWN
         self.taint_set[row] = 0
@@ -346,6 +350,7 @@ class NodeTable:
         for attribute in ("model", "bandwidth"):
             setattr(self, attribute, np.pad(getattr(self, attribute), (0, rows), constant_values=UNKNOWN))
         self.devices.grow(2 * rows)
+        self.gpus.grow(2 * rows)
         self._no_label = np.full(2 * rows, UNKNOWN, np.int64)
         self._no_label.flags.writeable = False
         for key, column in self._label_columns.items():

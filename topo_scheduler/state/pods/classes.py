@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from typing import Any, Final
 
+from topo_scheduler.api.gpu_needs import GpuNeeds
 from topo_scheduler.api.objects import Pod, Toleration
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.selectors import NodeAffinity, PreferredTerm
@@ -47,7 +48,8 @@ class PodClass:
     ``preferences`` are preferences of the pod. ``shunned`` are nodes that refused such a pod recently. ``caps`` has the
     limits of quotas and of access to domains below the request. ``ordinary``: nodes kept as spares are excluded.
     ``plugin_inputs`` is what plugins read of the pod, see `annotation` and `label`. ``claims`` are its claims of
-    devices. ``numa`` is what the kubelet aligns to NUMA nodes.
+    devices. ``numa`` is what the kubelet aligns to NUMA nodes. ``gpu_needs`` is what it asks of the GPUs of
+    a node; None if nothing.
     """
 
     amounts: Amounts
@@ -66,6 +68,7 @@ class PodClass:
     plugin_inputs: tuple[tuple[str, str], ...] = ()
     claims: tuple[PodClaim, ...] = ()
     numa: NumaRequest | None = None
+    gpu_needs: GpuNeeds | None = None
     gpus: int = field(init=False, compare=False, repr=False)
     """GPUs of one pod."""
     share: int = field(init=False, compare=False, repr=False)

@@ -1,42 +1,80 @@
-"""Choice of the GPUs that each placed pod gets on its node, where GPUs are shared and have indexes."""
+"""Choice of the GPUs that each placed pod gets on its node, by index.
+
+Where GPUs are shared, pods get those that are chosen here. Elsewhere the device plugin chooses, and its choice is
+predicted: for pods that ask how close their GPUs are, and on nodes where some GPUs have better links than others.
+"""
 
 from collections.abc import Sequence
 
 import numpy as np
 
+from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError
+from topo_scheduler.scheduling.devices.gpu_closeness import closeness_text
+from topo_scheduler.scheduling.devices.gpu_sets import GpuSets, indexes_of
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
+from topo_scheduler.scheduling.rules.gpu_rules import asks_close_gpus, needs_close_gpus
 from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.pods.classes import PodClass
 
 
 def choose_gpus(context: PlanningContext, placements: Sequence[tuple[PodClass, int]]) -> list[tuple[int, ...]]:
-    """Return the GPU indexes of each pod of a placement; no indexes on nodes that only count their GPUs.
+    """Return the GPU indexes of each pod of a placement; no indexes where it does not matter which GPUs it gets.
 
-    Pods with whole GPUs get the lowest free ones. A share that is placed alone gets the GPU by which its node was
-    scored. Any other share gets the GPU with least free that has room, the lowest of equal ones.
+    On nodes that share their GPUs, pods with whole GPUs get the lowest free ones, unless they ask how close these are.
+    A share that is placed alone gets the GPU by which its node was scored. Any other share gets the GPU with least free
+    that has room, the lowest of equal ones.
+
+    Raises:
+        DeviceChoiceError: the pods can't have GPUs that are as close as they ask on these nodes together.
     """
-    devices = context.nodes.devices
-    if not any(devices.count[row] for _, row in placements):
+    devices, sets = context.nodes.devices, context.around.gpu_sets
+    if not any(devices.count[row] or _is_predicted(sets, cls, row) for cls, row in placements):
         return [()] * len(placements)
     free_by_row: dict[int, Int64] = {}
+    taken: dict[int, int] = {}
     chosen: list[tuple[int, ...]] = []
     for cls, row in placements:
-        if not devices.count[row] or not (cls.gpus or cls.share):
+        if not (cls.gpus or cls.share):
             chosen.append(())
-            continue
-        free = free_by_row.setdefault(row, devices.free[row, : devices.count[row]].copy())
-        if cls.share:
-            index = context.gpu_of_share(cls, row) if len(placements) == 1 else -1
-            indexes = (index,) if index >= 0 else _tightest(free, cls.share)
-            free[list(indexes)] -= cls.share
+        elif sets is not None and (asks_close_gpus(cls) or not devices.count[row]):
+            chosen.append(_close(context, sets, cls, row, taken) if _is_predicted(sets, cls, row) else ())
         else:
-            indexes = tuple(np.flatnonzero(free == WHOLE_GPU)[: cls.gpus].tolist())
-            # Fewer than the count says: the records of other pods contradict each other. Record none.
-            indexes = indexes if len(indexes) == cls.gpus else ()
-            free[list(indexes)] = 0
-        chosen.append(indexes)
+            free = free_by_row.setdefault(row, devices.free[row, : devices.count[row]].copy())
+            for index in indexes_of(taken.get(row, 0)):
+                free[index] = 0
+            chosen.append(_of_shared(context, cls, row, free, alone=len(placements) == 1))
+            taken[row] = taken.get(row, 0) | sum(1 << index for index in chosen[-1])
     return chosen
+
+
+def _is_predicted(sets: GpuSets | None, cls: PodClass, row: int) -> bool:
+    """Return whether it matters which GPUs a pod gets on a node."""
+    return sets is not None and cls.gpus > 0 and (asks_close_gpus(cls) or sets.is_uneven(row))
+
+
+def _close(context: PlanningContext, sets: GpuSets, cls: PodClass, row: int, taken: dict[int, int]) -> tuple[int, ...]:
+    needs = cls.gpu_needs.closeness() if cls.gpu_needs is not None and asks_close_gpus(cls) else None
+    gpus = sets.choose(needs, cls.gpus, row, taken.get(row, 0))
+    if gpus < 0 and needs is not None and needs_close_gpus(cls):
+        raise DeviceChoiceError(
+            f"node {context.nodes.names[row]} has too few GPUs that are {closeness_text(needs)} for all of these pods"
+        )
+    taken[row] = taken.get(row, 0) | max(0, gpus)
+    return indexes_of(gpus)
+
+
+def _of_shared(context: PlanningContext, cls: PodClass, row: int, free: Int64, *, alone: bool) -> tuple[int, ...]:
+    if cls.share:
+        index = context.gpu_of_share(cls, row) if alone else -1
+        indexes = (index,) if index >= 0 else _tightest(free, cls.share)
+        free[list(indexes)] -= cls.share
+        return indexes
+    indexes = tuple(np.flatnonzero(free == WHOLE_GPU)[: cls.gpus].tolist())
+    # Fewer than the count says: the records of other pods contradict each other. Record none.
+    indexes = indexes if len(indexes) == cls.gpus else ()
+    free[list(indexes)] = 0
+    return indexes
 
 
 def _tightest(free: Int64, share: int) -> tuple[int, ...]:

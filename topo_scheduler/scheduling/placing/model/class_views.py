@@ -16,6 +16,14 @@ from topo_scheduler.scheduling.placing.model.placement_query import SizeRuleLimi
 from topo_scheduler.scheduling.rules.device_claims import device_limits
 from topo_scheduler.scheduling.rules.feasible import allowed_and_reachable
 from topo_scheduler.scheduling.rules.filters import Bool, eligible
+from topo_scheduler.scheduling.rules.gpu_rules import (
+    asks_close_gpus,
+    close_gpu_limits,
+    device_scores,
+    met_wishes,
+    needs_close_gpus,
+    wishes_of_gpus,
+)
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext, Position, looks_around
 from topo_scheduler.scheduling.rules.node_preferences import (
     BEST_SCORE,
@@ -96,6 +104,12 @@ class ClassView:
         self.counts: dict[tuple[SizeRuleLimits, tuple[str, ...]], LeafCounts] = {}
         """Members by leaf, for each combination of limits per leaf and woven levels."""
         self._share = cls.share
+        self._close_gpus = needs_close_gpus(cls)
+        self._asks_close_gpus = asks_close_gpus(cls)
+        self._gpu_wishes: Int64 | None = None
+        """int64[rows], if the class prefers some GPUs: share of what it asks that each row meets."""
+        self.device_score: Int64 = np.empty(0, np.int64)
+        """int64[rows], if the class asks how close its GPUs are: score of each row by them, 0 to 100."""
         self._max_per_row = 1 if cls.constraints is not None and cls.constraints.alone else 0
 
     def refresh(self) -> None:
@@ -124,6 +138,7 @@ class ClassView:
             self._facts_position,
             nodes.images.changes,
             self._filter_context.position if self._wishes_around else None,
+            nodes.capacity_changes.position if self._asks_close_gpus else None,
         )
         if liking_version != self._liking_version:
             self._liking_version = liking_version
@@ -131,12 +146,14 @@ class ClassView:
 
     def _refresh_liking(self) -> None:
         nodes, cls = self._nodes, self.cls
-        self.liking = liking(self._filter_context, cls, self._affine, self._taints, self.eligible)
+        self.liking = liking(self._filter_context, cls, self._affine, self._taints, self.eligible, self._gpu_wishes)
         usable = self.liking[self.eligible]
         self.choosy = len(usable) > 0 and bool((usable != usable[0]).any())
         self.preference = self.liking
         if not cls.gpus and not cls.share:
             self.preference = 2 * self.preference + (nodes.allocatable[:, GPU] == 0)
+        if self._asks_close_gpus:
+            self.preference = (BEST_SCORE + 1) * self.preference + self.device_score
         if (images := images_there(nodes, cls)) is not None:
             self.preference = (BEST_SCORE + 1) * self.preference + images
 
@@ -183,6 +200,8 @@ class ClassView:
             self._taints = np.zeros(nodes.rows, np.int64)
             self.open = np.zeros(nodes.rows, np.bool_)
             self._unreached = np.zeros(nodes.rows, np.bool_)
+            self._gpu_wishes = np.zeros(nodes.rows, np.int64) if wishes_of_gpus(self.cls) else None
+            self.device_score = np.zeros(nodes.rows if self._asks_close_gpus else 0, np.int64)
             self._capacity_position = -1
         accepted = eligible(nodes, self.cls, rows, self._filter_context.extensions.filters)
         if self.model != ANY_MODEL:
@@ -220,6 +239,8 @@ class ClassView:
         if self._max_per_row:
             counts[rows] = np.minimum(counts[rows], self._max_per_row)
         if counts is self.fit:
+            if self.cls.gpu_needs is not None:
+                self._rate_gpus(rows[counts[rows] > 0])
             self.changes.extend(rows.tolist())
 
     def limit_by_devices(self, counts: Int64, rows: Int64, *, empty: bool) -> None:
@@ -235,6 +256,19 @@ class ClassView:
             open_rows = rows[counts[rows] > 0]
             limits = numa_limits(self._filter_context, self.cls, open_rows, empty=empty)
             counts[open_rows] = np.minimum(counts[open_rows], limits)
+        if self._close_gpus:
+            open_rows = rows[counts[rows] > 0]
+            limits = close_gpu_limits(self._filter_context, self.cls, open_rows, empty=empty)
+            counts[open_rows] = np.minimum(counts[open_rows], limits)
+
+    def _rate_gpus(self, rows: Int64) -> None:
+        """Update how much the class prefers the GPUs of rows where it fits."""
+        if not len(rows):
+            return
+        if self._gpu_wishes is not None:
+            self._gpu_wishes[rows] = met_wishes(self._filter_context, self.cls, rows)
+        if self._asks_close_gpus:
+            self.device_score[rows] = device_scores(self._filter_context, self.cls, rows).total
 
 
 class CappedView(ClassView):

@@ -1,0 +1,86 @@
+"""Predictions of what device plugins choose, against a search that enumerates everything, and examples."""
+
+from functools import cache
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.devices.choosers import BestEffort, LowestWeight
+from tests.devices.shapes import dgx_1v
+from topo_scheduler.scheduling.devices.plugin_choice import (
+    best_effort,
+    distributed,
+    lowest_weight,
+    members_of,
+    packed,
+    predicted,
+    set_of,
+)
+from topo_scheduler.state.devices.hardware import NodeHardware
+from topo_scheduler.state.devices.products import layout_of, product_of
+
+MODELS = ("NVIDIA-H100-80GB-HBM3", "NVIDIA-L40S", "Tesla-V100-SXM2-32GB", "AMD-Instinct-MI300X-OAM")
+
+
+@cache
+def hardware(model: str) -> NodeHardware:
+    return layout_of(product_of(model), 8)
+
+
+def total(chooser: BestEffort | LowestWeight, chosen: int) -> int:
+    pairs = combinations(members_of(chosen), 2)
+    if isinstance(chooser, BestEffort):
+        return sum(chooser._scores[first][second] for first, second in pairs)
+    return sum(chooser._weight(pair) for pair in pairs)
+
+
+@cache
+def enumeration(model: str) -> BestEffort:
+    return BestEffort(hardware(model))
+
+
+@pytest.mark.parametrize("model", MODELS)
+@given(free=st.integers(1, 255), size=st.integers(1, 8))
+def test_best_effort_is_that_of_the_enumeration_by_product(model: str, free: int, size: int) -> None:
+    assert best_effort(hardware(model), free, size) == enumeration(model).choose(free, size)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@given(free=st.integers(1, 255), size=st.integers(1, 8))
+def test_the_lowest_weight_is_that_of_the_enumeration(model: str, free: int, size: int) -> None:
+    reference = LowestWeight(hardware(model))
+    chosen, expected = lowest_weight(hardware(model), free, size), reference.choose(free, size)
+    assert (chosen < 0) == (expected < 0)
+    if expected >= 0 and size > 1:
+        assert total(reference, chosen) == total(reference, expected)
+
+
+@given(free=st.integers(0, 255), size=st.integers(0, 9), vendor=st.sampled_from(("nvidia", "amd")))
+def test_only_free_gpus_are_chosen_and_as_many_as_asked(free: int, size: int, vendor: str) -> None:
+    chosen = predicted(dgx_1v(), vendor, free, size)
+    if size > free.bit_count():
+        assert chosen == -1
+    else:
+        assert chosen.bit_count() == size
+        assert not chosen & ~free
+
+
+def test_a_switch_counts_for_nothing_so_that_sockets_decide() -> None:
+    """Of GPUs 0 and 4 to 7 of an HGX board, two on one socket are taken, although all are equal for NCCL."""
+    assert best_effort(hardware(MODELS[0]), set_of([0, 4, 5, 6, 7]), 4) == set_of([4, 5, 6, 7])
+
+
+def test_pairs_of_links_win_over_the_lowest_indexes() -> None:
+    assert best_effort(dgx_1v(), set_of([0, 1, 3]), 2) == set_of([0, 3])
+
+
+def test_the_number_of_links_does_not_count_for_amd() -> None:
+    assert lowest_weight(dgx_1v(), set_of([0, 1, 3]), 2) == set_of([0, 1])
+
+
+def test_shared_gpus_are_spread_or_packed() -> None:
+    assert distributed([2, 0, 1], 3) == (1, 1, 2)
+    assert packed([2, 0, 1], [1, 3, 2], 3) == (0, 2, 2)
+    assert packed([3, 3], [0, 0], 1) == ()

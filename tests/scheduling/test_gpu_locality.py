@@ -1,0 +1,394 @@
+"""What pods ask of the GPUs of a node by annotation: closeness, bandwidth, memory, architecture, MIG."""
+
+from copy import deepcopy
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import make_node, make_pod
+from tests.scheduling.device_driver import DeviceDriver, Json, slice_of
+from tests.scheduling.driver import Driver
+from tests.scheduling.running_pods import run_pod, with_priority
+from topo_scheduler.api.annotations import PREDICTED_GPUS
+from topo_scheduler.api.devices import ResourceSlice
+from topo_scheduler.api.objects import Container, Node, Pod, PodSpec, Quantity, ResourceRequirements
+from topo_scheduler.api.reasons import Reason
+from topo_scheduler.state.devices.node_hardware import LABELS_READ
+
+V100 = "Tesla-V100-SXM2-16GB"
+H100 = "NVIDIA-H100-80GB-HBM3"
+L40S = "NVIDIA-L40S"
+MI300X = "AMD-Instinct-MI300X-OAM"
+
+
+def node(name: str, model: str, gpus: int = 8, **labels: str) -> Node:
+    told = {key.replace("__", "/").replace("_", "."): value for key, value in labels.items()}
+    return make_node(name, "s1/l1", gpus=gpus, model=model, labels=told)
+
+
+def pod(name: str, gpus: int = 2, **asks: str) -> Pod:
+    return make_pod(name, gpus=gpus, annotations={key.replace("_", "-"): value for key, value in asks.items()})
+
+
+def why(d: Driver, one: Pod) -> str:
+    """Return the last message on a pod that stays pending."""
+    d.apply(one)
+    d.settle()
+    d.settle(30)
+    assert not one.spec.node_name
+    return d.told(one, Reason.FAILED_SCHEDULING)[-1]
+
+
+# ---------------------------------------------------------------- filters
+
+
+@pytest.mark.parametrize(
+    ("asks", "places"),
+    [
+        ({"gpu_memory": "40Gi"}, {"h100", "l40s"}),
+        ({"gpu_memory": "80Gi"}, {"h100"}),
+        ({"gpu_architecture": "hopper"}, {"h100"}),
+        ({"gpu_architecture": "Hopper, ada"}, {"h100", "l40s"}),
+        ({"gpu_locality": "nvlink"}, {"h100", "v100"}),
+        ({"gpu_min_bandwidth": "900G"}, {"h100"}),
+        ({"gpu_min_bandwidth": "50G"}, {"h100", "v100"}),
+        ({"gpu_locality": "same-node"}, {"h100", "l40s", "v100"}),
+        ({"gpu_locality": "same-pcie-switch"}, {"v100"}),
+    ],
+)
+def test_nodes_that_meet_a_request(asks: dict[str, str], places: set[str]) -> None:
+    d = Driver([node("h100", H100), node("l40s", L40S), node("v100", V100)])
+    pods = [pod(f"p{number}", 2, **asks) for number in range(12)]
+    d.apply(*pods)
+    d.settle()
+    assert set(d.where(*pods).values()) == places
+
+
+def test_every_reason_is_counted_once_and_in_order() -> None:
+    d = Driver(
+        [
+            node("few", H100, 2),
+            node("small", L40S),
+            node("old", "NVIDIA-A100-SXM4-80GB"),
+            make_node("unknown", "s1/l1", gpus=8),
+        ]
+    )
+    message = why(d, pod("p", 4, gpu_memory="80Gi", gpu_architecture="hopper"))
+    assert "1 node(s) had fewer GPUs" in message
+    assert "1 node(s) had GPUs with less memory" in message
+    assert "1 node(s) had GPUs of another architecture" in message
+    assert "1 node(s) had GPUs of unknown memory" in message
+
+
+# ---------------------------------------------------------------- free GPUs that are close
+
+
+def test_the_closest_node_is_named_with_how_many_gpus_are_linked() -> None:
+    """In the mesh of a DGX-1, GPUs 0 and 1 are linked, and 6 and 7, but neither pair with the other."""
+    d = Driver([node("node-7", V100)])
+    taken = make_pod("taken", gpus=4, node="node-7", annotations={PREDICTED_GPUS: "2,3,4,5"})
+    d.apply(taken)
+    message = why(d, pod("p", 4, gpu_locality="nvlink"))
+    assert "node-7 has 4 free GPUs but at most 2 are linked by NVLink" in message
+    assert "1 node(s) had too few GPUs close to each other: 4 free GPUs but at most 2 are linked by NVLink." in message
+
+
+def test_a_node_without_links_says_so() -> None:
+    d = Driver([node("node-7", L40S, 4)])
+    message = why(d, pod("p", 4, gpu_locality="nvlink"))
+    assert "node-7 has 4 free GPUs but at most 1 is linked by NVLink" in message
+
+
+def test_what_is_not_known_does_not_count_as_close() -> None:
+    d = Driver([node("node-7", "Some-Accelerator", 4)])
+    message = why(d, pod("p", 2, gpu_locality="nvlink"))
+    assert "1 node(s) had too few GPUs close to each other: it is not known which are linked by NVLink." in message
+
+
+def test_the_node_is_chosen_whose_free_gpus_are_linked() -> None:
+    """Both nodes have two free GPUs; only on one are they linked."""
+    d = Driver([node("a", V100), node("b", V100)])
+    d.apply(
+        make_pod("x", gpus=6, node="a", annotations={PREDICTED_GPUS: "1,2,3,4,5,7"}),
+        make_pod("y", gpus=6, node="b", annotations={PREDICTED_GPUS: "1,2,4,5,6,7"}),
+    )
+    asks = pod("p", 2, gpu_locality="nvlink")
+    assert d.run(asks) == {"p": "b"}
+    assert asks.metadata.annotations[PREDICTED_GPUS] == "0,3"
+
+
+def test_a_forged_record_of_another_scheduler_does_not_count() -> None:
+    d = Driver([node("a", V100, 8)])
+    forged = make_pod("x", gpus=4, node="a", scheduler="other", annotations={PREDICTED_GPUS: "0,2,5,7"})
+    d.apply(forged)
+    assert free_gpus(d, "a") != 0b01011010
+    assert free_gpus(d, "a").bit_count() == 4
+
+
+def free_gpus(d: Driver, name: str) -> int:
+    sets = d.engine.world.around.gpu_sets
+    assert sets is not None
+    return int(sets.free(np.array([d.engine.world.nodes.row_of[name]], np.int64))[0])
+
+
+def test_records_are_read_back_after_a_restart() -> None:
+    d = Driver([node("a", V100)])
+    d.run(pod("z", 2, gpu_locality="nvlink"), leaves := pod("y", 3), pod("x", 1))
+    d.delete(leaves)
+    again = Driver([node("a", V100)])
+    again.apply(*d.pods.values())
+    assert free_gpus(again, "a") == free_gpus(d, "a")
+    assert free_gpus(d, "a").bit_count() == 5
+
+
+def test_a_pod_that_leaves_makes_room_again() -> None:
+    d = Driver([node("a", V100, 4)])
+    first, second = pod("first", 3, gpu_locality="nvlink"), pod("second", 2, gpu_locality="nvlink")
+    d.run(first, second)
+    assert d.where(first, second) == {"first": "a"}
+    d.delete(first)
+    d.settle(60)
+    assert d.where(second) == {"second": "a"}
+
+
+# ---------------------------------------------------------------- gangs, preferences, remedies
+
+
+def test_each_pod_of_a_gang_gets_linked_gpus() -> None:
+    """Tensor-parallel groups of four within a node, pipeline stages across nodes: two per node of NVSwitch."""
+    d = Driver([node("a", H100), node("b", L40S), node("c", H100)])
+    asks = {"gpu_locality": "nvlink", "gang_name": "g", "gang_size": "4"}
+    gang = [pod(f"g-{number}", 4, **asks) for number in range(4)]
+    assert sorted(d.run(*gang).values()) == ["a", "a", "c", "c"]
+    chosen = [(one.spec.node_name, one.metadata.annotations[PREDICTED_GPUS]) for one in gang]
+    assert len(set(chosen)) == 4
+    for name in ("a", "c"):
+        indexes = [index for where, text in chosen if where == name for index in text.split(",")]
+        assert sorted(indexes) == [str(index) for index in range(8)]
+
+
+def test_a_gang_stays_pending_if_one_pod_would_have_no_linked_gpus() -> None:
+    d = Driver([node("a", H100), node("b", L40S)])
+    asks = {"gpu_locality": "nvlink", "gang_name": "g", "gang_size": "3"}
+    gang = [pod(f"g-{number}", 4, **asks) for number in range(3)]
+    assert d.run(*gang) == {}
+
+
+def test_a_gang_of_different_pods_gets_linked_gpus_too() -> None:
+    d = Driver([node("a", V100, 4), node("b", V100, 4)])
+    asks = {"gang_name": "g", "gang_size": "3"}
+    gang = [pod("g-0", 4, gpu_locality="nvlink", **asks), pod("g-1", 2, gpu_locality="nvlink", **asks)]
+    gang.append(pod("g-2", 1, **asks))
+    where = d.run(*gang)
+    assert where["g-0"] != where["g-1"] == where["g-2"]
+
+
+def test_preferred_requirements_exclude_no_node() -> None:
+    d = Driver([node("a", L40S, 4), node("b", H100, 4)])
+    asks = {"gpu_memory": "80Gi", "gpu_locality": "nvlink", "gpu_requirements": "preferred"}
+    first, second = pod("first", 4, **asks), pod("second", 4, **asks)
+    assert d.run(first) == {"first": "b"}
+    assert d.run(second) == {"second": "a"}
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "shown"),
+    [
+        ("gpu-architecture", "hopper,blackwell", "gpu-architecture blackwell,hopper"),
+        ("gpu-locality", "nvlink", "gpu-locality nvlink"),
+        ("gpu-min-bandwidth", "600G", "gpu-min-bandwidth"),
+        ("gpu-memory", "80Gi", "gpu-memory"),
+    ],
+)
+def test_a_remedy_names_the_annotation(annotation: str, value: str, shown: str) -> None:
+    d = Driver([node("a", L40S, 4)])
+    asks = pod("p", 4, **{annotation: value})
+    why(d, asks)
+    d.explain(60)
+    (told,) = [text for text in d.told(asks) if "What would help" in text]
+    assert f"(1) do without topology.scheduler/{shown}" in told
+
+
+@pytest.mark.parametrize(("asks", "victims"), [({"gpu_locality": "nvlink"}, 0), ({"gpu_memory": "16Gi"}, 2)])
+def test_no_pod_is_evicted_for_gpus_that_may_not_be_linked(asks: dict[str, str], victims: int) -> None:
+    d = Driver([node("a", V100)])
+    d.engine.budgets_known()
+    for number in range(8):
+        run_pod(d, f"low-{number}", "a", gpus=1)
+    (urgent,) = with_priority([pod("urgent", 2, **asks)], 10)
+    d.apply(urgent)
+    d.step()
+    assert len(d.preempted()) == victims
+
+
+# ---------------------------------------------------------------- MIG
+
+
+def mig(name: str, count: int = 7, whole: int = 0) -> Node:
+    allocatable: dict[str, Quantity] = {"cpu": "64", "memory": "512Gi", "pods": 110, "nvidia.com/mig-1g.10gb": count}
+    allocatable["nvidia.com/gpu"] = whole
+    return make_node(name, "s1/l1", model=H100, allocatable=allocatable)
+
+
+def test_a_profile_needs_limits_that_get_it() -> None:
+    d = Driver([mig("mixed"), node("single", f"{H100}-MIG-1g.10gb", 7), node("whole", H100)])
+    message = why(d, pod("none", 0, mig_profile="1g.10gb"))
+    assert "set limits on nvidia.com/mig-1g.10gb, or on nvidia.com/gpu" in message
+
+
+def test_whole_gpus_do_not_count_as_a_profile() -> None:
+    d = Driver([mig("mixed"), node("single", f"{H100}-MIG-1g.10gb", 2), node("whole", H100)])
+    pods = [pod(f"p{number}", 1, mig_profile="1g.10gb") for number in range(3)]
+    assert set(d.run(*pods).values()) == {"single"}
+    assert len(d.where(*pods)) == 2
+
+
+def test_limits_and_profile_must_name_the_same_devices() -> None:
+    d = Driver([mig("mixed", whole=2)])
+    whole = pod("whole", 1, mig_profile="1g.10gb")
+    assert "1 node(s) had no such MIG devices" in why(d, whole)
+    limits: dict[str, Quantity] = {"nvidia.com/mig-1g.10gb": 1}
+    spec = PodSpec(containers=[Container("main", ResourceRequirements(limits, limits))])
+    right = make_pod("right", annotations={"mig-profile": "1g.10gb"}, spec=deepcopy(spec))
+    assert d.run(right) == {"right": "mixed"}
+    wrong = make_pod("wrong", annotations={"mig-profile": "2g.20gb"}, spec=deepcopy(spec))
+    assert "asks for 2g.20gb, and the limits of the pod for nvidia.com/mig-1g.10gb; make them equal" in why(d, wrong)
+
+
+def test_a_profile_that_no_node_has_is_a_reason() -> None:
+    d = Driver([node("whole", H100)])
+    assert "1 node(s) had no such MIG devices" in why(d, pod("p", 1, mig_profile="1g.10gb"))
+
+
+# ---------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize(
+    ("asks", "message"),
+    [
+        ({"gpu_locality": "nearby"}, "'nearby' is not one of any, same-node, same-socket, same-pcie-switch, nvlink"),
+        ({"gpu_min_bandwidth": "600Gb"}, "'600Gb' is in bits; write bytes per second, both directions together"),
+        ({"gpu_min_bandwidth": "lots"}, "'lots' is not a bandwidth in bytes per second such as 600G or 600Gi"),
+        ({"gpu_memory": "40"}, "'40' is less than 1 MiB; write a size with its unit, such as 40Gi"),
+        ({"gpu_memory": "-1Gi"}, "'-1Gi' is negative"),
+        ({"gpu_architecture": " , "}, "' , ' has not 1 to 16 architectures, separated by commas"),
+        ({"mig_profile": "1g"}, "'1g' is not a MIG profile such as 1g.10gb"),
+        ({"gpu_requirements": "maybe"}, "'maybe' is not one of required, preferred"),
+    ],
+)
+def test_a_value_that_cannot_be_read_names_annotation_and_remedy(asks: dict[str, str], message: str) -> None:
+    d = Driver([node("a", H100)])
+    text = why(d, pod("p", 2, **asks))
+    assert message in text
+    assert f"topology.scheduler/{next(iter(asks)).replace('_', '-')} on Pod default/p" in text
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    labels=st.dictionaries(
+        st.sampled_from(sorted(LABELS_READ)),
+        st.one_of(st.text(max_size=12), st.integers().map(str), st.sampled_from([V100, f"{H100}-MIG-1g.10gb", "1e99"])),
+    ),
+    gpus=st.integers(0, 40),
+)
+def test_no_label_keeps_a_node_from_being_used(labels: dict[str, str], gpus: int) -> None:
+    """Whatever labels say, pods without requests on GPUs run there, and others get a reason."""
+    d = Driver([make_node("a", "s1/l1", gpus=gpus, labels=labels)])
+    plain, asks = pod("plain", 0), pod("asks", 2, gpu_locality="nvlink", gpu_memory="1Gi", gpu_min_bandwidth="1G")
+    assert d.run(plain) == {"plain": "a"}
+    d.run(asks)
+    assert asks.spec.node_name or d.told(asks, Reason.FAILED_SCHEDULING)
+
+
+def test_contradictions_are_reported_once_with_node_and_label() -> None:
+    labels = {"nvidia.com/gpu.memory": "40960", "nvidia.com/gpu.family": "ampere", "neuronetes.io/gpu-topology": "ring"}
+    contradictory = make_node("a", "s1/l1", model=H100, labels=labels)
+    d = Driver([contradictory])
+    d.settle()
+    d.nodes(make_node("a", "s1/l1", model=H100, labels={**labels, "other": "1"}))
+    d.settle()
+    complaints = [text for text in d.complaints() if text.startswith("node a: ")]
+    assert len(complaints) == 3
+    assert any("label nvidia.com/gpu.memory 40.0 GiB; 40.0 GiB counts" in text for text in complaints)
+    assert any("label nvidia.com/gpu.family ampere; ampere counts" in text for text in complaints)
+    assert any("label neuronetes.io/gpu-topology: 'ring' is not one of" in text for text in complaints)
+
+
+# ---------------------------------------------------------------- score
+
+
+def test_the_score_of_devices_is_reported_by_name() -> None:
+    d = Driver([node("a", V100)])
+    d.run(pod("p", 4, gpu_locality="nvlink"))
+    (decision,) = d.decisions()
+    assert decision.score is not None
+    added = dict(decision.score.added)
+    # Four GPUs of one board of the mesh, of eight; one of 64 CPUs.
+    assert added["device-topology"] == 10 * (40 + 40 + 12)
+    assert added["device-resources"] == 500
+    assert added["device-balance"] == 10 * (100 - (50 - 1))
+    assert added["device"] == 10 * ((40 * 92 + 35 * 50 + 25 * 51) // 100)
+
+
+def test_the_node_with_the_better_links_wins_where_the_rest_is_equal() -> None:
+    """Free are 0, 1, 2, 3 on one node, all linked; on the other 0, 3, 4, 7, of which none has more than two links."""
+    for names in (("a", "b"), ("b", "a")):
+        d = Driver([node(name, V100) for name in sorted(names)])
+        mesh, ring = names
+        d.apply(
+            make_pod("x", gpus=4, node=mesh, annotations={PREDICTED_GPUS: "4,5,6,7"}),
+            make_pod("y", gpus=4, node=ring, annotations={PREDICTED_GPUS: "1,2,5,6"}),
+        )
+        assert d.run(pod("p", 4, gpu_locality="nvlink")) == {"p": mesh}
+
+
+def test_pods_without_such_requests_have_no_score_of_devices() -> None:
+    d = Driver([node("a", H100)])
+    asks = pod("p", 4)
+    d.run(asks)
+    (decision,) = d.decisions()
+    assert decision.score is not None
+    assert [name for name, _ in decision.score.added] == ["fragmentation"]
+    assert PREDICTED_GPUS not in asks.metadata.annotations
+
+
+# ---------------------------------------------------------------- slices
+
+
+def sliced(memory: str, **attributes: Json) -> ResourceSlice:
+    return slice_of(
+        "a", 4, attributes={"type": {"string": "gpu"}, **attributes}, capacity={"memory": {"value": memory}}
+    )
+
+
+def test_slices_that_come_and_go_change_what_is_known() -> None:
+    d = DeviceDriver([make_node("a", "s1/l1", gpus=4)], gpus=0)
+    asks = pod("p", 1, gpu_memory="80Gi")
+    assert d.run(asks) == {}
+    d.slices(sliced("81559Mi"))
+    d.settle(300)
+    assert d.where(asks) == {"p": "a"}
+    d.drop_slice("a-gpus")
+    late = pod("late", 1, gpu_memory="80Gi")
+    assert d.run(late) == {}
+
+
+@pytest.mark.parametrize("memory", ["1e30", "0", "12Ei"])
+def test_a_slice_without_a_sensible_size_says_nothing_of_memory(memory: str) -> None:
+    d = DeviceDriver([make_node("a", "s1/l1", gpus=4, model=H100)], gpus=0)
+    d.slices(sliced(memory, architecture={"string": "Hopper"}))
+    asks = pod("p", 1, gpu_memory="80Gi", gpu_architecture="hopper")
+    assert d.run(asks) == {"p": "a"}
+
+
+def test_slices_of_two_generations_count_by_the_newest() -> None:
+    d = DeviceDriver([make_node("a", "s1/l1", gpus=4)], gpus=0)
+    old, new = sliced("40Gi"), sliced("80Gi")
+    new = msgspec.structs.replace(new, metadata=msgspec.structs.replace(new.metadata, name="a-new"))
+    pool = msgspec.structs.replace(new.spec.pool, generation=2)
+    d.slices(old, msgspec.structs.replace(new, spec=msgspec.structs.replace(new.spec, pool=pool)))
+    asks = pod("p", 1, gpu_memory="80Gi")
+    assert d.run(asks) == {"p": "a"}

@@ -1,0 +1,254 @@
+"""Which GPUs of a node are free, and how many pods with requests on how close their GPUs are fit there.
+
+On nodes whose GPUs are shared by index, the free ones are known. On all others the device plugin chooses. The GPUs of
+a pod there are those that this scheduler predicted when it placed the pod. Pods without such a record get what the
+plugin is predicted to choose. The free GPUs follow from the pods on the node, in whatever order they arrived.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from topo_scheduler.api.gpu_needs import GpuNeeds
+from topo_scheduler.scheduling.devices.device_score import topology_score
+from topo_scheduler.scheduling.devices.gpu_closeness import (
+    best_close,
+    closeness_text,
+    is_close,
+    knows_closeness,
+    most_close,
+    name_of_links,
+)
+from topo_scheduler.scheduling.devices.hardware_table import HardwareTable
+from topo_scheduler.scheduling.devices.plugin_choice import members_of, predicted, set_of
+from topo_scheduler.state.devices.hardware import MAX_GPUS
+from topo_scheduler.state.devices.node_hardware import NodeGpus
+from topo_scheduler.state.ledger.ledger import Ledger
+from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
+from topo_scheduler.state.nodes.node_table import Int64, NodeTable
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.operation_budget import charge, charge_rows
+
+MAX_FITS: Final = 16_384
+"""Results that are kept: how many pods of a kind fit on a set of free GPUs."""
+MAX_TOPOLOGIES: Final = 16_384
+"""Scores of sets of GPUs that are kept."""
+OPERATIONS_PER_FIT: Final = 4
+_STALE: Final = -1
+_NO_KIND: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFit:
+    """Pods of a kind that fit on the free GPUs of a node.
+
+    Attributes:
+        pods: how many.
+        free: free GPUs.
+        most: how many of them are close, at most.
+        first: GPUs of the first such pod as bits; -1 if there is none.
+    """
+
+    pods: int
+    free: int
+    most: int
+    first: int = -1
+
+
+class RowFits(NamedTuple):
+    """Fits of rows: those that differ, and the number of the one of each row (int64[n]); ``kinds`` are theirs."""
+
+    fits: list[GpuFit]
+    kinds: list[int]
+    of_row: Int64
+
+
+class GpuSets:
+    """Free GPUs of nodes, by index."""
+
+    def __init__(self, nodes: NodeTable, ledger: Ledger, hardware: HardwareTable) -> None:
+        self._nodes = nodes
+        self._ledger = ledger
+        self.hardware = hardware
+        self._free: Int64 = np.full(0, _STALE, np.int64)
+        self._position = -1
+        self._fits: dict[tuple[int, GpuNeeds, int, int, bool], GpuFit] = {}
+        self._topologies: dict[tuple[int, int], int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out results: they are computed again."""
+        nothing = np.full(0, _STALE, np.int64)
+        return {**self.__dict__, "_free": nothing, "_position": -1, "_fits": {}, "_topologies": {}}
+
+    # ------------------------------------------------------------ free GPUs
+
+    def free(self, rows: Int64) -> Int64:
+        """Return the free GPUs of rows as bits (int64[n]); 0 where nothing is known of the GPUs."""
+        self._notice_changes()
+        for row in rows[self._free[rows] == _STALE].tolist():
+            self._free[row] = self._count_free(row)
+        return self._free[rows]
+
+    def _notice_changes(self) -> None:
+        changes = self._nodes.capacity_changes
+        if changes.position == self._position:
+            return
+        changed = changes.since(self._position) if self._position >= 0 else None
+        self._position = changes.position
+        if changed is None or len(self._free) != self._nodes.rows:
+            self._free = np.full(self._nodes.rows, _STALE, np.int64)
+        else:
+            self._free[changed] = _STALE
+
+    def obeys_index(self, row: int) -> bool:
+        """Return whether the GPUs of a row are given by index: then they are chosen, and not only predicted."""
+        return bool(self._nodes.devices.count[row])
+
+    def is_uneven(self, row: int) -> bool:
+        """Return whether some GPUs of a row have better links than others."""
+        gpus = self.hardware.of(row)
+        return gpus is not None and gpus.uneven
+
+    def _count_free(self, row: int) -> int:
+        gpus, devices = self.hardware.of(row), self._nodes.devices
+        if gpus is None:
+            return 0
+        if count := int(devices.count[row]):
+            thousandths = devices.free[row, :count].tolist()
+            return set_of([index for index, free in enumerate(thousandths) if free == WHOLE_GPU]) & gpus.all_gpus
+        free, unrecorded = gpus.all_gpus, []
+        for uid in sorted(self._ledger.on_node(self._nodes.names[row])):
+            entry = self._ledger.get(uid)
+            size = entry.amount(GPU) if entry is not None else 0
+            if entry is None or not size:
+                continue
+            chosen = set_of(sorted(set(entry.devices))) if len(entry.devices) == size else 0
+            if chosen.bit_count() == size and not chosen & ~free:
+                free &= ~chosen
+            else:
+                unrecorded.append(size)
+        for size in unrecorded:
+            free &= ~max(0, predicted(gpus.hardware, gpus.vendor, free, min(size, free.bit_count())))
+        return free
+
+    # ------------------------------------------------------------ fits
+
+    def fits(self, needs: GpuNeeds, size: int, rows: Int64, *, empty: bool = False) -> RowFits:
+        """Return how many pods of ``size`` GPUs fit on rows; with ``empty``, if all GPUs were free."""
+        nodes = self._nodes
+        charge_rows(len(rows), 4)
+        kinds, kind_of_row = np.unique(nodes.gpus.kind[rows], return_inverse=True)
+        described = [self.hardware.kinds.get(kind) for kind in kinds.tolist()]
+        counts = np.array([gpus.count if gpus is not None else 0 for gpus in described], np.int64)[kind_of_row]
+        every = np.array([gpus.all_gpus if gpus is not None else 0 for gpus in described], np.int64)[kind_of_row]
+        free = every if empty else self.free(rows)
+        # A node with more GPUs has replicas of them, or the description is of another machine.
+        usable = nodes.allocatable[rows, GPU] <= counts
+        exact = nodes.devices.count[rows] > 0
+        keys = (((kind_of_row * 2 + usable) * 2 + exact) << MAX_GPUS) | free
+        _, first_rows, of_row = np.unique(keys, return_index=True, return_inverse=True)
+        fits, kinds_of_fits = [], []
+        for index in first_rows.tolist():
+            kind = int(kinds[kind_of_row[index]]) if usable[index] else _NO_KIND
+            fits.append(self._fit(kind, needs, size, int(free[index]), exact=bool(exact[index])))
+            kinds_of_fits.append(kind)
+        return RowFits(fits, kinds_of_fits, of_row.astype(np.int64))
+
+    def _fit(self, kind: int, needs: GpuNeeds, size: int, free: int, *, exact: bool) -> GpuFit:
+        charge(OPERATIONS_PER_FIT)
+        gpus = self.hardware.kinds.get(kind)
+        if gpus is None:
+            return GpuFit(0, free.bit_count(), 0)
+        key = kind, needs, size, free, exact
+        fit = self._fits.get(key)
+        if fit is None:
+            if len(self._fits) >= MAX_FITS:
+                self._fits.clear()
+            fit = self._fits[key] = _fit(gpus, needs, size, free, exact=exact)
+        return fit
+
+    def choose(self, needs: GpuNeeds | None, size: int, row: int, taken: int) -> int:
+        """Return the GPUs that a pod gets, or is predicted to get, as bits; -1 if they are not as it asks.
+
+        Args:
+            needs: what it asks.
+            size: number of its GPUs.
+            row: its node.
+            taken: GPUs that other pods of the same decision get there.
+        """
+        gpus = self.hardware.of(row)
+        if gpus is None or int(self._nodes.allocatable[row, GPU]) > gpus.count:
+            return -1
+        free = int(self.free(np.array([row], np.int64))[0]) & ~taken
+        if needs is None:
+            return predicted(gpus.hardware, gpus.vendor, free, size)
+        return self._fit(int(self._nodes.gpus.kind[row]), needs, size, free, exact=self.obeys_index(row)).first
+
+    def topologies(self, needs: GpuNeeds, size: int, rows: Int64) -> Int64:
+        """Return how close the GPUs are that a pod gets on rows: 0 to 100, 0 if not as it requires (int64[n])."""
+        found = self.fits(needs, size, rows)
+        scores = [self._topology(kind, fit.first) for fit, kind in zip(found.fits, found.kinds, strict=True)]
+        return np.array(scores, np.int64)[found.of_row] if scores else np.zeros(0, np.int64)
+
+    def _topology(self, kind: int, chosen: int) -> int:
+        if chosen < 0:
+            return 0
+        score = self._topologies.get((kind, chosen))
+        if score is None:
+            if len(self._topologies) >= MAX_TOPOLOGIES:
+                self._topologies.clear()
+            score = self._topologies[kind, chosen] = topology_score(self.hardware.kinds[kind], chosen)
+        return score
+
+    def shortages(self, needs: GpuNeeds, size: int, rows: Int64) -> list[str]:
+        """Return why the free GPUs of each row are not as a pod asks; empty if they are, or if too few are free.
+
+        The text has no name of the node, so that nodes with the same reason are counted together.
+        """
+        found = self.fits(needs, size, rows)
+        texts = [self._shortage(needs, size, kind, fit) for fit, kind in zip(found.fits, found.kinds, strict=True)]
+        return [texts[index] for index in found.of_row.tolist()]
+
+    def _shortage(self, needs: GpuNeeds, size: int, kind: int, fit: GpuFit) -> str:
+        gpus = self.hardware.kinds.get(kind)
+        text = name_of_links(gpus.vendor if gpus is not None else "", closeness_text(needs))
+        if gpus is None or not knows_closeness(gpus, needs):
+            return f"it is not known which are {text}"
+        if fit.pods or fit.free < size:
+            return ""
+        if fit.most >= size:
+            return f"{fit.free} free GPUs, but the device plugin would not choose {size} that are {text}"
+        are = "is" if fit.most == 1 else "are"
+        return f"{fit.free} free GPUs but at most {fit.most} {are} {text}"
+
+
+def _fit(gpus: NodeGpus, needs: GpuNeeds, size: int, free: int, *, exact: bool) -> GpuFit:
+    if not knows_closeness(gpus, needs):
+        first = -1 if needs.required else predicted(gpus.hardware, gpus.vendor, free, size)
+        return GpuFit(0, free.bit_count(), 0, first)
+    pods, left, first = 0, free, -1
+    while (chosen := _choose(gpus, needs, size, left, exact=exact)) > 0:
+        first = chosen if first < 0 else first
+        left &= ~chosen
+        pods += 1
+    return GpuFit(pods, free.bit_count(), most_close(gpus, needs, free), first)
+
+
+def _choose(gpus: NodeGpus, needs: GpuNeeds, size: int, free: int, *, exact: bool) -> int:
+    if exact:
+        close = best_close(gpus, needs, free, size)
+        return (
+            close
+            if close >= 0 or needs.required
+            else set_of(members_of(free)[:size])
+            if free.bit_count() >= size
+            else -1
+        )
+    chosen = predicted(gpus.hardware, gpus.vendor, free, size)
+    return chosen if chosen < 0 or not needs.required or is_close(gpus, needs, chosen) else -1
+
+
+def indexes_of(chosen: int) -> tuple[int, ...]:
+    """Return the indexes of GPUs, none for -1."""
+    return members_of(chosen) if chosen > 0 else ()

@@ -1,0 +1,186 @@
+"""Which GPUs the stock device plugins give to a pod: predictions, as nothing on such a node obeys a scheduler.
+
+- NVIDIA's plugin for whole GPUs (*best effort*): of all partitions of the free GPUs into sets of the asked size, the
+  best set of the best partition. A pair scores 100 for each NVLink, and 10 to 60 for its PCIe path. Links to a switch
+  count for nothing. Of equal partitions and sets the first counts.
+- NVIDIA's plugin for GPUs that several pods share: *distributed* takes the GPUs with the fewest users, *packed* those
+  with the most.
+- AMD's plugin: the set with the lowest sum of weights over its pairs. The number of links does not count.
+
+The plugin is asked for each container; a prediction is for the pod as a whole.
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import combinations
+from typing import Final
+
+from topo_scheduler.state.devices.hardware import NodeHardware, PciePath
+
+NVLINK_SCORE: Final = 100
+_PATH_SCORES: Final = {
+    PciePath.UNKNOWN: 10,
+    PciePath.SYSTEM: 10,
+    PciePath.NODE: 20,
+    PciePath.HOST_BRIDGE: 30,
+    PciePath.SWITCHES: 40,
+    PciePath.SWITCH: 50,
+    PciePath.SELF: 60,
+}
+MAX_PARTITIONED_GPUS: Final = 10
+"""Free GPUs of which all partitions are compared; of more, the best single set is taken."""
+_MAX_HARDWARE: Final = 256
+
+
+def members_of(chosen: int) -> tuple[int, ...]:
+    """Return the indexes of a set of GPUs."""
+    return tuple(index for index in range(chosen.bit_length()) if chosen >> index & 1)
+
+
+def set_of(indexes: Sequence[int]) -> int:
+    """Return a set of GPUs as bits, from their indexes."""
+    return sum(1 << index for index in indexes)
+
+
+# ---------------------------------------------------------------- NVIDIA, whole GPUs
+
+
+@lru_cache(maxsize=_MAX_HARDWARE)
+def _pair_scores(hardware: NodeHardware) -> tuple[tuple[int, ...], ...]:
+    count = len(hardware.gpus)
+    links = {(link.first, link.second): link.count for link in hardware.links}
+    return tuple(
+        tuple(
+            NVLINK_SCORE * links.get((min(first, second), max(first, second)), 0)
+            + _PATH_SCORES[hardware.path(first, second)]
+            for second in range(count)
+        )
+        for first in range(count)
+    )
+
+
+def best_effort(hardware: NodeHardware, free: int, size: int) -> int:
+    """Return the GPUs that NVIDIA's plugin gives to a pod; -1 if fewer are free.
+
+    Args:
+        hardware: GPUs and links of the node.
+        free: free GPUs as bits.
+        size: GPUs of the pod.
+    """
+    indexes = members_of(free)
+    if not 0 < size <= len(indexes):
+        return 0 if size == 0 else -1
+    if size in (1, len(indexes)):
+        return set_of(indexes[:size])
+    scores = _pair_scores(hardware)
+    if len(indexes) > MAX_PARTITIONED_GPUS:
+        return set_of(max(combinations(indexes, size), key=lambda chosen: _score(scores, chosen)))
+    partition = _best_partition(scores, indexes, size)
+    return set_of(max((chosen for chosen in partition if len(chosen) == size), key=lambda c: _score(scores, c)))
+
+
+def _score(scores: Sequence[Sequence[int]], chosen: Sequence[int]) -> int:
+    return sum(scores[first][second] for first, second in combinations(chosen, 2))
+
+
+def _best_partition(scores: Sequence[Sequence[int]], indexes: Sequence[int], size: int) -> tuple[tuple[int, ...], ...]:
+    """Return the first partition with the highest score of those with a whole set.
+
+    Sets lack members where the number does not divide.
+    """
+    known: dict[tuple[int, int, bool], tuple[int, tuple[tuple[int, ...], ...]]] = {}
+
+    def best(left: int, lacking: int, whole: bool) -> tuple[int, tuple[tuple[int, ...], ...]]:
+        """Return score and sets, with a whole set unless there is one already; the score is -1 if there is none."""
+        if not left:
+            return 0 if whole else -1, ()
+        if (answer := known.get((left, lacking, whole))) is not None:
+            return answer
+        first, *rest = members_of(left)
+        answer = -1, ()
+        for lacks in range(min(lacking, size - 1) + 1):
+            for others in combinations(rest, size - 1 - lacks):
+                chosen = (first, *others)
+                score, partition = best(left & ~set_of(chosen), lacking - lacks, whole or not lacks)
+                if score >= 0 and (score := score + _score(scores, chosen)) > answer[0]:
+                    answer = score, (chosen, *partition)
+        known[left, lacking, whole] = answer
+        return answer
+
+    return best(set_of(indexes), -len(indexes) % size, False)[1]
+
+
+# ---------------------------------------------------------------- NVIDIA, shared GPUs
+
+
+def distributed(users: Sequence[int], size: int) -> tuple[int, ...]:
+    """Return the GPUs of ``size`` replicas where those with the fewest users come first, the lowest of equal ones.
+
+    Args:
+        users: replicas in use of each GPU.
+        size: replicas of the pod.
+    """
+    return _replicas(users, size, sign=1)
+
+
+def packed(users: Sequence[int], free: Sequence[int], size: int) -> tuple[int, ...]:
+    """Return the same as `distributed` where those with the most users come first, as far as they have free replicas.
+
+    Args:
+        users: replicas in use of each GPU.
+        free: free replicas of each GPU.
+        size: replicas of the pod.
+    """
+    return _replicas(users, size, sign=-1, free=free)
+
+
+def _replicas(users: Sequence[int], size: int, *, sign: int, free: Sequence[int] | None = None) -> tuple[int, ...]:
+    counts, chosen = list(users), list[int]()
+    left = list(free) if free is not None else None
+    for _ in range(size):
+        open_gpus = [index for index in range(len(counts)) if left is None or left[index] > 0]
+        if not open_gpus:
+            return ()
+        index = min(open_gpus, key=lambda index: (sign * counts[index], index))
+        counts[index] += 1
+        if left is not None:
+            left[index] -= 1
+        chosen.append(index)
+    return tuple(chosen)
+
+
+# ---------------------------------------------------------------- AMD
+
+
+def lowest_weight(hardware: NodeHardware, free: int, size: int) -> int:
+    """Return the GPUs that AMD's plugin gives to a pod; -1 if fewer are free. Arguments are as for `best_effort`."""
+    indexes = members_of(free)
+    if not 0 < size <= len(indexes):
+        return 0 if size == 0 else -1
+    if size in (1, len(indexes)):
+        return set_of(indexes[:size])
+    weights = _pair_weights(hardware)
+    return set_of(min(combinations(indexes, size), key=lambda chosen: _score(weights, chosen)))
+
+
+@lru_cache(maxsize=_MAX_HARDWARE)
+def _pair_weights(hardware: NodeHardware) -> tuple[tuple[int, ...], ...]:
+    linked = {(link.first, link.second) for link in hardware.links}
+    gpus = hardware.gpus
+    return tuple(tuple(_weight(hardware, linked, first.index, second.index) for second in gpus) for first in gpus)
+
+
+def _weight(hardware: NodeHardware, linked: set[tuple[int, int]], first: int, second: int) -> int:
+    pair = min(first, second), max(first, second)
+    same_numa = hardware.gpus[first].numa_node == hardware.gpus[second].numa_node
+    reach = 10 if pair in linked else 40 if hardware.path(*pair) is not PciePath.UNKNOWN else 50
+    return 20 + reach + (10 if same_numa else 20)
+
+
+# ---------------------------------------------------------------- either
+
+
+@lru_cache(maxsize=16_384)
+def predicted(hardware: NodeHardware, vendor: str, free: int, size: int) -> int:
+    """Return the GPUs that the plugin of a vendor (``nvidia`` or ``amd``) gives to a pod; -1 if fewer are free."""
+    return (lowest_weight if vendor == "amd" else best_effort)(hardware, free, size)
