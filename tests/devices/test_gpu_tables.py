@@ -1,5 +1,6 @@
 """Tables of the best GPUs: against every ring and every set, and beside the choosers of device plugins."""
 
+from functools import cache
 from itertools import combinations, permutations
 
 import numpy as np
@@ -7,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.devices.choosers import BestEffort, LowestWeight, members
 from tests.devices.shapes import dgx_1v, from_file
-from tests.devices.streams import SIZES, Choose, share_of_ideal, weights_of
 from topo_scheduler.kernels.gpu_sets import ring_bandwidths
 from topo_scheduler.scheduling.devices.gpu_tables import GpuTables, Shape, shape_of
+from topo_scheduler.simulation.devices.gpu_choosers import Choose, NvidiaBestEffort, RocmWeights, as_bits, members
+from topo_scheduler.simulation.devices.gpu_stream import bandwidth_kept, usual_sizes
 from topo_scheduler.state.devices.hardware import MAX_GPUS, Gpu, HardwareError, NodeHardware
 
-WEIGHTS = weights_of(SIZES, 8)
+WEIGHTS = usual_sizes(8)
 MESHES = [
     "topo_8p1h",
     "topo_8p_rome",
@@ -26,10 +27,6 @@ MESHES = [
     "topo_8p_4nics",
 ]
 NO_MESHES = ["rccl/topo_8p6l", "rccl/topo_8p_940", "rccl/topo_8p_pcie", "aws/p4d-24xl-topo", "azure/ndv4-topo"]
-
-
-def _bits(indexes: tuple[int, ...]) -> int:
-    return sum(1 << index for index in indexes)
 
 
 @st.composite
@@ -69,19 +66,25 @@ def test_each_choice_is_the_best_of_all_sets_in_the_order_of_its_reasons(shape: 
     rings = {chosen: _ring(shape, members(chosen)) for chosen in range(1 << tables.size)}
 
     def best(free: int, size: int) -> int:
-        return max(rings[_bits(chosen)] for chosen in combinations(members(free), size))
+        return max(rings[as_bits(chosen)] for chosen in combinations(members(free), size))
+
+    @cache
+    def divided(left: int, size: int) -> int:
+        """Return the highest sum of rings of disjoint sets, by every set and what it leaves."""
+        sets = (as_bits(chosen) for chosen in combinations(members(left), size))
+        return max((rings[chosen] + divided(left & ~chosen, size) for chosen in sets), default=0)
 
     def reasons(free: int, chosen: tuple[int, ...]) -> tuple[object, ...]:
-        left = free & ~_bits(chosen)
-        weighted = sum(weight * best(left, size) for size, weight in enumerate(weights) if size <= left.bit_count())
+        left = free & ~as_bits(chosen)
+        weighted = sum(weight * divided(left, size) for size, weight in enumerate(weights) if size)
         numa, switches = ({numbers[index] for index in chosen} for numbers in (shape.numa_nodes, shape.switches))
         near = sum(shape.near_nic[index] for index in chosen)
-        return rings[_bits(chosen)], weighted, -len(numa), -len(switches), near, tuple(-index for index in chosen)
+        return rings[as_bits(chosen)], weighted, -len(numa), -len(switches), near, tuple(-index for index in chosen)
 
     for free in range(1 << tables.size):
         for size in range(1, tables.size + 1):
             sets = list(combinations(members(free), size))
-            expected = _bits(max(sets, key=lambda chosen: reasons(free, chosen))) if sets else -1
+            expected = as_bits(max(sets, key=lambda chosen: reasons(free, chosen))) if sets else -1
             assert tables.choose(free, size) == expected
             assert tables.best_ring(free, size) == (best(free, size) if sets else -1)
 
@@ -113,8 +116,9 @@ def test_jobs_keep_the_bandwidth_of_the_empty_node_at_a_load_of_90_percent(name:
     """At least 94 % on meshes, and nowhere half a point less than with the choosers of NVIDIA and AMD."""
     hardware = _hardware(name)
     tables = GpuTables(shape_of(hardware), WEIGHTS)
-    choosers: list[Choose] = [tables.choose, BestEffort(hardware).choose, LowestWeight(hardware).choose]
+    choosers: list[Choose] = [tables.choose, NvidiaBestEffort(hardware).choose, RocmWeights(hardware).choose]
     own, *others = [
-        sum(share_of_ideal(tables, choose, seed, jobs=3_000, load=0.9) for seed in range(3)) / 3 for choose in choosers
+        sum(bandwidth_kept(tables, choose, seed, pods=3_000, load=0.9).share for seed in range(3)) / 3
+        for choose in choosers
     ]
     assert own >= 0.94 and own >= max(others) - 0.005

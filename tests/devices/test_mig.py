@@ -2,6 +2,7 @@
 
 import json
 import re
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -98,25 +99,25 @@ def _splits(draw: st.DrawFn) -> tuple[MigGeometry, list[SplitGpu]]:
 
 
 @given(_splits(), st.dictionaries(st.sampled_from(["1g.10gb", "2g.20gb", "7g.80gb", "1g.6gb"]), st.integers(0, 9)))
-def test_the_slot_that_loses_the_least_places_is_chosen(
+def test_the_slot_that_loses_the_least_capacity_is_chosen(
     drawn: tuple[MigGeometry, list[SplitGpu]], weights: dict[str, int]
 ) -> None:
     geometry, gpus = drawn
     slots = MigSlots(geometry, weights)
 
-    def places(gpu: SplitGpu) -> int:
+    def capacity(gpu: SplitGpu) -> Fraction:
         compute_left = geometry.compute_slices - gpu.compute
         return sum(
-            max(1, weights.get(profile.name, 1))
+            (Fraction(max(1, weights.get(profile.name, 1)) * profile.memory_slices, len(profile.starts)))
             for profile in geometry.profiles
             for start in profile.starts
             if profile.compute_slices <= compute_left
             and not any(gpu.memory >> bit & 1 for bit in range(start, start + profile.memory_slices))
-        )
+        ) + Fraction(0)
 
     for profile in geometry.profiles:
         ranked = [
-            (places(gpu) - places(gpu.with_instance(profile, start)), gpu.whole, index, -start)
+            (capacity(gpu) - capacity(gpu.with_instance(profile, start)), gpu.whole, index, -start)
             for index, gpu in enumerate(gpus)
             for start in slots.starts(gpu, profile)
         ]
@@ -134,12 +135,19 @@ def test_an_instance_that_is_taken_back_leaves_the_gpu_as_it_was(drawn: tuple[Mi
                 assert gpu.with_instance(profile, start).without_instance(profile, start) == gpu
 
 
-def test_split_gpus_are_filled_before_a_whole_one() -> None:
+@pytest.mark.parametrize("name", ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb"])
+@pytest.mark.parametrize("weights", [{}, {"1g.10gb": 4, "1g.20gb": 7, "2g.20gb": 2, "3g.40gb": 4, "7g.80gb": 2}])
+def test_split_gpus_are_filled_before_a_whole_one(name: str, weights: dict[str, int]) -> None:
+    """Whatever the first small instance is: the whole GPU counts as much for one large instance."""
     geometry = _geometry()
-    profile = _profile(geometry, "1g.10gb")
-    split = SplitGpu().with_instance(profile, 6)
-    slot = MigSlots(geometry, {}).choose([SplitGpu(), split], profile)
-    assert slot is not None and slot.gpu == 1
+    profile = _profile(geometry, name)
+    for other in geometry.profiles:
+        for start in other.starts:
+            split = SplitGpu().with_instance(other, start)
+            slots = MigSlots(geometry, weights)
+            if slots.starts(split, profile):
+                slot = slots.choose([SplitGpu(), split], profile)
+                assert slot is not None and slot.gpu == 1, (other.name, start)
 
 
 def test_an_instance_with_media_engines_is_on_a_gpu_once() -> None:

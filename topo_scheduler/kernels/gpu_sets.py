@@ -78,6 +78,43 @@ def best_rings(rings: Int64, n: int, best: Int64) -> None:
 
 
 @kernel("void(int64[::1], int64[::1], int64, int64[:,::1])")
+def best_divisions(rings: Int64, weights: Int64, n: int, divisions: Int64) -> None:
+    """Compute for every set of free GPUs and every size how much bandwidth it offers to several sets of that size.
+
+    It is the highest sum of ring bandwidths of disjoint subsets of the size. GPUs may be left over.
+
+    Args:
+        rings: int64[2**n], as `ring_bandwidths` computes them.
+        weights: int64[n + 1]. Sizes of weight 0 are left out.
+        n: number of GPUs.
+        divisions: int64[2**n, n + 1]; written, in the unit of ``rings``. 0 for sizes that are left out, and where the
+            set has fewer GPUs than the size.
+    """
+    count = np.int64(1) << n
+    sizes = np.zeros(count, np.int64)
+    for s in range(1, count):
+        sizes[s] = sizes[s >> 1] + (s & 1)
+    divisions[0, :] = 0
+    for free in range(1, count):
+        # The lowest GPU is left over, or in one of the subsets.
+        lowest = np.int64(free) & -np.int64(free)
+        rest = free ^ lowest
+        divisions[free, :] = divisions[rest, :]
+        others = rest
+        while True:
+            chosen = others | lowest
+            size = sizes[chosen]
+            if weights[size]:
+                total = rings[chosen]
+                if 2 * size <= sizes[free]:
+                    total += divisions[free ^ chosen, size]
+                divisions[free, size] = max(divisions[free, size], total)
+            if others == 0:
+                break
+            others = (others - 1) & rest
+
+
+@kernel("void(int64[::1], int64[::1], int64, int64[:,::1])")
 def best_choices(own: Int64, left: Int64, n: int, choices: Int64) -> None:
     """Compute for every set of free GPUs and every size the subset with the highest rank.
 

@@ -4,7 +4,8 @@ Nodes of identical hardware share one shape. So one set of tables serves thousan
 A choice prefers, in this order:
 
 1. the highest ring bandwidth of the chosen GPUs;
-2. what the GPUs that stay free offer to later pods, weighted by the sizes that this cluster usually sees;
+2. what the GPUs that stay free offer to later pods: for each size the bandwidth of the best sets that they can be
+   divided into, weighted by how often this cluster sees the size;
 3. few NUMA nodes, then few PCIe switches, then NICs below the same switches;
 4. the lowest indexes.
 """
@@ -15,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from topo_scheduler.kernels.gpu_sets import best_choices, best_rings, ring_bandwidths
+from topo_scheduler.kernels.gpu_sets import best_choices, best_divisions, best_rings, ring_bandwidths
 from topo_scheduler.state.devices.hardware import (
     MAX_GPUS,
     Gpu,
@@ -101,7 +102,10 @@ class GpuTables:
         ring_bandwidths(np.ascontiguousarray(pairs), self.rings)
         best_rings(self.rings, n, self._best)
         ring_rank = _ranked(self.rings)
-        left = np.maximum(self._best, 0) @ _weights(weights, n)
+        divisions = np.zeros((1 << n, n + 1), np.int64)
+        usual = _weights(weights, n)
+        best_divisions(self.rings, usual, n, divisions)
+        left = divisions @ usual
         own = (ring_rank << _RING_SHIFT) | (_closeness(shape) << _INDEX_BITS) | _lowest_first(n)
         best_choices(own, _ranked(left) << _LEFT_SHIFT, n, self._choices)
 

@@ -1,14 +1,16 @@
 """Where on which GPU a MIG instance goes: there where the least capacity for other instances is lost.
 
-The capacity of a GPU is the number of places for each profile, weighted by how much this cluster asks for it. Loss of
-capacity decides between the starts on a GPU and between GPUs. A whole GPU loses most with its first instance, so split
-GPUs are filled first.
+The capacity of a GPU is its share of places for each profile, weighted by the memory slices of the profile and by how
+much this cluster asks for it. So a whole GPU counts as much for one large instance as for the small ones that could be
+in its place. Loss of capacity decides between the starts on a GPU and between GPUs. A whole GPU loses most with its
+first instance, so split GPUs are filled first.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import lcm
 from typing import Final
 
 import numpy as np
@@ -49,10 +51,11 @@ class SplitGpu:
         if profile.max_count < len(profile.starts):
             counts[profile.name] = counts.get(profile.name, 0) + by
         kept = tuple(sorted((name, count) for name, count in counts.items() if count))
-        return SplitGpu(self.memory ^ _bits(profile, start), self.compute + by * profile.compute_slices, kept)
+        return SplitGpu(self.memory ^ slice_bits(profile, start), self.compute + by * profile.compute_slices, kept)
 
 
-def _bits(profile: MigProfile, start: int) -> int:
+def slice_bits(profile: MigProfile, start: int) -> int:
+    """Return the memory slices that an instance takes, as bits."""
     return ((1 << profile.memory_slices) - 1) << start
 
 
@@ -80,12 +83,15 @@ class MigSlots:
             profile.name: min(max(1, weights.get(profile.name, 1)), MAX_WEIGHT) for profile in geometry.profiles
         }
         states = 1 << geometry.memory_slices
-        self._capacity: Int64 = np.zeros((states, geometry.compute_slices + 1), np.int64)
+        capacity: Int64 = np.zeros((states, geometry.compute_slices + 1), np.int64)
+        starts = lcm(*(len(profile.starts) for profile in geometry.profiles))
         for profile in geometry.profiles:
+            place = self._weights[profile.name] * profile.memory_slices * (starts // len(profile.starts))
+            enough = geometry.compute_slices - np.arange(geometry.compute_slices + 1) >= profile.compute_slices
             for start in profile.starts:
-                places = (np.arange(states) & _bits(profile, start)) == 0
-                enough = geometry.compute_slices - np.arange(geometry.compute_slices + 1) >= profile.compute_slices
-                self._capacity += np.outer(places, enough) * self._weights[profile.name]
+                places = (np.arange(states) & slice_bits(profile, start)) == 0
+                capacity += np.outer(places, enough) * place
+        self._capacity: Final[list[list[int]]] = capacity.tolist()
 
     def starts(self, gpu: SplitGpu, profile: MigProfile) -> list[int]:
         """Return where an instance can start on a GPU, in order."""
@@ -93,7 +99,7 @@ class MigSlots:
             return []
         if dict(gpu.counts).get(profile.name, 0) >= profile.max_count:
             return []
-        return [start for start in profile.starts if not gpu.memory & _bits(profile, start)]
+        return [start for start in profile.starts if not gpu.memory & slice_bits(profile, start)]
 
     def choose(self, gpus: Sequence[SplitGpu], profile: MigProfile) -> MigSlot | None:
         """Return the slot where the least capacity is lost, or None if no GPU has room.
@@ -103,13 +109,18 @@ class MigSlots:
         best: tuple[int, bool, int, int] | None = None
         for index, gpu in enumerate(gpus):
             for start in self.starts(gpu, profile):
-                rank = self._loss(gpu, profile, start), gpu.whole, index, -start
+                rank = self.loss(gpu, profile, start), gpu.whole, index, -start
                 best = rank if best is None else min(best, rank)
         return None if best is None else MigSlot(best[2], -best[3])
 
-    def _loss(self, gpu: SplitGpu, profile: MigProfile, start: int) -> int:
-        after = gpu.memory | _bits(profile, start), gpu.compute + profile.compute_slices
-        return int(self._capacity[gpu.memory, gpu.compute] - self._capacity[after])
+    def capacity(self, gpu: SplitGpu) -> int:
+        """Return the capacity of a GPU."""
+        return self._capacity[gpu.memory][gpu.compute]
+
+    def loss(self, gpu: SplitGpu, profile: MigProfile, start: int) -> int:
+        """Return the capacity that a GPU loses with an instance."""
+        after = self._capacity[gpu.memory | slice_bits(profile, start)][gpu.compute + profile.compute_slices]
+        return self._capacity[gpu.memory][gpu.compute] - after
 
 
 def contradictions(geometry: MigGeometry, instances: Iterable[tuple[str, int]]) -> list[str]:

@@ -1,0 +1,254 @@
+"""How well devices are chosen: GPUs of real nodes by bandwidth, and slots of MIG instances by fragmentation.
+
+``python -m tests.bench.devices {gpus,mig} [--seeds N] [--write]``: JSON on stdout. Every policy sees the same pods.
+"""
+
+import argparse
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from statistics import mean
+from typing import Final
+
+from tests.devices.shapes import dgx_1v, folder, from_file
+from tests.docs.results import keep
+from topo_scheduler.scheduling.devices.gpu_tables import GpuTables, shape_of
+from topo_scheduler.scheduling.devices.mig_slots import MigSlots
+from topo_scheduler.simulation.devices.gpu_choosers import (
+    Choose,
+    NvidiaBestEffort,
+    RandomChoice,
+    RocmWeights,
+    first_fit,
+)
+from topo_scheduler.simulation.devices.gpu_stream import bandwidth_kept, usual_sizes
+from topo_scheduler.simulation.devices.mig_choosers import ChooseSlot, RandomSlot, packed, spread
+from topo_scheduler.simulation.devices.mig_choosers import first_fit as first_slot
+from topo_scheduler.simulation.devices.mig_stream import WARM_UP, MigLoad, MigOutcome, run_stream
+from topo_scheduler.state.devices.hardware import HardwareError, NodeHardware, pair_bandwidth
+from topo_scheduler.state.devices.mig import GIB, geometry_of
+
+from .mig_repack import Repacking
+from .objects import Json
+
+# ---------------------------------------------------------------- GPUs
+
+GPU_LOAD: Final = 0.9
+PODS: Final = 3_000
+MESH_BOUND_PERCENT: Final = 94.0
+BEHIND_BOUND_POINTS: Final = 0.5
+MakeChooser = Callable[[int], Choose]
+"""Takes a seed."""
+
+
+def is_mesh(hardware: NodeHardware) -> bool:
+    """Return whether GPUs have direct links, and not all pairs have the same bandwidth."""
+    pairs = pair_bandwidth(hardware)
+    count = len(pairs)
+    return bool(hardware.links) and len({int(pairs[a, b]) for a in range(count) for b in range(a)}) > 1
+
+
+def hardware_of_files() -> Iterator[tuple[str, NodeHardware]]:
+    """Yield the DGX-1 with V100, then each topology file with at least two GPUs, by name.
+
+    Two files describe no node: one names no GPU, the other is a graph of rings.
+    """
+    yield "DGX-1 with V100", dgx_1v()
+    for path in sorted(folder().rglob("*.xml")):
+        name = path.relative_to(folder()).as_posix()
+        try:
+            hardware = from_file(name)
+        except HardwareError:
+            continue
+        if len(hardware.gpus) > 1:
+            yield name.removesuffix(".xml"), hardware
+
+
+def distinct() -> dict[str, tuple[NodeHardware, int]]:
+    """Return hardware by the name of its first file, with the number of files that describe nodes alike."""
+    names: dict[object, str] = {}
+    found: dict[str, tuple[NodeHardware, int]] = {}
+    for name, hardware in hardware_of_files():
+        first = names.setdefault((shape_of(hardware), hardware.links, hardware.gpu_paths), name)
+        found[first] = hardware, found.get(first, (hardware, 0))[1] + 1
+    return found
+
+
+def gpu_choosers(hardware: NodeHardware, tables: GpuTables) -> dict[str, MakeChooser]:
+    """Return the policies by name. Those without randomness keep what they computed for other seeds."""
+    nvidia, rocm = NvidiaBestEffort(hardware).choose, RocmWeights(hardware).choose
+    return {
+        "random": lambda seed: RandomChoice(seed).choose,
+        "first_fit": lambda _: first_fit,
+        "nvidia_best_effort": lambda _: nvidia,
+        "rocm": lambda _: rocm,
+        "ours": lambda _: tables.choose,
+    }
+
+
+def gpus(seeds: int) -> Json:
+    """Measure the bandwidth that pods keep on each kind of node."""
+    rows = []
+    for name, (hardware, files) in distinct().items():
+        tables = GpuTables(shape_of(hardware), usual_sizes(len(hardware.gpus)))
+        row: Json = {"node": name, "gpus": len(hardware.gpus), "files": files, "mesh": is_mesh(hardware)}
+        for policy, make in gpu_choosers(hardware, tables).items():
+            kept = [bandwidth_kept(tables, make(seed), seed, pods=PODS, load=GPU_LOAD) for seed in range(seeds)]
+            row[policy] = round(100 * mean(one.share for one in kept), 2)
+            row[f"{policy}_lowest"] = round(100 * min(one.share for one in kept), 2)
+            row[f"{policy}_ideal"] = round(100 * mean(one.ideal for one in kept), 2)
+        row["behind_points"] = round(max(row["nvidia_best_effort"], row["rocm"]) - row["ours"], 2)
+        _say(f"{name}: {row['ours']} %")
+        rows.append(row)
+    meshes = [row for row in rows if row["mesh"]]
+    below = [row["node"] for row in meshes if row["ours"] < MESH_BOUND_PERCENT]
+    return {
+        "load_percent": round(100 * GPU_LOAD),
+        "pods": PODS,
+        "seeds": seeds,
+        "rows": rows,
+        "nodes": len(rows),
+        "meshes": len(meshes),
+        "meshes_below_bound": len(below),
+        "nodes_below_bound": ", ".join(f"`{name}`" for name in below) or "none",
+        "lowest_on_meshes_percent": min(row["ours"] for row in meshes),
+        "most_behind_points": max(row["behind_points"] for row in rows),
+    }
+
+
+def result_of_gpus(figures: Json) -> str:
+    """Return the result in words."""
+    ahead = figures["most_behind_points"] <= BEHIND_BOUND_POINTS
+    return (
+        f"{'nowhere' if ahead else 'somewhere'} more than {BEHIND_BOUND_POINTS} points below another chooser;"
+        f" {figures['meshes_below_bound']} of {figures['meshes']} meshes below {MESH_BOUND_PERCENT:.0f} %"
+    )
+
+
+# ---------------------------------------------------------------- MIG
+
+MODEL: Final = "NVIDIA H100 80GB HBM3"
+MEMORY_BYTES: Final = 80 * GIB
+FITTED: Final = "fitted"
+MIXES: Final[Mapping[str, Mapping[str, int]]] = {
+    FITTED: {"1g.10gb": 4, "1g.20gb": 7, "2g.20gb": 2, "3g.40gb": 4, "4g.40gb": 1, "7g.80gb": 2},
+    "equal": {"1g.10gb": 1, "1g.20gb": 1, "2g.20gb": 1, "3g.40gb": 1, "4g.40gb": 1, "7g.80gb": 1},
+    "no whole GPU": {"1g.10gb": 8, "1g.20gb": 2, "2g.20gb": 5, "3g.40gb": 4, "4g.40gb": 1},
+    "many whole GPUs": {"1g.10gb": 5, "2g.20gb": 1, "3g.40gb": 1, "7g.80gb": 3},
+}
+"""How often each profile is asked for. ``fitted`` comes nearest to the published shares of five simple policies."""
+OF_OTHER_MIXES: Final = frozenset({"spread", "first_fit", "ours", "ours_two_moves"})
+MIG_LOADS: Final = (0.7, 0.9)
+MIG_GPUS: Final = 24
+REQUESTS: Final = 2_000
+MakeSlotChooser = Callable[[int], ChooseSlot]
+
+
+def slot_choosers(slots: MigSlots) -> dict[str, tuple[MakeSlotChooser, int]]:
+    """Return the policies by name, each with the moves that it may make for a request."""
+    return {
+        "random": (lambda seed: RandomSlot(slots, random.Random(seed)), 0),
+        "spread": (lambda _: spread(slots), 0),
+        "first_fit": (lambda _: first_slot(slots), 0),
+        "packed": (lambda _: packed(slots), 0),
+        "ours": (lambda _: slots.choose, 0),
+        "ours_one_move": (lambda _: slots.choose, 1),
+        "ours_two_moves": (lambda _: slots.choose, 2),
+    }
+
+
+def mig(seeds: int) -> Json:
+    """Measure which share of requests is blocked only by fragmentation, by mix, load and policy."""
+    geometry = geometry_of(MODEL, MEMORY_BYTES)
+    assert geometry is not None
+    repacking = Repacking(geometry, MIG_GPUS)
+    rows: list[Json] = []
+    for mix, weights in MIXES.items():
+        slots = MigSlots(geometry, weights)
+        for load in MIG_LOADS:
+            asked = MigLoad(weights, load, MIG_GPUS, REQUESTS)
+            for policy, (make, moves) in slot_choosers(slots).items():
+                if mix != FITTED and policy not in OF_OTHER_MIXES:
+                    continue
+                outcomes = [
+                    run_stream(slots, make(seed), asked, seed, repacking.fits, max_moves=moves) for seed in range(seeds)
+                ]
+                rows.append({"mix": mix, "load_percent": round(100 * load), "policy": policy} | _blocked(outcomes))
+                _say(f"{mix} {load} {policy}: {rows[-1]['fragmented_percent']} %")
+    fitted = {(row["policy"], row["load_percent"]): row for row in rows if row["mix"] == FITTED}
+    return {
+        "model": MODEL,
+        "gpus": MIG_GPUS,
+        "requests": REQUESTS - WARM_UP,
+        "seeds": seeds,
+        "fitted": {
+            f"{policy}_at_{load}": fitted[policy, load]["fragmented_percent"]
+            for policy in slot_choosers(MigSlots(geometry, {}))
+            for load in (70, 90)
+        },
+        "rows": rows,
+    }
+
+
+def _blocked(outcomes: list[MigOutcome]) -> Json:
+    shares = [100 * one.share for one in outcomes]
+    counted = sum(one.counted for one in outcomes)
+    plans = sum((one.plans for one in outcomes), Counter[int]())
+    return {
+        "fragmented_percent": round(mean(shares), 2),
+        "lowest_percent": round(min(shares), 2),
+        "highest_percent": round(max(shares), 2),
+        "full_percent": round(100 * sum(one.full for one in outcomes) / counted, 2),
+        "one_move_percent": round(100 * plans[1] / counted, 2),
+        "two_moves_percent": round(100 * plans[2] / counted, 2),
+    }
+
+
+MIG_BOUNDS: Final[Mapping[str, float]] = {
+    "ours_at_70": 0.5,
+    "ours_at_90": 4.0,
+    "ours_two_moves_at_70": 0.0,
+    "ours_two_moves_at_90": 1.0,
+}
+"""Percent of requests blocked only by fragmentation, at most."""
+
+
+def result_of_mig(figures: Json) -> str:
+    """Return the result in words."""
+    found = {name: figures["fitted"][name] for name in MIG_BOUNDS}
+    kept = sum(found[name] <= bound for name, bound in MIG_BOUNDS.items())
+    return f"{kept} of {len(MIG_BOUNDS)} bounds kept: " + ", ".join(f"{value} %" for value in found.values())
+
+
+# ---------------------------------------------------------------- command
+
+PARTS: Final = {
+    "gpus": ("device_bandwidth", gpus, result_of_gpus),
+    "mig": ("mig_fragmentation", mig, result_of_mig),
+}
+
+
+def main(arguments: list[str]) -> None:
+    """Measure one part."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.devices", description=__doc__)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--seeds", type=int, default=10, help="runs of each policy, with seeds from 0 (default 10)")
+    parser.add_argument("--write", action="store_true", help="keep the result in docs/reference/results")
+    given = parser.parse_args(arguments)
+    name, measure, result = PARTS[given.part]
+    figures = measure(given.seeds)
+    sys.stdout.write(json.dumps(figures, indent=2) + "\n")
+    _say(result(figures))
+    if given.write:
+        keep(name, result(figures), figures)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,61 @@
+"""Whether MIG instances fit on so many GPUs however they are placed: by an integer solver, exactly."""
+
+from collections import Counter
+from functools import cache
+
+import numpy as np
+
+from topo_scheduler.scheduling.devices.mig_slots import MigSlots, SplitGpu
+from topo_scheduler.state.devices.mig import MigGeometry
+
+
+def maximal_sets(geometry: MigGeometry) -> list[tuple[int, ...]]:
+    """Return every set of instances that a GPU can hold and to which none can be added: counts by profile, in order."""
+    slots = MigSlots(geometry, {})
+    none = (0,) * len(geometry.profiles)
+    seen = {(SplitGpu(), none)}
+    pending = list(seen)
+    while pending:
+        gpu, counts = pending.pop()
+        for number, profile in enumerate(geometry.profiles):
+            for start in slots.starts(gpu, profile):
+                more = tuple(count + (number == at) for at, count in enumerate(counts))
+                state = gpu.with_instance(profile, start), more
+                if state not in seen:
+                    seen.add(state)
+                    pending.append(state)
+    sets = {counts for _, counts in seen}
+    return sorted(one for one in sets if not any(one != two and _within(one, two) for two in sets))
+
+
+def _within(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return all(a <= b for a, b in zip(one, other, strict=True))
+
+
+class Repacking:
+    """Whether instances fit on a number of GPUs of one geometry."""
+
+    def __init__(self, geometry: MigGeometry, gpus: int) -> None:
+        self._names = [profile.name for profile in geometry.profiles]
+        self._sets = np.array(maximal_sets(geometry)).T
+        self._gpus = gpus
+        self._fewest = cache(self._solve)
+
+    def fits(self, instances: Counter[str]) -> bool:
+        """Return whether instances, counted by profile, fit if all of them are placed anew."""
+        return self._fewest(tuple(instances[name] for name in self._names)) <= self._gpus
+
+    def _solve(self, counts: tuple[int, ...]) -> int:
+        """Return the fewest GPUs that hold so many instances of each profile."""
+        from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped,import-not-found,unused-ignore]
+
+        kinds = self._sets.shape[1]
+        found = milp(
+            np.ones(kinds),
+            constraints=LinearConstraint(self._sets, counts, np.inf),
+            integrality=np.ones(kinds),
+            bounds=Bounds(0, np.inf),
+        )
+        assert found.status == 0, found.message
+        fewest: float = found.fun
+        return round(fewest)
