@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from topo_scheduler.simulation.results.model import Run
     from topo_scheduler.simulation.sweep import LostTask
     from topo_scheduler.simulation.tasks import Done, Task
+    from topo_scheduler.state.devices.hardware import NodeHardware
 
 
 def _write_report(context: click.Context, _: click.Parameter, folder: Path | None) -> None:
@@ -79,6 +80,20 @@ def _write_report(context: click.Context, _: click.Parameter, folder: Path | Non
     show_default=True,
     metavar="SHARE",
     help="Share of all-reduce in a training step, for the estimated slowdown of gangs.",
+)
+@click.option(
+    "--gpu-topology",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Links of the GPUs of each node: XML of NCCL or RCCL, or the output of nvidia-smi topo -m. Shows which share"
+    " of the bandwidth of an empty node pods get.",
+)
+@click.option(
+    "--device-policy",
+    default="ours,nvidia-best-effort,rocm,first-fit",
+    show_default=True,
+    metavar="D[,D...]",
+    help="Choosers of GPUs on a node to compare, with --gpu-topology: also random.",
 )
 @click.option("--workers", type=click.IntRange(1, 1024), metavar="N", help="Run in N processes; needs Dask.")
 @click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster with this scheduler: tcp://HOST:8786.")
@@ -160,6 +175,8 @@ class _SimulateOptions:
     out: Path | None
     bind_latency: float
     communication: float
+    gpu_topology: Path | None
+    device_policy: str
     workers: int | None
     dask: str | None
     config_path: Path | None
@@ -205,12 +222,15 @@ def _tasks(options: _SimulateOptions, cluster: "str | ClusterCase") -> "list[Tas
 
 def _simulate(options: _SimulateOptions, tasks: "Sequence[Task]") -> int:
     """Run tasks, show and write their results; return the number of lost tasks."""
+    from topo_scheduler.simulation.devices.replay import read_device_policies, read_hardware
     from topo_scheduler.simulation.results.model import Lost
     from topo_scheduler.simulation.results.writing import check_folder, write_result
     from topo_scheduler.simulation.tasks import Done
 
     if options.out is not None:
         check_folder(options.out)
+    hardware = None if options.gpu_topology is None else read_hardware(options.gpu_topology)
+    device_policies = read_device_policies(options.device_policy)
     outcomes = dict(_outcomes(options, tasks))
     done = [outcome for index in range(len(tasks)) if isinstance(outcome := outcomes[index], Done)]
     lost = [outcome for index in range(len(tasks)) if not isinstance(outcome := outcomes[index], Done)]
@@ -223,6 +243,8 @@ def _simulate(options: _SimulateOptions, tasks: "Sequence[Task]") -> int:
         ]
         write_result(options.out, runs, files, lost_runs)
     _show(runs)
+    if hardware is not None:
+        _show_devices(hardware, device_policies, done)
     for lost_task in lost:
         say(f"lost: {_name(lost_task.task)}, seed {lost_task.task.seed}: {lost_task.reason}", err=True)
     if options.out is not None:
@@ -259,6 +281,17 @@ def _outcomes(options: _SimulateOptions, tasks: "Sequence[Task]") -> "Iterator[t
 
 def _name(task: "Task") -> str:
     return f"{task.policy.name}, what if {task.what_if}" if task.what_if else task.policy.name
+
+
+def _show_devices(hardware: "NodeHardware", policies: "Sequence[str]", done: "Sequence[Done]") -> None:
+    """Show what share of the bandwidth of an empty node the pods of each run get, by chooser of GPUs."""
+    from topo_scheduler.cli import render
+    from topo_scheduler.simulation.devices.replay import replay
+    from topo_scheduler.simulation.results.device_table import device_table
+    from topo_scheduler.simulation.results.placements import decode
+
+    rows = [(outcome.run, replay(hardware, decode(outcome.placements), policies, outcome.run.seed)) for outcome in done]
+    render.console().print(device_table(rows, len(hardware.gpus)))
 
 
 def _show(runs: "Sequence[Run]") -> None:

@@ -1,11 +1,11 @@
 """The fewest moves of MIG instances after which a profile fits that doesn't fit now: one, two, or none found.
 
-A move ends an instance and makes it anew in another slot. All moves of a plan happen together: every instance that
-moves is gone before any of them is made anew, so only the result must fit.
+A move ends an instance and creates it again in another slot. All moves of a plan happen together: every instance that
+moves ends before any of them is created again, so only the result must fit.
 
-What is searched is complete. With one move, the instance leaves the GPU where the new one goes. With two, either both
-leave that GPU, or the second makes room for the first on another GPU. Of plans with the fewest moves, the one that
-moves the fewest memory slices is chosen, then the one that keeps the most capacity, then the lowest GPUs and starts.
+The search is complete. With one move, the instance leaves the GPU where the new one goes. With two, either both leave
+that GPU, or the second makes room for the first on another GPU. Of plans with as few moves, the fewest memory slices
+decide, then the least capacity lost, then the lowest GPUs and starts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ class MigInstance:
 
 @dataclass(frozen=True, slots=True)
 class MigMove:
-    """An instance by its GPU and its number on it, and the slot where it is made anew."""
+    """An instance by its GPU and its number on it, and the slot where it is created again."""
 
     gpu: int
     number: int
@@ -159,12 +159,12 @@ class _Search:
             if state in seen:
                 continue
             seen.add(state)
-            charge(1)
+            charge(3)
             for start in self.slots.starts(state, profile):
                 yield MigSlot(gpu, start), {gpu: state.with_instance(profile, start)}
 
     def _offer(self, plan: MigPlan, changed: dict[int, SplitGpu]) -> None:
-        charge(2)
+        charge(8)
         moved = sum(self.gpus[move.gpu][move.number].profile.memory_slices for move in plan.moves)
         lost = sum(self.slots.capacity(self.states[gpu]) - self.slots.capacity(state) for gpu, state in changed.items())
         places = (plan.slot, *(move.to for move in plan.moves))

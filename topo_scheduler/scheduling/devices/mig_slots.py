@@ -1,9 +1,9 @@
 """Where on which GPU a MIG instance goes: there where the least capacity for other instances is lost.
 
-The capacity of a GPU is its share of places for each profile, weighted by the memory slices of the profile and by how
-much this cluster asks for it. So a whole GPU counts as much for one large instance as for the small ones that could be
-in its place. Loss of capacity decides between the starts on a GPU and between GPUs. A whole GPU loses most with its
-first instance, so split GPUs are filled first.
+The capacity of a GPU is the sum over profiles of the share of their places that are free. A profile weighs as much as
+it has memory slices, times how often this cluster asks for it. So a whole GPU counts as much for one large instance as
+for the small ones that could be in its place. Loss of capacity decides between the starts on a GPU and between GPUs. A
+whole GPU loses most with its first instance, so split GPUs are filled first.
 """
 
 from collections import Counter

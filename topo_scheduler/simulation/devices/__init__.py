@@ -1,4 +1,4 @@
 """Choosers of GPUs and of MIG slots to compare with, and streams of pods that show what each leaves.
 
-Imported by: `simulation`.
+Imported by: `cli`, `simulation`.
 """

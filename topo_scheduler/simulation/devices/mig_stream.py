@@ -1,7 +1,7 @@
 """A stream of pods that each ask for a MIG instance, and how many find no room though all would fit.
 
-A request is *blocked only by fragmentation* if no GPU has room for it as the instances are, but all running instances
-and it would fit if they could be placed anew.
+A request is *blocked only by fragmentation* if no GPU has room for it, but a repack of all running instances would make
+room.
 """
 
 import heapq
@@ -44,7 +44,7 @@ class MigOutcome:
     Attributes:
         counted: requests after the warm-up.
         fragmented: those blocked only by fragmentation, after all moves that were allowed.
-        full: those that would not fit however the instances were placed.
+        full: those that would not fit whatever the placement of the instances.
         plans: those that moves made room for, by number of moves.
     """
 
@@ -79,7 +79,7 @@ class _Gpus:
         return instance.profile
 
     def move(self, plan: MigPlan) -> None:
-        """Carry out a plan: all instances leave before any is made anew."""
+        """Carry out a plan: all instances leave before any is created again."""
         pods = [list(self.instances[move.gpu])[move.number] for move in plan.moves]
         profiles = [self.remove(pod) for pod in pods]
         for pod, profile, move in zip(pods, profiles, plan.moves, strict=True):
@@ -105,7 +105,7 @@ def run_stream(
         choose: chooses the slot of an instance.
         asked: what is asked for.
         seed: of arrivals, profiles and durations; equal for all choosers.
-        fits_anew: whether instances, counted by profile, fit on the GPUs if all are placed anew.
+        fits_anew: whether instances, counted by profile, fit on the GPUs after a repack of all.
         max_moves: moves that may be made for a request that is blocked.
     """
     rng = random.Random(seed)

@@ -1,0 +1,82 @@
+"""``simulate --gpu-topology``: which GPUs the pods of a run would get on their nodes."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import run
+from tests.devices.shapes import dgx_1v, folder
+from topo_scheduler.simulation.cases.model import CaseError
+from topo_scheduler.simulation.devices.replay import read_device_policies, read_hardware, replay
+from topo_scheduler.simulation.virtual.history import RunHistory, Stay
+
+CLUSTER = ("simulate", "--cluster", "leaf-spine:spines=1,leaves=1,nodes=2,gpus=8")
+WORKLOAD = ("--workload", "poisson:rate=60/h,jobs=20,sizes=1:0.4|2:0.6,duration=10m")
+
+
+def _history(*stays: Stay, capacity: int = 8_000) -> RunHistory:
+    return RunHistory(("n0", "n1"), (("l0",), ("l0",)), ("leaf",), (capacity, 4_000), stays=list(stays))
+
+
+def _stay(milli: int, start: float, end: float, node: int = 0) -> Stay:
+    return Stay(0, f"pod-{start}", node, milli, (), start, end)
+
+
+def test_a_pod_gets_what_earlier_pods_left_on_its_node() -> None:
+    """On a DGX-1 the best pair has two links. First fit takes 0 and then 1-2 (two links), or 0-1 (one link)."""
+    alone = _history(_stay(2_000, 0.0, 9.0))
+    after = _history(_stay(1_000, 0.0, 9.0), _stay(2_000, 1.0, 9.0))
+    for history, share in ((alone, 0.5), (after, 1.0)):
+        (figures,) = replay(dgx_1v(), history, ["first-fit"], 0)
+        assert (figures.pods, figures.share, figures.ideal) == (1, share, float(share == 1.0))
+
+
+def test_gpus_are_free_again_when_a_pod_ends() -> None:
+    """Both pods get GPUs 0 and 1, as the second starts the moment the first ends."""
+    (figures,) = replay(dgx_1v(), _history(_stay(2_000, 0.0, 5.0), _stay(2_000, 5.0, 9.0)), ["first-fit"], 0)
+    assert (figures.pods, figures.share) == (2, 0.5)
+
+
+def test_shares_of_gpus_and_other_nodes_are_left_out() -> None:
+    history = _history(_stay(500, 0.0, 9.0), _stay(2_000, 0.0, 9.0, node=1))
+    (figures,) = replay(dgx_1v(), history, ["ours"], 0)
+    assert (figures.pods, figures.share, figures.ideal) == (0, None, None)
+
+
+def test_our_choice_keeps_the_links_that_first_fit_breaks() -> None:
+    """A pod with one GPU, then pairs until the node is full but for one."""
+    pods = [_stay(1_000, 0.0, 99.0), *(_stay(2_000, float(number), 99.0) for number in range(1, 4))]
+    ours, first = replay(dgx_1v(), _history(*pods), ["ours", "first-fit"], 0)
+    assert ours.share == 1.0 and first.share is not None and first.share < 1.0
+
+
+@pytest.mark.parametrize(
+    ("names", "problem"),
+    [("spread", "'spread' is unknown"), ("", "name each policy once"), ("ours,ours", "name each policy once")],
+)
+def test_policies_that_can_not_be_compared_are_refused(names: str, problem: str) -> None:
+    with pytest.raises(CaseError, match=problem):
+        read_device_policies(names)
+
+
+def test_a_file_that_describes_no_node_is_refused(tmp_path: Path) -> None:
+    for text in ("", "<graphs/>", "GPU0"):
+        (tmp_path / "file").write_text(text)
+        with pytest.raises(CaseError, match=r"--gpu-topology: .*file"):
+            read_hardware(tmp_path / "file")
+    with pytest.raises(CaseError, match="No such file"):
+        read_hardware(tmp_path / "none")
+
+
+def test_the_table_has_a_row_for_each_chooser() -> None:
+    links = str(folder() / "rccl" / "topo_8p1h.xml")
+    answer = run(*CLUSTER, *WORKLOAD, "--gpu-topology", links, "--device-policy", "ours,rocm")
+    assert answer.exit_code == 0, answer.output
+    assert "bandwidth inside nodes of 8 GPUs" in answer.output
+    rows = [line.split("│") for line in answer.output.splitlines() if line.startswith("│ topo")]
+    assert [row[3].strip() for row in rows if len(row) == 8] == ["ours", "rocm"]
+
+
+def test_an_error_comes_before_the_run(tmp_path: Path) -> None:
+    answer = run(*CLUSTER, *WORKLOAD, "--gpu-topology", str(tmp_path / "none.xml"))
+    assert answer.exit_code == 2 and answer.output.startswith("Error: --gpu-topology: ")

@@ -1,0 +1,143 @@
+"""Which GPUs the pods of a simulated run would get on their nodes, by several choosers.
+
+A run decides when a pod is on which node. This module replays that with the links of a real node, and computes how much
+of the empty node's bandwidth each pod gets.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Final
+
+from topo_scheduler.scheduling.devices.gpu_tables import MAX_WEIGHT, GpuTables, shape_of
+from topo_scheduler.simulation.cases.model import CaseError
+from topo_scheduler.simulation.devices.gpu_choosers import (
+    Choose,
+    NvidiaBestEffort,
+    RandomChoice,
+    RocmWeights,
+    first_fit,
+)
+from topo_scheduler.simulation.virtual.history import RunHistory, Stay
+from topo_scheduler.state.devices.hardware import HardwareError, NodeHardware
+from topo_scheduler.state.devices.smi_matrix import read_matrix
+from topo_scheduler.state.devices.topology_xml import read_topology
+
+OURS: Final = "ours"
+POLICIES: Final = (OURS, "nvidia-best-effort", "rocm", "first-fit", "random")
+_MILLI: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFigures:
+    """What pods with several whole GPUs got.
+
+    Attributes:
+        policy: name of the chooser.
+        pods: pods on nodes with as many GPUs as the file describes.
+        share: mean of the ring bandwidth of their GPUs over the best on the empty node; None without such pods.
+        ideal: share of these pods that got the best; None without such pods.
+    """
+
+    policy: str
+    pods: int
+    share: float | None
+    ideal: float | None
+
+
+def read_hardware(path: Path) -> NodeHardware:
+    """Read a topology file: XML of NCCL or RCCL, or the output of ``nvidia-smi topo -m``.
+
+    Raises:
+        CaseError: it can't be read, or it describes a node without several GPUs.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        hardware = read_topology(text) if text.lstrip().startswith("<") else read_matrix(text)
+        shape_of(hardware)
+    except OSError as error:
+        raise CaseError(f"--gpu-topology: {path}: {error.strerror}") from error
+    except (HardwareError, UnicodeDecodeError) as error:
+        raise CaseError(f"--gpu-topology: {path}: {error}") from error
+    if len(hardware.gpus) < 2:
+        raise CaseError(f"--gpu-topology: {path} describes a node with {len(hardware.gpus)} GPU; links need two")
+    return hardware
+
+
+def read_device_policies(names: str) -> list[str]:
+    """Return the policies of a comma-separated list.
+
+    Raises:
+        CaseError: a name is unknown, occurs twice, or none is named.
+    """
+    policies = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in policies if name not in POLICIES]
+    if unknown or not policies or len(set(policies)) < len(policies):
+        problem = f"{unknown[0]!r} is unknown" if unknown else "name each policy once"
+        raise CaseError(f"--device-policy: {problem}; the policies are {', '.join(POLICIES)}")
+    return policies
+
+
+def replay(hardware: NodeHardware, history: RunHistory, policies: Sequence[str], seed: int) -> list[DeviceFigures]:
+    """Return the figures of each policy.
+
+    Pods that ask for a share of a GPU are left out: devices are chosen for whole GPUs.
+
+    Args:
+        hardware: of each node that has as many GPUs.
+        history: when pods were on which nodes.
+        policies: names, of `POLICIES`.
+        seed: of the policy ``random``.
+    """
+    size = len(hardware.gpus)
+    by_node: dict[int, list[Stay]] = {}
+    for stay in history.stays:
+        if history.capacity[stay.node] == size * _MILLI and stay.milli and stay.milli % _MILLI == 0:
+            by_node.setdefault(stay.node, []).append(stay)
+    sizes = Counter(stay.milli // _MILLI for stays in by_node.values() for stay in stays)
+    most = max(sizes.values(), default=1)
+    weights = [-(-sizes[number] * MAX_WEIGHT // most) for number in range(size + 1)]
+    tables = GpuTables(shape_of(hardware), weights)
+    figures = []
+    for policy in policies:
+        choose = _chooser(policy, hardware, tables, seed)
+        shares = [share for node in sorted(by_node) for share in _shares(tables, choose, by_node[node])]
+        ideal = mean(share == 1.0 for share in shares) if shares else None
+        figures.append(DeviceFigures(policy, len(shares), mean(shares) if shares else None, ideal))
+    return figures
+
+
+def _chooser(policy: str, hardware: NodeHardware, tables: GpuTables, seed: int) -> Choose:
+    match policy:
+        case "nvidia-best-effort":
+            return NvidiaBestEffort(hardware).choose
+        case "rocm":
+            return RocmWeights(hardware).choose
+        case "first-fit":
+            return first_fit
+        case "random":
+            return RandomChoice(seed).choose
+        case _:
+            return tables.choose
+
+
+def _shares(tables: GpuTables, choose: Choose, stays: Sequence[Stay]) -> list[float]:
+    """Return the share of the best bandwidth for each pod with several GPUs of a node, in the order of their starts."""
+    starts = [(stay.start, True, number) for number, stay in enumerate(stays)]
+    ends = [(stay.end, False, number) for number, stay in enumerate(stays)]
+    free, held, shares = tables.all_gpus, dict[int, int](), list[float]()
+    for _, begins, number in sorted(starts + ends):
+        if not begins:
+            free |= held.pop(number, 0)
+            continue
+        size = stays[number].milli // _MILLI
+        chosen = choose(free, size)
+        if chosen < 0:
+            continue
+        free &= ~chosen
+        held[number] = chosen
+        if size > 1:
+            shares.append(int(tables.rings[chosen]) / tables.best_ring(tables.all_gpus, size))
+    return shares
