@@ -185,8 +185,7 @@ class Api:
         """Make one request; 400 and above is an `ApiError`."""
         assert self._session is not None
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        # As kubectl writes it: the server compares opaque configuration of claims byte by byte.
-        data = None if body is None else json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+        data = None if body is None else json.dumps(body).encode()
         for attempt in range(40):
             try:
                 async with self._session.request(

@@ -106,6 +106,21 @@ async def test_a_pod_gets_devices_then_its_node(cluster: Cluster, daemon: Replic
     assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": [node]}]
 
 
+async def test_a_claim_whose_configuration_a_client_wrote_with_spaces_is_protected_and_allocated(
+    cluster: Cluster, daemon: Replica
+) -> None:
+    # The API server compares it byte by byte, and a patch neither keeps spaces nor the order of keys.
+    parameters = {"kind": "GpuConfig", "apiVersion": "example.com/v1", "sharing": {"strategy": "MPS", "b": 1, "a": 2}}
+    config = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]
+    await add_devices(cluster, [1])
+    await cluster.apply(claim("own", asking(2, config=config)), objects.pod("p", **by_name("own")))
+    await cluster.wait_bound("p", 1)
+    (made,) = await claims_of(cluster)
+    assert FINALIZER in made["metadata"]["finalizers"]
+    (copied,) = made["status"]["allocation"]["devices"]["config"]
+    assert copied["opaque"]["parameters"] == parameters
+
+
 async def test_a_gang_gets_all_its_devices_on_the_fewest_leaves(cluster: Cluster, daemon: Replica) -> None:
     await add_devices(cluster, [2, 4])
     await cluster.apply(template("four", asking(4)), objects.gang("training", 8, 0, **by_template("four")))

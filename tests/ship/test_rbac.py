@@ -21,6 +21,7 @@ WRITES = {
     ("", "persistentvolumes", "patch"),
     ("", "persistentvolumeclaims", "patch"),
     ("resource.k8s.io", "resourceclaims", "patch"),
+    ("resource.k8s.io", "resourceclaims", "update"),
     ("resource.k8s.io", "resourceclaims/status", "patch"),
     ("resource.k8s.io", "resourceclaims/binding", "patch"),
     ("events.k8s.io", "events", "create"),

@@ -21,6 +21,7 @@ from topo_scheduler.kube.connection.errors import passes as _passes
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import RESOURCE_CLAIMS
 from topo_scheduler.kube.connection.retrying import Slot, retried
+from topo_scheduler.kube.writing.protobuf_object import PROTOBUF, ProtobufError, with_finalizers
 from topo_scheduler.state.devices.claim_writes import AllocateClaim, ClaimWrite, ProtectClaim, ReleaseClaim
 
 CLAIM_WRITES_IN_FLIGHT: Final = 64
@@ -32,6 +33,7 @@ MAX_CHANGES: Final = 3
 RETRY_SECONDS: Final = 20.0
 """How long, in seconds, writes are retried while the server is busy or unreachable."""
 TIMEOUT_SECONDS: Final = 10.0
+_UNPROCESSABLE: Final = 422
 
 logger = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -118,9 +120,7 @@ class ClaimWriter:
     async def _add_finalizer(
         self, write: AllocateClaim | ProtectClaim, version: str, finalizers: Sequence[str]
     ) -> ResourceClaim:
-        complete = [*finalizers, DELETE_PROTECTION]  # a merge patch replaces the list
-        metadata = {"uid": write.uid, "resourceVersion": version, "finalizers": complete}
-        return await self._patch(write, "", {"metadata": metadata})
+        return await self._set_finalizers(write, version, [*finalizers, DELETE_PROTECTION])
 
     async def _reserve(self, write: AllocateClaim) -> ResourceClaim:
         """Add a pod to those for which an allocated claim is reserved."""
@@ -148,14 +148,29 @@ class ClaimWriter:
 
     async def _unprotect(self, write: ReleaseClaim, claim: ResourceClaim) -> ResourceClaim:
         finalizers = [name for name in claim.metadata.finalizers if name != DELETE_PROTECTION]
-        version = claim.metadata.resource_version
-        body = {"metadata": {"uid": write.uid, "resourceVersion": version, "finalizers": finalizers}}
         try:
-            return await self._patch(write, "", body)
+            return await self._set_finalizers(write, claim.metadata.resource_version, finalizers)
         except Conflict:
             return await self._look(write)  # Kubernetes removes it as well
 
     # ------------------------------------------------------------ requests
+
+    async def _set_finalizers(self, write: ClaimWrite, version: str, finalizers: Sequence[str]) -> ResourceClaim:
+        metadata = {"uid": write.uid, "resourceVersion": version, "finalizers": finalizers}
+        try:
+            return await self._patch(write, "", {"metadata": metadata})  # a merge patch replaces the list
+        except ApiError as error:
+            if error.status != _UNPROCESSABLE:
+                raise
+            # Opaque configuration that a client wrote with spaces does not survive a patch, which is refused then.
+            path = RESOURCE_CLAIMS.path(*write.key)
+            encoded = await self._client.request("GET", path, accept=PROTOBUF, timeout=TIMEOUT_SECONDS)
+            try:
+                body = with_finalizers(encoded, finalizers, version)
+            except ProtobufError:
+                raise error from None
+        answer = await self._client.request("PUT", path, body=body, content_type=PROTOBUF, timeout=TIMEOUT_SECONDS)
+        return decode(_claim, answer)
 
     async def _settle(self, write: ClaimWrite, send: Any, slots: FairSlots | None = None) -> ResourceClaim:
         slot: Slot = partial((self._slots if slots is None else slots).slot, write.key[0])
