@@ -6,7 +6,7 @@ from tests.helpers import make_pod, timestamp
 from tests.scheduling.device_driver import DeviceDriver, asking, driver, nodes_of
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
-from topo_scheduler.scheduling.instructions import EvictionOutcome
+from topo_scheduler.scheduling.instructions import EvictionOutcome, Nominate
 
 
 def ready(leaves: dict[str, int] | None = None) -> DeviceDriver:
@@ -67,7 +67,8 @@ def test_the_pod_waits_until_the_claims_of_its_victims_are_deallocated() -> None
     for _ in range(5):
         d.step(60)
     assert d.preempted() == [victim], "no other pod while Kubernetes deallocates the claim"
-    assert d.nominated()
+    nominations = [said for said in d.said if isinstance(said, Nominate)]
+    assert len(nominations) == 1, "it keeps its nomination all the time"
     deallocate(d, gone)
     d.settle()
     assert urgent.spec.node_name
