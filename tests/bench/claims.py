@@ -92,7 +92,10 @@ async def _have_claims(server: Server, count: int) -> bool:
 
 async def _were_tried(server: Server) -> bool:
     return all(
-        any(entry["type"] == "PodScheduled" and entry["status"] == "False" for entry in pod["status"].get("conditions", ()))
+        any(
+            entry["type"] == "PodScheduled" and entry["status"] == "False"
+            for entry in pod["status"].get("conditions", ())
+        )
         for pod in await server.pods()
     )
 

@@ -148,7 +148,9 @@ class Pages:
         end = min(self._count, begin + int(request.query.get("limit") or self._count))
         items = ",".join(self._item(number) for number in range(begin, end))
         metadata = {"resourceVersion": "1", **({"continue": str(end)} if end < self._count else {})}
-        text = f'{{"kind":"ResourceSliceList","apiVersion":"{GROUP}","metadata":{json.dumps(metadata)},"items":[{items}]}}'
+        text = (
+            f'{{"kind":"ResourceSliceList","apiVersion":"{GROUP}","metadata":{json.dumps(metadata)},"items":[{items}]}}'
+        )
         return web.Response(text=text, content_type="application/json")
 
     def _item(self, number: int) -> str:
@@ -172,7 +174,7 @@ async def _serve(kubeconfig: Path, nodes: int) -> None:
         "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
         "current-context": "bench",
     }
-    kubeconfig.write_text(json.dumps(config))
+    await asyncio.to_thread(kubeconfig.write_text, json.dumps(config))
     sys.stdout.write("serving\n")
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.read)
@@ -301,7 +303,8 @@ def _step(engine: Engine, sinks: Json, begin: int, count: int) -> tuple[float, l
 def _class(name: str) -> DeviceClass:
     expression = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'mig'"
     return msgspec.convert(
-        {"metadata": {"name": name, "uid": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}}, DeviceClass
+        {"metadata": {"name": name, "uid": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}},
+        DeviceClass,
     )
 
 

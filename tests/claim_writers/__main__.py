@@ -153,8 +153,8 @@ async def _write(api: Api, checker: Checker, work: Work, side: list[asyncio.Task
                 raise error
         if time.monotonic() - told > 30:
             told = time.monotonic()
-            doubles = len(checker.doubles)
-            print(f"{len(checker.claims_seen)} claims, {checker.allocations} allocations, {doubles} doubles", file=sys.stderr)
+            seen = f"{len(checker.claims_seen)} claims, {checker.allocations} allocations"
+            print(f"{seen}, {len(checker.doubles)} devices twice", file=sys.stderr)
 
 
 async def _calm(checker: Checker) -> float | None:
@@ -167,11 +167,9 @@ async def _calm(checker: Checker) -> float | None:
     return None
 
 
-def _result(
-    checker: Checker, work: Work, problems: list[str], *, calm: float | None, seconds: float
-) -> dict[str, Any]:
+def _result(checker: Checker, work: Work, problems: list[str], *, calm: float | None, seconds: float) -> dict[str, Any]:
     lasted = sorted(double.ended - double.began for double in checker.doubles if double.ended)
-    by_scheduler = Counter(scheduler for _, _, scheduler in checker.bound.values())
+    by_scheduler = Counter(scheduler for _, _, scheduler, _ in checker.bound.values())
     return {
         "claims": len(checker.claims_seen),
         "allocations": checker.allocations,

@@ -39,10 +39,12 @@ class Checker:
     """Claims that exist, by name."""
     claims_seen: set[str] = field(default_factory=set)
     allocations: int = 0
-    bound: dict[str, tuple[str, str, str]] = field(default_factory=dict)
-    """By the UID of each pod that was ever bound: its name, node and scheduler."""
-    pools_of_pods: dict[str, dict[str, frozenset[str]]] = field(default_factory=dict)
-    """By the UID of a pod, of each claim that was ever reserved for it: the pools of its devices, as they were last."""
+    bound: dict[str, tuple[str, str, str, int]] = field(default_factory=dict)
+    """By the UID of each pod that was ever bound: its name, node and scheduler, and the revision of the bind."""
+    history: dict[str, list[tuple[int, frozenset[str], frozenset[str]]]] = field(default_factory=dict)
+    """By the UID of a claim: of each revision the pods that it was reserved for, and the pools of its devices."""
+    claims_of_pods: dict[str, dict[str, None]] = field(default_factory=dict)
+    """By the UID of a pod: the claims that were ever reserved for it."""
     reserved: dict[str, frozenset[str]] = field(default_factory=dict)
     """By the UID of a claim: the pods that it is reserved for."""
     _open: dict[tuple[Device, frozenset[str]], Double] = field(default_factory=dict)
@@ -61,7 +63,9 @@ class Checker:
         devices = frozenset(_devices(status))
         pods = frozenset(entry["uid"] for entry in status.get("reservedFor") or ())
         for pod in pods:
-            self.pools_of_pods.setdefault(pod, {})[uid] = frozenset(pool for _, pool, _ in devices)
+            self.claims_of_pods.setdefault(pod, {})[uid] = None
+        pools = frozenset(pool for _, pool, _ in devices)
+        self.history.setdefault(uid, []).append((int(claim["metadata"]["resourceVersion"]), pods, pools))
         self._hold(uid, devices)
         self.reserved[uid] = pods
 
@@ -73,7 +77,8 @@ class Checker:
             return
         self.pods[name] = pod
         if node:
-            self.bound.setdefault(uid, (name, node, pod["spec"]["schedulerName"]))
+            revision = int(pod["metadata"]["resourceVersion"])
+            self.bound.setdefault(uid, (name, node, pod["spec"]["schedulerName"], revision))
 
     def _hold(self, uid: str, devices: frozenset[Device]) -> None:
         before = self.held.get(uid, frozenset())
@@ -101,12 +106,21 @@ class Checker:
         return all(any(pod in self.bound for pod in self.reserved.get(uid, ())) for uid in claims)
 
     def without_devices(self) -> list[str]:
-        """Return the bound pods that have no claim, or one with devices of another node, each with what it has."""
-        return [
-            f"{name} on {node}: {sorted(map(sorted, self.pools_of_pods.get(uid, {}).values()))}"
-            for uid, (name, node, _) in self.bound.items()
-            if {frozenset({node})} != set(self.pools_of_pods.get(uid, {}).values())
-        ]
+        """Return the pods that had no devices of their node when they were bound, each with what it had.
+
+        Revisions of all objects come from one count, so it is certain what was written before a bind.
+        """
+        wrong = []
+        for uid, (name, node, _, revision) in self.bound.items():
+            had = [self._pools_before(claim, uid, revision) for claim in self.claims_of_pods.get(uid, ())]
+            if set(had) != {frozenset({node})}:
+                wrong.append(f"{name} on {node}: {sorted(map(sorted, had))}")
+        return wrong
+
+    def _pools_before(self, claim: str, pod: str, revision: int) -> frozenset[str]:
+        """Return the pools of the devices that a claim had for a pod at a revision."""
+        before = [(pods, pools) for at, pods, pools in self.history[claim] if at < revision]
+        return before[-1][1] if before and pod in before[-1][0] else frozenset()
 
     def leaked(self) -> list[str]:
         """Return the names of claims that are allocated, or have the finalizer. All pods must be gone."""

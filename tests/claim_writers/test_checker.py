@@ -1,7 +1,11 @@
 """The checker finds a device that two claims have, a pod without devices, and a claim that stays taken."""
 
+from itertools import count
+
 from tests.claim_writers.checker import FINALIZER, Checker
 from tests.e2e.api import Json
+
+revisions = count(1)
 
 
 def claim(name: str, *devices: str, pod: str = "", node: str = "n1", finalizers: tuple[str, ...] = ()) -> Json:
@@ -9,11 +13,16 @@ def claim(name: str, *devices: str, pod: str = "", node: str = "n1", finalizers:
     status: Json = {"allocation": {"devices": {"results": results}}} if devices else {}
     if pod:
         status["reservedFor"] = [{"uid": f"uid-{pod}"}]
-    return {"metadata": {"name": name, "uid": f"uid-{name}", "finalizers": list(finalizers)}, "status": status}
+    return {"metadata": {**metadata(name), "finalizers": list(finalizers)}, "status": status}
 
 
 def pod(name: str, node: str = "n1") -> Json:
-    return {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": {"nodeName": node, "schedulerName": "s"}}
+    return {"metadata": metadata(name), "spec": {"nodeName": node, "schedulerName": "s"}}
+
+
+def metadata(name: str) -> Json:
+    """Each is of a later revision than the one before."""
+    return {"name": name, "uid": f"uid-{name}", "resourceVersion": str(next(revisions))}
 
 
 def test_a_device_given_on_after_it_was_given_back_is_no_double() -> None:
@@ -56,6 +65,23 @@ def test_a_bound_pod_needs_devices_of_its_node() -> None:
     for name in ("moved", "good", "elsewhere", "none"):
         checker.pod("ADDED", pod(name))
     assert checker.without_devices() == ["elsewhere on n1: [['n2']]", "none on n1: []"]
+
+
+def test_what_became_of_the_claim_after_the_bind_is_not_held_against_it() -> None:
+    checker = Checker()
+    checker.claim("ADDED", claim("a", "gpu-0", pod="p"))
+    bound = pod("p")
+    checker.claim("MODIFIED", claim("a", "gpu-0", pod="p", node="n2"))
+    checker.pod("MODIFIED", bound)
+    assert not checker.without_devices()
+
+
+def test_a_claim_that_is_reserved_only_after_the_bind_comes_too_late() -> None:
+    checker = Checker()
+    checker.claim("ADDED", claim("a", "gpu-0"))
+    checker.pod("MODIFIED", pod("p"))
+    checker.claim("MODIFIED", claim("a", "gpu-0", pod="p"))
+    assert checker.without_devices() == ["p on n1: [[]]"]
 
 
 def test_a_claim_that_stays_allocated_or_protected_is_leaked() -> None:

@@ -67,7 +67,9 @@ def test_a_claim_with_finalizers_without_end_is_refused_and_keeps_none() -> None
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from("cde"), st.sampled_from(["a", "b", "a" * 200, "b" * 200]), st.booleans(), st.booleans())
+        st.tuples(
+            st.sampled_from("cde"), st.sampled_from(["a", "b", "a" * 200, "b" * 200]), st.booleans(), st.booleans()
+        )
     )
 )
 def test_nothing_stays_behind_of_claims_that_are_gone(steps: list[tuple[str, str, bool, bool]]) -> None:

@@ -43,7 +43,9 @@ STORED: Final[Mapping[str, Resource[Any]]] = {
 }
 """Kinds of volumes and devices by plural. They reach the engine's stores directly, not through its methods."""
 STORAGE_CALLS: Final = ("storage_applied", "storage_deleted", "storage_synced")
-_WRITES: Final = {kind.__name__: kind for kind in (ReserveVolume, SelectNode, AllocateClaim, ProtectClaim, ReleaseClaim)}
+_WRITES: Final = {
+    kind.__name__: kind for kind in (ReserveVolume, SelectNode, AllocateClaim, ProtectClaim, ReleaseClaim)
+}
 _WRITTEN: Final = ("volumes_written", "claims_written")
 """Calls whose second argument has pairs of a write and its result."""
 

@@ -1,9 +1,9 @@
 """Write the devices of claims: finalizer first, then the allocation with the pod that it is reserved for.
 
-The finalizer may be written ahead, for pods that wait: the API server takes it and the allocation in separate requests
-only. Without the finalizer Kubernetes never deallocates a claim. Each write carries the resourceVersion that was read, so
-it never undoes a change of another client: the server refuses it instead, and the scheduler decides again. Repeating a
-write is harmless: a claim that already has the allocation counts as written.
+The finalizer may be written ahead, for pods that wait: the API server takes it and the allocation only in separate
+requests. Without the finalizer Kubernetes never deallocates a claim. Each write carries the resourceVersion that was
+read, so it never undoes a change of another client: the server refuses it instead, and the scheduler decides again.
+Repeating a write is harmless: a claim that already has the allocation counts as written.
 """
 
 import logging
