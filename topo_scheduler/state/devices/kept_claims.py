@@ -1,4 +1,4 @@
-"""The form in which claims are kept: without the parts that have no reader, and specifications that are alike only once.
+"""The form in which claims are kept: without the parts that have no reader, and equal specifications only once.
 
 Tenants may create as many claims as the API server takes, each with a specification, annotations and labels of its
 own. So what specifications take is capped, for each namespace and in all.
