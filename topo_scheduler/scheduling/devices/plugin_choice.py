@@ -18,6 +18,8 @@ from typing import Final
 from topo_scheduler.state.devices.hardware import NodeHardware, PciePath
 
 NVLINK_SCORE: Final = 100
+MAX_SCORED_LINKS: Final = 12
+"""NVLinks of a pair that NVIDIA's plugin knows; more score nothing."""
 _PATH_SCORES: Final = {
     PciePath.UNKNOWN: 10,
     PciePath.SYSTEM: 10,
@@ -51,12 +53,16 @@ def _pair_scores(hardware: NodeHardware) -> tuple[tuple[int, ...], ...]:
     links = {(link.first, link.second): link.count for link in hardware.links}
     return tuple(
         tuple(
-            NVLINK_SCORE * links.get((min(first, second), max(first, second)), 0)
+            NVLINK_SCORE * _scored(links.get((min(first, second), max(first, second)), 0))
             + _PATH_SCORES[hardware.path(first, second)]
             for second in range(count)
         )
         for first in range(count)
     )
+
+
+def _scored(links: int) -> int:
+    return links if links <= MAX_SCORED_LINKS else 0
 
 
 def best_effort(hardware: NodeHardware, free: int, size: int) -> int:
@@ -84,30 +90,32 @@ def _score(scores: Sequence[Sequence[int]], chosen: Sequence[int]) -> int:
 
 
 def _best_partition(scores: Sequence[Sequence[int]], indexes: Sequence[int], size: int) -> tuple[tuple[int, ...], ...]:
-    """Return the first partition with the highest score of those with a whole set.
+    """Return the first partition with the highest score, for more GPUs than ``size``.
 
-    Sets lack members where the number does not divide.
+    If the number does not divide, one set lacks all members that are missing.
     """
-    known: dict[tuple[int, int, bool], tuple[int, tuple[tuple[int, ...], ...]]] = {}
+    known: dict[tuple[int, int], tuple[int, tuple[tuple[int, ...], ...]]] = {}
 
-    def best(left: int, lacking: int, whole: bool) -> tuple[int, tuple[tuple[int, ...], ...]]:
-        """Return score and sets, with a whole set unless there is one already; the score is -1 if there is none."""
-        if not left:
-            return 0 if whole else -1, ()
-        if (answer := known.get((left, lacking, whole))) is not None:
+    def best(left: int, lacking: int) -> tuple[int, tuple[tuple[int, ...], ...]]:
+        gpus = members_of(left)
+        if len(gpus) <= size:
+            return _score(scores, gpus), (gpus,)
+        if (answer := known.get((left, lacking))) is not None:
             return answer
-        first, *rest = members_of(left)
         answer = -1, ()
-        for lacks in range(min(lacking, size - 1) + 1):
-            for others in combinations(rest, size - 1 - lacks):
-                chosen = (first, *others)
-                score, partition = best(left & ~set_of(chosen), lacking - lacks, whole or not lacks)
-                if score >= 0 and (score := score + _score(scores, chosen)) > answer[0]:
+        # What is lacking comes after all GPUs, as the plugin fills its list up at the end.
+        padded = [*gpus[1:], *range(left.bit_length(), left.bit_length() + lacking)]
+        for others in combinations(padded, size - 1):
+            chosen = (gpus[0], *(index for index in others if left >> index & 1))
+            lacks = size - len(chosen)
+            if lacks in (0, lacking):
+                score, partition = best(left & ~set_of(chosen), 0 if lacks else lacking)
+                if (score := score + _score(scores, chosen)) > answer[0]:
                     answer = score, (chosen, *partition)
-        known[left, lacking, whole] = answer
+        known[left, lacking] = answer
         return answer
 
-    return best(set_of(indexes), -len(indexes) % size, False)[1]
+    return best(set_of(indexes), -len(indexes) % size)[1]
 
 
 # ---------------------------------------------------------------- NVIDIA, shared GPUs
@@ -173,7 +181,7 @@ def _pair_weights(hardware: NodeHardware) -> tuple[tuple[int, ...], ...]:
 def _weight(hardware: NodeHardware, linked: set[tuple[int, int]], first: int, second: int) -> int:
     pair = min(first, second), max(first, second)
     same_numa = hardware.gpus[first].numa_node == hardware.gpus[second].numa_node
-    reach = 10 if pair in linked else 40 if hardware.path(*pair) is not PciePath.UNKNOWN else 50
+    reach = 10 if pair in linked else 40
     return 20 + reach + (10 if same_numa else 20)
 
 
