@@ -63,7 +63,7 @@ def plan_moves(slots: MigSlots, gpus: Instances, profile: MigProfile, max_moves:
     Raises:
         OverBudgetError: the search takes more operations than the active budget has left.
     """
-    search = _Search(slots, gpus, profile)
+    search = _MoveSearch(slots, gpus, profile)
     slot = slots.choose(search.states, profile)
     if slot is not None:
         return MigPlan(slot)
@@ -73,7 +73,7 @@ def plan_moves(slots: MigSlots, gpus: Instances, profile: MigProfile, max_moves:
     return None
 
 
-class _Search:
+class _MoveSearch:
     """One search; see `plan_moves`."""
 
     def __init__(self, slots: MigSlots, gpus: Instances, profile: MigProfile) -> None:

@@ -34,7 +34,7 @@ _TOO_MANY_FINALIZERS: Final = (
 
 
 @dataclass(slots=True)
-class _SharedSpec:
+class _SpecInUse:
     spec: ResourceClaimSpec
     claims: int = 0
 
@@ -43,7 +43,7 @@ class KeptClaims:
     """Specifications of the claims that are kept."""
 
     def __init__(self) -> None:
-        self._specs: dict[tuple[str, bytes], _SharedSpec] = {}
+        self._specs: dict[tuple[str, bytes], _SpecInUse] = {}
         """By namespace and JSON."""
         self._bytes_of: Counter[str] = Counter()
         """Bytes of specifications by namespace."""
@@ -88,7 +88,7 @@ class KeptClaims:
         if shared is None:
             if not self._has_room(namespace, text):
                 return ResourceClaimSpec(excess=_TOO_MANY)
-            shared = self._specs[namespace, text] = _SharedSpec(spec)
+            shared = self._specs[namespace, text] = _SpecInUse(spec)
             self._bytes_of[namespace] += len(text)
             self._bytes += len(text)
         shared.claims += 1
