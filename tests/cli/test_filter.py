@@ -147,3 +147,32 @@ def test_devices_of_claims_are_filtered_as_kubectl_writes_them(tmp_path: Path) -
         "c": "Insufficient cpu",
     }
     assert answer["reasons"]["team/none"]["a"].startswith('resourceclaim "none" not found in namespace team')
+
+
+def test_extended_resources_are_filtered_by_the_devices_that_back_them(tmp_path: Path) -> None:
+    def asking(name: str, resource: str, count: int) -> Json:
+        item = pod(name)
+        item["spec"]["containers"][0]["resources"]["requests"][resource] = str(count)
+        return item
+
+    pool = {"name": "b", "generation": 1, "resourceSliceCount": 1}
+    devices = {"driver": "d", "nodeName": "b", "pool": pool, "devices": [{"name": "gpu-0"}]}
+    listed = [
+        *SNAPSHOT["nodes"],
+        {"kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {"extendedResourceName": "example.com/gpu"}},
+        {"kind": "ResourceSlice", "metadata": {"name": "b"}, "spec": devices},
+        asking("one", "example.com/gpu", 1),
+        asking("two", "example.com/gpu", 2),
+        asking("implied", "deviceclass.resource.kubernetes.io/gpu", 1),
+        asking("other", "example.com/other", 1),
+    ]
+    result = run("filter", "--snapshot", written(tmp_path, {"kind": "List", "items": listed}), "-o", "json")
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.output)
+    assert answer["feasible"] == {"team/one": ["b"], "team/two": [], "team/implied": ["b"], "team/other": []}
+    assert answer["reasons"]["team/two"] == {
+        "a": "cannot allocate all claims: no driver publishes devices for the node",
+        "b": "cannot allocate all claims",
+        "c": "Insufficient cpu",
+    }
+    assert answer["reasons"]["team/other"]["b"] == "Insufficient example.com/other"

@@ -40,12 +40,14 @@ def allocatable_of(node: Json) -> Amounts:
 
 
 def charged(pod: Json) -> Amounts:
-    """Return what a pod holds on its node, in thousandths."""
+    """Return what a pod holds of its node's allocatable, in thousandths: not what a claim gives it."""
+    claim = pod.get("status", {}).get("extendedResourceClaimStatus") or {}
+    given = {(entry["containerName"], entry["resourceName"]) for entry in claim.get("requestMappings") or ()}
 
     def asked(container: Json) -> Amounts:
         resources = container.get("resources") or {}
         both = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
-        return {name: milli(value) for name, value in both.items()}
+        return {name: milli(value) for name, value in both.items() if (container.get("name"), name) not in given}
 
     spec = pod["spec"]
     total: Amounts = defaultdict(int)

@@ -15,11 +15,17 @@ from topo_scheduler.api.devices import (
     ResourceClaim,
     ResourceSlice,
 )
-from topo_scheduler.api.objects import Node, Pod, PodClaimStatus, PodResourceClaim
+from topo_scheduler.api.objects import (
+    Node,
+    Pod,
+    PodClaimStatus,
+    PodExtendedResourceClaimStatus,
+    PodResourceClaim,
+)
 from topo_scheduler.kube.reading.sinks import Deleted
 from topo_scheduler.recording.observed_engine import sinks_of_storage
 from topo_scheduler.scheduling.instructions import Instruction, WriteClaims
-from topo_scheduler.state.devices.claim_writes import AllocateClaim, ClaimWrite, after
+from topo_scheduler.state.devices.claim_writes import AllocateClaim, ClaimWrite, CreateClaim, DeleteClaim, after
 
 DRIVER = "gpu.example.com"
 Json = dict[str, Any]
@@ -144,9 +150,12 @@ class DeviceDriver(Driver):
 
     def write_claims(self, wanted: WriteClaims) -> None:
         """Carry out a write, or fail it if there is a `problem`."""
-        done = []
+        done: list[tuple[ClaimWrite, ResourceClaim]] = []
         problem = self.problem
         for write in wanted.writes if not problem else ():
+            if isinstance(write, CreateClaim | DeleteClaim):
+                done.append((write, self._write_extended(write)))
+                continue
             if write.key not in self.claims:
                 problem = "not found"
                 break
@@ -159,6 +168,24 @@ class DeviceDriver(Driver):
             self.claims[write.key] = claim = msgspec.structs.replace(claim, metadata=metadata)
             done.append((write, claim))
         self.engine.claims_written(wanted.pod.uid, done, problem, self.now)
+
+    def _write_extended(self, write: CreateClaim | DeleteClaim) -> ResourceClaim:
+        """Make or remove the claim for extended resources of a pod, as the API server would."""
+        pod, claim = self.pods.get(write.pod.uid), after(write, None)
+        self._version += 1
+        if isinstance(write, CreateClaim):
+            assert write.key not in self.claims, "the pod got two claims"
+            metadata = msgspec.structs.replace(
+                claim.metadata, uid=f"uid-{self._version}", resource_version=str(self._version)
+            )
+            self.claims[write.key] = claim = msgspec.structs.replace(claim, metadata=metadata)
+        elif write.key in self.claims:
+            self.drop_claim(write.key[1])
+        if pod is not None:
+            named = PodExtendedResourceClaimStatus(write.key[1]) if isinstance(write, CreateClaim) else None
+            pod.status.extended_resource_claim_status = named
+            self.tell_again(pod)
+        return claim
 
     # ------------------------------------------------------------ what came of it
 

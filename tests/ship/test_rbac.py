@@ -20,8 +20,10 @@ WRITES = {
     ("topology.scheduler", "migrations/status", "update"),
     ("", "persistentvolumes", "patch"),
     ("", "persistentvolumeclaims", "patch"),
+    ("resource.k8s.io", "resourceclaims", "create"),
     ("resource.k8s.io", "resourceclaims", "patch"),
     ("resource.k8s.io", "resourceclaims", "update"),
+    ("resource.k8s.io", "resourceclaims", "delete"),
     ("resource.k8s.io", "resourceclaims/status", "patch"),
     ("resource.k8s.io", "resourceclaims/binding", "patch"),
     ("events.k8s.io", "events", "create"),
@@ -113,7 +115,10 @@ def test_nothing_needed_is_missing_and_nothing_is_granted_twice() -> None:
 
 def test_what_must_never_be_granted() -> None:
     for grant in [*GRANTS, *_grants(FURTHER)]:
-        own = (grant.group, grant.resource, grant.verb) == ("topology.scheduler", "migrations", "delete")
+        own = (grant.group, grant.resource, grant.verb) in {
+            ("topology.scheduler", "migrations", "delete"),
+            ("resource.k8s.io", "resourceclaims", "delete"),  # those that it made for extended resources
+        }
         assert own or grant.verb not in {"delete", "deletecollection", "escalate", "bind", "impersonate"}, grant
         assert grant.resource not in {
             "secrets",

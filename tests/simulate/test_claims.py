@@ -94,6 +94,25 @@ def test_jobs_with_claims_run_and_give_their_devices_back(tmp_path: Path) -> Non
     assert {stay.milli for stay in history.stays} == {4000}
 
 
+def test_pods_with_an_extended_resource_run_and_give_their_devices_back(tmp_path: Path) -> None:
+    backing = device_class()
+    backing["spec"]["extendedResourceName"] = "nvidia.com/gpu"
+
+    def plain(name: str, **annotations: str) -> Json:
+        item = job(name, 4, {}, **annotations)
+        spec = item["spec"]["template"]["spec"]
+        del spec["resourceClaims"]
+        spec["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": 4}}
+        return item
+
+    jobs = [plain("first", **{RUNS: "60s"}), plain("second", **{RUNS: "60s", ARRIVES: "10s"})]
+    history = simulated(tmp_path, [*whole("n1", "n2")[:-1], backing], jobs)
+    first, second = history.outcomes
+    assert (first.started, first.ended) == (0.0, 60.0)
+    assert (second.started, second.ended) == (60.0, 120.0), "it waits for the devices"
+    assert {stay.milli for stay in history.stays} == {4000}
+
+
 def test_templates_may_be_with_the_cluster(tmp_path: Path) -> None:
     history = simulated(tmp_path, [*whole("n1"), template("two", asking(2))], [job("j", 1, by_template("two"))])
     assert where(history) == {"default/j": ["n1"]}

@@ -17,6 +17,12 @@ DELETE_PROTECTION = "resource.kubernetes.io/delete-protection"
 """Finalizer without which Kubernetes never deallocates a claim."""
 MAX_RESULTS = 32
 """Devices that one claim may get."""
+EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation, ``"true"`` on claims that a scheduler made for the extended resources of a pod."""
+POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+"""Annotation of claims that Kubernetes made from a template."""
+CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
+"""Prefix of the extended resource that every DeviceClass has without naming it."""
 
 
 # ---------------------------------------------------------------- devices
@@ -74,6 +80,7 @@ class DeviceTaint(Base):
     key: str = ""
     value: str = ""
     effect: str = ""
+    time_added: str | None = None
 
 
 class DeviceEntry(Base):

@@ -243,6 +243,12 @@ class ContainerStatus(Base):
     restart_count: int = 0
 
 
+class PodExtendedResourceClaimStatus(Base):
+    """``status.extendedResourceClaimStatus`` of a pod."""
+
+    resource_claim_name: str = ""
+
+
 class PodStatus(Base):
     """``status`` of a pod."""
 
@@ -257,6 +263,7 @@ class PodStatus(Base):
     resources: ResourceRequirements | None = None
     allocated_resources: dict[str, Quantity] = {}
     resource_claim_statuses: list[PodClaimStatus] = []
+    extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
 
 
 class Pod(ApiObject):

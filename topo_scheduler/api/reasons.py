@@ -81,6 +81,7 @@ class Reason(StrEnum):
     WAITING_FOR_VOLUMES = "WaitingForVolumes"
     BIND_FAILED = "BindFailed"
     ROLLED_BACK = "GangRolledBack"
+    DEVICE_TAINTED = "DeviceTainted"
     OVERSUBSCRIBED = "NodeOversubscribed"
     PREEMPTED = "Preempted"
     PREEMPTION_FAILED = "PreemptionFailed"

@@ -119,6 +119,7 @@ def _reason_by_node(world: World, pod: Pod, nominated: list[Nominated]) -> dict[
     claims = device_claims(pod, world.inventory)
     if claims.problem:
         return dict.fromkeys(world.nodes.row_of, claims.problem)
+    world.settle_devices()  # now that the pod's resources are known
     world.nodes.widen()
     cls = replace(pod_class(pod, amounts, (), 0, constraints), claims=claims.claims)
     other_nominations = [

@@ -24,6 +24,7 @@ from topo_scheduler.scheduling.instructions import (
     EmitEvent,
     Evict,
     EvictionOutcome,
+    EvictTainted,
     Instruction,
     Nominate,
     PodRef,
@@ -217,7 +218,7 @@ class Audit:
                 self._decided(decision)
             case Bind(pod):
                 self._binds[pod.uid] = instruction
-            case Evict(pod, message):
+            case Evict(pod, message) | EvictTainted(pod, message):
                 self._of_pod("evicted", pod, reason=message)
             case Preempt(pod, node, note):
                 self._victims[pod.uid] = instruction

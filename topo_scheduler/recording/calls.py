@@ -29,7 +29,14 @@ from topo_scheduler.kube.connection.resources import (
 )
 from topo_scheduler.kube.reading.sinks import Deleted
 from topo_scheduler.scheduling.engine import Engine
-from topo_scheduler.state.devices.claim_writes import AllocateClaim, ClaimWrite, ProtectClaim, ReleaseClaim
+from topo_scheduler.state.devices.claim_writes import (
+    AllocateClaim,
+    ClaimWrite,
+    CreateClaim,
+    DeleteClaim,
+    ProtectClaim,
+    ReleaseClaim,
+)
 from topo_scheduler.state.storage.storage_objects import ReserveVolume, SelectNode, VolumeWrite
 
 QUERIES: Final = frozenset(("next_due", "explain", "may_evict", "goes_first"))
@@ -43,9 +50,8 @@ STORED: Final[Mapping[str, Resource[Any]]] = {
 }
 """Kinds of volumes and devices by plural. They reach the engine's stores directly, not through its methods."""
 STORAGE_CALLS: Final = ("storage_applied", "storage_deleted", "storage_synced")
-_WRITES: Final = {
-    kind.__name__: kind for kind in (ReserveVolume, SelectNode, AllocateClaim, ProtectClaim, ReleaseClaim)
-}
+_CLAIM_WRITES: Final = (AllocateClaim, ProtectClaim, ReleaseClaim, CreateClaim, DeleteClaim)
+_WRITES: Final = {kind.__name__: kind for kind in (ReserveVolume, SelectNode, *_CLAIM_WRITES)}
 _WRITTEN: Final = ("volumes_written", "claims_written")
 """Calls whose second argument has pairs of a write and its result."""
 

@@ -134,6 +134,7 @@ class Evictions:
         self._confirm = confirm
         self._for_others = FairSlots(EVICTIONS_IN_FLIGHT, EVICTIONS_OF_NAMESPACE)
         self._rollbacks = FairSlots(ROLLBACKS_IN_FLIGHT, ROLLBACKS_OF_NAMESPACE)
+        self._tainted = FairSlots(EVICTIONS_IN_FLIGHT, EVICTIONS_OF_NAMESPACE)
         self._under_way: dict[str, asyncio.Future[Ended]] = {}
         """How evictions for others end, by uid of the victim, while they are being requested."""
         self._rehearsals: dict[str, _EvictionRehearsal] = {}
@@ -148,6 +149,16 @@ class Evictions:
             log.error("pod %s/%s stays bound without its gang: %s", pod.namespace, pod.name, result.message)
             self._engine.rollback_refused(pod.uid, result.message, self._clock())
             self._changed()
+
+    async def off_device(self, pod: PodRef, message: str) -> None:
+        """Evict a pod from a device with a taint; the engine requests it again if the pod stays."""
+        slot = partial(self._tainted.slot, pod.namespace)
+        result = await self._evictor.evict(pod.namespace, pod.name, pod.uid, slot=slot)
+        log.warning("evicting %s/%s: %s: %s", pod.namespace, pod.name, message, result.outcome.value)
+        if result.outcome is EvictionStatus.EVICTED:
+            await self._statuses.mark_tainted(pod.namespace, pod.name, pod.uid, message, self._wall())
+        elif result.outcome in (EvictionStatus.BLOCKED, EvictionStatus.FAILED):
+            log.error("pod %s/%s stays on a device with a taint: %s", pod.namespace, pod.name, result.message)
 
     def preempt(self, preempt: Preempt) -> Coroutine[Any, Any, None]:
         """Return what evicts a victim, unless no workload needs its room any more.

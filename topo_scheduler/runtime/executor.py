@@ -32,6 +32,7 @@ from topo_scheduler.scheduling.instructions import (
     DryRunBind,
     EmitEvent,
     Evict,
+    EvictTainted,
     Instruction,
     LogWarning,
     MarkComplete,
@@ -198,6 +199,8 @@ class Executor:
                 self._metrics.set_aside.labels(phase, kind).inc()
             case Evict(pod, message):
                 self._start(self._evictions.roll_back(pod, message), f"evict {pod.uid}")
+            case EvictTainted(pod, message):
+                self._start(self._evictions.off_device(pod, message), f"evict {pod.uid}")
             case Withdraw(bind):
                 self._start(self._withdraw(bind), f"withdraw {bind.pod.uid}")
             case Recall(pod, gang):

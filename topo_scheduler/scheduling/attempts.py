@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from topo_scheduler.api.devices import Allocation
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError, PlacedPod, choose_devices
 from topo_scheduler.scheduling.explaining.compute_domain import compute_domain_sentence
@@ -41,7 +40,7 @@ from topo_scheduler.scheduling.rules.numa import rejecting_node
 from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.decision import Decision, Seat, Verdict
-from topo_scheduler.state.devices.claim_writes import ClaimChoice
+from topo_scheduler.state.devices.claim_writes import ClaimChoice, charged_by_claims
 from topo_scheduler.state.pods.classes import NO_LIMIT, Cap, PodClass
 from topo_scheduler.state.pods.numa_request import NumaRequest
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
@@ -173,7 +172,7 @@ class Attempts:
                     try:
                         volumes, claims = self._volumes(groups, outcome), self._claims(groups, outcome)
                         self._check_numa_zones(groups, outcome)
-                        exceeded = self.lack_of_devices(workload.namespace, groups, outcome, _allocations(claims))
+                        exceeded = self.lack_of_devices(workload.namespace, groups, outcome, claims)
                         if exceeded is not None and exceeded.domain:
                             caps = (*closed, Cap(exceeded.domain, 0, NO_LIMIT, NodeReason.QUOTA))
                             decision = self.decide(workload, members, siblings, whole, improvements, now, kept, caps)
@@ -325,7 +324,7 @@ class Attempts:
         try:
             volumes, claims = self._volumes(groups, placement), self._claims(groups, placement)
             self._check_numa_zones(groups, placement)
-            if self.lack_of_devices(workload.namespace, groups, placement, _allocations(claims)) is not None:
+            if self.lack_of_devices(workload.namespace, groups, placement, claims) is not None:
                 return None
             note = "on the nodes that were reserved for them"
             return self._placed(workload, groups, ask, placement, layout, volumes, claims, note)
@@ -417,7 +416,7 @@ class Attempts:
         if devices is None or not any(cls.claims for cls, _ in groups):
             return {}
         placed = {
-            member.uid: PlacedPod(cls.claims, member.claims, row, names[row])
+            member.uid: PlacedPod(cls.claims, member.claims, row, names[row], member.mappings, member.uid)
             for (cls, members), rows in zip(groups, placement.rows, strict=True)
             if cls.claims
             for member, row in zip(members, rows, strict=True)
@@ -447,12 +446,13 @@ class Attempts:
         namespace: str,
         groups: Sequence[tuple[PodClass, Sequence[Member]]],
         placement: Placement,
-        allocations: Mapping[str, Sequence[Allocation]],
+        claims: Mapping[str, tuple[ClaimChoice, ...]],
     ) -> QuotaLack | None:
         """Return what quotas lack for members whose claims get devices; None if they lack nothing.
 
-        ``allocations`` are the devices of claims that are not allocated yet, by uid of a member.
+        ``claims`` has what the claims of members get, by uid.
         """
+        allocations = {uid: charged_by_claims(choices) for uid, choices in claims.items()}
         if self.sharing is None or not any(allocations.values()):
             return None
         seats = [
@@ -582,14 +582,6 @@ def _find_domain(name: str, layout: Layout) -> tuple[tuple[int, int] | None, str
     depth, index = domains[0]
     low, high = layout.domains[depth][index : index + 2].tolist()
     return (low, high), ""
-
-
-def _allocations(claims: Mapping[str, tuple[ClaimChoice, ...]]) -> dict[str, list[Allocation]]:
-    """Return the new allocations of each member, by uid."""
-    return {
-        uid: [choice.allocation for choice in choices if choice.allocation is not None]
-        for uid, choices in claims.items()
-    }
 
 
 def _with_lack(decision: Decision, text: str) -> Decision:

@@ -16,6 +16,7 @@ from topo_scheduler.api.objects import DisruptionBudget, Node, PartialObject, Po
 from topo_scheduler.scheduling.attempts import Attempts, KeptRoom
 from topo_scheduler.scheduling.barrier import Activity, Barrier, failure_of, guard, limited
 from topo_scheduler.scheduling.binding.contention import SchedulerContention
+from topo_scheduler.scheduling.binding.device_taints import DeviceTaints
 from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
 from topo_scheduler.scheduling.binding.outcomes import Outcomes
 from topo_scheduler.scheduling.explaining.explainer import Explainer
@@ -121,6 +122,7 @@ class Engine:
             spec.preemption,
         )
         self.spares = spares
+        self.device_taints = DeviceTaints(name, self.world, spec.recovery)
         self.contention = SchedulerContention(name, self.world, spec.other_schedulers)
         self.reserving = Reserving(self.world, self.workloads, self.attempts, self.preempting, spec.reservation)
         self.moving = Moving(self.world, self.workloads, self.attempts, self.preempting, repair_of(config))
@@ -185,6 +187,7 @@ class Engine:
         self.planner.forget_rules()
         self._failure_cache.clear()
         self.preempting.configure(config.topology.spec.preemption)
+        self.device_taints.configure(config.topology.spec.recovery)
         self.contention.configure(config.topology.spec.other_schedulers)
         self.reserving.configure(config.topology.spec.reservation)
         self.moving.configure(repair_of(config))
@@ -439,6 +442,8 @@ class Engine:
             self._permits = False
             self.arrivals.understand_all()
         self._check_outcomes(now)
+        with guard("taints of devices", self._out):
+            self._out += self.device_taints.due(now)
         self._leave_out(now, clock)
         self.spares.settle()
         if not self.arrivals.deciding:
@@ -517,8 +522,13 @@ class Engine:
 
     def _settle_devices(self, now: float) -> None:
         """Apply changes of devices and claims, so that pods with these claims are read again."""
-        claims = self.outcomes.claims
-        changed = [*self.world.settle_devices(), *claims.take_due(now)]
+        claims, offers = self.outcomes.claims, self.world.resources.offers
+        of_watch, other_resources = self.world.settle_devices()
+        if other_resources:
+            self.arrivals.understand_all()
+        elif offers != self.world.resources.offers:
+            self.arrivals.resources_offered()
+        changed = [*of_watch, *claims.take_due(now)]
         if changed:
             claims.claims_changed()
         for key in changed:
@@ -539,6 +549,7 @@ class Engine:
             self.queue.next_due(),
             self.requeuer.next_due(),
             self.outcomes.next_due(),
+            self.device_taints.next_due(),
             self.arrivals.leaving.next_due(),
             self.arrivals.unread.next_due(),
             self._unread_nodes.next_due(),

@@ -103,6 +103,14 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
+class EvictTainted:
+    """Evict a bound pod from a device with a taint; ``message`` names both."""
+
+    pod: PodRef
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Withdraw:
     """Stop retries of a bind, and find out whether an attempt took effect."""
 
@@ -180,6 +188,7 @@ Instruction = (
     | MarkUnschedulable
     | MarkGroup
     | Evict
+    | EvictTainted
     | Withdraw
     | Recall
     | MarkComplete

@@ -18,6 +18,7 @@ from topo_scheduler.api.objects import Node, Pod
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS, Penalties
+from topo_scheduler.scheduling.devices.backed_resources import BackedResources
 from topo_scheduler.scheduling.devices.gpu_sets import GpuSets
 from topo_scheduler.scheduling.devices.hardware_table import HardwareTable
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
@@ -67,6 +68,7 @@ class World:
         self.hardware = HardwareTable(self.nodes)
         self.accounts = Accounts(self.nodes)
         self.ledger = Ledger(self.nodes, self.pod_index, self.accounts, self.numa_zones)
+        devices = NodeDevices(self.nodes, self.inventory, TermSelector(self.nodes))
         self.around = FilterContext(
             self.nodes,
             self.pod_index,
@@ -74,10 +76,11 @@ class World:
             domains=self.domains,
             extensions=extensions,
             links=self.links,
-            devices=NodeDevices(self.nodes, self.inventory, TermSelector(self.nodes)),
+            devices=devices,
             gpu_sets=GpuSets(self.nodes, self.ledger, self.hardware),
             numa_zones=self.numa_zones,
         )
+        self.backed = BackedResources(self.nodes, devices)
         for key in extensions.node_labels:
             self.nodes.label_column(key)  # updated with each node from here on
         self.claims = GpuClaims(config.scheduler_name, self.nodes, self.resources)
@@ -142,10 +145,8 @@ class World:
         if not changed:
             return problems
         self._read_hardware(row)
-        if self._offers != self.resources.offers:
-            self._offers = self.resources.offers
-            for pod in self.claims.take_short():
-                self.bound(pod)
+        self._count_offered()
+        self.backed.note([name])
         if self.nodes.devices.concerns(row):
             self.ledger.count_devices(row)
         self.fabric.put(row, name, node.metadata.labels)
@@ -158,6 +159,13 @@ class World:
         self._improve(row)
         self._rules_changed = True
         return problems
+
+    def _count_offered(self) -> None:
+        """Charge the bound pods that request a resource which is offered since the last call."""
+        if self._offers != self.resources.offers:
+            self._offers = self.resources.offers
+            for pod in self.claims.take_short():
+                self.bound(pod)
 
     def remove_node(self, name: str, uid: str = "") -> None:
         """Forget a node. If ``uid`` is given, only a node with this uid."""
@@ -185,6 +193,8 @@ class World:
             Whether this differs from the previous state, and messages about fields that could not be read.
         """
         uid, node = pod.metadata.uid, pod.spec.node_name
+        if (made := pod.status.extended_resource_claim_status) is not None:
+            self.claimed_gpus.stand_for_requests(uid, [(pod.metadata.namespace, made.resource_claim_name)])
         known = self.ledger.get(uid)
         profile = profile_of(self.pod_index, pod)
         same_node = known is not None and known.node == node
@@ -267,6 +277,7 @@ class World:
         if self.links.drop(uid):
             self.improvements += 1
         entry = self.ledger.release(uid)
+        self.claimed_gpus.forget_requests(uid)
         if entry is not None and entry.row >= 0:
             self._improve(entry.row)
             self._rules_changed |= entry.daemon
@@ -442,9 +453,18 @@ class World:
 
     # ------------------------------------------------------------ devices
 
-    def settle_devices(self) -> Iterable[ClaimKey]:
-        """Apply changes of devices to the nodes that they concern; return the claims that changed."""
+    def settle_devices(self) -> tuple[Iterable[ClaimKey], bool]:
+        """Apply changes of devices to the nodes that they concern.
+
+        Returns:
+            The claims that changed, and whether devices back other extended resources than before.
+        """
         changes, row_of = self.inventory.take_changes(), self.nodes.row_of
+        self.backed.note(row_of if changes.all_devices or changes.all_use else (*changes.devices, *changes.use))
+        for recounted in self.backed.settle():
+            self._improve(recounted)
+            self._rules_changed = True
+        self._count_offered()
         for name in row_of if changes.all_devices else changes.devices:
             if (row := row_of.get(name)) is not None:
                 self._read_hardware(row)
@@ -455,7 +475,7 @@ class World:
             if (row := row_of.get(name)) is not None:
                 self.nodes.capacity_changes.append(row)
                 self._improve(row)
-        return changes.claims
+        return changes.claims, changes.resources
 
     def settle_numa_zones(self, now: float) -> list[str]:
         """Apply changes of NUMA nodes to the nodes that they concern; return problems of their reports, each once."""

@@ -5,7 +5,7 @@ It implements independently of the scheduler what a real kubelet checks, so it d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Final
 
 from topo_scheduler.api.quantity import parse_quantity
@@ -35,28 +35,37 @@ def requests_of(pod: Json) -> Amounts:
     """Return the total requests of a pod, including ``pods: 1``.
 
     Init containers run one after the other before the others start; sidecars keep running. Pod-level requests
-    replace the sums over containers.
+    replace the sums over containers. What a claim for extended resources gives is not taken from the node's
+    ``allocatable``.
     """
     pod_spec = spec(pod)
+    mapped = _mapped(pod)
     running: Amounts = {}
     peak: Amounts = {}
     for container in pod_spec.get("initContainers") or ():
-        requests = _requests(container)
+        requests = _requests(container, mapped)
         if container.get("restartPolicy") == "Always":
             add(running, requests)
             requests = {}
         for name in {*requests, *running}:
             peak[name] = max(peak.get(name, 0), requests.get(name, 0) + running.get(name, 0))
     for container in pod_spec.get("containers") or ():
-        add(running, _requests(container))
+        add(running, _requests(container, mapped))
     total = {name: max(running.get(name, 0), peak.get(name, 0)) for name in {*running, *peak}}
     total |= _requests(pod_spec)
     add(total, amounts(pod_spec.get("overhead")))
     return {**total, "pods": 1}
 
 
-def _requests(container: Json) -> Amounts:
-    return amounts((container.get("resources") or {}).get("requests"))
+def _mapped(pod: Json) -> set[tuple[str, str]]:
+    """Return the containers and resources that the claim for a pod's extended resources serves."""
+    claim = status(pod).get("extendedResourceClaimStatus") or {}
+    return {(entry["containerName"], entry["resourceName"]) for entry in claim.get("requestMappings") or ()}
+
+
+def _requests(container: Json, mapped: Set[tuple[str, str]] = frozenset()) -> Amounts:
+    requests = (container.get("resources") or {}).get("requests") or {}
+    return amounts({name: value for name, value in requests.items() if (container.get("name"), name) not in mapped})
 
 
 def refusal(pod: Json, node: Json, used: Amounts) -> Refusal | None:

@@ -74,7 +74,10 @@ class StoreSink(Generic[Key, Item]):
     def deleted(self, references: Sequence[Deleted]) -> None:
         """These objects no longer exist."""
         for reference in references:
-            self._store.drop(self._table, self._key(reference))
+            key = self._key(reference)
+            known = self._table.get(key)
+            if known is None or not reference.uid or known.metadata.uid in ("", reference.uid):
+                self._store.drop(self._table, key)
         self._changed()
 
     def synced(self) -> None:

@@ -21,8 +21,17 @@ from topo_scheduler.kube.connection.errors import passes as _passes
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import RESOURCE_CLAIMS
 from topo_scheduler.kube.connection.retrying import Slot, retried
+from topo_scheduler.kube.writing.extended_claims import ExtendedClaimWriter
+from topo_scheduler.kube.writing.extended_claims import TakenError as _TakenError
 from topo_scheduler.kube.writing.protobuf_object import PROTOBUF, ProtobufError, with_finalizers
-from topo_scheduler.state.devices.claim_writes import AllocateClaim, ClaimWrite, ProtectClaim, ReleaseClaim
+from topo_scheduler.state.devices.claim_writes import (
+    AllocateClaim,
+    ClaimWrite,
+    CreateClaim,
+    DeleteClaim,
+    ProtectClaim,
+    ReleaseClaim,
+)
 
 CLAIM_WRITES_IN_FLIGHT: Final = 64
 """Concurrent writes. One namespace may have all but the reserve, as with binds, until writes of it hang."""
@@ -40,10 +49,6 @@ _encode = msgspec.json.Encoder().encode
 _claim = msgspec.json.Decoder(ResourceClaim)
 
 
-class _TakenError(Exception):
-    """A claim has changed such that a write makes no sense any more. The message says how."""
-
-
 @dataclass(slots=True)
 class ClaimWriteResult:
     """Completed writes with their claims as they are now; and why the other writes failed."""
@@ -59,6 +64,7 @@ class ClaimWriter:
         self._client = client
         self._slots = FairSlots(CLAIM_WRITES_IN_FLIGHT, None)
         self._slots_ahead = FairSlots(WRITES_AHEAD_IN_FLIGHT, None)
+        self._extended = ExtendedClaimWriter(client, self._slots, self._allocate)
 
     async def write(self, writes: Sequence[ClaimWrite]) -> ClaimWriteResult:
         """Write in order, up to the first that fails."""
@@ -79,6 +85,10 @@ class ClaimWriter:
                 return await self._protect_ahead(write)
             case ReleaseClaim():
                 return await self._release(write)
+            case CreateClaim():
+                return await self._extended.create(write)
+            case DeleteClaim():
+                return await self._extended.delete(write)
 
     # ------------------------------------------------------------ allocate
 
@@ -155,7 +165,9 @@ class ClaimWriter:
 
     # ------------------------------------------------------------ requests
 
-    async def _set_finalizers(self, write: ClaimWrite, version: str, finalizers: Sequence[str]) -> ResourceClaim:
+    async def _set_finalizers(
+        self, write: AllocateClaim | ProtectClaim | ReleaseClaim, version: str, finalizers: Sequence[str]
+    ) -> ResourceClaim:
         metadata = {"uid": write.uid, "resourceVersion": version, "finalizers": finalizers}
         try:
             return await self._patch(write, "", {"metadata": metadata})  # a merge patch replaces the list
@@ -186,7 +198,7 @@ class ClaimWriter:
         )
         return decode(_claim, answer)
 
-    async def _look(self, write: ClaimWrite) -> ResourceClaim:
+    async def _look(self, write: AllocateClaim | ProtectClaim | ReleaseClaim) -> ResourceClaim:
         answer = await self._client.request("GET", RESOURCE_CLAIMS.path(*write.key), timeout=TIMEOUT_SECONDS)
         claim = decode(_claim, answer)
         if claim.metadata.uid != write.uid:
@@ -210,7 +222,9 @@ def _describe(write: ClaimWrite, error: Exception) -> str:
     message = error.message if isinstance(error, ApiError) else str(error)
     if isinstance(error, Forbidden) and lacks_rights(error):
         kinds = "resourceclaims, resourceclaims/status and resourceclaims/binding in resource.k8s.io"
-        return f"{described} can't be written: {message} (grant update and patch on {kinds})"
+        extended = isinstance(write, CreateClaim | DeleteClaim)
+        more = ", and create and delete on resourceclaims" if extended else ""
+        return f"{described} can't be written: {message} (grant update and patch on {kinds}{more})"
     if isinstance(error, Conflict):
         return f"{described} changed meanwhile: {message}"
     if isinstance(error, Unreachable):

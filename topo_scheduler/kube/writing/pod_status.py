@@ -59,6 +59,14 @@ class PodStatusWriter:
             self._writing.discard(uid)
 
     async def mark_preempted(self, namespace: str, name: str, uid: str, message: str, now: float) -> None:
+        """Set the condition DisruptionTarget of a pod that is preempted. See `_disrupted`."""
+        await self._disrupted(namespace, name, uid, "PreemptionByScheduler", message, now)
+
+    async def mark_tainted(self, namespace: str, name: str, uid: str, message: str, now: float) -> None:
+        """Set the same of a pod that is evicted from a device with a taint, as Kubernetes does. See `_disrupted`."""
+        await self._disrupted(namespace, name, uid, "DeletionByDeviceTaintManager", message, now)
+
+    async def _disrupted(self, namespace: str, name: str, uid: str, reason: str, message: str, now: float) -> None:
         """Set the condition DisruptionTarget; a pod that is gone by now needs none.
 
         If `MAX_EXPLAINED_PODS` of its namespace are queued already, because webhooks do not answer, the condition is
@@ -72,7 +80,7 @@ class PodStatusWriter:
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
-            "reason": "PreemptionByScheduler",
+            "reason": reason,
             "message": message,
             "lastTransitionTime": timestamp(now),
         }

@@ -28,6 +28,8 @@ class LostGPUs:
         nodes = self.nodes
         short = nodes.exists & (nodes.requested[:, GPU] > nodes.allocatable[:, GPU])
         for row in np.flatnonzero(short).tolist():
+            if not nodes.names_gpus(row):
+                continue  # its pods have devices of slices, which a driver that is updated may take back for a moment
             name = nodes.names[row]
             self._held[name] = max(self._held.get(name, 0), int(nodes.requested[row, GPU]))
         problems: dict[str, NodeProblem] = {}

@@ -16,6 +16,8 @@ from topo_scheduler.state.devices.claim_writes import (
     AllocateClaim,
     ClaimChoice,
     ClaimWrite,
+    CreateClaim,
+    DeleteClaim,
     ProtectClaim,
     ReleaseClaim,
     consumer,
@@ -158,7 +160,7 @@ class ClaimBinding:
 
     # ------------------------------------------------------------ writes and their results
 
-    def release_stale(self, pod: PodRef, releases: Sequence[ReleaseClaim]) -> list[Instruction]:
+    def release_stale(self, pod: PodRef, releases: Sequence[ClaimWrite]) -> list[Instruction]:
         """Return the writes that take back allocations of decisions that were not carried out."""
         wanted = tuple(
             release
@@ -215,6 +217,10 @@ class ClaimBinding:
             now: seconds.
         """
         for write, claim in done:
+            if isinstance(write, DeleteClaim):
+                # The watch reports when it is gone. Look again: the claim may not have been listed when this was asked.
+                self._release_again([write.key], now + RELEASE_AGAIN_SECONDS)
+                continue
             self._inventory.put(self._inventory.claims, write.key, claim)
             if isinstance(write, ReleaseClaim):
                 self._releasing.pop(write.key, None)
@@ -302,6 +308,10 @@ class ClaimBinding:
         if pod.uid in self._writes:
             return []
         for choice in waiting.choices:
+            if choice.made is not None and choice.allocation is not None:
+                entry = consumer(pod.name, pod.uid)
+                writes.append(CreateClaim(choice.key, choice.made, choice.allocation, entry))
+                continue
             claim = self._inventory.claims.get(choice.key)
             if claim is None or claim.metadata.uid != choice.uid:
                 return self._fail(waiting, f'resourceclaim "{choice.key[1]}" was deleted')

@@ -5,7 +5,7 @@ node, for all pods of a decision together, so that no device is given twice.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from topo_scheduler.api.devices import Allocation
 from topo_scheduler.scheduling.devices.allocation import allocation_of
@@ -13,8 +13,10 @@ from topo_scheduler.scheduling.devices.allocator import DeviceAllocationError, G
 from topo_scheduler.scheduling.devices.claim_query import ClaimQueryError
 from topo_scheduler.scheduling.devices.device_order import in_order
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices, PodClaims, use, used_of
-from topo_scheduler.state.devices.claim_writes import ClaimChoice
+from topo_scheduler.state.devices.claim_writes import ClaimChoice, ExtendedClaim
+from topo_scheduler.state.devices.extended_resources import RequestMapping
 from topo_scheduler.state.devices.inventory import ClaimKey, DevicesInUse
+from topo_scheduler.state.devices.pod_claims import PodClaim
 
 
 class DeviceChoiceError(Exception):
@@ -23,12 +25,17 @@ class DeviceChoiceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PlacedPod:
-    """A pod of a decision: its claims, what they ask for, its row and its node."""
+    """A pod of a decision: its claims, what they ask for, its row and its node.
+
+    ``mappings``: which container gets which request of the claim for extended resources, of the pod with this ``uid``.
+    """
 
     claims: PodClaims
     keys: tuple[ClaimKey, ...]
     row: int
     node: str
+    mappings: tuple[RequestMapping, ...] = ()
+    uid: str = ""
 
 
 @dataclass(slots=True)
@@ -55,8 +62,12 @@ def choose_devices(devices: NodeDevices, pods: Sequence[PlacedPod]) -> list[tupl
 
 def _choose(devices: NodeDevices, pod: PlacedPod, chosen: _Chosen) -> tuple[ClaimChoice, ...]:
     inventory = devices.inventory
+    pod = _at_its_node(devices, pod)
     wanted: list[int] = []
-    for number, key in enumerate(pod.keys):
+    for number, (claim, key) in enumerate(zip(pod.claims, pod.keys, strict=True)):
+        if claim.resources:
+            wanted.append(number)
+            continue
         if key not in inventory.claims:
             raise DeviceChoiceError(f'resourceclaim "{key[1]}" was deleted')
         allocation = chosen.allocations.get(key) or inventory.allocation_of(key)
@@ -65,7 +76,27 @@ def _choose(devices: NodeDevices, pod: PlacedPod, chosen: _Chosen) -> tuple[Clai
         elif not devices.is_allowed(allocation, pod.row):
             raise DeviceChoiceError(f'resourceclaim "{key[1]}" has its devices on other nodes than {pod.node}')
     made = _allocate(devices, pod, wanted, chosen) if wanted else {}
-    return tuple(ClaimChoice(key, inventory.claims[key].metadata.uid, made.get(key)) for key in pod.keys)
+    return tuple(
+        ClaimChoice(key, "", made[key], _to_make(claim, pod))
+        if claim.resources
+        else ClaimChoice(key, inventory.claims[key].metadata.uid, made.get(key))
+        for claim, key in zip(pod.claims, pod.keys, strict=True)
+    )
+
+
+def _at_its_node(devices: NodeDevices, pod: PlacedPod) -> PlacedPod:
+    """Return a pod with the claims that apply to its node."""
+    claims = devices.claims_at(pod.claims, pod.row)
+    if len(claims) == len(pod.claims):
+        return replace(pod, claims=claims)
+    keys = (key for claim, key in zip(pod.claims, pod.keys, strict=True) if not claim.resources)
+    return replace(pod, claims=claims, keys=tuple(keys))
+
+
+def _to_make(claim: PodClaim, pod: PlacedPod) -> ExtendedClaim:
+    spec = claim.specification
+    names = {request.name for request in spec.devices.requests}
+    return ExtendedClaim(spec, tuple(mapping for mapping in pod.mappings if mapping.request in names))
 
 
 def _allocate(
@@ -85,7 +116,7 @@ def _allocate(
     made = {}
     for number, query, granted in zip(wanted, queries, grants, strict=True):
         key = pod.keys[number]
-        uid = devices.inventory.claims[key].metadata.uid
+        uid = pod.uid if pod.claims[number].resources else devices.inventory.claims[key].metadata.uid
         made[key] = chosen.allocations[key] = allocation_of(query, granted, uid, pod.node)
     return made
 

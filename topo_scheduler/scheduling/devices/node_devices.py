@@ -18,7 +18,7 @@ from topo_scheduler.scheduling.devices.fit_signature import hardware_signature, 
 from topo_scheduler.scheduling.devices.selectors import Selectors
 from topo_scheduler.scheduling.devices.shortage import shortage
 from topo_scheduler.state.devices.inventory import DeviceInventory, DevicesInUse
-from topo_scheduler.state.devices.pod_claims import PodClaim
+from topo_scheduler.state.devices.pod_claims import PodClaim, without
 from topo_scheduler.state.devices.pools import NodeScope, Pool, gather_pools
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.operation_budget import charge
@@ -33,6 +33,8 @@ MAX_KNOWN_FITS: Final = 4096
 """Fits of one set of claims that are kept for nodes that are alike."""
 MAX_NODE_CANDIDATES: Final = 256
 """Sets of claims and nodes for which the matching devices are kept: pods are mostly placed on the same few nodes."""
+MAX_VARIANTS: Final = 1024
+"""Sets of claims that are kept as they apply to nodes which offer some of the extended resources themselves."""
 MAX_PODS_PER_NODE: Final = 64
 """Pods of a class with claims that are counted on one node."""
 
@@ -52,6 +54,9 @@ class NodeFit:
     elsewhere: bool = False
     reason: str = ""
     shortage: str = ""
+
+
+_UNLIMITED: Final = NodeFit(NO_LIMIT, NO_LIMIT)
 
 
 @dataclass(slots=True)
@@ -121,6 +126,7 @@ class NodeDevices:
         """On a trial: the fits without it. What they have found for nodes that are alike still holds."""
         self._pools: dict[str, tuple[object, list[Pool]]] = {}
         self._known_candidates = _KnownCandidates()
+        self._variants: dict[tuple[PodClaims, frozenset[str]], PodClaims] = {}
 
     def on_trial(self, inventory: DeviceInventory) -> "NodeDevices":
         """Return the same for a copy of the inventory on which other claims are allocated."""
@@ -181,6 +187,22 @@ class NodeDevices:
         except QuantityError as error:
             raise ClaimQueryError(str(error)) from error
 
+    def claims_at(self, claims: PodClaims, row: int) -> PodClaims:
+        """Return the claims that apply to a node: none for extended resources that it offers itself."""
+        if not any(claim.resources for claim in claims):
+            return claims
+        resources = {resource for claim in claims for resource in claim.resources}
+        offered = frozenset(resource for resource in resources if self._nodes.offers(row, resource))
+        if not offered:
+            return claims
+        variant = self._variants.get((claims, offered))
+        if variant is None:
+            if len(self._variants) >= MAX_VARIANTS:
+                self._variants.clear()
+            kept = (without(claim, offered) if claim.resources else claim for claim in claims)
+            variant = self._variants[claims, offered] = tuple(claim for claim in kept if claim is not None)
+        return variant
+
     # ------------------------------------------------------------ fits
 
     def fit(self, claims: PodClaims, row: int) -> NodeFit:
@@ -190,9 +212,14 @@ class NodeDevices:
             ClaimQueryError: a claim can't be allocated on any node.
             OverBudgetError: the search takes too long.
         """
+        claims = self.claims_at(claims, row)
+        if not claims:
+            return _UNLIMITED
         fits = self._fits_of(claims)
         if fits.wrong:
             self._check(claims, fits)
+            if refused := [fits.wrong[number] for number, _ in _extended(claims) if number in fits.wrong]:
+                return NodeFit(0, 0, reason=str(refused[0]))
         node, slices = self._nodes.names[row], self._slices_version(row)
         use_version = (self.inventory.use_version(node), self.allocations_of(claims))
         known = fits.by_node.get(node)
@@ -242,11 +269,16 @@ class NodeDevices:
         """
         fits = self._fits_of(claims)
         self._check(claims, fits)
+        for number, _ in _extended(claims):
+            if number in fits.wrong:
+                raise fits.wrong[number]
         return fits.queries, self._candidates(claims, row, fits)
 
     def _check(self, claims: PodClaims, fits: _Fits) -> None:
         for number, error in fits.wrong.items():
             key = claims[number].key
+            if claims[number].resources:
+                continue  # of no matter to nodes that offer the resources themselves
             if key is None or self.inventory.allocation_of(key) is None:
                 raise error
 
@@ -283,6 +315,11 @@ class NodeDevices:
             lack = "" if now or reason else shortage(candidates, [*once, *each])
             fit = fits.known[key] = NodeFit(now, max(now, empty), reason="" if now else reason, shortage=lack)
         return fit
+
+
+def _extended(claims: PodClaims) -> Iterable[tuple[int, PodClaim]]:
+    """Return the claim for extended resources with its number, if there is one."""
+    return ((number, claim) for number, claim in enumerate(claims) if claim.resources)
 
 
 def _count(

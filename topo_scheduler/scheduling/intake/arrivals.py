@@ -333,7 +333,7 @@ class Arrivals:
         lineage = self._resolve(pod)
         owners = lineage.owners if lineage is not None else ()
         above = [owner.uid for owner in owners] or ([controller.uid] if controller else [])
-        above += [*watched_names(pod), *watched_claims(pod)]
+        above += [*watched_names(pod), *watched_claims(pod, self._world.inventory)]
         self._pods.put(pod, above)
         gone = self._gone(pod, lineage)
         if membership is not None and membership[1].stage is Stage.ASSUMED:

@@ -4,7 +4,9 @@ from dataclasses import dataclass, field
 
 from topo_scheduler.api.devices import ResourceClaim
 from topo_scheduler.api.objects import Pod, PodResourceClaim
-from topo_scheduler.state.devices.claim_writes import ReleaseClaim, release_of
+from topo_scheduler.scheduling.intake.extended_claims import extended_keys, leftovers, read_extended, removals
+from topo_scheduler.state.devices.claim_writes import ClaimWrite, release_of
+from topo_scheduler.state.devices.extended_resources import RequestMapping
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
 from topo_scheduler.state.devices.pod_claims import PodClaim, encoded
 from topo_scheduler.state.pods.compute_domains import compute_domain_of
@@ -24,20 +26,23 @@ class DeviceClaims:
         unmade: the problem is only that claims of templates do not exist yet.
         stale: allocations from a decision that was not carried out, which are taken back first.
         compute_domains: uids of ComputeDomains of which the pod asks for a channel, by claim template.
+        mappings: which container gets which request of the claim for extended resources.
     """
 
     claims: tuple[PodClaim, ...] = ()
     keys: tuple[ClaimKey, ...] = ()
     problem: str = ""
     unmade: bool = False
-    stale: list[ReleaseClaim] = field(default_factory=list)
+    stale: list[ClaimWrite] = field(default_factory=list)
     compute_domains: dict[str, str] = field(default_factory=dict)
+    mappings: tuple[RequestMapping, ...] = ()
 
 
-def watched_claims(pod: Pod) -> list[str]:
+def watched_claims(pod: Pod, inventory: DeviceInventory) -> list[str]:
     """Return names for the claims of a pod, such that a change of one leads to the pod being read again."""
     names = [name for entry in pod.spec.resource_claims if (name := _name(pod, entry))]
-    return [watched_claim((pod.metadata.namespace, name)) for name in dict.fromkeys(names)]
+    keys = [(pod.metadata.namespace, name) for name in dict.fromkeys(names)]
+    return [watched_claim(key) for key in (*keys, *extended_keys(pod, inventory))]
 
 
 def watched_claim(key: ClaimKey) -> str:
@@ -48,20 +53,35 @@ def watched_claim(key: ClaimKey) -> str:
 def device_claims(pod: Pod, inventory: DeviceInventory) -> DeviceClaims:
     """Read the claims of a pending pod, or of a bound one whose replacement will ask for the same."""
     read = DeviceClaims()
-    if not pod.spec.resource_claims:
+    if pod.spec.resource_claims:
+        _read_all(pod, inventory, read)
+    if read.problem:
         return read
+    if left := leftovers(pod, inventory):
+        read.stale += removals(pod, left, inventory)
+        read.problem = "waiting until devices are released that an earlier decision chose for its extended resources"
+        return read
+    claim, key, read.mappings = read_extended(pod, inventory)
+    if claim is not None:
+        if key in inventory.unsettled:
+            read.problem = "waiting for the result of an earlier write of the claim for its extended resources"
+        read.claims, read.keys = (*read.claims, claim), (*read.keys, key)
+    return read
+
+
+def _read_all(pod: Pod, inventory: DeviceInventory, read: DeviceClaims) -> None:
+    """Read the claims that a pod names."""
     if inventory.unlisted:
         names = ", ".join(inventory.unlisted)
         remedy = "grant get, list and watch on them to this scheduler; they need Kubernetes 1.34 or newer"
         read.problem = f"{names} can't be listed yet: {remedy}"
-        return read
+        return
     problems: dict[str, bool] = {}
     for entry in pod.spec.resource_claims:
         if problem := _read(pod, entry, inventory, read):
             problems[problem] = _is_unmade(pod, entry) or _is_unseen(pod, entry, inventory)
     read.problem = "; ".join(problems)
     read.unmade = bool(problems) and all(problems.values())
-    return read
 
 
 def _is_unmade(pod: Pod, entry: PodResourceClaim) -> bool:

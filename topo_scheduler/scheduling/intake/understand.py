@@ -33,7 +33,7 @@ from topo_scheduler.scheduling.intake.groups import find_group
 from topo_scheduler.scheduling.intake.ranks import place_in_series
 from topo_scheduler.scheduling.placing.model.segments import segment_of
 from topo_scheduler.scheduling.rules.gpu_rules import needs_close_gpus
-from topo_scheduler.state.devices.claim_writes import ReleaseClaim
+from topo_scheduler.state.devices.claim_writes import ClaimWrite
 from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, ResourceTable, as_amounts
 from topo_scheduler.state.pods.caps import excess
@@ -138,7 +138,7 @@ class Understood:
     member: Member
     workload: Workload
     warnings: list[tuple[Reason, str]] = field(default_factory=list)
-    stale: list[ReleaseClaim] = field(default_factory=list)
+    stale: list[ClaimWrite] = field(default_factory=list)
     """Allocations of its claims to take back first."""
 
 
@@ -232,6 +232,7 @@ def understand(
         doubt=lineage.doubt or doubt,
         charged_gpus=charged,
         claims=devices.keys,
+        mappings=devices.mappings,
         expected_seconds=min(deadline := _deadline(pod, lineage), expected_run(pod), request.expected_duration or inf),
         deadline=deadline,
         ends_by=_ends_by(lineage),

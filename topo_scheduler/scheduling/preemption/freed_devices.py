@@ -6,6 +6,7 @@ from topo_scheduler.api.devices import Allocation
 from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError, PlacedPod, choose_devices
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.scheduling.placing.model.placement_query import Placement
+from topo_scheduler.state.devices.claim_writes import ClaimChoice
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.devices.trial_use import DevicesOnTrial
 from topo_scheduler.state.pods.classes import PodClass
@@ -13,11 +14,13 @@ from topo_scheduler.state.pods.workloads import Member
 
 Groups = Sequence[tuple[PodClass, Sequence[Member]]]
 """Members of a workload by class, in the order of its placement query."""
-NominatedDevices = Mapping[str, tuple[Allocation, ...]]
+ChosenDevices = Mapping[str, tuple[ClaimChoice, ...]]
 """What the claims of pods will get, by uid of the pod."""
+NominatedDevices = Mapping[str, tuple[Allocation, ...]]
+"""The devices among it that no claim has yet."""
 
 
-def choose_freed(devices: NodeDevices, groups: Groups, placement: Placement) -> NominatedDevices | None:
+def choose_freed(devices: NodeDevices, groups: Groups, placement: Placement) -> ChosenDevices | None:
     """Return the devices of each member with claims; None if they can't all have theirs.
 
     Args:
@@ -27,18 +30,22 @@ def choose_freed(devices: NodeDevices, groups: Groups, placement: Placement) -> 
     """
     names = devices.node_names
     placed = {
-        member.uid: PlacedPod(cls.claims, member.claims, row, names[row])
+        member.uid: PlacedPod(cls.claims, member.claims, row, names[row], member.mappings, member.uid)
         for (cls, members), rows in zip(groups, placement.rows, strict=True)
         if cls.claims
         for member, row in zip(members, rows, strict=True)
     }
     try:
-        choices = choose_devices(devices, list(placed.values()))
+        return dict(zip(placed, choose_devices(devices, list(placed.values())), strict=True))
     except DeviceChoiceError:
         return None
+
+
+def nominated(chosen: ChosenDevices) -> NominatedDevices:
+    """Return the devices that no claim has yet."""
     return {
-        uid: tuple(choice.allocation for choice in chosen if choice.allocation is not None)
-        for uid, chosen in zip(placed, choices, strict=True)
+        uid: tuple(choice.allocation for choice in choices if choice.allocation is not None)
+        for uid, choices in chosen.items()
     }
 
 

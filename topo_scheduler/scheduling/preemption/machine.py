@@ -28,7 +28,7 @@ from topo_scheduler.scheduling.instructions import (
 from topo_scheduler.scheduling.pauses import doubled
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.claims import PreemptionClaims
-from topo_scheduler.scheduling.preemption.freed_devices import Groups, NominatedDevices
+from topo_scheduler.scheduling.preemption.freed_devices import ChosenDevices, Groups
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
@@ -645,7 +645,7 @@ class Preempting:
         if not of_classes:
             return plan_preemption(self._attempts.planner, ask, layout, candidates, now, shares())
 
-        def permits(devices: NominatedDevices, placement: Placement) -> bool:
+        def permits(devices: ChosenDevices, placement: Placement) -> bool:
             return self._attempts.lack_of_devices(namespace, groups, placement, devices) is None
 
         stuck = self._claims.stuck

@@ -30,7 +30,14 @@ from topo_scheduler.scheduling.placing.model.placement_query import Placement, P
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.clearing import Clearing, VictimSet
 from topo_scheduler.scheduling.preemption.device_clearing import DeviceClearing
-from topo_scheduler.scheduling.preemption.freed_devices import Groups, NominatedDevices, choose_freed, freed_on
+from topo_scheduler.scheduling.preemption.freed_devices import (
+    ChosenDevices,
+    Groups,
+    NominatedDevices,
+    choose_freed,
+    freed_on,
+    nominated,
+)
 from topo_scheduler.scheduling.preemption.reprieve import by_trial
 from topo_scheduler.scheduling.preemption.shares import ReservationShare, ReservationShares
 from topo_scheduler.scheduling.preemption.trial import Trial
@@ -69,7 +76,7 @@ def plan_preemption(
     shares: Sequence[ReservationShare] = (),
     groups: Groups = (),
     stuck: Iterable[ClaimKey] = (),
-    permits: Callable[[NominatedDevices, Placement], bool] = lambda devices, placement: True,
+    permits: Callable[[ChosenDevices, Placement], bool] = lambda devices, placement: True,
 ) -> PreemptionPlan | None:
     """Choose victims for a workload that cannot be placed in the current state.
 
@@ -137,7 +144,7 @@ def _try(
     ask: PlacementQuery,
     groups: Groups,
     candidates: Candidates,
-    permits: Callable[[NominatedDevices, Placement], bool],
+    permits: Callable[[ChosenDevices, Placement], bool],
     victims: tuple[Candidate, ...] = (),
     key: Key | None = None,
 ) -> PreemptionPlan | None:
@@ -145,7 +152,7 @@ def _try(
     placement = trial.place(ask)
     if placement is None:
         return None
-    devices: NominatedDevices | None = {}
+    devices: ChosenDevices | None = {}
     if trial.devices is not None and any(cls.claims for cls, _ in groups):
         devices = choose_freed(trial.devices, groups, placement)
     if devices is None or not permits(devices, placement):
@@ -157,4 +164,4 @@ def _try(
         # Only pods elsewhere prevented the placement: the plan waits for them.
         leaving = tuple(candidates.leaving)
         freed = freed_on(trial.devices, None) if trial.devices is not None else {}
-    return PreemptionPlan(victims, leaving, placement, key, devices, freed)
+    return PreemptionPlan(victims, leaving, placement, key, nominated(devices), freed)

@@ -7,6 +7,7 @@ plans again.
 """
 
 from collections.abc import Callable, Container, Generator, Hashable, Sequence
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from topo_scheduler.api.waiting import ReservationSpec
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.extensions.extension import PluginError
-from topo_scheduler.scheduling.preemption.freed_devices import Groups, choose_freed
+from topo_scheduler.scheduling.preemption.freed_devices import Groups, choose_freed, nominated
 from topo_scheduler.scheduling.preemption.machine import Preempting
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.queueing.queue_keys import lacking, least_of
@@ -23,6 +24,7 @@ from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
 from topo_scheduler.scheduling.reserving.outlook import endings_on, reservation_of
 from topo_scheduler.scheduling.reserving.plan import CountingPlanner, Prospect, plan_reservation
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.devices.claim_writes import charged_by_claims
 from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
@@ -130,8 +132,9 @@ class Choosing:
             return False
         if self._attempts.lack_of_devices(workload.namespace, groups, prospect.placement, devices) is not None:
             return False
-        reservation.devices = tuple(allocation for allocations in devices.values() for allocation in allocations)
-        gpus = sum(map(self._world.claimed_gpus.gpus_of, reservation.devices))
+        reservation.devices = tuple(chain.from_iterable(nominated(devices).values()))
+        charged = chain.from_iterable(map(charged_by_claims, devices.values()))
+        gpus = sum(map(self._world.claimed_gpus.gpus_of, charged))
         reservation.device_gpus = -(-gpus // WHOLE_GPU)
         return self._may_take(workload, reservation.gpus)
 
@@ -142,8 +145,7 @@ class Choosing:
     def _may_take(self, workload: Workload, wanted: int) -> bool:
         others = [held for held in self._holds if held.workload != workload.id]
         reserved = sum(held.gpus for held in others)
-        offered = self._world.accounts.offered // WHOLE_GPU
-        total = int(self._world.nodes.allocatable[self._world.nodes.exists, GPU].sum()) + offered
+        total = self._world.accounts.gpus() // WHOLE_GPU
         if wanted + reserved > self.spec.max_gpu_share * total:
             return False
         own = sum(held.gpus for held in others if held.namespace == workload.namespace)

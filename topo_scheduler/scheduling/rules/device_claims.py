@@ -1,6 +1,7 @@
 """Filter for claims of devices, as the plugin DynamicResources of kube-scheduler 1.36."""
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
@@ -9,8 +10,47 @@ from topo_scheduler.scheduling.devices.claim_query import ClaimQueryError
 from topo_scheduler.scheduling.rules.filters import Bool
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
-from topo_scheduler.state.nodes.node_table import Int64
-from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.devices.extended_resources import may_be_backed
+from topo_scheduler.state.nodes.node_table import Int64, NodeTable
+from topo_scheduler.state.nodes.resources import GPU
+from topo_scheduler.state.pods.classes import NO_LIMIT, PodClass
+
+GPUS_BY_ANNOTATION: Final = "no claim gives the pod the GPUs that annotations reserve"
+"""Why a pod can't use a node that has its GPUs in ResourceSlices."""
+NOT_READ: Final = "the pod was read before a DeviceClass backed one of its extended resources"
+
+
+def concerned(nodes: NodeTable, cls: PodClass) -> bool:
+    """Return whether devices limit where pods of a class fit."""
+    return bool(cls.claims) or bool(nodes.backed_columns and _by_column(nodes, cls))
+
+
+def _by_column(nodes: NodeTable, cls: PodClass) -> dict[int, str]:
+    """Return the extended resources that a class requests without a claim, by column, and the GPU column if by it."""
+    names, claimed = nodes.resources.names, {resource for claim in cls.claims for resource in claim.resources}
+    requested = {column: names[column] for column, _ in cls.amounts if may_be_backed(names[column])}
+    unclaimed = {column: name for column, name in requested.items() if name not in claimed}
+    if cls.gpus and not any(name in nodes.resources.gpu_resources for name in requested.values()):
+        unclaimed[GPU] = ""
+    return unclaimed
+
+
+def _without_claim(nodes: NodeTable, cls: PodClass, rows: Int64) -> Bool:
+    """Return the rows that have something only by devices for which a class has no claim (bool[rows])."""
+    unclaimed = _by_column(nodes, cls) if nodes.backed_columns else {}
+    if not unclaimed:
+        return np.zeros(len(rows), np.bool_)
+    backed = nodes.backed_columns
+    return np.array([any(column in unclaimed for column in backed.get(row, ())) for row in rows.tolist()], np.bool_)
+
+
+def left_to_devices(nodes: NodeTable, cls: PodClass, rows: Int64) -> dict[str, Bool]:
+    """Return the rows where devices, not ``allocatable``, decide on an extended resource (bool[rows] by resource)."""
+    resources = sorted({resource for claim in cls.claims for resource in claim.resources})
+    return {
+        resource: np.array([not nodes.offers(row, resource) for row in rows.tolist()], np.bool_)
+        for resource in resources
+    }
 
 
 def device_limits(context: FilterContext, cls: PodClass, rows: Int64, *, empty: bool) -> Int64:
@@ -18,12 +58,16 @@ def device_limits(context: FilterContext, cls: PodClass, rows: Int64, *, empty: 
     limits = np.zeros(len(rows), np.int64)
     if context.devices is None:
         return limits
+    if not cls.claims:
+        limits[~_without_claim(context.nodes, cls, rows)] = NO_LIMIT
+        return limits
     try:
         for index, row in enumerate(rows.tolist()):
             fit = context.devices.fit(cls.claims, row)
             limits[index] = fit.empty if empty else fit.now
     except ClaimQueryError:
         limits[:] = 0
+    limits[_without_claim(context.nodes, cls, rows)] = 0
     return limits
 
 
@@ -33,7 +77,13 @@ def device_rejections(context: FilterContext, cls: PodClass, rows: Int64) -> Ite
     Raises:
         ClaimError: a claim excludes all nodes.
     """
-    if not cls.claims or context.devices is None:
+    if context.devices is None:
+        return
+    without = _without_claim(context.nodes, cls, rows)
+    if without.any():
+        why = GPUS_BY_ANNOTATION if GPU in _by_column(context.nodes, cls) else NOT_READ
+        yield f"{NodeReason.DEVICES}: {why}", without
+    if not cls.claims:
         return
     try:
         fits = [context.devices.fit(cls.claims, row) for row in rows.tolist()]

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason, insufficient
-from topo_scheduler.scheduling.rules.device_claims import device_rejections
+from topo_scheduler.scheduling.rules.device_claims import device_rejections, left_to_devices
 from topo_scheduler.scheduling.rules.filters import FILTERS, Bool
 from topo_scheduler.scheduling.rules.gpu_rules import close_gpu_rejections
 from topo_scheduler.scheduling.rules.interpod_filters import (
@@ -162,7 +162,9 @@ def _walk(
     for neighbour in NEIGHBOUR_FILTERS if looks_around(cls) else ():
         if neighbour.reason in ON_NODE:
             yield [(neighbour.reason, ~neighbour.accepts(context, cls, rows, assumed_pods))]
-    yield _lacking(context, cls, rows, nominated, ours)
+    by_devices = left_to_devices(context.nodes, cls, rows)
+    lacking = _lacking(context, cls, rows, nominated, ours)
+    yield [(insufficient(name), lacks & ~by_devices[name] if name in by_devices else lacks) for name, lacks in lacking]
     for rejection in volume_rejections(context, cls, rows, assumed_pods, remaining):
         yield [rejection]
     for neighbour in NEIGHBOUR_FILTERS if looks_around(cls) else ():
@@ -174,6 +176,8 @@ def _walk(
         yield numa_rejections(context, cls, rows)
         for closeness_rejection in close_gpu_rejections(context, cls, rows):
             yield [closeness_rejection]
+    if ours and by_devices:
+        yield [(insufficient(name), lacks) for name, lacks in lacking]
     for rule in last:
         yield [(rule.reason, ~rule.accepts(context.nodes, cls, rows))]
 
@@ -181,6 +185,7 @@ def _walk(
 def _lacking(
     context: FilterContext, cls: PodClass, rows: Int64, nominated: Sequence[Nominated], ours: bool
 ) -> list[tuple[str, Bool]]:
+    """Return the names of the requested resources, and the rows that have too little of each."""
     nodes = context.nodes
     columns = {GPU, *(column for column, _ in cls.amounts)}
     free = {column: nodes.allocatable[rows, column] - nodes.requested[rows, column] for column in columns}
@@ -210,7 +215,7 @@ def _lacking(
                 continue
             name, lacking = "GPU shares", nodes.devices.fit(rows, amount, free[GPU]) == 0
         rows_by_resource[name] = rows_by_resource[name] | lacking if name in rows_by_resource else lacking
-    return [(insufficient(name), lacking) for name, lacking in rows_by_resource.items()]
+    return list(rows_by_resource.items())
 
 
 # ---------------------------------------------------------------- for views

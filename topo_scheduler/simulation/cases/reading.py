@@ -323,8 +323,9 @@ def check_sizes(workload: WorkloadCase, cluster: ClusterCase, gangs: int = 1) ->
     Raises:
         CaseError: names the first workload that does not fit, and the remedy.
     """
-    capacity = capacity_milli(cluster.nodes)
-    largest = max(node_milli(node) for node in cluster.nodes)
+    of_slices = capacity_of_slices(cluster)  # a DeviceClass may back the resource that pods request
+    capacity = capacity_milli(cluster.nodes) + sum(of_slices.values())
+    largest = max((*map(node_milli, cluster.nodes), *of_slices.values()))
     has_shared_gpus = any(
         node.metadata.labels.get(GPU_SHARING) == "true" and node_milli(node) for node in cluster.nodes
     )

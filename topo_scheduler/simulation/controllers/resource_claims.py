@@ -63,7 +63,8 @@ def _claims(store: Store, table: str, event: StoreEvent) -> Iterable[Key]:
         pod = event.record
         made = (entry.get("resourceClaimName") for entry in status(pod.obj).get("resourceClaimStatuses") or ())
         named = (entry.get("resourceClaimName") for entry in spec(pod.obj).get("resourceClaims") or ())
-        yield from (Key(event.key.namespace, name) for name in (*made, *named) if name)
+        extended = (status(pod.obj).get("extendedResourceClaimStatus") or {}).get("resourceClaimName")
+        yield from (Key(event.key.namespace, name) for name in (*made, *named, extended) if name)
 
 
 def _reconcile_claim(store: Store, key: Key) -> float | None:

@@ -77,7 +77,8 @@ class VirtualClaims:
     def ended(self, pods: Iterable[Pod]) -> None:
         """Delete the claims of pods that ended or were evicted; those that others may use are deallocated."""
         for pod in pods:
-            for key in self._keys_of(pod):
+            made = self._inventory.extended_claims_of(pod.metadata.namespace, pod.metadata.uid)
+            for key in (*self._keys_of(pod), *made):
                 claim = self._inventory.claims.get(key)
                 if claim is None:
                     continue

@@ -51,7 +51,7 @@ from topo_scheduler.simulation.virtual.objects import (
     terminating_pod,
 )
 from topo_scheduler.state.decision import Verdict
-from topo_scheduler.state.devices.claim_writes import after
+from topo_scheduler.state.devices.claim_writes import DeleteClaim, after
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE
 from topo_scheduler.state.pods.pod_groups import PodGroup, Serving
 from topo_scheduler.state.pods.workloads import Stage
@@ -316,8 +316,11 @@ class VirtualRunner:
                 engine.volumes_written(instruction.pod.uid, (), "volumes are not made in simulations")
             elif isinstance(instruction, WriteClaims):
                 claims = engine.world.inventory.claims
-                written = [(write, after(write, claims[write.key])) for write in instruction.writes]
+                written = [(write, after(write, claims.get(write.key))) for write in instruction.writes]
                 engine.claims_written(instruction.pod.uid, written, "", self.now)
+                for write in instruction.writes:
+                    if isinstance(write, DeleteClaim):
+                        engine.world.inventory.drop(claims, write.key)
             elif isinstance(instruction, LogWarning) and len(self.history.complaints) < _MAX_WARNINGS:
                 self.history.complaints.append(instruction.message)
         return binds

@@ -8,10 +8,22 @@ from collections.abc import Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
-from topo_scheduler.api.devices import Allocation, DeviceClass, ResourceClaim, ResourceSlice
+from topo_scheduler.api.devices import (
+    Allocation,
+    DeviceClass,
+    DeviceEntry,
+    DeviceTaint,
+    ResourceClaim,
+    ResourceSlice,
+)
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.quantity import QuantityError, parse_unbounded
 from topo_scheduler.state.devices.claim_consumers import ClaimConsumers
+from topo_scheduler.state.devices.extended_resources import (
+    class_of_resource,
+    classes_by_resource,
+    extended_claim_owner,
+)
 from topo_scheduler.state.devices.kept_claims import KeptClaims
 from topo_scheduler.state.devices.pool_problems import unreadable_field
 from topo_scheduler.state.devices.pools import (
@@ -46,13 +58,17 @@ class DevicesInUse:
 
 @dataclass(slots=True)
 class DeviceChanges:
-    """What changed: claims, and nodes by name, of which devices or only their use changed; or those of all nodes."""
+    """What changed: claims, and nodes by name, of which devices or only their use changed; or those of all nodes.
+
+    ``resources``: which extended resources devices back.
+    """
 
     claims: dict[ClaimKey, None] = field(default_factory=dict)
     devices: dict[str, None] = field(default_factory=dict)
     use: dict[str, None] = field(default_factory=dict)
     all_devices: bool = False
     all_use: bool = False
+    resources: bool = False
 
 
 class DeviceListener(Protocol):
@@ -77,6 +93,14 @@ class DeviceInventory:
         """Resources without a complete list yet: until then, pods with claims can't be judged."""
         self.unsettled: dict[ClaimKey, None] = {}
         """Claims that a write may still allocate although its decision was undone."""
+        self.class_of_resource: dict[str, str] = {}
+        """The DeviceClass of each extended resource that a class names."""
+        self._extended: dict[tuple[str, str], dict[ClaimKey, None]] = {}
+        self.evicting: dict[str, dict[DeviceId, tuple[DeviceTaint, ...]]] = {}
+        """Devices with taints of effect NoExecute, by slice."""
+        self._evicting_devices: dict[DeviceId, int] = {}
+        self.evicting_changes = 0
+        """Number of changes so far of these devices, or of the claims that have them."""
         self.classes_version = 0
         """Number of changes of classes so far, for cache keys."""
         self.shared_slices_version = 0
@@ -123,6 +147,7 @@ class DeviceInventory:
                 return  # our own write comes back
         table[key] = item
         if isinstance(item, ResourceClaim):
+            self._index_owner(old if isinstance(old, ResourceClaim) else None, item)
             self._claim_changed((item.metadata.namespace, item.metadata.name))
         elif old is None or old.spec != item.spec:
             self._classes_changed()
@@ -132,6 +157,7 @@ class DeviceInventory:
         item = table.pop(key, None)
         if isinstance(item, ResourceClaim):
             self._kept_claims.drop(item)
+            self._index_owner(item, None)
             self._claim_changed((item.metadata.namespace, item.metadata.name))
         elif isinstance(item, ResourceSlice):
             self._unindex(item.metadata.name)
@@ -169,6 +195,32 @@ class DeviceInventory:
     def _classes_changed(self) -> None:
         self.classes_version += 1
         self._changes.all_devices = True
+        before, self.class_of_resource = self.class_of_resource, classes_by_resource(self.classes.values())
+        self._changes.resources |= before != self.class_of_resource
+
+    # ------------------------------------------------------------ extended resources
+
+    def backing_class(self, resource: str) -> str:
+        """Return the DeviceClass that backs an extended resource, or an empty string."""
+        return class_of_resource(resource, self.class_of_resource, self.classes)
+
+    def extended_claims_of(self, namespace: str, uid: str) -> Iterable[ClaimKey]:
+        """Return the claims that a scheduler made for the extended resources of a pod.
+
+        Users can name any owner in the claims of their namespaces, so those of other namespaces do not count.
+        """
+        return self._extended.get((namespace, uid), {}).keys()
+
+    def _index_owner(self, before: ResourceClaim | None, after: ResourceClaim | None) -> None:
+        for claim, is_there in ((before, False), (after, True)):
+            owner = extended_claim_owner(claim) if claim is not None else ""
+            if claim is None or not owner:
+                continue
+            namespace, name = claim.metadata.namespace, claim.metadata.name
+            if is_there:
+                self._extended.setdefault((namespace, owner), {})[namespace, name] = None
+            else:
+                _discard(self._extended, (namespace, owner), (namespace, name))
 
     # ------------------------------------------------------------ slices of nodes and pools
 
@@ -215,6 +267,7 @@ class DeviceInventory:
             read = unreadable_slice(item, self._unread[name])
         self._read[name] = read
         self._of_pool.setdefault(read.pool, {})[name] = None
+        self._index_taints(name, read.pool, item.spec.devices)
         if read.scope.node:
             self._of_node.setdefault(read.scope.node, {})[name] = None
         else:
@@ -229,6 +282,7 @@ class DeviceInventory:
         if read is None:
             return
         self._pool_changed(read.pool)
+        self._index_taints(name, read.pool, ())
         del self._read[name]
         _discard(self._of_pool, read.pool, name)
         if read.pool not in self._of_pool:
@@ -240,6 +294,32 @@ class DeviceInventory:
             self._use_versions.pop(read.scope.node, None)
         for listener in self.listeners:
             listener.pool_changed(read.pool)
+
+    def _index_taints(self, name: str, pool: PoolId, devices: Iterable[DeviceEntry]) -> None:
+        """Record which devices of a slice have taints that evict pods."""
+        before = self.evicting.pop(name, {})
+        after = {
+            (*pool, entry.name): taints
+            for entry in devices
+            if entry.taints and (taints := tuple(taint for taint in entry.taints if taint.effect == "NoExecute"))
+        }
+        if after:
+            self.evicting[name] = after
+        for devices_of_slice, change in ((after, 1), (before, -1)):
+            for device in devices_of_slice:
+                self._evicting_devices[device] = self._evicting_devices.get(device, 0) + change
+                if not self._evicting_devices[device]:
+                    del self._evicting_devices[device]
+        self.evicting_changes += before != after
+
+    def is_current(self, name: str) -> bool:
+        """Return whether a slice is of the highest generation of its pool."""
+        item = self._read.get(name)
+        return item is not None and all(item.generation >= other.generation for other in self.slices_of_pool(item.pool))
+
+    def pools_of_driver(self, driver: str) -> int:
+        """Return the number of pools of a driver."""
+        return sum(pool[0] == driver for pool in self._of_pool)
 
     def _pool_changed(self, pool: PoolId, *, used: bool = False) -> None:
         """Count a change of the slices of a pool, or of the use of its devices, for the nodes that can use it."""
@@ -369,6 +449,8 @@ class DeviceInventory:
         before, after = self._uses.get(key, _NOTHING), _devices_of(self.allocation_of(key))
         if before == after:
             return
+        if self._evicting_devices and any(device in self._evicting_devices for device in (*before, *after)):
+            self.evicting_changes += 1
         for device in before:
             _discard(self._users, device, key)
         for device, part in after.items():

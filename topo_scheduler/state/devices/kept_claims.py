@@ -11,8 +11,15 @@ from typing import Final
 
 import msgspec
 
-from topo_scheduler.api.devices import Allocation, ResourceClaim, ResourceClaimSpec, ResourceClaimStatus
+from topo_scheduler.api.devices import (
+    EXTENDED_RESOURCE_CLAIM,
+    Allocation,
+    ResourceClaim,
+    ResourceClaimSpec,
+    ResourceClaimStatus,
+)
 from topo_scheduler.api.objects import OwnerReference
+from topo_scheduler.state.devices.extended_resources import extended_claim_owner
 
 MAX_SPEC_BYTES_OF_NAMESPACE: Final = 2**20
 """Bytes of different specifications of one namespace's claims, as JSON."""
@@ -64,7 +71,7 @@ class KeptClaims:
             meta,
             namespace=namespace,
             labels={},
-            annotations={},
+            annotations={EXTENDED_RESOURCE_CLAIM: "true"} if extended_claim_owner(claim) else {},
             creation_timestamp=None,
             owner_references=[_owner(controller)] if controller is not None else [],
             finalizers=[sys.intern(name) for name in finalizers],

@@ -19,10 +19,13 @@ class PodClaim:
 
     ``spec`` is the encoded specification. ``key`` names the claim if other pods may use it too, or if it is allocated
     already; None for a free claim that Kubernetes made for this pod. So all pods of a template have one class.
+    ``resources`` has the extended resource of each request, for the claim that the scheduler makes for these; it does
+    not apply to nodes that offer the resources themselves.
     """
 
     spec: bytes
     key: ClaimKey | None = None
+    resources: tuple[str, ...] = ()
 
     @property
     def specification(self) -> ResourceClaimSpec:
@@ -44,3 +47,16 @@ def devices_asked(claims: Iterable[PodClaim]) -> int:
             counts = (2 if entry.allocation_mode == ALL_DEVICES else max(1, entry.count) for entry in alternatives)
             total += min(counts, default=0)
     return total
+
+
+def without(claim: PodClaim, offered: frozenset[str]) -> PodClaim | None:
+    """Return the claim for the extended resources that a node does not offer itself, None if that leaves nothing."""
+    kept = [number for number, resource in enumerate(claim.resources) if resource not in offered]
+    if len(kept) == len(claim.resources):
+        return claim
+    if not kept:
+        return None
+    specification = claim.specification
+    devices = specification.devices
+    devices.requests = [devices.requests[number] for number in kept]
+    return PodClaim(encoded(specification), None, tuple(claim.resources[number] for number in kept))

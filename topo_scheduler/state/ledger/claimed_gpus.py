@@ -1,8 +1,8 @@
 """GPUs that nodes offer in slices, and those that namespaces hold by ResourceClaims.
 
 They are in the same accounts as the GPUs that pods request. A claim counts once, for its own namespace, however many
-pods share it: from the decision that chose its devices until Kubernetes has deallocated it. A claim that stands for an
-extended resource of a pod counts with the requests of that pod, not here: see `stands_for_requests`.
+pods share it: from the decision that chose its devices until Kubernetes has deallocated it. A claim that stands for
+extended resources of a pod counts with the requests of that pod, not here: see `stand_for_requests`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,19 +31,30 @@ class ClaimedGpus:
         """Row, node and amounts of each claim."""
         self._of_node: dict[str, dict[ClaimKey, None]] = {}
         self._offered: dict[PoolId, int] = {}
-        self._requested: dict[ClaimKey, None] = {}
+        self._requested: dict[ClaimKey, str] = {}
+        """Claims that stand for requests, with their pods."""
+        self._of_pod: dict[str, tuple[ClaimKey, ...]] = {}
         inventory.listeners.append(self)
 
-    def stands_for_requests(self, key: ClaimKey, *, stands: bool) -> None:
-        """Record whether a claim stands for an extended resource of a pod, by the status of that pod.
+    def stand_for_requests(self, uid: str, keys: Iterable[ClaimKey]) -> None:
+        """Record which claims stand for extended resources of a pod that is charged for its requests.
 
-        What the claim itself says about this does not count: tenants write it.
+        The decision says so, and then the status of the pod. What the claim itself says does not count: tenants write
+        it.
         """
-        if stands:
-            self._requested[key] = None
-        else:
-            self._requested.pop(key, None)
-        self.claim_changed(key)
+        self.forget_requests(uid)
+        if known := tuple(keys):
+            self._of_pod[uid] = known
+            for key in known:
+                self._requested[key] = uid
+                self.claim_changed(key)
+
+    def forget_requests(self, uid: str) -> None:
+        """Record that a pod is not charged for its requests any more: its claims count until they are deallocated."""
+        for key in self._of_pod.pop(uid, ()):
+            if self._requested.get(key) == uid:
+                del self._requested[key]
+                self.claim_changed(key)
 
     def gpus_of(self, allocation: Allocation) -> int:
         """Return how many GPUs an allocation has, in thousandths."""

@@ -57,6 +57,16 @@ class Accounts:
         self.offered += gpus
         self._capacity_at = -1
 
+    def gpus(self) -> int:
+        """Return how many GPUs all nodes have, in thousandths, as pods may hold shares of them.
+
+        Those in slices count once, also where they back an extended resource and so are among the allocatable ones.
+        """
+        nodes = self._nodes
+        backed = sum(columns.get(GPU, 0) for columns in nodes.backed_columns.values())
+        named = int(nodes.allocatable[:, GPU].sum()) - backed
+        return GPU_WHOLE * named + max(self.offered, GPU_WHOLE * backed)
+
     def held(self, namespace: str) -> Mapping[int, int]:
         """Return what the pods of a namespace hold, by resource column."""
         return self._held.get(namespace, _NOTHING)
@@ -87,8 +97,7 @@ class Accounts:
             return
         self._capacity_at = position
         sums = self._nodes.allocatable[:, list(SHARED)].sum(axis=0).tolist()
-        # GPUs in thousandths, as pods may hold shares of them.
-        sums[0] = sums[0] * GPU_WHOLE + self.offered
+        sums[0] = self.gpus()
         capacity = tuple((column, total) for column, total in zip(SHARED, sums, strict=True) if total)
         if capacity != self._capacity:
             self._capacity = capacity

@@ -27,6 +27,8 @@ UNKNOWN = -1
 AWAY = frozenset(f"node.kubernetes.io/{name}" for name in ("unschedulable", "not-ready", "unreachable"))
 """Keys of the taints that Kubernetes puts on nodes that are cordoned or not ready."""
 
+_OFFERED = 5
+"""Position of what the status of a node offers among its facts."""
 SPARE_TAINT_SETS = 64
 """Sets of taints that are kept without a node, in addition to two for each node."""
 
@@ -68,6 +70,10 @@ class NodeTable:
         self.gpus = GpuFacts(rows)
         """What is known of the GPUs of each node."""
         self.names: list[str] = [""] * rows
+        self.device_counts: dict[int, Mapping[str, int]] = {}
+        """By row, how many devices of ResourceSlices there are for an extended resource."""
+        self.backed_columns: dict[int, dict[int, int]] = {}
+        """By row, the columns of ``allocatable`` to which devices add, as the node itself offers none; how many."""
         self.uids: list[str] = [""] * rows
         self.labels: list[Mapping[str, str]] = [{} for _ in range(rows)]
         self.features: list[frozenset[str]] = [frozenset()] * rows
@@ -149,6 +155,8 @@ class NodeTable:
         self._put_taints(row, tuple(node.spec.taints))
         self._put_allocatable(row, node, problems)
         self._put_sharing(row, node.metadata.labels, problems)
+        self.backed_columns.pop(row, None)  # all of the row was written
+        self._add_devices(row)
         self.images.put(row, node.status.images)
         self.facts_changes.append(row)
         self.capacity_changes.append(row)
@@ -161,6 +169,8 @@ class NodeTable:
             return None
         for array in (self.allocatable, self.requested, self.daemons):
             array[row] = 0
+        self.device_counts.pop(row, None)
+        self.backed_columns.pop(row, None)
         self.exists[row] = self.ready[row] = self.unschedulable[row] = self.spare[row] = False
         self.devices.clear(row)
         self.gpus.clear(row)
@@ -179,6 +189,35 @@ class NodeTable:
         self.facts_changes.append(row)
         self.capacity_changes.append(row)
         return row
+
+    # ------------------------------------------------------------ devices of slices
+
+    def put_devices(self, row: int, counts: Mapping[str, int]) -> bool:
+        """Store how many devices a row has for extended resources, by their names; return whether that changed."""
+        if self.device_counts.get(row, {}) == counts:
+            return False
+        for column, count in self.backed_columns.pop(row, {}).items():
+            self.allocatable[row, column] -= count
+        if counts:
+            self.device_counts[row] = counts
+        else:
+            self.device_counts.pop(row, None)
+        self._add_devices(row)
+        self.facts_changes.append(row)
+        self.capacity_changes.append(row)
+        return True
+
+    def offers(self, row: int, resource: str) -> bool:
+        """Return whether a node itself offers some of a resource, other than by devices of slices."""
+        column = self.resources.find(resource)
+        if not 0 <= column < self.allocatable.shape[1]:
+            return False
+        return bool(self.allocatable[row, column]) and column not in self.backed_columns.get(row, {})
+
+    def names_gpus(self, row: int) -> bool:
+        """Return whether the status of a node names a resource for GPUs, even with an amount of 0."""
+        facts = self._facts[row]
+        return bool(facts) and not self.resources.gpu_resources.isdisjoint(facts[_OFFERED])  # type: ignore[arg-type]
 
     # ------------------------------------------------------------ charges
 
@@ -401,6 +440,24 @@ class NodeTable:
             problems.append(f'label {GPU_SHARING}: {sharing!r} is neither "true" nor "false"; its GPUs are not shared')
         self.devices.sharing[row] = sharing == "true"
         self.allocatable[row, GPU_SHARE] = WHOLE_GPU * self.allocatable[row, GPU] if sharing == "true" else 0
+
+    def _add_devices(self, row: int) -> None:
+        """Add the devices of a row to ``allocatable``, for resources of which the node itself offers none."""
+        if row not in self.device_counts:
+            return
+        self.widen()
+        added: dict[int, int] = {}
+        for name, count in self.device_counts[row].items():
+            column = self.resources.find(name)
+            if column < 0 or not count or self.allocatable[row, column]:
+                continue
+            added[column] = count
+            if name in self.resources.gpu_resources:
+                added[GPU] = added.get(GPU, 0) + count
+        for column, count in added.items():
+            self.allocatable[row, column] += count
+        if added:
+            self.backed_columns[row] = added
 
     def _intern_model(self, name: str) -> int:
         model_id = self._model_id.get(name)

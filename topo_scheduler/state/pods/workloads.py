@@ -7,6 +7,7 @@ from math import inf
 from typing import Final
 
 from topo_scheduler.api.annotations import PlacementRequest
+from topo_scheduler.state.devices.extended_resources import RequestMapping
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.pod_groups import Disruption, PodGroup
@@ -54,6 +55,8 @@ class Member:
     charged_gpus: int = 0
     claims: tuple[ClaimKey, ...] = ()
     """Its claims of devices, in the order of those of its class."""
+    mappings: tuple[RequestMapping, ...] = ()
+    """Which container gets which request of the claim for its extended resources."""
     stage: Stage = Stage.PENDING
     node: str = ""
     rank: int = -1

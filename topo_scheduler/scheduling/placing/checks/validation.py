@@ -14,7 +14,7 @@ from topo_scheduler.scheduling.placing.checks.bandwidth_limits import check_link
 from topo_scheduler.scheduling.placing.model.placement_query import ANYWHERE, Placement, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.model.second_tree import split_level
 from topo_scheduler.scheduling.placing.model.segments import broken_segment, seen_by
-from topo_scheduler.scheduling.rules.device_claims import device_limits
+from topo_scheduler.scheduling.rules.device_claims import concerned, device_limits
 from topo_scheduler.scheduling.rules.feasible import allowed_rows
 from topo_scheduler.scheduling.rules.filters import eligible
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
@@ -72,7 +72,7 @@ def _lacking_devices(filter_context: FilterContext, cls: PodClass, members_by_ro
     limits = numa_limits(filter_context, cls, rows)
     if len(exceeded := rows[limits < [members_by_row[row] for row in rows.tolist()]]):
         return f"the kubelet of node {filter_context.nodes.names[int(exceeded[0])]} would reject a member"
-    if not cls.claims:
+    if not concerned(filter_context.nodes, cls):
         return ""
     for row, limit in zip(rows.tolist(), device_limits(filter_context, cls, rows, empty=False).tolist(), strict=True):
         if members_by_row[row] > limit:
