@@ -246,3 +246,20 @@ def test_a_driver_that_vanishes_takes_no_pod_with_it() -> None:
     d.slices(slice_of(pods[0].spec.node_name))
     d.step()
     assert d.free_gpus(pods[0].spec.node_name) == 0
+
+
+def test_gpus_by_extended_resources_count_once_for_the_namespace() -> None:
+    d = driver()
+    pod = make_pod("p", gpus=4)
+    d.apply(pod)
+    d.step()
+    accounts = d.engine.world.accounts
+    assert accounts.held("default")[GPU] == 4, "decided"
+    d.settle()
+    assert accounts.held("default")[GPU] == 4, "bound"
+    assert accounts.share("default") == 250_000, "4 of 16"
+    d.delete(pod)
+    for _, name in list(d.claims):
+        d.drop_claim(name)
+    d.step()
+    assert accounts.held("default").get(GPU, 0) == 0

@@ -111,6 +111,8 @@ class DeviceRoom:
         fit = self._fit(row)
         if not fit.empty:
             return _Bound(0, 0, 0, counts=False, most=0)
+        if not self._devices.claims_at(self._claims, row):  # the node offers the extended resources itself
+            return _Bound(0, 0, 0, counts=False, most=fit.empty)
         pools = self._devices.pools_of(row)
         devices = [device for pool in pools if pool.usable for device in pool.devices]
         charge(1 + len(devices) // 2)
