@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from topo_scheduler.scheduling.devices.allocator import DeviceCandidates
 from topo_scheduler.scheduling.devices.claim_query import ClaimQuery
 from topo_scheduler.state.devices.inventory import DevicesInUse
-from topo_scheduler.state.devices.pools import PublishedDevice
+from topo_scheduler.state.devices.pools import Pool, PublishedDevice
 
 
 def hardware_signature(candidates: DeviceCandidates, claims: Sequence[ClaimQuery]) -> object:
@@ -30,13 +30,15 @@ def hardware_signature(candidates: DeviceCandidates, claims: Sequence[ClaimQuery
         )
         for device in (candidate.device for candidate in candidates.everything)
     )
-    others = tuple((numbers[device.id[:2]], device.consumption) for device in _others(candidates))
+    others = tuple((numbers[device.id[:2]], device.consumption) for device in _others(candidates.pools))
     return pools, devices, others, tuple(candidates.failures.values())
 
 
-def use_signature(candidates: DeviceCandidates, used: DevicesInUse) -> object:
-    """Return which devices of a node are in use, by position."""
-    devices = [*(candidate.device for candidate in candidates.everything), *_others(candidates)]
+def use_signature(pools: Sequence[Pool], used: DevicesInUse) -> object:
+    """Return which devices of the pools of a node are in use, by position."""
+    if not used.whole and not used.shares:
+        return (), ()
+    devices = [*(device for pool in pools if pool.usable for device in pool.devices), *_others(pools)]
     whole = tuple(number for number, device in enumerate(devices) if device.id in used.whole)
     shares = tuple(
         (number, tuple(sorted(used.shares[device.id].items())))
@@ -46,6 +48,6 @@ def use_signature(candidates: DeviceCandidates, used: DevicesInUse) -> object:
     return whole, shares
 
 
-def _others(candidates: DeviceCandidates) -> Iterable[PublishedDevice]:
+def _others(pools: Sequence[Pool]) -> Iterable[PublishedDevice]:
     """Yield the devices for other nodes that consume counters of the node's pools."""
-    return (device for pool in candidates.pools for device in pool.others if device.counters)
+    return (device for pool in pools for device in pool.others if device.counters)

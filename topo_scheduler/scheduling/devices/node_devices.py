@@ -20,6 +20,7 @@ from topo_scheduler.scheduling.devices.shortage import shortage
 from topo_scheduler.state.devices.inventory import DeviceInventory, DevicesInUse
 from topo_scheduler.state.devices.pod_claims import PodClaim, without
 from topo_scheduler.state.devices.pools import NodeScope, Pool, gather_pools
+from topo_scheduler.state.devices.slice_shape import is_identity
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.operation_budget import charge
 from topo_scheduler.state.pods.classes import NO_LIMIT
@@ -74,6 +75,7 @@ class _Fits:
     """Fits of one set of claims: by node, and by hardware and use for all nodes that are alike.
 
     ``queries``: what the claims ask for; nothing for a claim that can't be allocated, as ``wrong`` says by number.
+    ``of_shape``: the number of the hardware by shape, unless the claims read what ``identifies`` devices.
     """
 
     queries: list[ClaimQuery]
@@ -81,6 +83,8 @@ class _Fits:
     classes_version: int
     by_node: dict[str, _NodeState] = field(default_factory=dict)
     hardware: dict[object, int] = field(default_factory=dict)
+    of_shape: dict[object, int] = field(default_factory=dict)
+    identifies: bool = False
     known: dict[object, NodeFit] = field(default_factory=dict)
 
 
@@ -255,7 +259,14 @@ class NodeDevices:
             except ClaimQueryError as error:  # it does not matter if the claim is allocated already
                 queries.append(ClaimQuery((), (), ()))
                 wrong[number] = error
-        return _Fits(queries, wrong, self.inventory.classes_version)
+        return _Fits(queries, wrong, self.inventory.classes_version, identifies=self._identifies(queries))
+
+    def _identifies(self, queries: Sequence[ClaimQuery]) -> bool:
+        """Return whether claims may read what identifies devices that are alike."""
+        requests = [query for claim in queries for request in claim.requests for query in request]
+        return any(is_identity(constraint.attribute) for claim in queries for constraint in claim.constraints) or any(
+            self.selectors.reads_identity(expression) for query in requests for expression in query.expressions
+        )
 
     def queries(self, claims: PodClaims) -> Sequence[ClaimQuery]:
         """Return what claims ask for; nothing for a claim that can't be allocated on any node."""
@@ -283,8 +294,17 @@ class NodeDevices:
                 raise error
 
     def _hardware(self, claims: PodClaims, fits: _Fits, row: int) -> int:
+        shape = () if fits.identifies else tuple((pool.id[0], pool.shapes) for pool in self.pools_of(row))
+        by_shape = bool(shape) and all(shapes for _, shapes in shape)
+        if by_shape and (known := fits.of_shape.get(shape)) is not None:
+            return known
         candidates = self._candidates(claims, row, fits)
-        return fits.hardware.setdefault(hardware_signature(candidates, fits.queries), len(fits.hardware))
+        number = fits.hardware.setdefault(hardware_signature(candidates, fits.queries), len(fits.hardware))
+        if by_shape:
+            if len(fits.of_shape) >= MAX_KNOWN_FITS:
+                fits.of_shape.clear()
+            fits.of_shape[shape] = number
+        return number
 
     def _candidates(self, claims: PodClaims, row: int, fits: _Fits) -> DeviceCandidates:
         key, version = (claims, self._nodes.names[row]), self._slices_version(row)
@@ -303,11 +323,12 @@ class NodeDevices:
                 (each if claim.key is None else once).append(query)
             elif not self.is_allowed(allocation, row):
                 return NodeFit(0, 0, elsewhere=True)
-        candidates = self._candidates(claims, row, fits)
-        used = used_of(self.inventory, candidates.pools)
-        key = hardware, len(once), use_signature(candidates, used)
+        pools = self.pools_of(row)
+        used = used_of(self.inventory, pools)
+        key = hardware, len(once), use_signature(pools, used)
         fit = fits.known.get(key)
         if fit is None:
+            candidates = self._candidates(claims, row, fits)
             if len(fits.known) >= MAX_KNOWN_FITS:
                 fits.known.clear()
             now, reason = _count(candidates, once, each, used)

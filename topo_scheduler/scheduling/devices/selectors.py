@@ -20,6 +20,7 @@ from topo_scheduler.scheduling.devices.cel import (
 from topo_scheduler.scheduling.devices.cel.quantities import QuantityFormatError, QuantityRangeError
 from topo_scheduler.scheduling.devices.cel.versions import VersionError
 from topo_scheduler.state.devices import pools
+from topo_scheduler.state.devices.slice_shape import is_identity
 from topo_scheduler.state.operation_budget import charge
 
 MAX_EXPRESSIONS: Final = 1024
@@ -83,6 +84,11 @@ class Selectors:
         if isinstance(answer, str):
             raise SelectorFailure(answer)
         return answer
+
+    def reads_identity(self, expression: str) -> bool:
+        """Return whether an expression may read an attribute that identifies a device."""
+        reads = self._selector(expression).reads
+        return reads is None or any(map(is_identity, reads))
 
     def _selector(self, expression: str) -> _Compiled:
         known = self._compiled.get(expression)

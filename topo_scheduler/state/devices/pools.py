@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 from topo_scheduler.api.devices import CapacityPolicy, CounterSet, DeviceAttribute, DeviceEntry, ResourceSlice
 from topo_scheduler.api.quantity import parse_unbounded
 from topo_scheduler.api.selectors import NodeSelector
+from topo_scheduler.state.devices.slice_shape import shape_key
 
 Part = TypeVar("Part")
 MAX_SHARED_PARTS: Final = 20_000
@@ -111,6 +112,8 @@ class Slice:
     devices: tuple[PublishedDevice, ...]
     counters: tuple[tuple[str, Mapping[str, Number]], ...]
     unreadable: str = ""
+    shape: int = 0
+    """A number that slices have in common which differ only in what identifies their devices; 0 if that is unknown."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,6 +127,7 @@ class Pool:
         counters: amounts by counter set and counter.
         incomplete: not all slices of its generation exist yet, so nothing of it is allocated.
         invalid: what contradicts itself in the pool; empty if nothing does. Nothing of an invalid pool is allocated.
+        shapes: those of its slices, if all are for one node as a whole; otherwise none.
     """
 
     id: PoolId
@@ -132,6 +136,7 @@ class Pool:
     counters: Mapping[tuple[str, str], Number] = field(default_factory=dict)
     incomplete: bool = False
     invalid: str = ""
+    shapes: tuple[int, ...] = ()
 
     @property
     def usable(self) -> bool:
@@ -154,6 +159,15 @@ class SharedParts:
 
     def __init__(self) -> None:
         self._parts: dict[object, Any] = {}
+        self._last_number = 0
+
+    def number(self, key: object) -> int:
+        """Return a number of a key, mostly the same one each time; no two keys ever have the same."""
+        return self.once(key, self._next_number)
+
+    def _next_number(self) -> int:
+        self._last_number += 1
+        return self._last_number
 
     def once(self, key: object, read: Callable[[], Part]) -> Part:
         """Return the part that was read for a key, which is all that it depends on."""
@@ -177,16 +191,19 @@ def read_slice(item: ResourceSlice, parts: SharedParts | None = None) -> Slice:
     """
     spec, parts, of_slice = item.spec, parts or SharedParts(), SharedParts()
     scope = NodeScope(spec.node_name, spec.node_selector, spec.all_nodes)
-    pool = (spec.driver, spec.pool.name)
+    pool, by_device = (spec.driver, spec.pool.name), spec.per_device_node_selection
+    devices = tuple(_device(pool, entry, scope, by_device, parts, of_slice) for entry in spec.devices)
+    counters = tuple((entry.name, parts.once(_key(entry), partial(_counters, entry))) for entry in spec.shared_counters)
     return Slice(
         item.metadata.name,
         pool,
         spec.pool.generation,
         spec.pool.resource_slice_count,
         scope,
-        spec.per_device_node_selection,
-        tuple(_device(pool, entry, scope, spec.per_device_node_selection, parts, of_slice) for entry in spec.devices),
-        tuple((entry.name, parts.once(_key(entry), partial(_counters, entry))) for entry in spec.shared_counters),
+        by_device,
+        devices,
+        counters,
+        shape=parts.number(("shape", shape_key(spec.driver, devices, counters))),
     )
 
 
@@ -376,7 +393,9 @@ def _pool(id_: PoolId, known: list[Slice], everything: Sequence[Slice], matches:
     usable = [device for device in devices if matches(device.scope)]
     here = {device.id for device in usable}
     others = [device for device in (*devices, *elsewhere) if device.id not in here]
-    return Pool(id_, tuple(usable), tuple(others), counters)
+    of_one_node = not others and all(item.scope.node and not item.by_device for item in known)
+    shapes = tuple(item.shape for item in known) if of_one_node else ()
+    return Pool(id_, tuple(usable), tuple(others), counters, shapes=shapes)
 
 
 def _contradiction(

@@ -11,11 +11,13 @@ from typing import Final
 from topo_scheduler.api.devices import Allocation
 from topo_scheduler.state.devices.gpus_of_devices import WHOLE, gpus_of_device
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
-from topo_scheduler.state.devices.pools import PoolId
+from topo_scheduler.state.devices.pools import PoolId, Slice
 from topo_scheduler.state.ledger.namespace_usage import Accounts
 from topo_scheduler.state.nodes.node_table import NodeTable
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, Amounts
 
+MAX_SHAPES: Final = 4096
+"""Shapes of slices of which it is kept what they offer."""
 ANYWHERE: Final = -1
 """The row of devices that are not those of one node."""
 
@@ -31,6 +33,8 @@ class ClaimedGpus:
         """Row, node and amounts of each claim."""
         self._of_node: dict[str, dict[ClaimKey, None]] = {}
         self._offered: dict[PoolId, int] = {}
+        self._of_shape: dict[int, tuple[frozenset[str], int]] = {}
+        """What slices offer, by their shape."""
         self._requested: dict[ClaimKey, str] = {}
         """Claims that stand for requests, with their pods."""
         self._of_pod: dict[str, tuple[ClaimKey, ...]] = {}
@@ -93,10 +97,22 @@ class ClaimedGpus:
         """Return how many GPUs a pool has, in thousandths: each set of counters that GPUs consume is one GPU."""
         slices = self._inventory.slices_of_pool(pool)
         newest = max((item.generation for item in slices), default=0)
-        devices = [device for item in slices if item.generation == newest for device in item.devices]
-        gpus = [(device, gpus_of_device(pool[0], device, None, {})) for device in devices]
-        sets = {set_ for device, amount in gpus if amount for set_ in device.counter_sets}
-        return WHOLE * len(sets) + sum(amount for device, amount in gpus if not device.counter_sets)
+        offers = [self._offer_of(item) for item in slices if item.generation == newest]
+        return WHOLE * len(frozenset().union(*(sets for sets, _ in offers))) + sum(amount for _, amount in offers)
+
+    def _offer_of(self, item: Slice) -> tuple[frozenset[str], int]:
+        """Return the sets of counters that GPUs of a slice consume, and what its other GPUs are in thousandths."""
+        known = self._of_shape.get(item.shape)
+        if known is not None:
+            return known
+        gpus = [(device, gpus_of_device(item.pool[0], device, None, {})) for device in item.devices]
+        sets = frozenset(set_ for device, amount in gpus if amount for set_ in device.counter_sets)
+        offer = sets, sum(amount for device, amount in gpus if not device.counter_sets)
+        if item.shape:
+            if len(self._of_shape) >= MAX_SHAPES:
+                self._of_shape.clear()
+            self._of_shape[item.shape] = offer
+        return offer
 
     def claim_changed(self, key: ClaimKey) -> None:
         """Bring the accounts in line with a claim."""
