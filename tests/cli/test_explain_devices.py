@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from tests.cli.conftest import Served, run
-from tests.cli.test_topology_devices import CLAIMS, publish, with_status
+from tests.cli.served_devices import CLAIMS, publish, with_status
 from tests.state.device_objects import DRIVER, Json, claim, gpu, slice_of
 from topo_scheduler.simulation.demo import until
 

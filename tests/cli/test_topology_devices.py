@@ -2,14 +2,14 @@
 
 import json
 import signal
-from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Served, run, start
+from tests.cli.served_devices import publish
 from tests.helpers import make_node
-from tests.state.device_objects import DRIVER, Json, claim, gpu, mig_slices, put, slice_of
+from tests.state.device_objects import DRIVER, claim, gpu, mig_slices, put, slice_of
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.cli import device_listing, render, views
 from topo_scheduler.cli.device_rows import ranges
@@ -20,34 +20,7 @@ from topo_scheduler.kube.connection.resources import Resource
 from topo_scheduler.kube.reading.listing import list_all
 from topo_scheduler.scheduling.world import World
 
-CLAIMS = "resourceclaims.resource.k8s.io"
 TAINT = {"taints": [{"key": "xid", "value": "79", "effect": "NoExecute"}]}
-
-
-def publish(served: Served, *objects: Json) -> None:
-    """Create slices and claims."""
-    store = served.server.store
-
-    def write() -> None:
-        for item in objects:
-            if "spec" in item:
-                store.create("resourceslices.resource.k8s.io", item)
-            else:
-                namespace, name = item["metadata"]["namespace"], item["metadata"]["name"]
-                if store.find("namespaces", namespace) is None:
-                    store.create("namespaces", {"metadata": {"name": namespace}})
-                for entry in item["status"]["reservedFor"]:  # a pod that is gone loses its reservation
-                    spec = {"containers": [{"name": "main", "image": "busybox"}]}
-                    pod = store.create("pods", {"metadata": {"name": entry["name"]}, "spec": spec}, namespace)
-                    entry["uid"] = pod["metadata"]["uid"]
-                store.create(CLAIMS, {"metadata": {"name": name}, "spec": {}}, namespace)
-                store.modify(CLAIMS, name, namespace, partial(with_status, status=item["status"]), subresource="status")
-
-    served.call(write)
-
-
-def with_status(item: Json, status: Json) -> Json:
-    return {**item, "status": status}
 
 
 def rows_of(output: str, node: str) -> list[str]:

@@ -6,7 +6,7 @@ from . import objects
 from .api import Json
 from .cluster import Cluster, nodes_of
 from .conftest import StartReplica
-from .test_resource_claims import CLASS, asking, by_template, slice_of, template
+from .device_objects import CLASS, asking, by_template, slice_of, template
 
 CLIQUE: Final = "nvidia.com/gpu.clique"
 

@@ -20,7 +20,7 @@ from topo_scheduler.state.devices.extended_resources import (
 
 from . import objects
 from .api import Api, Json
-from .test_resource_claims import CLASS, slice_of
+from .device_objects import CLASS, slice_of
 
 pytestmark = [pytest.mark.only("real"), pytest.mark.real]
 

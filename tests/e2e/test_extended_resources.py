@@ -15,9 +15,9 @@ from . import objects
 from .api import Json
 from .cluster import Cluster, leaves_of, nodes_of
 from .conftest import StartReplica, Trouble
+from .device_objects import CLASS, FINALIZER, claims_of, devices_of, slice_of
 from .recovery import recovery_configuration
 from .replica import Replica
-from .test_resource_claims import CLASS, FINALIZER, claims_of, devices_of, slice_of
 
 BACKING: Final[Json] = {**CLASS, "spec": {**CLASS["spec"], "extendedResourceName": objects.NVIDIA}}
 WRITES: Final = (

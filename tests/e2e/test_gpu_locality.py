@@ -6,7 +6,7 @@ from . import objects
 from .api import Json
 from .cluster import Cluster, annotation
 from .conftest import StartReplica
-from .test_resource_claims import slice_of
+from .device_objects import slice_of
 
 MODEL = "nvidia.com/gpu.product"
 MESH, SWITCHED, PLAIN = "Tesla-V100-SXM2-32GB", "NVIDIA-H100-80GB-HBM3", "NVIDIA-L40S"

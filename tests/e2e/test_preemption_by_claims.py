@@ -6,9 +6,9 @@ from . import objects
 from .api import Json
 from .cluster import Cluster, leaves_of, nodes_of
 from .conftest import StartReplica
+from .device_objects import add_devices, asking, by_name, by_template, claim, devices_of, template
 from .priority_classes import create_priority_classes
 from .replica import Replica, written
-from .test_resource_claims import add_devices, asking, by_name, by_template, claim, devices_of, template
 
 ENDING = 2.0
 """Seconds a victim takes to end."""

@@ -3,8 +3,8 @@
 from . import objects
 from .cluster import Cluster, leaves_of, nodes_of
 from .conftest import StartReplica
+from .device_objects import add_devices, asking, by_template, devices_of, template
 from .recovery import recovery_configuration, undeleted_pods, wait_for_migration
-from .test_resource_claims import add_devices, asking, by_template, devices_of, template
 
 
 async def test_a_lost_member_goes_to_a_node_with_devices(

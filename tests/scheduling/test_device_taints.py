@@ -8,7 +8,7 @@ import pytest
 from tests.helpers import make_node, make_pod, timestamp
 from tests.scheduling.device_driver import DRIVER, asking, slice_of
 from tests.scheduling.driver import fabric
-from tests.scheduling.test_extended_resources import ExtendedDriver, driver
+from tests.scheduling.extended_driver import ExtendedDriver, driver
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.devices import DeviceTaint, DeviceToleration
 from topo_scheduler.api.objects import Pod

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.helpers import NVIDIA, make_node, make_pod
 from tests.scheduling.device_driver import asking, slice_of
 from tests.scheduling.driver import fabric, gang
-from tests.scheduling.test_extended_resources import ExtendedDriver, device_class
+from tests.scheduling.extended_driver import ExtendedDriver, device_class
 from topo_scheduler.api.objects import Pod, PodExtendedResourceClaimStatus
 from topo_scheduler.scheduling.instructions import BindOutcome
 from topo_scheduler.state.devices.claim_writes import CreateClaim, after

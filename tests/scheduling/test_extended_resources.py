@@ -1,46 +1,16 @@
 """Unchanged pods with ``nvidia.com/gpu: 2`` on nodes whose GPUs are in ResourceSlices: they get exact devices."""
 
-import msgspec
 import pytest
 
 from tests.helpers import NVIDIA, make_node, make_pod
-from tests.scheduling.device_driver import DRIVER, DeviceDriver, asking, nodes_of, slice_of
+from tests.scheduling.device_driver import DeviceDriver, asking, nodes_of, slice_of
 from tests.scheduling.driver import fabric, gang
-from topo_scheduler.api.devices import DeviceClass
-from topo_scheduler.api.objects import Node
+from tests.scheduling.extended_driver import ExtendedDriver, device_class, driver
 from topo_scheduler.recovery.detection.lost_gpus import LostGPUs
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome, Preempt, WriteClaims
 from topo_scheduler.state.devices.claim_writes import CreateClaim, DeleteClaim, after
 from topo_scheduler.state.devices.extended_resources import extended_claim_name
 from topo_scheduler.state.nodes.resources import GPU
-
-
-def device_class(name: str = "gpu", resource: str = NVIDIA, created: str | None = None) -> DeviceClass:
-    spec = {
-        "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}],
-        "extendedResourceName": resource,
-    }
-    return msgspec.convert({"metadata": {"name": name, "creationTimestamp": created}, "spec": spec}, DeviceClass)
-
-
-class ExtendedDriver(DeviceDriver):
-    """An engine on nodes of which those without GPUs of their own have a slice, for a class that backs GPUs."""
-
-    def __init__(self, nodes: list[Node], gpus: int = 8) -> None:
-        super().__init__(nodes, gpus)
-        for node in nodes:
-            if NVIDIA in node.status.allocatable:
-                self.drop_slice(f"{node.metadata.name}-gpus")
-        self.classes(device_class())
-
-    def free_gpus(self, node: str) -> int:
-        table = self.engine.world.nodes
-        row = table.row_of[node]
-        return int(table.allocatable[row, GPU] - table.requested[row, GPU])
-
-
-def driver(leaves: dict[str, int] | None = None, gpus: int = 8) -> ExtendedDriver:
-    return ExtendedDriver(fabric(leaves or {"s1/l1": 2}, gpus=0), gpus)
 
 
 def test_an_unchanged_pod_gets_exact_devices() -> None:

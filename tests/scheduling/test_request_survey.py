@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from tests.scheduling.device_driver import DRIVER, DeviceDriver, Json, asking, driver, slice_of
-from tests.scheduling.test_device_order import PLACES, partitioned, profile, split_node
+from tests.scheduling.partitioned_nodes import PLACES, partitioned, profile, split_node
 from topo_scheduler.api.devices import DeviceClass
 from topo_scheduler.scheduling.devices.request_survey import MatchingDevices, SurveyedRequest, survey_requests
 

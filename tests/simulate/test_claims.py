@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.simulate.cases import EVERY, run, where
-from tests.simulation.cases.test_objects import write
+from tests.simulation.cases.files import write
 from tests.state.device_objects import DRIVER, Json, claim, gpu, mig_slices, slice_of
 from topo_scheduler.simulation.cases.model import ClusterCase
 from topo_scheduler.simulation.cases.reading import read_cluster, read_workload

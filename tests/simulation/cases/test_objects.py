@@ -10,6 +10,7 @@ import yaml
 from tests.helpers import leaf_spine
 from tests.recording.making import HeardDriver, record
 from tests.scheduling.driver import fabric, gang
+from tests.simulation.cases.files import write
 from topo_scheduler.api.objects import Job, PartialObject
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.simulation.apiserver import EmbeddedAPIServer, Store
@@ -44,12 +45,6 @@ def job(name: str, pods: int = 2, gpus: int = 8, **spec: Any) -> dict[str, Any]:
     template = {"spec": {**pod("x", gpus)["spec"], "restartPolicy": "Never"}}
     body = {"parallelism": pods, "completions": pods, "completionMode": "Indexed", "template": template, **spec}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": body}
-
-
-def write(path: Path, *objects: dict[str, Any]) -> str:
-    """Write objects as documents of a file; return its path."""
-    path.write_text(yaml.safe_dump_all(objects), encoding="utf-8")
-    return str(path)
 
 
 def by_name(workload: WorkloadCase) -> dict[str, Arrival]:

@@ -11,6 +11,7 @@ import numpy as np
 from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError
 from topo_scheduler.scheduling.devices.gpu_closeness import closeness_text
 from topo_scheduler.scheduling.devices.gpu_sets import GpuSets, indexes_of
+from topo_scheduler.scheduling.devices.plugin_choice import set_of
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext
 from topo_scheduler.scheduling.rules.gpu_rules import asks_close_gpus, needs_close_gpus
 from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
@@ -32,19 +33,22 @@ def choose_gpus(context: PlanningContext, placements: Sequence[tuple[PodClass, i
     if not any(devices.count[row] or _is_predicted(sets, cls, row) for cls, row in placements):
         return [()] * len(placements)
     free_by_row: dict[int, Int64] = {}
-    taken: dict[int, int] = {}
+    close: dict[int, int] = {}
+    """GPUs by row that pods got for being close; ``others``: those that pods have whole or a share of."""
+    others: dict[int, int] = {}
     chosen: list[tuple[int, ...]] = []
     for cls, row in placements:
         if not (cls.gpus or cls.share):
             chosen.append(())
         elif sets is not None and (asks_close_gpus(cls) or not devices.count[row]):
-            chosen.append(_close(context, sets, cls, row, taken) if _is_predicted(sets, cls, row) else ())
+            gpus = _close(context, sets, cls, row, close.get(row, 0) | others.get(row, 0))
+            chosen.append(indexes_of(gpus))
+            close[row] = close.get(row, 0) | gpus
         else:
             free = free_by_row.setdefault(row, devices.free[row, : devices.count[row]].copy())
-            for index in indexes_of(taken.get(row, 0)):
-                free[index] = 0
+            free[list(indexes_of(close.get(row, 0)))] = 0
             chosen.append(_of_shared(context, cls, row, free, alone=len(placements) == 1))
-            taken[row] = taken.get(row, 0) | sum(1 << index for index in chosen[-1])
+            others[row] = others.get(row, 0) | set_of(chosen[-1])
     return chosen
 
 
@@ -53,15 +57,17 @@ def _is_predicted(sets: GpuSets | None, cls: PodClass, row: int) -> bool:
     return sets is not None and cls.gpus > 0 and (asks_close_gpus(cls) or sets.is_uneven(row))
 
 
-def _close(context: PlanningContext, sets: GpuSets, cls: PodClass, row: int, taken: dict[int, int]) -> tuple[int, ...]:
+def _close(context: PlanningContext, sets: GpuSets, cls: PodClass, row: int, taken: int) -> int:
+    """Return the GPUs of a pod as bits, beside those that are ``taken``; 0 if it does not matter which ones it gets."""
+    if not _is_predicted(sets, cls, row):
+        return 0
     needs = cls.gpu_needs.closeness() if cls.gpu_needs is not None and asks_close_gpus(cls) else None
-    gpus = sets.choose(needs, cls.gpus, row, taken.get(row, 0))
+    gpus = sets.choose(needs, cls.gpus, row, taken)
     if gpus < 0 and needs is not None and needs_close_gpus(cls):
         raise DeviceChoiceError(
             f"node {context.nodes.names[row]} has too few GPUs that are {closeness_text(needs)} for all of these pods"
         )
-    taken[row] = taken.get(row, 0) | max(0, gpus)
-    return indexes_of(gpus)
+    return max(0, gpus)
 
 
 def _of_shared(context: PlanningContext, cls: PodClass, row: int, free: Int64, *, alone: bool) -> tuple[int, ...]:
