@@ -138,7 +138,7 @@ async def test_the_shipped_examples_verbatim(cluster: Cluster, daemon: Replica) 
         for spine, leaf, number in shape
     )
     files = sorted((ROOT / "examples").glob("0*.yaml"))
-    assert len(files) == 5
+    assert len(files) == 6
     for file in files:
         await cluster.apply(*yaml.safe_load_all(file.read_text()))
     await cluster.wait_bound("single-gpu", 1)
@@ -147,6 +147,10 @@ async def test_the_shipped_examples_verbatim(cluster: Cluster, daemon: Replica) 
     assert len(leaves_of(await cluster.wait_bound("training", 4))) == 1
     assert len(leaves_of(await cluster.wait_bound("inference", 3))) == 3
     assert len(leaves_of(await cluster.wait_bound("bare-gang", 2))) == 1
+    stages = await cluster.wait_bound("pipeline", 2)
+    assert len(leaves_of(stages)) == 1
+    predicted = [annotation(pod, "predicted-gpus") for pod in stages]
+    assert [len(indexes.split(",")) for indexes in predicted] == [4, 4]
 
 
 @pytest.mark.parametrize("strategy", ["consolidated", "balanced", "distributed"])

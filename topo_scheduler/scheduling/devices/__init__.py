@@ -1,4 +1,4 @@
-"""Which devices a pod gets: by ResourceClaims; and, not in use yet, by the links of GPUs and the slots of MIG.
+"""Which devices a pod gets: by ResourceClaims, and by the links of GPUs. MIG slots are chosen in simulations only.
 
 Imported by: `cli`, `scheduling`, `simulation`.
 """
