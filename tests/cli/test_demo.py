@@ -74,7 +74,7 @@ def test_it_shows_the_placement_and_ends() -> None:
     out, err = process.communicate(timeout=90)
     assert (process.returncode, err) == (0, ""), out + err
     assert time.monotonic() - started < 60
-    for part in ("cluster  76 of 136 GPUs free", "├── spine-1", "└── spine-2", "│   ├── leaf-1", "not ready"):
+    for part in ("cluster  84 of 144 GPUs free", "├── spine-1", "└── spine-2", "│   ├── leaf-1", "not ready"):
         assert part in out
     assert re.search(r"node-\d+ +■{8}  0 of 8 free  eight-gpus-\w+ x8", out)
     for workload in ("Deployment inference   3/3", "Gang bare-gang         2/2", "Job training           4/4"):
@@ -113,7 +113,7 @@ def test_every_example_is_placed_as_it_wishes(demo: str) -> None:
 
 def test_claims_get_devices_below_one_pcie_root_and_instances_go_to_one_gpu(demo: str) -> None:
     root = json.loads(run("topology", "--kubeconfig", demo, "-o", "json").output)
-    split, whole = root["domains"][1]["domains"][2]["nodes"]
+    split, whole = root["domains"][1]["domains"][3]["nodes"]
     roots: dict[str, set[str]] = {}
     for device in whole["devices"]:
         roots.setdefault(device["claims"][0]["name"], set()).add(device["pcieRoot"])

@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from topo_scheduler.api.text import counted, lacking_labels
-from topo_scheduler.cli import device_rows
+from topo_scheduler.cli import device_rows, gpu_links
 from topo_scheduler.cli.common import visible
 from topo_scheduler.cli.views import DomainView, NodeView, Tenant
 from topo_scheduler.scheduling.surveying.link_survey import LinkState
@@ -101,7 +101,7 @@ def _grow(branch: Tree, view: DomainView, shown: _Shown, palette: Palette) -> No
     for node in view.nodes:
         leaf = branch.add(_node_line(node, shown.wide, shown.tenants, palette))
         if shown.devices:
-            for row in device_rows.rows(node.devices, palette.of_pod):
+            for row in (*gpu_links.rows(node, palette.of_pod), *device_rows.rows(node.devices, palette.of_pod)):
                 leaf.add(row)
 
 
@@ -234,9 +234,11 @@ def _node_json(node: NodeView) -> dict[str, Any]:
                 "name": tenant.name,
                 "gpus": tenant.gpus,
                 "schedulerName": tenant.scheduler,
+                **({"gpuIndexes": list(tenant.gpu_indexes)} if tenant.gpu_indexes else {}),
             }
             for tenant in node.tenants
         ],
+        **gpu_links.as_json(node),
         **device_rows.as_json(node.devices),
     }
 

@@ -9,6 +9,7 @@ from topo_scheduler.cli.device_views import HeldDevice, devices_by_node, physica
 from topo_scheduler.scheduling.surveying.link_survey import LinkState, survey_links
 from topo_scheduler.scheduling.surveying.survey import SurveyedDomain, survey
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.devices.node_hardware import NodeGpus
 from topo_scheduler.state.nodes.node_table import UNKNOWN
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.topology.fabric import Path
@@ -22,6 +23,8 @@ class Tenant:
     name: str
     gpus: int
     scheduler: str
+    gpu_indexes: tuple[int, ...] = ()
+    """Which GPUs of the node it has, as far as known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,10 @@ class NodeView:
     tenants: tuple[Tenant, ...] = ()
     devices: tuple[HeldDevice, ...] = ()
     """Devices of ResourceSlices."""
+    hardware: NodeGpus | None = None
+    """What is known of its GPUs and their links."""
+    chosen_by_index: bool = False
+    """Whether the scheduler chooses the GPUs of pods; otherwise their indexes are predictions."""
 
     @property
     def whole_devices(self) -> list[HeldDevice]:
@@ -113,7 +120,8 @@ def _tenants(world: World, pods: list[Pod]) -> dict[str, list[Tenant]]:
         entry = world.ledger.get(pod.metadata.uid)
         gpus = dict(entry.amounts).get(GPU, 0) if entry is not None else 0
         if entry is not None and gpus:
-            tenant = Tenant(pod.metadata.namespace, pod.metadata.name, gpus, pod.spec.scheduler_name)
+            metadata = pod.metadata
+            tenant = Tenant(metadata.namespace, metadata.name, gpus, pod.spec.scheduler_name, entry.devices)
             by_node.setdefault(entry.node, []).append(tenant)
     for tenants in by_node.values():
         tenants.sort(key=lambda tenant: (tenant.namespace, tenant.name))
@@ -144,4 +152,6 @@ def _node(
         reserved=int(nodes.reserved_bandwidth[row]),
         tenants=tuple(tenants.get(name, ())),
         devices=tuple(devices.get(name, ())),
+        hardware=world.hardware.of(row),
+        chosen_by_index=bool(nodes.devices.count[row]),
     )

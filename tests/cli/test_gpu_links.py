@@ -1,0 +1,63 @@
+"""``topology`` shows how GPUs of a node are linked where that differs, and which pods have which of them."""
+
+from tests.helpers import make_node, make_pod
+from tests.scheduling.driver import Driver
+from topo_scheduler.api.objects import Node, Pod
+from topo_scheduler.cli import gpu_links
+from topo_scheduler.cli.views import NodeView, tree
+
+V100 = "Tesla-V100-SXM2-32GB"
+H100 = "NVIDIA-H100-80GB-HBM3"
+
+
+def node(name: str, model: str, gpus: int = 8, **labels: str) -> Node:
+    return make_node(name, "s/l", gpus=gpus, labels={"nvidia.com/gpu.product": model, **labels})
+
+
+def views(d: Driver, *pods: Pod) -> dict[str, NodeView]:
+    root = tree(d.engine.world, list(pods))
+    assert root is not None
+    return {view.name: view for view in root.all_nodes()}
+
+
+def rows(view: NodeView) -> list[str]:
+    return [row.plain for row in gpu_links.rows(view, lambda namespace, name: "")]
+
+
+def test_a_mesh_has_a_row_of_links_and_one_of_pods() -> None:
+    d = Driver([node("mesh", V100)])
+    pods = [make_pod("worker", gpus=2), make_pod("notebook", gpus=1)]
+    d.run(*pods)
+    links, holders = rows(views(d, *pods)["mesh"])
+    assert links == "NVLink x2 0-3 0-4 1-2 1-5 2-3 4-7 5-6 6-7, x1 0-1 0-2 1-3 2-6 3-7 4-5 4-6 5-7"
+    by_pod = dict(part.rsplit(" ", 1)[::-1] for part in holders.removesuffix("  (predicted)").split(", GPU"))
+    assert holders.endswith("  (predicted)")
+    assert len(holders) <= 80
+    assert set(by_pod) == {"worker", "notebook"}
+
+
+def test_the_row_names_the_gpus_that_are_written_on_the_pods() -> None:
+    d = Driver([node("mesh", V100)])
+    pod = make_pod("worker", gpus=2)
+    d.run(pod)
+    (view,) = views(d, pod).values()
+    (tenant,) = view.tenants
+    assert ",".join(map(str, tenant.gpu_indexes)) == pod.metadata.annotations["topology.scheduler/predicted-gpus"]
+
+
+def test_nodes_without_a_difference_have_no_row_and_say_what_they_are_as_json() -> None:
+    d = Driver([node("switched", H100), node("pcie", "NVIDIA-L40S"), make_node("unknown", "s/l", gpus=8)])
+    known = views(d)
+    assert not any(map(rows, known.values()))
+    switched = gpu_links.as_json(known["switched"])["gpuLinks"]
+    assert (switched["kind"], switched["switched"], switched["pairs"]) == ("NVLink", True, [])
+    pcie = gpu_links.as_json(known["pcie"])["gpuLinks"]
+    assert (pcie["kind"], pcie["switched"], pcie["pairs"]) == (None, False, [])
+    assert gpu_links.as_json(known["unknown"]) == {}
+
+
+def test_pairs_as_json_have_their_links_and_bandwidth() -> None:
+    d = Driver([node("mesh", V100)])
+    pairs = gpu_links.as_json(views(d)["mesh"])["gpuLinks"]["pairs"]
+    assert {"gpus": [0, 3], "links": 2, "bandwidth": "100 GB/s"} in pairs
+    assert len(pairs) == 16
