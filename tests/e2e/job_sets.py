@@ -30,3 +30,14 @@ async def create_job_set(cluster: Cluster, name: str, jobs: int, each: int, **sp
         job["metadata"]["ownerReferences"] = [owner]
         job["spec"]["template"]["metadata"]["labels"] = {"jobset.sigs.k8s.io/jobset-name": name}
         await cluster.apply(job)
+
+
+async def wait_until_collected(cluster: Cluster) -> None:
+    """Wait until Kubernetes deletes what is below a JobSet that is gone: it looks for new kinds twice a minute."""
+    await create_job_set(cluster, "probe", 1, 1)
+    await cluster.api.delete(JOB_SETS, "probe", "default")
+
+    async def collected() -> bool:
+        return await cluster.api.find("jobs", "probe-0", "default") is None
+
+    await cluster.wait_until(collected, 90, "the Job of a deleted JobSet deleted")

@@ -14,7 +14,7 @@ from tests.controlplane import ControlPlane
 from . import objects
 from .cluster import Cluster, nodes_of
 from .conftest import ALPHA, GATES
-from .job_sets import JOB_SETS, create_job_set
+from .job_sets import JOB_SETS, create_job_set, wait_until_collected
 from .priority_classes import create_priority_classes
 from .replica import Replica
 
@@ -115,10 +115,12 @@ async def test_a_deleted_job_set_evicts_nothing(
     await goes_without_harm(cluster, running, names)
 
 
+@pytest.mark.timeout(300)
 async def test_pods_of_a_kind_whose_definition_is_deleted_evict_nothing(
     cluster: Cluster, job_sets: None, daemon: Replica
 ) -> None:
     """All JobSets go with the definition, and what is below them."""
+    await wait_until_collected(cluster)
     running = await full_cluster(cluster, 16)
     await create_job_set(cluster, "train", 2, 10, priorityClassName="e2e-high")
     names = ["train-0", "train-1"]
