@@ -258,7 +258,7 @@ def test_the_pod_places_the_examples_with_no_right_beyond_these(installed: Contr
             pods = installed.request("GET", "/api/v1/namespaces/default/pods")["items"]
             return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in pods}
 
-        eventually("11 pods bound", lambda: len(placed()) == 11 and all(placed().values()))
+        eventually("13 pods bound", lambda: len(placed()) == 13 and all(placed().values()))
         training = {node[:-1] for name, node in placed().items() if name.startswith("training-")}
         assert len(training) == 1, "the gang shares a leaf"
         assert {node[:-1] for name, node in placed().items() if name.startswith("eight-gpus-")} == {"node-11"}
