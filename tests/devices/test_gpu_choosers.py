@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from tests.devices.shapes import dgx_1v, from_file
 from topo_scheduler.scheduling.devices.gpu_tables import GpuTables, shape_of
+from topo_scheduler.scheduling.devices.plugin_choice import members_of, set_of
 from topo_scheduler.simulation.devices.gpu_choosers import (
     NvidiaBestEffort,
     RandomChoice,
     RocmWeights,
-    as_bits,
     first_fit,
-    members,
 )
 from topo_scheduler.simulation.devices.gpu_stream import bandwidth_kept, usual_sizes
 from topo_scheduler.state.devices.hardware import Gpu, GpuLink, NodeHardware, PciePath
@@ -104,7 +103,7 @@ def test_nvidia_chooses_a_best_set_of_a_best_division(
     links: dict[tuple[int, int], int], free: set[int], size: int
 ) -> None:
     """Compared with every division, by scores; which of equal ones is chosen is not compared."""
-    chosen = NvidiaBestEffort(_node(7, links)).choose(as_bits(tuple(free)), size)
+    chosen = NvidiaBestEffort(_node(7, links)).choose(set_of(tuple(free)), size)
     if len(free) < size:
         assert chosen == -1
         return
@@ -120,7 +119,7 @@ def test_nvidia_chooses_a_best_set_of_a_best_division(
     highest = max(sum(map(score, division)) for division in divisions)
     best = [division for division in divisions if sum(map(score, division)) == highest]
     full = [[gpus for gpus in division if len(gpus) == size] for division in best]
-    assert members(chosen) in [gpus for sets in full for gpus in sets if score(gpus) == max(map(score, sets))]
+    assert members_of(chosen) in [gpus for sets in full for gpus in sets if score(gpus) == max(map(score, sets))]
 
 
 # ---------------------------------------------------------------- ROCm

@@ -1,5 +1,6 @@
 """Tables of the best GPUs: against every ring and every set, and beside the choosers of device plugins."""
 
+from collections.abc import Sequence
 from functools import cache
 from itertools import combinations, permutations
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from tests.devices.shapes import dgx_1v, from_file
 from topo_scheduler.kernels.gpu_sets import ring_bandwidths
 from topo_scheduler.scheduling.devices.gpu_tables import GpuTables, Shape, shape_of
-from topo_scheduler.simulation.devices.gpu_choosers import Choose, NvidiaBestEffort, RocmWeights, as_bits, members
+from topo_scheduler.scheduling.devices.plugin_choice import members_of, set_of
+from topo_scheduler.simulation.devices.gpu_choosers import Choose, NvidiaBestEffort, RocmWeights
 from topo_scheduler.simulation.devices.gpu_stream import bandwidth_kept, usual_sizes
 from topo_scheduler.state.devices.hardware import MAX_GPUS, Gpu, HardwareError, NodeHardware
 
@@ -57,34 +59,34 @@ def test_the_ring_of_each_set_is_the_best_of_all_orders(shape: Shape) -> None:
     rings = np.zeros(1 << count, np.int64)
     ring_bandwidths(np.array(shape.pairs, np.int64).reshape(count, count), rings)
     for chosen in range(1 << count):
-        assert rings[chosen] == _ring(shape, members(chosen))
+        assert rings[chosen] == _ring(shape, members_of(chosen))
 
 
 @given(_shapes(5), st.lists(st.integers(0, 9), max_size=6))
 def test_each_choice_is_the_best_of_all_sets_in_the_order_of_its_reasons(shape: Shape, weights: list[int]) -> None:
     tables = GpuTables(shape, weights)
-    rings = {chosen: _ring(shape, members(chosen)) for chosen in range(1 << tables.size)}
+    rings = {chosen: _ring(shape, members_of(chosen)) for chosen in range(1 << tables.size)}
 
     def best(free: int, size: int) -> int:
-        return max(rings[as_bits(chosen)] for chosen in combinations(members(free), size))
+        return max(rings[set_of(chosen)] for chosen in combinations(members_of(free), size))
 
     @cache
     def divided(left: int, size: int) -> int:
         """Return the highest sum of rings of disjoint sets, by every set and what it leaves."""
-        sets = (as_bits(chosen) for chosen in combinations(members(left), size))
+        sets = (set_of(chosen) for chosen in combinations(members_of(left), size))
         return max((rings[chosen] + divided(left & ~chosen, size) for chosen in sets), default=0)
 
-    def reasons(free: int, chosen: tuple[int, ...]) -> tuple[object, ...]:
-        left = free & ~as_bits(chosen)
+    def reasons(free: int, chosen: Sequence[int]) -> tuple[object, ...]:
+        left = free & ~set_of(chosen)
         weighted = sum(weight * divided(left, size) for size, weight in enumerate(weights) if size)
         numa, switches = ({numbers[index] for index in chosen} for numbers in (shape.numa_nodes, shape.switches))
         near = sum(shape.near_nic[index] for index in chosen)
-        return rings[as_bits(chosen)], weighted, -len(numa), -len(switches), near, tuple(-index for index in chosen)
+        return rings[set_of(chosen)], weighted, -len(numa), -len(switches), near, tuple(-index for index in chosen)
 
     for free in range(1 << tables.size):
         for size in range(1, tables.size + 1):
-            sets = list(combinations(members(free), size))
-            expected = as_bits(max(sets, key=lambda chosen: reasons(free, chosen))) if sets else -1
+            sets = list(combinations(members_of(free), size))
+            expected = set_of(max(sets, key=lambda chosen: reasons(free, chosen))) if sets else -1
             assert tables.choose(free, size) == expected
             assert tables.best_ring(free, size) == (best(free, size) if sets else -1)
 

@@ -29,6 +29,12 @@ _PATH_SCORES: Final = {
     PciePath.SWITCH: 50,
     PciePath.SELF: 60,
 }
+OTHER_GPU_WEIGHT: Final = 20
+"""Of each pair of GPUs, for AMD's plugin; its link and its NUMA nodes add to it."""
+XGMI_WEIGHT: Final = 10
+PCIE_WEIGHT: Final = 40
+SAME_NUMA_WEIGHT: Final = 10
+OTHER_NUMA_WEIGHT: Final = 20
 MAX_PARTITIONED_GPUS: Final = 10
 """Free GPUs of which all partitions are compared; of more, the best single set is taken."""
 _MAX_HARDWARE: Final = 256
@@ -48,7 +54,8 @@ def set_of(indexes: Sequence[int]) -> int:
 
 
 @lru_cache(maxsize=_MAX_HARDWARE)
-def _pair_scores(hardware: NodeHardware) -> tuple[tuple[int, ...], ...]:
+def pair_scores(hardware: NodeHardware) -> tuple[tuple[int, ...], ...]:
+    """Return the score of each pair of GPUs for NVIDIA's plugin. XGMI links count as NVLinks."""
     count = len(hardware.gpus)
     links = {(link.first, link.second): link.count for link in hardware.links}
     return tuple(
@@ -78,7 +85,7 @@ def best_effort(hardware: NodeHardware, free: int, size: int) -> int:
         return 0 if size == 0 else -1
     if size in (1, len(indexes)):
         return set_of(indexes[:size])
-    scores = _pair_scores(hardware)
+    scores = pair_scores(hardware)
     if len(indexes) > MAX_PARTITIONED_GPUS:
         return set_of(max(combinations(indexes, size), key=lambda chosen: _score(scores, chosen)))
     partition = _best_partition(scores, indexes, size)
@@ -167,12 +174,13 @@ def lowest_weight(hardware: NodeHardware, free: int, size: int) -> int:
         return 0 if size == 0 else -1
     if size in (1, len(indexes)):
         return set_of(indexes[:size])
-    weights = _pair_weights(hardware)
+    weights = pair_weights(hardware)
     return set_of(min(combinations(indexes, size), key=lambda chosen: _score(weights, chosen)))
 
 
 @lru_cache(maxsize=_MAX_HARDWARE)
-def _pair_weights(hardware: NodeHardware) -> tuple[tuple[int, ...], ...]:
+def pair_weights(hardware: NodeHardware) -> tuple[tuple[int, ...], ...]:
+    """Return the weight of each pair of GPUs for AMD's plugin. NVLinks count as XGMI."""
     linked = {(link.first, link.second) for link in hardware.links}
     gpus = hardware.gpus
     return tuple(tuple(_weight(hardware, linked, first.index, second.index) for second in gpus) for first in gpus)
@@ -181,8 +189,8 @@ def _pair_weights(hardware: NodeHardware) -> tuple[tuple[int, ...], ...]:
 def _weight(hardware: NodeHardware, linked: set[tuple[int, int]], first: int, second: int) -> int:
     pair = min(first, second), max(first, second)
     same_numa = hardware.gpus[first].numa_node == hardware.gpus[second].numa_node
-    reach = 10 if pair in linked else 40
-    return 20 + reach + (10 if same_numa else 20)
+    link = XGMI_WEIGHT if pair in linked else PCIE_WEIGHT
+    return OTHER_GPU_WEIGHT + link + (SAME_NUMA_WEIGHT if same_numa else OTHER_NUMA_WEIGHT)
 
 
 # ---------------------------------------------------------------- either

@@ -7,48 +7,21 @@ Sources: NVIDIA/go-gpuallocator, `besteffort_policy.go`; ROCm/k8s-device-plugin,
 """
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import combinations
-from typing import Final
 
-from topo_scheduler.state.devices.hardware import NodeHardware, PciePath
+from topo_scheduler.scheduling.devices.plugin_choice import members_of, pair_scores, pair_weights, set_of
+from topo_scheduler.state.devices.hardware import NodeHardware
 
 Choose = Callable[[int, int], int]
 """Takes the free GPUs as bits and a size; returns the chosen ones, or -1."""
 
-NVLINK_SCORE: Final = 100
-"""Of each link between two GPUs. NVIDIA's chooser knows no more than `MAX_SCORED_LINKS` of them."""
-MAX_SCORED_LINKS: Final = 12
-PATH_SCORES: Final = {
-    PciePath.UNKNOWN: 10,
-    PciePath.SYSTEM: 10,
-    PciePath.NODE: 20,
-    PciePath.HOST_BRIDGE: 30,
-    PciePath.SWITCHES: 40,
-    PciePath.SWITCH: 50,
-}
-OTHER_GPU_WEIGHT: Final = 20
-XGMI_WEIGHT: Final = 10
-PCIE_WEIGHT: Final = 40
-SAME_NUMA_WEIGHT: Final = 10
-OTHER_NUMA_WEIGHT: Final = 20
-
-
-def members(chosen: int) -> tuple[int, ...]:
-    """Return the indexes of a set, in order."""
-    return tuple(index for index in range(chosen.bit_length()) if chosen >> index & 1)
-
-
-def as_bits(indexes: tuple[int, ...]) -> int:
-    """Return a set of indexes as bits."""
-    return sum(1 << index for index in indexes)
-
 
 def first_fit(free: int, size: int) -> int:
     """Choose the lowest indexes, as kube-scheduler's allocator of ResourceClaims takes the first devices that fit."""
-    indexes = members(free)
-    return as_bits(indexes[:size]) if len(indexes) >= size else -1
+    indexes = members_of(free)
+    return set_of(indexes[:size]) if len(indexes) >= size else -1
 
 
 class RandomChoice:
@@ -60,8 +33,8 @@ class RandomChoice:
 
     def choose(self, free: int, size: int) -> int:
         """Return any set of the size."""
-        indexes = members(free)
-        return as_bits(tuple(self._rng.sample(indexes, size))) if len(indexes) >= size else -1
+        indexes = members_of(free)
+        return set_of(tuple(self._rng.sample(indexes, size))) if len(indexes) >= size else -1
 
 
 class NvidiaBestEffort:
@@ -73,21 +46,14 @@ class NvidiaBestEffort:
     """
 
     def __init__(self, hardware: NodeHardware) -> None:
-        """Compute the score of each pair. XGMI links count as NVLinks: the plugin itself knows GPUs of NVIDIA only."""
-        count = len(hardware.gpus)
-        links = {(link.first, link.second): link.count for link in hardware.links}
-        self._scores = [[0] * count for _ in range(count)]
-        for first, second in combinations(range(count), 2):
-            linked = links.get((first, second), 0)
-            score = NVLINK_SCORE * linked if linked <= MAX_SCORED_LINKS else 0
-            score += PATH_SCORES[hardware.path(first, second)]
-            self._scores[first][second] = self._scores[second][first] = score
+        """Set up. XGMI links count as NVLinks: the plugin itself knows GPUs of NVIDIA only."""
+        self._scores = pair_scores(hardware)
         self._set_score = cache(self._set_score_of)
         self._best = cache(self._best_division)
         self.choose: Choose = cache(self._choose)
 
     def _set_score_of(self, chosen: int) -> int:
-        return sum(self._scores[first][second] for first, second in combinations(members(chosen), 2))
+        return sum(self._scores[first][second] for first, second in combinations(members_of(chosen), 2))
 
     def _choose(self, free: int, size: int) -> int:
         count = free.bit_count()
@@ -122,12 +88,12 @@ def _sets_of_first(left: int, size: int, lacking: int) -> Iterator[int]:
 
     What is lacking is ordered behind all GPUs, as the plugin fills the list of free GPUs up at its end.
     """
-    lowest, *rest = members(left)
+    lowest, *rest = members_of(left)
     padded = [*rest, *range(left.bit_length(), left.bit_length() + lacking)]
     for others in combinations(padded, size - 1):
         gpus = [index for index in others if left >> index & 1]
         if size - 1 - len(gpus) in (0, lacking):
-            yield as_bits((lowest, *gpus))
+            yield set_of((lowest, *gpus))
 
 
 class RocmWeights:
@@ -137,21 +103,15 @@ class RocmWeights:
     """
 
     def __init__(self, hardware: NodeHardware) -> None:
-        """Compute the weight of each pair. NVLinks count as XGMI: the plugin itself knows GPUs of AMD only."""
-        linked = {(link.first, link.second) for link in hardware.links}
-        self._weights = {}
-        for first, second in combinations(range(len(hardware.gpus)), 2):
-            link = XGMI_WEIGHT if (first, second) in linked else PCIE_WEIGHT
-            same = hardware.gpus[first].numa_node == hardware.gpus[second].numa_node
-            numa = SAME_NUMA_WEIGHT if same else OTHER_NUMA_WEIGHT
-            self._weights[first, second] = OTHER_GPU_WEIGHT + link + numa
+        """Set up. NVLinks count as XGMI: the plugin itself knows GPUs of AMD only."""
+        self._weights = pair_weights(hardware)
         self.choose: Choose = cache(self._choose)
 
     def _choose(self, free: int, size: int) -> int:
-        indexes = members(free)
+        indexes = members_of(free)
         if len(indexes) < size:
             return -1
-        return as_bits(min(combinations(indexes, size), key=self._weight))
+        return set_of(min(combinations(indexes, size), key=self._weight))
 
-    def _weight(self, chosen: tuple[int, ...]) -> int:
-        return sum(self._weights[pair] for pair in combinations(chosen, 2))
+    def _weight(self, chosen: Sequence[int]) -> int:
+        return sum(self._weights[first][second] for first, second in combinations(chosen, 2))
