@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from topo_scheduler.api.devices import DeviceTaint, DeviceToleration, ResourceClaim
+from topo_scheduler.api.devices import DeviceTaint, ResourceClaim
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.recovery import RecoverySpec
 from topo_scheduler.api.timestamps import seconds_of
+from topo_scheduler.scheduling.devices.claim_query import is_tolerated
 from topo_scheduler.scheduling.instructions import EmitEvent, EvictTainted, Instruction, LogWarning, PodRef
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.devices.extended_resources import extended_claim_owner
@@ -155,7 +156,12 @@ class DeviceTaints:
         """Return when a pod is to be evicted for a taint, in seconds; infinite if its claim tolerates it."""
         results = claim.status.allocation.devices.results if claim.status.allocation is not None else []
         of_device = (result for result in results if (result.driver, result.pool, result.device) == device)
-        tolerated = [entry for result in of_device for entry in result.tolerations if _tolerates(entry, taint)]
+        tolerated = [
+            entry
+            for result in of_device
+            for entry in result.tolerations
+            if is_tolerated(entry, taint.key, taint.value, taint.effect)
+        ]
         if any(entry.toleration_seconds is None for entry in tolerated):
             return inf
         due = seen + self._spec.debounce
@@ -185,12 +191,6 @@ class DeviceTaints:
                     " scheduler evicts no pod for these taints meanwhile, as the driver may be at fault"
                 )
         return ""
-
-
-def _tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-        return False
-    return toleration.operator == "Exists" or (toleration.operator in ("", "Equal") and toleration.value == taint.value)
 
 
 def _written(taint: DeviceTaint) -> str:

@@ -61,7 +61,7 @@ class DeviceQuery:
     def tolerates(self, device: PublishedDevice) -> bool:
         """Return whether all taints of a device that prevent an allocation are tolerated."""
         return not device.taints or all(
-            effect not in PREVENTING or any(_tolerates(entry, key, value, effect) for entry in self.tolerations)
+            effect not in PREVENTING or any(is_tolerated(entry, key, value, effect) for entry in self.tolerations)
             for key, value, effect in device.taints
         )
 
@@ -159,7 +159,8 @@ def _constraint(number: int, constraint: DeviceConstraint) -> AttributeConstrain
     return AttributeConstraint(frozenset(constraint.requests), attribute, not constraint.match_attribute)
 
 
-def _tolerates(toleration: DeviceToleration, key: str, value: str, effect: str) -> bool:
+def is_tolerated(toleration: DeviceToleration, key: str, value: str, effect: str) -> bool:
+    """Return whether a toleration is for a taint of a device with this key, value and effect."""
     if toleration.effect not in ("", effect) or toleration.key not in ("", key):
         return False
     return toleration.operator == "Exists" or (toleration.operator in ("", "Equal") and toleration.value == value)
