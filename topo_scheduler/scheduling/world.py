@@ -66,6 +66,7 @@ class World:
         self.inventory = DeviceInventory()
         self.numa_zones = NumaZones()
         self.hardware = HardwareTable(self.nodes)
+        self._shared_slices_read = 0
         self.accounts = Accounts(self.nodes)
         self.ledger = Ledger(self.nodes, self.pod_index, self.accounts, self.numa_zones)
         devices = NodeDevices(self.nodes, self.inventory, TermSelector(self.nodes))
@@ -465,9 +466,12 @@ class World:
             self._improve(recounted)
             self._rules_changed = True
         self._count_offered()
+        shared = self.inventory.shared_slices_version
+        reads_all, self._shared_slices_read = shared != self._shared_slices_read, shared  # classes are no hardware
         for name in row_of if changes.all_devices else changes.devices:
             if (row := row_of.get(name)) is not None:
-                self._read_hardware(row)
+                if reads_all or name in changes.devices:
+                    self._read_hardware(row)
                 self.nodes.facts_changes.append(row)
                 self._improve(row)
                 self._rules_changed = True
