@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from topo_scheduler.kube.writing.pod_status import MAX_EXPLAINED_PODS, PodStatusWriter
 from topo_scheduler.simulation.apiserver import Delay, Refuse
 
@@ -56,6 +58,15 @@ async def test_a_server_that_is_busy_is_asked_again_and_one_that_refuses_harms_n
         w.server.faults.add(Refuse(403), resource="pods/status", times=1)
         await writes.nominate("default", "pod", pod.metadata.uid, "node-1")
         assert w.pod("pod").status.nominated_node_name == ""
+
+
+@virtual_time
+async def test_a_nomination_that_comes_after_the_binding_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    async with world() as w:
+        pod = w.create_pod("pod")
+        w.server.faults.add(Refuse(422, message="may not be set on pods that are already bound to a node"), times=1)
+        await PodStatusWriter(w.client).nominate("default", "pod", pod.metadata.uid, "node-1")
+        assert not caplog.records
 
 
 @virtual_time

@@ -332,6 +332,51 @@ def test_a_victim_that_does_not_end_is_given_up() -> None:
     assert d.told(high, Reason.PREEMPTION_FAILED) == ["Pod default/a did not end in time; searching for other victims"]
 
 
+def test_evictions_that_wait_for_their_turn_do_not_lead_to_other_victims() -> None:
+    """A slow API server answers the evictions of a large gang one after the other, for minutes."""
+    d = fabric_driver({"s1/l1": 3, "s1/l2": 3})
+    crew = {pod.metadata.name: pod for pod in (run_pod(d, f"low-{n}", f"s1-l{1 + n // 3}-{1 + n % 3}") for n in range(6))}
+    members = with_priority(gang(3), 10)
+    d.apply(*members)
+    d.step()
+    victims = d.preempted()
+    for name in victims:
+        d.step(70)
+        d.evict(crew[name])
+        d.step()
+    assert d.preempted() == victims
+    d.settle()
+    assert len(d.where(*members)) == 3
+
+
+def test_the_time_that_a_victim_has_to_end_begins_with_the_answer_to_its_eviction() -> None:
+    d = fabric_driver({"s1/l1": 2})
+    first = run_pod(d, "a", "s1-l1-1")
+    run_pod(d, "b", "s1-l1-2")
+    d.apply(urgent_pod())
+    d.step()
+    d.step(50)
+    d.evict(first, gone=False)
+    d.step(50)
+    assert d.preempted() == ["a"]
+    d.step(11)
+    assert d.preempted() == ["a", "b"]
+
+
+def test_an_eviction_that_is_never_answered_is_given_up() -> None:
+    d = fabric_driver({"s1/l1": 2})
+    run_pod(d, "a", "s1-l1-1")
+    run_pod(d, "b", "s1-l1-2")
+    d.apply(urgent_pod())
+    d.step()
+    for _ in range(59):
+        d.step(10)
+    assert d.preempted() == ["a"]
+    for _ in range(5):
+        d.step(10)
+    assert d.preempted() == ["a", "b"]
+
+
 def test_a_budget_of_pods_whose_room_would_be_of_no_use_is_not_told() -> None:
     d = fabric_driver({"s1/l1": 1, "s1/l2": 1})
     d.apply(make_pod("low", gpus=8, node="s1-l1-1", scheduler="other", labels={"app": "db"}))

@@ -39,9 +39,9 @@ class PreemptionClaim:
     """The room that a workload was promised.
 
     ``nodes`` maps the uid of each pod of the workload to its node. ``victims`` maps the uid of each pod that must end
-    to its name. ``until`` is when the claim expires, in seconds. ``devices`` maps each ResourceClaim that Kubernetes
-    must deallocate to its uid. ``devices_until`` is until when the scheduler waits for that after the victims have
-    ended, in seconds.
+    to its name. ``until`` is when the claim expires, in seconds. ``answers_until`` is until when the scheduler waits for
+    the next answer to an eviction, in seconds. ``devices`` maps each ResourceClaim that Kubernetes must deallocate to
+    its uid. ``devices_until`` is until when the scheduler waits for that after the victims have ended, in seconds.
     """
 
     workload: str
@@ -49,6 +49,7 @@ class PreemptionClaim:
     nodes: dict[str, str]
     victims: dict[str, str]
     until: float
+    answers_until: float
     devices: dict[ClaimKey, str] = field(default_factory=dict)
     devices_until: float = inf
 
@@ -127,10 +128,14 @@ class PreemptionClaims:
     def goes_on(self, claim: PreemptionClaim, now: float) -> bool:
         """Return whether a claim still waits for its victims.
 
-        A claim is extended if all its remaining victims are terminating and little of their long grace periods remains.
-        Evicting other pods instead would be in vain.
+        A claim is extended while evictions wait for their turn: on a slow API server those of a large gang take minutes.
+        It is also extended if all its remaining victims are terminating and little of their long grace periods remains.
+        In both cases, evicting other pods instead would be in vain.
         """
         if now < claim.until:
+            return True
+        if now < claim.answers_until and any(uid in self._unanswered for uid in claim.victims):
+            claim.until = min(now + SLACK_SECONDS, claim.answers_until)
             return True
         entries = [self._world.ledger.get(uid) for uid in claim.victims]
         present = [entry.occupant for entry in entries if entry is not None]
@@ -199,9 +204,23 @@ class PreemptionClaims:
             lost.append(claim.workload)
         return out, lost
 
-    def answered(self, uid: str) -> None:
-        """Record that an eviction was answered."""
+    def answered(self, uid: str, now: float) -> None:
+        """Record that an eviction was answered. The time that the pod has to end begins now."""
         self._unanswered.discard(uid)
+        entry = self._world.ledger.get(uid)
+        until = self._until((entry.occupant,) if entry is not None and entry.occupant is not None else (), now)
+        if uid in self.going:
+            self.going[uid] = until
+        for claim in self._claims.values():
+            if uid in claim.victims:
+                claim.answers_until = now + LONGEST_WAIT_SECONDS
+                claim.until = max(claim.until, until)
+
+    def forget_going(self, now: float) -> None:
+        """Forget evictions that were not answered in time, or whose pods did not end in time."""
+        for uid in [uid for uid, at in self.going.items() if at <= now]:
+            del self.going[uid]
+            self._unanswered.discard(uid)
 
     def is_unanswered(self, uid: str) -> bool:
         """Return whether an eviction was asked for, and its outcome is not known."""
@@ -252,6 +271,7 @@ class PreemptionClaims:
             {member.uid: node for member, node in seated},
             {pod.occupant.uid: pod.occupant.key for pod in pods},
             until,
+            now + LONGEST_WAIT_SECONDS,
             dict(plan.freed),
         )
         self._claims[workload.id] = claim
@@ -273,7 +293,7 @@ class PreemptionClaims:
         for victim in plan.victims:
             occupant, node = victim.occupant, names[victim.row]
             self._victim_of[occupant.uid] = workload.id
-            self.going[occupant.uid] = until
+            self.going[occupant.uid] = now + LONGEST_WAIT_SECONDS
             self._unanswered.add(occupant.uid)
             note = f"Preempted by {described} {first.key} ({first.uid}) on node {node}"
             if self._world.reader(occupant.namespace) not in ("", first.namespace):
@@ -308,7 +328,7 @@ class PreemptionClaims:
                 if remaining <= LONGEST_WAIT_SECONDS or remaining <= occupant.grace <= longest_grace:
                     going.append(occupant)
         victims = {occupant.uid: occupant.key for occupant in going}
-        claim = PreemptionClaim(workload.id, workload.priority, nodes, victims, self._until(going, now))
+        claim = PreemptionClaim(workload.id, workload.priority, nodes, victims, self._until(going, now), now)
         self._claims[workload.id] = claim
         return claim
 

@@ -439,7 +439,7 @@ class Preempting:
         Returns:
             The instructions, and the id of the workload to retry or an empty string.
         """
-        self._claims.answered(uid)
+        self._claims.answered(uid, now)
         out: list[Instruction] = []
         workload_id = ""
         entry = self._world.ledger.get(uid)
@@ -500,9 +500,7 @@ class Preempting:
                 out += self._claims.tell(claim, text)
             out += self._claims.end(claim, now)
             ids.append(claim.workload)
-        for uid in [uid for uid, at in self._claims.going.items() if at <= now]:
-            del self._claims.going[uid]
-            self._claims.answered(uid)
+        self._claims.forget_going(now)
         ended, lost = self._claims.end_answered()
         return [*out, *ended], [*ids, *lost]
 
