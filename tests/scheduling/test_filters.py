@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import make_node, make_pod, requires, term, where
+from topo_scheduler.api.gpu_needs import GpuNeeds
 from topo_scheduler.api.objects import Node, PodSpec, Taint, Toleration
 from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.selectors import Affinity, NodeAffinity, NodeSelectorTerm, PreferredTerm
-from topo_scheduler.scheduling.rules.filters import eligible, tolerated
+from topo_scheduler.scheduling.rules.filters import FILTERS, Particular, eligible, tolerated
 from topo_scheduler.scheduling.rules.node_preferences import preferred_nodes
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.nodes.resources import GPU, PODS
@@ -278,3 +279,12 @@ def test_what_is_kept_by_class_is_what_would_be_found_anew(
             view = views.get(cls)
             assert np.array_equal(view.eligible, eligible(there.nodes, cls, rows))
             assert np.array_equal(view.fit > 0, view.eligible)
+
+
+@pytest.mark.parametrize("rule", [rule for rule in FILTERS if isinstance(rule, Particular) and rule.by_gpu_needs])
+def test_filters_that_are_skipped_for_classes_without_gpu_needs_concern_none_of_them(rule: Particular) -> None:
+    wanted = GpuNeeds(memory_bytes=1, architectures=("hopper",), mig_profile="1g.10gb")
+    assert not rule.concerns(PLAIN)
+    assert rule.concerns(replace(PLAIN, gpu_needs=wanted))
+    needy, node = replace(PLAIN, gpu_needs=wanted), make_node("n", gpus=0)
+    assert accepts(node, PLAIN) and not accepts(node, needy)

@@ -1,5 +1,9 @@
 """What is predicted of a kubelet's Topology Manager holds: no pod that is sent to it is rejected."""
 
+import os
+import pickle
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -228,3 +232,14 @@ def test_a_container_reuses_what_the_init_container_before_it_got_and_nothing_el
     pod = pod_of("p", container(gpu=3), init=[container(gpu=1)])
     assert not m.predicts(pod)
     assert not m.kubelet.admit(pod)
+
+
+def test_requests_are_equal_and_hash_alike_in_other_processes() -> None:
+    """Hashes of text differ between processes: a copy that came from one must not bring its own along."""
+    request = numa_request(pod_of("p", container(gpu=2, guaranteed=True, cpu=1, memory=1)))
+    assert request is not None
+    body = pickle.dumps(request)
+    ask = "import pickle,sys; one = pickle.load(sys.stdin.buffer); assert one in {type(one)(one.containers)}"
+    for seed in ("1", "2"):
+        subprocess.run([sys.executable, "-c", ask], input=body, env={**os.environ, "PYTHONHASHSEED": seed}, check=True)
+    assert pickle.loads(body) == request and hash(pickle.loads(body)) == hash(request)

@@ -452,8 +452,10 @@ class Attempts:
 
         ``claims`` has what the claims of members get, by uid.
         """
+        if self.sharing is None or not claims:
+            return None
         allocations = {uid: charged_by_claims(choices) for uid, choices in claims.items()}
-        if self.sharing is None or not any(allocations.values()):
+        if not any(allocations.values()):
             return None
         seats = [
             (cls, member.uid, row)

@@ -40,9 +40,13 @@ UNSCHEDULABLE_TAINT: Final = Taint("node.kubernetes.io/unschedulable", "", "NoSc
 
 @dataclass(frozen=True, slots=True)
 class Particular(Filter):
-    """A filter that accepts every node for classes that it does not concern, so it is skipped for these."""
+    """A filter that accepts every node for classes that it does not concern, so it is skipped for these.
+
+    ``by_gpu_needs``: it concerns no class without `PodClass.gpu_needs`. Most classes have none: one look skips all.
+    """
 
     concerns: Callable[[PodClass], bool]
+    by_gpu_needs: bool = False
 
 
 def _ready(nodes: Nodes, _: PodClass, rows: Int64) -> Bool:
@@ -227,12 +231,12 @@ FILTERS: Final[Sequence[Filter]] = (
     Particular(NodeReason.AFFINITY, matches_affinity, lambda cls: bool(cls.selector or cls.affinity)),
     Particular(NodeReason.FEATURES, _features, lambda cls: cls.constraints is not None),
     Particular(NodeReason.GPU_MODEL, _model, lambda cls: bool(cls.models)),
-    Particular(NodeReason.GPU_COUNT, count_accepts, counts_gpus),
-    Particular(NodeReason.GPU_MEMORY_UNKNOWN, memory_is_known, asks_memory),
-    Particular(NodeReason.GPU_MEMORY, memory_accepts, asks_memory),
-    Particular(NodeReason.GPU_ARCHITECTURE_UNKNOWN, architecture_is_known, asks_architecture),
-    Particular(NodeReason.GPU_ARCHITECTURE, architecture_accepts, asks_architecture),
-    Particular(NodeReason.MIG_PROFILE, profile_accepts, asks_profile),
+    Particular(NodeReason.GPU_COUNT, count_accepts, counts_gpus, by_gpu_needs=True),
+    Particular(NodeReason.GPU_MEMORY_UNKNOWN, memory_is_known, asks_memory, by_gpu_needs=True),
+    Particular(NodeReason.GPU_MEMORY, memory_accepts, asks_memory, by_gpu_needs=True),
+    Particular(NodeReason.GPU_ARCHITECTURE_UNKNOWN, architecture_is_known, asks_architecture, by_gpu_needs=True),
+    Particular(NodeReason.GPU_ARCHITECTURE, architecture_accepts, asks_architecture, by_gpu_needs=True),
+    Particular(NodeReason.MIG_PROFILE, profile_accepts, asks_profile, by_gpu_needs=True),
     Particular(NodeReason.SHARING, _sharing, lambda cls: bool(cls.share)),
     Particular(NodeReason.BANDWIDTH, _bandwidth, lambda cls: bool(cls.bandwidth)),
     Particular(NodeReason.SPARE, _not_kept, lambda cls: cls.ordinary),
@@ -241,8 +245,9 @@ FILTERS: Final[Sequence[Filter]] = (
 
 def eligible(nodes: Nodes, cls: PodClass, rows: Int64, filters: Sequence[Filter] = FILTERS) -> Bool:
     """Return the rows that the class may use (bool of the length of ``rows``)."""
-    accepted = nodes.exists[rows]
+    accepted, no_gpu_needs = nodes.exists[rows], cls.gpu_needs is None
     for rule in filters:
-        if not isinstance(rule, Particular) or rule.concerns(cls):
-            accepted = accepted & rule.accepts(nodes, cls, rows)
+        if isinstance(rule, Particular) and ((rule.by_gpu_needs and no_gpu_needs) or not rule.concerns(cls)):
+            continue
+        accepted = accepted & rule.accepts(nodes, cls, rows)
     return accepted

@@ -227,6 +227,8 @@ class DeviceInventory:
     def slices_of(self, node: str) -> list[Slice]:
         """Return the slices that may concern a node: its own, those of several nodes, and counters of their pools."""
         slices = [self._read[name] for name in (*self._of_node.get(node, ()), *self._for_many)]
+        if not slices:
+            return slices
         known = {item.name for item in slices}
         pools = dict.fromkeys(item.pool for item in slices)
         return slices + [

@@ -136,8 +136,10 @@ class NodeGpus:
     def uneven(self) -> bool:
         """Whether direct links connect some pairs of GPUs better than others."""
         links = self.hardware.links
+        if not links:
+            return False
         pairs = self.count * (self.count - 1) // 2
-        return bool(links) and (len(links) < pairs or len({link.mb_per_second for link in links}) > 1)
+        return len(links) < pairs or len({link.mb_per_second for link in links}) > 1
 
     @property
     def partly_split(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from topo_scheduler.api.objects import Container, Pod, Quantity
 from topo_scheduler.api.quantity import QuantityError, parse_quantity
@@ -43,6 +43,8 @@ class NumaRequest:
 
     containers: tuple[NumaContainer, ...]
     total: NumaAmounts = field(init=False, compare=False)
+    _hash: int = field(init=False, compare=False, repr=False)
+    """Each pod that is placed is counted by its request."""
 
     def __post_init__(self) -> None:
         running: Counter[str] = Counter()
@@ -54,6 +56,13 @@ class NumaRequest:
             else:
                 running += amounts
         object.__setattr__(self, "total", tuple(sorted((peak | running).items())))
+        object.__setattr__(self, "_hash", hash(self.containers))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NumaRequest, (self.containers,)  # hashes of text differ between processes
 
 
 def numa_request(pod: Pod) -> NumaRequest | None:

@@ -76,7 +76,7 @@ class NumaZones:
         """Machines whose kubelet rejects pods, by name of the node."""
         self._problems: dict[str, str] = {}
         self._new_problems: dict[str, None] = {}
-        self._held: dict[str, Counter[NumaRequest]] = {}
+        self._held: dict[str, dict[NumaRequest, int]] = {}
         self._changed: dict[str, bool] = {}
         self._waiting: dict[str, None] = {}
         """Machines with changes that no report may show yet."""
@@ -184,7 +184,10 @@ class NumaZones:
 
     def hold(self, node: str, request: NumaRequest) -> None:
         """Count a pod on a node, from the decision on."""
-        self._held.setdefault(node, Counter())[request] += 1
+        held = self._held.get(node)
+        if held is None:
+            held = self._held[node] = {}
+        held[request] = held.get(request, 0) + 1
         if (machine := self._machines.get(node)) is not None:
             machine.since.came[request] += 1
             self._note(node, machine)
@@ -217,7 +220,7 @@ class NumaZones:
             machine.state = self._state(machine, self._held.get(node, _NO_PODS))
         return machine.state
 
-    def _state(self, machine: _ReportedMachine, pods: Counter[NumaRequest]) -> NumaState:
+    def _state(self, machine: _ReportedMachine, pods: Mapping[NumaRequest, int]) -> NumaState:
         report = machine.report
         unreported = _unreported(machine, pods)
         spans = any(_spans(request, report) for request in (*pods, *machine.since.ended, *machine.before.ended))
@@ -232,7 +235,7 @@ class NumaZones:
         return NumaState(report, tuple(sorted(unreported.items())), alike, spans)
 
 
-def _unreported(machine: _ReportedMachine, pods: Counter[NumaRequest]) -> dict[str, int]:
+def _unreported(machine: _ReportedMachine, pods: Mapping[NumaRequest, int]) -> dict[str, int]:
     """Return what pods of a machine may hold beyond what its report shows as used, by resource.
 
     A pod that the report does not show came after the report before it. What the report shows as used may belong to
@@ -268,4 +271,4 @@ def _spans(request: NumaRequest, report: NumaReport) -> bool:
     return any(amount > largest.get(name, amount) for name, amount in request.total)
 
 
-_NO_PODS: Final[Counter[NumaRequest]] = Counter()
+_NO_PODS: Final[Mapping[NumaRequest, int]] = {}

@@ -68,11 +68,14 @@ def _check_nodes(filter_context: FilterContext, query: PlacementQuery, placement
 
 
 def _lacking_devices(filter_context: FilterContext, cls: PodClass, members_by_row: Mapping[int, int]) -> str:
+    by_devices = concerned(filter_context.nodes, cls)
+    if not by_devices and (cls.numa is None or not filter_context.numa_zones):
+        return ""
     rows = np.array(sorted(members_by_row), np.int64)
     limits = numa_limits(filter_context, cls, rows)
     if len(exceeded := rows[limits < [members_by_row[row] for row in rows.tolist()]]):
         return f"the kubelet of node {filter_context.nodes.names[int(exceeded[0])]} would reject a member"
-    if not concerned(filter_context.nodes, cls):
+    if not by_devices:
         return ""
     for row, limit in zip(rows.tolist(), device_limits(filter_context, cls, rows, empty=False).tolist(), strict=True):
         if members_by_row[row] > limit:
