@@ -13,6 +13,8 @@ from topo_scheduler.cli.common import USAGE, CommandFailure, Number, cluster_opt
 from topo_scheduler.cli.progress import progress
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from topo_scheduler.simulation.cases.model import ClusterCase
     from topo_scheduler.simulation.results.model import Run
     from topo_scheduler.simulation.sweep import LostTask
@@ -95,6 +97,12 @@ def _write_report(context: click.Context, _: click.Parameter, folder: Path | Non
     metavar="D[,D...]",
     help="Choosers of GPUs on a node to compare, with --gpu-topology: also random.",
 )
+@click.option(
+    "--mig-policy",
+    metavar="M[,M...]",
+    help="Choosers of MIG slots to compare: ours, first-fit, spread, packed, random. Shows which workloads only"
+    " fragmentation keeps from their MIG instances.",
+)
 @click.option("--workers", type=click.IntRange(1, 1024), metavar="N", help="Run in N processes; needs Dask.")
 @click.option("--dask", metavar="ADDRESS", help="Run on the Dask cluster with this scheduler: tcp://HOST:8786.")
 @cluster_options
@@ -128,6 +136,8 @@ def command(kubeconfig: str | None, context: str | None, **given: Any) -> None:
             raise CommandFailure("--workers and --dask: name one; a Dask cluster has workers of its own", USAGE)
         if options.bind_latency and options.fill is not None:
             raise CommandFailure("--bind-latency and --fill: no time passes in a fill; leave one out", USAGE)
+        if options.mig_policy is not None and options.fill is not None:
+            raise CommandFailure("--mig-policy and --fill: no instance ends in a fill; leave one out", USAGE)
         live = options.cluster == LIVE
         cluster = read_cluster(LIVE, kubeconfig=kubeconfig, context=context) if live else options.cluster
         with _exit_on_signals():
@@ -177,6 +187,7 @@ class _SimulateOptions:
     communication: float
     gpu_topology: Path | None
     device_policy: str
+    mig_policy: str | None
     workers: int | None
     dask: str | None
     config_path: Path | None
@@ -222,6 +233,7 @@ def _tasks(options: _SimulateOptions, cluster: "str | ClusterCase") -> "list[Tas
 
 def _simulate(options: _SimulateOptions, tasks: "Sequence[Task]") -> int:
     """Run tasks, show and write their results; return the number of lost tasks."""
+    from topo_scheduler.cli import render
     from topo_scheduler.simulation.devices.replay import read_device_policies, read_hardware
     from topo_scheduler.simulation.results.model import Lost
     from topo_scheduler.simulation.results.writing import check_folder, write_result
@@ -231,6 +243,7 @@ def _simulate(options: _SimulateOptions, tasks: "Sequence[Task]") -> int:
         check_folder(options.out)
     hardware = None if options.gpu_topology is None else read_hardware(options.gpu_topology)
     device_policies = read_device_policies(options.device_policy)
+    mig_table = None if options.mig_policy is None else _mig_table(options.mig_policy, tasks)
     outcomes = dict(_outcomes(options, tasks))
     done = [outcome for index in range(len(tasks)) if isinstance(outcome := outcomes[index], Done)]
     lost = [outcome for index in range(len(tasks)) if not isinstance(outcome := outcomes[index], Done)]
@@ -245,6 +258,8 @@ def _simulate(options: _SimulateOptions, tasks: "Sequence[Task]") -> int:
     _show(runs)
     if hardware is not None:
         _show_devices(hardware, device_policies, done)
+    if mig_table is not None:
+        render.console().print(mig_table)
     for lost_task in lost:
         say(f"lost: {_name(lost_task.task)}, seed {lost_task.task.seed}: {lost_task.reason}", err=True)
     if options.out is not None:
@@ -292,6 +307,21 @@ def _show_devices(hardware: "NodeHardware", policies: "Sequence[str]", done: "Se
 
     rows = [(outcome.run, replay(hardware, decode(outcome.placements), policies, outcome.run.seed)) for outcome in done]
     render.console().print(device_table(rows, len(hardware.gpus)))
+
+
+def _mig_table(names: str, tasks: "Sequence[Task]") -> "Table":
+    """Return what the workloads of each case get of MIG slots, by chooser. Policies for nodes make no difference."""
+    from topo_scheduler.simulation.devices.mig_replay import read_mig_policies, replay_mig
+    from topo_scheduler.simulation.results.mig_table import mig_table
+    from topo_scheduler.simulation.tasks import cases_of
+
+    policies, rows = read_mig_policies(names), []
+    for (change, seed), task in {(task.what_if, task.seed): task for task in tasks}.items():
+        figures, foreign = replay_mig(*cases_of(task), policies, seed)
+        rows.append((change, seed, figures))
+        if foreign:
+            say(f"warning: {foreign} workloads ask for MIG profiles that no GPU of the cluster has", err=True)
+    return mig_table(rows)
 
 
 def _show(runs: "Sequence[Run]") -> None:
