@@ -78,6 +78,8 @@ class Arrivals:
         self.outside = OutsidePods()
         self.deciding = False
         """Whether the scheduler decides already. A pod found bound earlier was bound by an earlier process."""
+        self._pending_elsewhere: dict[str, None] = {}
+        """Pending pods of other schedulers, until the first decision."""
         workloads.listing()
         self.leaving = Leaving()
         self.unread: Unread[Pod] = Unread()
@@ -97,6 +99,18 @@ class Arrivals:
         self._outcomes.half.begin()
         for workload in self._workloads.listed():
             self.touch(workload)
+        self._world.inventory.consumers.all_listed(self._exists)
+        self._pending_elsewhere.clear()
+
+    def _exists(self, uid: str) -> bool:
+        """Return whether a listed pod has not ended."""
+        return (
+            self._world.ledger.get(uid) is not None
+            or self._workloads.of_pod(uid) is not None
+            or self._pods.get(uid) is not None
+            or uid in self.outside
+            or uid in self._pending_elsewhere
+        )
 
     def start_deciding(self) -> None:
         """Record that decisions start: a pod that is found bound from now on was not bound by an earlier process."""
@@ -204,9 +218,12 @@ class Arrivals:
                     self._not_understood(pod, error, now)
 
     def _applied(self, pod: Pod, now: float) -> None:
+        self._pending_elsewhere.pop(pod.metadata.uid, None)
         if pod.finished:
             self._finished(pod, now)
-        elif pod.spec.node_name:
+            return
+        self._world.inventory.consumers.appear(pod.metadata.uid)
+        if pod.spec.node_name:
             self._bound(pod, now)
         elif pod.spec.scheduler_name == self._scheduler_name:
             if pod.metadata.deletion_timestamp or pod.spec.scheduling_gates:
@@ -214,6 +231,8 @@ class Arrivals:
             else:
                 extensions = self._world.around.extensions
                 self.understand(trimmed(pod, extensions.annotations, plugins=bool(extensions.plugins)), now)
+        elif not self.deciding:
+            self._pending_elsewhere[pod.metadata.uid] = None
 
     def deleted(self, uid: str, now: float, *, succeeded: bool = False) -> None:
         """Forget a pod that was deleted or need not be placed any more. ``succeeded``: the pod has done its work."""
@@ -226,6 +245,7 @@ class Arrivals:
         """Forget a pod; return the workload that it was a member of."""
         self.unread.drop(uid)
         self.leaving.drop(uid)
+        self._pending_elsewhere.pop(uid, None)
         self._world.release(uid)
         # At once: if anything below raises, no member is left without its ledger entry.
         workload = self._workloads.leave(uid, succeeded=succeeded)

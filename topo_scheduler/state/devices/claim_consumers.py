@@ -1,6 +1,6 @@
 """Which pods use which claims, and which claims become free once some of these pods are gone."""
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final
 
 from topo_scheduler.api.devices import DELETE_PROTECTION, ResourceClaim
@@ -23,14 +23,14 @@ class ClaimConsumers:
         known = self._pods.get(key, ())
         if pods == known:
             return
-        for uid in known:
+        for uid in pods:
+            self._claims.setdefault(uid, {})[key] = None
+        for uid in set(known).difference(pods):
             claims = self._claims.get(uid, {})
             claims.pop(key, None)
             if not claims:
                 self._claims.pop(uid, None)
                 self._departed.pop(uid, None)
-        for uid in pods:
-            self._claims.setdefault(uid, {})[key] = None
         if pods:
             self._pods[key] = pods
         else:
@@ -40,6 +40,20 @@ class ClaimConsumers:
         """Record that a pod is gone. Kubernetes soon removes it from its claims."""
         if uid in self._claims:
             self._departed[uid] = None
+
+    def all_listed(self, exists: Callable[[str], bool]) -> None:
+        """Record that all pods are listed: those that only claims still name are gone.
+
+        An earlier process may have seen them end, while Kubernetes has not deallocated their claims yet.
+
+        Args:
+            exists: returns whether a pod by uid exists and has not ended.
+        """
+        self._departed |= {uid: None for uid in self._claims if not exists(uid)}
+
+    def appear(self, uid: str) -> None:
+        """Record that a pod exists: it may have been listed before it, and its claim after it."""
+        self._departed.pop(uid, None)
 
     def claims_of(self, uid: str) -> Iterable[_ClaimKey]:
         """Return the claims that are reserved for a pod."""
