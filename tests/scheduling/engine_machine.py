@@ -553,6 +553,9 @@ class EngineMachine(RuleBasedStateMachine):
         for row, amounts in world.kept.items():
             for column, amount in amounts:
                 requested[row, column] += amount
+        for row, columns in world.nodes.claimed_columns.items():
+            for column, amount in columns.items():
+                requested[row, column] += amount
         requested[:, GPU] += world.nodes.devices.shared
         assert np.array_equal(requested, world.nodes.requested)
 

@@ -20,7 +20,7 @@ def reserved(claim: ResourceClaim, *pods: Pod) -> ResourceClaim:
 
 
 def takeover(d: DeviceDriver, *names: str) -> list[Pod]:
-    """Nodes are full by the claims of these pods, as a leader finds it that just began; return the pods, not applied."""
+    """Fill nodes by claims of pods, as a leader finds them that just began; return the pods, which are not applied."""
     d.engine.budgets_known()
     pods = []
     for number, name in enumerate(names, 1):

@@ -2,10 +2,12 @@
 
 import pytest
 
-from tests.helpers import NVIDIA, make_node, make_pod
-from tests.scheduling.device_driver import DeviceDriver, asking, nodes_of, slice_of
+from tests.helpers import NVIDIA, make_node, make_pod, timestamp
+from tests.scheduling.device_driver import DeviceDriver, asking, nodes_of, slice_of, taken
 from tests.scheduling.driver import fabric, gang
 from tests.scheduling.extended_driver import ExtendedDriver, device_class, driver
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.reasons import Reason
 from topo_scheduler.recovery.detection.lost_gpus import LostGPUs
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome, Preempt, WriteClaims
 from topo_scheduler.state.devices.claim_writes import CreateClaim, DeleteClaim, after
@@ -233,3 +235,68 @@ def test_gpus_by_extended_resources_count_once_for_the_namespace() -> None:
         d.drop_claim(name)
     d.step()
     assert accounts.held("default").get(GPU, 0) == 0
+
+
+def low_priority_claims(d: ExtendedDriver, count: int, number: int) -> list[Pod]:
+    """Run pods that hold devices by claims of their own."""
+    pods = [d.pod(f"low-{index}", asking(count)) for index in range(number)]
+    d.run(*pods)
+    assert len(nodes_of(pods)) == number
+    for pod in pods:
+        pod.status.phase, pod.status.start_time = "Running", timestamp(d.now)
+        d.apply(pod)
+    d.engine.budgets_known()
+    d.settle()
+    return pods
+
+
+def test_a_higher_priority_preempts_pods_that_hold_devices_by_claims_of_their_own() -> None:
+    d = driver()
+    low_priority_claims(d, 8, 2)
+    urgent = make_pod("urgent", gpus=8, priority=10)
+    d.apply(urgent)
+    d.step()
+    (victim,) = d.preempted()
+    d.evict(*(pod for pod in d.pods.values() if pod.metadata.name == victim))
+    d.drop_claim(f"{victim}-claim")
+    d.settle()
+    assert urgent.spec.node_name
+
+
+def test_a_gang_of_higher_priority_preempts_both_kinds_of_pods() -> None:
+    d = driver({"s1/l1": 2})
+    low_priority_claims(d, 5, 2)
+    extended = [make_pod(f"extended-{number}", gpus=3) for number in range(2)]
+    d.run(*extended)
+    for pod in extended:
+        pod.status.phase, pod.status.start_time = "Running", timestamp(d.now)
+        d.apply(pod)
+    members = gang(2, gpus=8)
+    for pod in members:
+        pod.spec.priority = 10
+    d.apply(*members)
+    d.step()
+    assert len(d.preempted()) == 4
+
+
+def test_devices_of_claims_do_not_change_how_many_leaves_a_gang_needs() -> None:
+    d = driver({"s1/l1": 2, "s1/l2": 2})
+    for node in ("s1-l1-1", "s1-l2-1"):
+        low = d.pod(f"on-{node}", asking(8))
+        low.spec.node_name = node
+        devices = (f"gpu-{number}" for number in range(8))
+        d.put_claim(taken(d.claims["default", f"on-{node}-claim"], node, *devices))
+        d.apply(low)
+    members = gang(2, gpus=8)
+    d.apply(*members)
+    d.settle()
+    assert not nodes_of(members), "an empty leaf holds the gang, so it waits for one"
+
+
+def test_a_reason_does_not_say_that_empty_nodes_lack_what_claims_hold() -> None:
+    d = driver()
+    low_priority_claims(d, 8, 2)
+    pod = make_pod("p", gpus=8)
+    d.apply(pod)
+    d.settle()
+    assert not any("even if it were empty" in text for text in d.told(pod, Reason.FAILED_SCHEDULING))

@@ -1,8 +1,8 @@
 """How many devices each node has for extended resources, so that nodes, leaves and quotas count them as GPUs.
 
 On a node that offers none of a resource itself, its devices count as ``allocatable``. Pods that request the resource
-are charged for it, whoever gave them their devices. Devices that pods hold by claims of their own are taken off. So the
-columns of the node table are an upper bound, and `NodeDevices` decides which pods really find devices.
+are charged for it, whoever gave them their devices. Devices that pods hold by claims of their own are charged to the
+node. So the columns of the node table are an upper bound, and `NodeDevices` decides which pods really find devices.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.state.devices.extended_resources import extended_claim_owner
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.devices.pools import Number, PublishedDevice
-from topo_scheduler.state.nodes.node_table import NodeTable
+from topo_scheduler.state.nodes.node_table import DeviceCount, NodeTable
 from topo_scheduler.state.operation_budget import limited
 
 MAX_SHARES: Final = 64
@@ -89,8 +89,8 @@ class BackedResources:
         if self._queries or self._nodes.device_counts:
             self._due |= dict.fromkeys(self._nodes.row_of)
 
-    def _counts(self, row: int) -> dict[str, int]:
-        counts: dict[str, int] = {}
+    def _counts(self, row: int) -> dict[str, DeviceCount]:
+        counts: dict[str, DeviceCount] = {}
         if not self._queries:
             return counts
         candidates = DeviceCandidates(
@@ -102,19 +102,24 @@ class BackedResources:
             if request in candidates.failures:  # the decision on its pods reports why
                 found = [candidate.device for candidate in candidates.everything]
             if count := sum(self._shares(request, device) for device in found):
-                counts[name] = count
+                counts[name] = DeviceCount(count, sum(map(self._is_claimed, found)))
         return counts
 
     def _shares(self, request: DeviceQuery, device: PublishedDevice) -> int:
-        """Return how many requests for one device a device can serve, apart from those of extended resources."""
+        """Return how many requests for one device a device can serve if it is free."""
         if not device.shared:
-            return not any(self._is_by_claim(key) for key in self._devices.inventory.users_of(device.id))
+            return 1
         part, used, count = consumed(request.capacity, device), dict[str, Number](), 0
         while part is not None and count < MAX_SHARES and fits(part, device, used):
             count += 1
             for name, taken in part.items():
                 used[name] = used.get(name, 0) + taken.value
         return count
+
+    def _is_claimed(self, device: PublishedDevice) -> bool:
+        """Return whether pods hold a device that is not shared by claims of their own."""
+        users = () if device.shared else self._devices.inventory.users_of(device.id)
+        return any(map(self._is_by_claim, users))
 
     def _is_by_claim(self, key: ClaimKey) -> bool:
         """Return whether pods hold a claim by their ``resourceClaims``; one that is to be made is not such a claim."""

@@ -85,7 +85,8 @@ class Trial:
             stuck: claims that Kubernetes has not deallocated in time.
         """
         nodes = copy.copy(planner.nodes)
-        nodes.requested = nodes.requested.copy()
+        # What claims hold comes free with the pods that leave: of that, the devices of the trial decide.
+        nodes.requested = nodes.without_claimed(nodes.requested) if devices else nodes.requested.copy()
         nodes.capacity_changes = ChangeLog()
         around = planner.around
         pod_index = around.pod_index.copy() if neighbours else around.pod_index

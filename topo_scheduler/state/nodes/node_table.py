@@ -7,6 +7,7 @@ and ``facts`` (labels, taints, readiness, allocatable). Caches read the logs ins
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,13 @@ class NodeLabels:
     bandwidth: tuple[str, ...]
 
 
+class DeviceCount(NamedTuple):
+    """Devices of a node for an extended resource, and how many of them pods hold by claims of their own."""
+
+    devices: int
+    claimed: int = 0
+
+
 class NodeTable:
     """All nodes. ``allocatable``, ``requested`` and ``daemons`` are int64 of shape (rows, resources)."""
 
@@ -70,10 +78,12 @@ class NodeTable:
         self.gpus = GpuFacts(rows)
         """What is known of the GPUs of each node."""
         self.names: list[str] = [""] * rows
-        self.device_counts: dict[int, Mapping[str, int]] = {}
+        self.device_counts: dict[int, Mapping[str, DeviceCount]] = {}
         """By row, how many devices of ResourceSlices there are for an extended resource."""
         self.backed_columns: dict[int, dict[int, int]] = {}
         """By row, the columns of ``allocatable`` to which devices add, as the node itself offers none; how many."""
+        self.claimed_columns: dict[int, dict[int, int]] = {}
+        """By row, how much of ``requested`` is for devices among these that pods hold by claims of their own."""
         self.uids: list[str] = [""] * rows
         self.labels: list[Mapping[str, str]] = [{} for _ in range(rows)]
         self.features: list[frozenset[str]] = [frozenset()] * rows
@@ -155,7 +165,8 @@ class NodeTable:
         self._put_taints(row, tuple(node.spec.taints))
         self._put_allocatable(row, node, problems)
         self._put_sharing(row, node.metadata.labels, problems)
-        self.backed_columns.pop(row, None)  # all of the row was written
+        self.backed_columns.pop(row, None)  # all of the row of ``allocatable`` was written
+        self._take_off_claimed(row)
         self._add_devices(row)
         self.images.put(row, node.status.images)
         self.facts_changes.append(row)
@@ -169,8 +180,8 @@ class NodeTable:
             return None
         for array in (self.allocatable, self.requested, self.daemons):
             array[row] = 0
-        self.device_counts.pop(row, None)
-        self.backed_columns.pop(row, None)
+        for table in (self.device_counts, self.backed_columns, self.claimed_columns):
+            table.pop(row, None)
         self.exists[row] = self.ready[row] = self.unschedulable[row] = self.spare[row] = False
         self.devices.clear(row)
         self.gpus.clear(row)
@@ -192,20 +203,35 @@ class NodeTable:
 
     # ------------------------------------------------------------ devices of slices
 
-    def put_devices(self, row: int, counts: Mapping[str, int]) -> bool:
+    def put_devices(self, row: int, counts: Mapping[str, DeviceCount]) -> bool:
         """Store how many devices a row has for extended resources, by their names; return whether that changed."""
         if self.device_counts.get(row, {}) == counts:
             return False
-        for column, count in self.backed_columns.pop(row, {}).items():
+        before = self.backed_columns.pop(row, {})
+        for column, count in before.items():
             self.allocatable[row, column] -= count
+        self._take_off_claimed(row)
         if counts:
             self.device_counts[row] = counts
         else:
             self.device_counts.pop(row, None)
         self._add_devices(row)
-        self.facts_changes.append(row)
+        if self.backed_columns.get(row, {}) != before:
+            self.facts_changes.append(row)
         self.capacity_changes.append(row)
         return True
+
+    def _take_off_claimed(self, row: int) -> None:
+        for column, count in self.claimed_columns.pop(row, {}).items():
+            self.requested[row, column] -= count
+
+    def without_claimed(self, requested: Int64) -> Int64:
+        """Return a copy of ``requested`` (int64[rows, k]) without the devices that pods hold by claims of their own."""
+        left = requested.copy()
+        for row, columns in self.claimed_columns.items():
+            for column, count in columns.items():
+                left[row, column] -= count
+        return left
 
     def offers(self, row: int, resource: str) -> bool:
         """Return whether a node itself offers some of a resource, other than by devices of slices."""
@@ -442,22 +468,30 @@ class NodeTable:
         self.allocatable[row, GPU_SHARE] = WHOLE_GPU * self.allocatable[row, GPU] if sharing == "true" else 0
 
     def _add_devices(self, row: int) -> None:
-        """Add the devices of a row to ``allocatable``, for resources of which the node itself offers none."""
+        """Add the devices of a row to ``allocatable``, for resources of which the node itself offers none.
+
+        Those that claims hold are added to ``requested`` too: an empty node would have them.
+        """
         if row not in self.device_counts:
             return
         self.widen()
         added: dict[int, int] = {}
+        claimed: dict[int, int] = {}
         for name, count in self.device_counts[row].items():
             column = self.resources.find(name)
-            if column < 0 or not count or self.allocatable[row, column]:
+            if column < 0 or not count.devices or self.allocatable[row, column]:
                 continue
-            added[column] = count
-            if name in self.resources.gpu_resources:
-                added[GPU] = added.get(GPU, 0) + count
-        for column, count in added.items():
-            self.allocatable[row, column] += count
+            for counted in (column, GPU) if name in self.resources.gpu_resources else (column,):
+                added[counted] = added.get(counted, 0) + count.devices
+                claimed[counted] = claimed.get(counted, 0) + count.claimed
+        for column, number in added.items():
+            self.allocatable[row, column] += number
+        for column, number in claimed.items():
+            self.requested[row, column] += number
         if added:
             self.backed_columns[row] = added
+        if any(claimed.values()):
+            self.claimed_columns[row] = claimed
 
     def _intern_model(self, name: str) -> int:
         model_id = self._model_id.get(name)
