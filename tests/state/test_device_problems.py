@@ -11,10 +11,11 @@ from tests.state.device_objects import (
     mig_counters,
     mig_gpu,
     mig_slices,
+    put,
     slice_of,
 )
 from topo_scheduler.state.devices.device_survey import all_problems
-from topo_scheduler.state.devices.pool_problems import DeviceProblem, ProblemKind
+from topo_scheduler.state.devices.pool_problems import LASTING, DeviceProblem, ProblemKind
 
 UNREADABLE = gpu(1, capacity={"memory": {"value": "lots"}})
 
@@ -144,3 +145,22 @@ def test_a_device_that_two_claims_have() -> None:
     assert problem.kind is ProblemKind.TAKEN_TWICE
     assert problem.about == f"device gpu-0 of pool n1 of driver {DRIVER}"
     assert "allocated to 2 claims (default/c, default/d)" in problem.text
+
+
+def test_claims_of_pods_that_have_ended_and_keep_their_devices() -> None:
+    inventory = inventory_of(
+        slice_of("n1", map(gpu, range(8))),
+        claim("ended", "n1", "gpu-0", "gpu-1", pods=["ended"]),
+        claim("shared", "n1", "gpu-2", pods=["ended", "runs"]),
+        claim("unused", "n1", "gpu-3"),
+    )
+    assert not all_problems(inventory)
+    inventory.consumers.depart("uid-ended")
+    (problem,) = all_problems(inventory)
+    assert problem.kind is ProblemKind.LEFT
+    assert problem.kind in LASTING, "usual for a moment"
+    assert problem.about == f"pool n1 of driver {DRIVER}"
+    assert problem.text.startswith("claims default/ended are allocated for pods that have ended")
+    assert "kube-controller-manager" in problem.text
+    put(inventory, claim("ended", "n1", "gpu-0", "gpu-1", pods=["runs"]))
+    assert not all_problems(inventory)

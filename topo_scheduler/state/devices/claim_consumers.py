@@ -79,10 +79,15 @@ def is_freed_without(claim: ResourceClaim, gone: Container[str]) -> bool:
         claim: the claim, allocated.
         gone: uids of pods.
     """
-    consumers = claim.status.reserved_for
-    if not consumers or any(entry.resource != "pods" or entry.uid not in gone for entry in consumers):
+    if not is_only_for(claim, gone):
         return False
     owner = claim.metadata.controller
     return DELETE_PROTECTION in claim.metadata.finalizers or (
         owner is not None and owner.kind == "Pod" and owner.uid in gone
     )
+
+
+def is_only_for(claim: ResourceClaim, pods: Container[str]) -> bool:
+    """Return whether a claim is reserved for some of these pods, and for nothing else."""
+    consumers = claim.status.reserved_for
+    return bool(consumers) and all(entry.resource == "pods" and entry.uid in pods for entry in consumers)

@@ -3,13 +3,14 @@
 For views and metrics only; decisions read pools themselves.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from topo_scheduler.state.devices.claim_consumers import is_only_for
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory, DevicesInUse
-from topo_scheduler.state.devices.pool_problems import DeviceProblem, gone, pool_problems, taken_twice
+from topo_scheduler.state.devices.pool_problems import DeviceProblem, gone, left, pool_problems, taken_twice
 from topo_scheduler.state.devices.pools import DeviceId, Number, Pool, PoolId, PublishedDevice
 
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
@@ -206,7 +207,10 @@ def problems_of(inventory: DeviceInventory, pool: PoolId) -> list[DeviceProblem]
 
 
 def problems_of_use(inventory: DeviceInventory, devices: Iterable[DeviceId]) -> list[DeviceProblem]:
-    """Return what is wrong with the use of some devices: those that no slice publishes, and those taken twice."""
+    """Return what is wrong with the use of some devices.
+
+    No slice publishes them, several claims have them, or their claims are still allocated for pods that have ended.
+    """
     by_pool: dict[PoolId, list[DeviceId]] = {}
     for device in devices:
         by_pool.setdefault(device[:2], []).append(device)
@@ -218,11 +222,23 @@ def problems_of_use(inventory: DeviceInventory, devices: Iterable[DeviceId]) -> 
         lost = [(device, _claims(inventory, device)) for device in used if device not in published]
         if problem := gone(pool, lost):
             found.append(problem)
+        departed = set(inventory.consumers.departed)
+        if departed and (ended := _claims_of_ended(inventory, used, departed)):
+            found.append(left(pool, ended))
         for device in used:
             claims = _claims(inventory, device)
             if len(claims) > 1 and device in inventory.use_of([device]).whole:
                 found.append(taken_twice(device, claims))
     return found
+
+
+def _claims_of_ended(
+    inventory: DeviceInventory, devices: Iterable[DeviceId], departed: Collection[str]
+) -> Sequence[ClaimKey]:
+    """Return the claims of devices that are reserved for pods that have ended, and for no others."""
+    keys = {key for device in devices for key in inventory.users_of(device)}
+    claims = ((key, inventory.claims.get(key)) for key in sorted(keys))
+    return [key for key, claim in claims if claim is not None and is_only_for(claim, departed)]
 
 
 def _claims(inventory: DeviceInventory, device: DeviceId) -> Sequence[ClaimKey]:

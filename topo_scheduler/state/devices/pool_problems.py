@@ -35,10 +35,12 @@ class ProblemKind(StrEnum):
     """Claims have devices that no slice publishes."""
     TAKEN_TWICE = "taken-twice"
     """Two claims have one device."""
+    LEFT = "left"
+    """Claims of pods that have ended still have devices."""
 
 
-LASTING: Final = frozenset({ProblemKind.INCOMPLETE, ProblemKind.OUTDATED, ProblemKind.GONE})
-"""Problems that also arise for a moment while a driver starts or updates its slices."""
+LASTING: Final = frozenset({ProblemKind.INCOMPLETE, ProblemKind.OUTDATED, ProblemKind.GONE, ProblemKind.LEFT})
+"""Problems that also arise for a moment: while a driver starts or updates its slices, or after a pod has ended."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -223,3 +225,14 @@ def taken_twice(device: DeviceId, claims: Sequence[tuple[str, str]]) -> DevicePr
         " and let one scheduler alone allocate devices of this driver on a node"
     )
     return DeviceProblem(ProblemKind.TAKEN_TWICE, f"device {name} of pool {pool} of driver {driver}", text)
+
+
+def left(pool: PoolId, claims: Sequence[tuple[str, str]]) -> DeviceProblem:
+    """Return the problem that claims of a pool's devices are still allocated for pods that have ended."""
+    names = ", ".join(f"{namespace}/{claim}" for namespace, claim in claims[:MAX_NAMED])
+    more = f" and {len(claims) - MAX_NAMED} more" if len(claims) > MAX_NAMED else ""
+    text = (
+        f"claims {names}{more} are allocated for pods that have ended, so no other pod gets their devices; check that"
+        " kube-controller-manager runs its controller of resource claims, and finalizers of other clients on the claims"
+    )
+    return DeviceProblem(ProblemKind.LEFT, f"pool {pool[1]} of driver {pool[0]}", text)
