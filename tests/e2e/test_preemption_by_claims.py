@@ -1,14 +1,20 @@
 """Pods with claims evict others for their devices: bound once Kubernetes has deallocated what the victims had."""
 
+import asyncio
 from pathlib import Path
+
+import pytest
+
+from topo_scheduler.simulation.apiserver import Delay
 
 from . import objects
 from .api import Json
 from .cluster import Cluster, leaves_of, nodes_of
-from .conftest import StartReplica
+from .conftest import StartReplica, Trouble
 from .device_objects import add_devices, asking, by_name, by_template, claim, devices_of, template
 from .priority_classes import create_priority_classes
 from .replica import Replica, written
+from .test_extended_resources import add_slices
 
 ENDING = 2.0
 """Seconds a victim takes to end."""
@@ -88,3 +94,34 @@ async def test_devices_of_claims_count_toward_the_quota(
     (second,) = await cluster.wait_pods("second", 1)
     await cluster.wait_note(second, "Quota of namespace default: 8 of 10 gpus in use, 8 more asked.")
     assert len(await devices_of(cluster)) == 8
+
+
+@pytest.mark.parametrize("extended", [False, True], ids=["claims for extended", "extended for claims"])
+async def test_gangs_of_rising_priority_evict_no_more_pods_than_they_need(
+    trouble: Trouble, cluster: Cluster, start_replica: StartReplica, extended: bool
+) -> None:
+    """Victims end slowly, and so do evictions and allocations; the gangs and their victims get GPUs in two ways."""
+    ranks, size = 3, 4
+    daemon = await start_replica()
+    await create_priority_classes(cluster, ranks)
+    await add_slices(cluster, [size] * (ranks + 1))
+    await cluster.apply(template("eight", asking(8)))
+    slowly, victims = cluster.let_pods_end_slowly(ENDING), size * (ranks + 1)
+    for number in range(victims):
+        gpus, claims = (0, by_template("eight")) if extended else (8, {})
+        lasting = {"priorityClassName": "e2e-low", "terminationGracePeriodSeconds": int(ENDING), **claims}
+        await cluster.apply(objects.pod(f"low-{number}", gpus, slowly, **lasting))
+    await cluster.wait_bound("low", victims, 30)
+    for verb, resource in (("create", "pods/eviction"), ("patch", "resourceclaims/status")):
+        trouble.faults.add(Delay(0.3), verb=verb, resource=resource)
+    for rank in range(ranks):
+        await asyncio.sleep(0.15)
+        gpus, claims = (8, {}) if extended else (0, by_template("eight"))
+        gang = objects.gang(f"rank-{rank}", size, gpus, priorityClassName=f"e2e-rank-{rank}", **claims)
+        await cluster.apply(gang)
+    for rank in range(ranks):
+        assert len(leaves_of(await cluster.wait_bound(f"rank-{rank}", size, 60))) == 1
+    assert set((await devices_of(cluster)).values()) == {1}, "a device was given twice"
+    assert await remaining(cluster, "low") == size
+    evicted = await daemon.metric("topology_scheduler_preemption_victims_total", outcome="evicted")
+    assert evicted == ranks * size
