@@ -6,7 +6,7 @@ from tests.helpers import NVIDIA, make_node, make_pod, timestamp
 from tests.scheduling.device_driver import DeviceDriver, asking, nodes_of, slice_of, taken
 from tests.scheduling.driver import fabric, gang
 from tests.scheduling.extended_driver import ExtendedDriver, device_class, driver
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import Pod, PodExtendedResourceClaimStatus
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.recovery.detection.lost_gpus import LostGPUs
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome, Preempt, WriteClaims
@@ -300,3 +300,41 @@ def test_a_reason_does_not_say_that_empty_nodes_lack_what_claims_hold() -> None:
     d.apply(pod)
     d.settle()
     assert not any("even if it were empty" in text for text in d.told(pod, Reason.FAILED_SCHEDULING))
+
+
+def running_by_devices(name: str, node: str) -> Pod:
+    """Return a pod that runs, as a new process finds it."""
+    pod = make_pod(name, gpus=8, node=node)
+    pod.status.extended_resource_claim_status = PodExtendedResourceClaimStatus(f"{name}-claim")
+    return pod
+
+
+def test_a_new_process_does_not_call_nodes_oversubscribed_whose_devices_it_has_not_read_yet() -> None:
+    d = DeviceDriver(fabric({"s1/l1": 1}, gpus=0), synced=False)
+    pods = [running_by_devices("p", "s1-l1-1"), make_pod("cpu", node="s1-l1-1")]
+    d.apply(*pods)
+    d.classes(device_class())
+    d.sync()
+    d.step()
+    assert d.complaints() == []
+    assert d.told(reason=Reason.OVERSUBSCRIBED) == []
+
+
+def test_a_driver_that_vanishes_makes_no_later_pod_guilty() -> None:
+    d = driver({"s1/l1": 1})
+    d.run(make_pod("p", gpus=8))
+    d.drop_slice("s1-l1-1-gpus")
+    d.step()
+    d.apply(make_pod("cpu", scheduler="other", node="s1-l1-1"))
+    d.step()
+    assert d.complaints() == []
+    assert d.told(reason=Reason.OVERSUBSCRIBED) == []
+
+
+def test_what_is_taken_without_devices_is_reported_on_nodes_of_slices_too() -> None:
+    d = driver({"s1/l1": 1})
+    d.run(make_pod("p", gpus=8))
+    d.apply(make_pod("thief", gpus=4, scheduler="other", node="s1-l1-1"))
+    d.step()
+    (message,) = d.told(reason=Reason.OVERSUBSCRIBED)
+    assert "default/thief" in message

@@ -417,6 +417,19 @@ class World:
         """
         return self.nodes.overdrawn(row, amounts, excluded=self.kept.get(row, ()))
 
+    def oversubscribed(self, node: str) -> list[str]:
+        """Return the resources of which the pods of a node request more than it has, as far as that can be judged.
+
+        Pods may have a resource by devices that are not listed yet, or that their driver does not publish any more. So a
+        resource of which the node has none does not count while such pods are there.
+        """
+        row = self.nodes.row_of.get(node)
+        over = self.overdrawn(row) if row is not None else []
+        if over and any(self.claimed_gpus.stands_for(uid) for uid in self.ledger.on_node(node)):
+            find, allocatable = self.nodes.resources.find, self.nodes.allocatable[row]
+            return [name for name in over if allocatable[find(name)]]
+        return over
+
     def _kept(self) -> tuple[Int64, Int64]:
         width = self.nodes.requested.shape[1]
         if self._kept_arrays is None or self._kept_arrays[1].shape[1] != width:

@@ -443,8 +443,7 @@ class Outcomes:
 
     def check_overdrawn(self, pod: Pod) -> list[Instruction]:
         """Return what to report when a pod that another scheduler bound took more than a node had left."""
-        row = self._world.nodes.row_of.get(pod.spec.node_name)
-        over = self._world.overdrawn(row) if row is not None else []
+        over = self._world.oversubscribed(pod.spec.node_name)
         if not over:
             return []
         shortage = f"node {pod.spec.node_name} has less {', '.join(over)} than its pods ask for since"

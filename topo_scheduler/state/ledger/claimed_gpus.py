@@ -60,6 +60,10 @@ class ClaimedGpus:
                 del self._requested[key]
                 self.claim_changed(key)
 
+    def stands_for(self, uid: str) -> bool:
+        """Return whether a claim stands for extended resources of a pod, as the decision or the pod's status says."""
+        return uid in self._of_pod
+
     def gpus_of(self, allocation: Allocation) -> int:
         """Return how many GPUs an allocation has, in thousandths."""
         return sum(
