@@ -3,8 +3,11 @@
 import json
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import Served, run
 from tests.cli.served_devices import CLAIMS, publish, with_status
+from tests.cli.test_topology_devices import refuse
 from tests.state.device_objects import DRIVER, Json, claim, gpu, slice_of
 from topo_scheduler.simulation.demo import until
 
@@ -138,3 +141,47 @@ def test_pods_without_claims_ask_for_nothing_about_devices(served: Served) -> No
     report = explained(served, "p")
     assert (report["deviceRequests"], report["deviceProblems"]) == ([], [])
     assert "resourceslices" not in {entry.resource for entry in served.server.requests}
+
+
+def back_gpus(served: Served) -> None:
+    """Make a class that backs ``nvidia.com/gpu``, and two nodes whose 16 GPUs are only in slices."""
+    store = served.server.store
+
+    def write() -> None:
+        selectors = [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]
+        spec = {"selectors": selectors, "extendedResourceName": "nvidia.com/gpu"}
+        store.create("deviceclasses.resource.k8s.io", {"metadata": {"name": "gpu"}, "spec": spec})
+        for number in (1, 2):
+            name = f"slices-{number}"
+            amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+            status = {"allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+            labels = {"topology.scheduler/spine": "spine-1", "topology.scheduler/leaf": "leaf-1"}
+            store.create("nodes", {"metadata": {"name": name, "labels": labels}, "status": status})
+
+    served.call(write)
+    publish(served, *(slice_of(f"slices-{number}", map(gpu, range(16))) for number in (1, 2)))
+
+
+def test_a_pending_pod_counts_devices_of_extended_resources_as_the_scheduler_does(served: Served) -> None:
+    back_gpus(served)
+    served.create_pod("p", gpus=17)
+    report = explained(served, "p")
+    assert report["decision"]["reasons"]["cannot allocate all claims"] == 2
+    (request,) = report["deviceRequests"]
+    assert [(node["node"], node["free"]) for node in request["nodes"]] == [("slices-1", 16), ("slices-2", 16)]
+    served.create_pod("fits", gpus=16)
+    assert explained(served, "fits")["decision"]["verdict"] == "placed"
+
+
+def test_who_may_not_list_devices_is_told_that_those_of_extended_resources_do_not_count(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    back_gpus(served)
+    served.create_pod("p", gpus=16)
+    refuse(served, monkeypatch, "resourceslices", "403")
+    answer = run("explain", "p", "--kubeconfig", served.kubeconfig)
+    assert answer.exit_code == 0, answer.output
+    assert (
+        "Warning: devices of extended resources are not counted: resourceslices.resource.k8s.io may not"
+        in answer.output
+    )

@@ -11,7 +11,7 @@ from tests.cli.served_devices import publish
 from tests.helpers import make_node
 from tests.state.device_objects import DRIVER, claim, gpu, mig_slices, put, slice_of
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.cli import device_listing, render, views
+from topo_scheduler.cli import device_listing, engine_snapshot, render, views
 from topo_scheduler.cli.device_rows import ranges
 from topo_scheduler.cli.render import VisibleConsole
 from topo_scheduler.kube.connection.client import Client
@@ -138,7 +138,8 @@ def refuse(served: Served, monkeypatch: pytest.MonkeyPatch, resource: str, statu
             raise {"403": Forbidden, "404": NotFound}[status](int(status), "", "refused")
         return await list_all(client, kind)
 
-    monkeypatch.setattr(device_listing, "list_all", listing)
+    for module in (device_listing, engine_snapshot):
+        monkeypatch.setattr(module, "list_all", listing)
 
 
 def test_without_the_right_to_list_claims_holders_are_unknown(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

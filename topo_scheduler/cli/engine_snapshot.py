@@ -2,25 +2,33 @@
 
 import asyncio
 import time
-from typing import Final
+from contextlib import suppress
+from typing import Any, Final
 
 from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.cli.snapshot import Listed
 from topo_scheduler.kube.connection.client import Client
-from topo_scheduler.kube.connection.errors import Forbidden
-from topo_scheduler.kube.connection.resources import NAMESPACES, NODE_TOPOLOGIES
+from topo_scheduler.kube.connection.errors import Forbidden, NotFound
+from topo_scheduler.kube.connection.resources import (
+    DEVICE_CLASSES,
+    NAMESPACES,
+    NODE_TOPOLOGIES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from topo_scheduler.kube.reading.listing import list_all
 from topo_scheduler.kube.reading.optional_kind import is_served
 from topo_scheduler.kube.reading.owner_chains import Missing
 from topo_scheduler.kube.reading.owners import OwnerDirectory
 from topo_scheduler.kube.reading.pod_groups import served_groups
-from topo_scheduler.kube.reading.storage import store_sinks
+from topo_scheduler.kube.reading.storage import StoreSink, store_sinks
 from topo_scheduler.plugins.isolation import Isolated
 from topo_scheduler.plugins.loading import load_extensions
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.intake.understand import Lineage
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.devices.extended_resources import may_be_backed
 from topo_scheduler.state.pods.pod_groups import Serving, read_group
 
 _INSTALL: Final = (
@@ -79,8 +87,11 @@ async def build_engine(client: Client, listed: Listed, configuration: Configurat
     except Forbidden:
         listed.problems.append("namespaces may not be listed: selectors of namespaces are taken to mean all of them")
     await _add_groups(client, engine, listed, now)
-    if any(_has_claims(pod) for pod in listed.pods if not pod.spec.node_name):
+    waiting = [pod for pod in listed.pods if not pod.spec.node_name]
+    if any(_has_claims(pod) for pod in waiting):
         await _list_stores(client, engine.world, listed)
+    elif any(_extended_resources(pod) for pod in waiting):
+        await _list_devices_of_requests(client, engine.world, listed, waiting)
     await _list_numa_zones(client, engine.world, listed)
     engine.nodes_applied(listed.nodes, now)
     engine.pods_applied(listed.pods, now)
@@ -91,6 +102,13 @@ def _has_claims(pod: Pod) -> bool:
     return bool(pod.spec.resource_claims) or any(
         volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in pod.spec.volumes
     )
+
+
+def _extended_resources(pod: Pod) -> set[str]:
+    """Return the resources of a pod's requests that devices may back."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    named = (*(container.resources.requests for container in containers), pod.spec.overhead)
+    return {name for requests in named for name in requests if may_be_backed(name)}
 
 
 async def _list_numa_zones(client: Client, world: World, listed: Listed) -> None:
@@ -113,10 +131,28 @@ async def _list_numa_zones(client: Client, world: World, listed: Listed) -> None
 async def _list_stores(client: Client, world: World, listed: Listed) -> None:
     """List what claims depend on; the stores report the resources that may not be listed."""
     for sink in store_sinks(world.around.storage, world.inventory):
+        with suppress(Forbidden, NotFound):
+            await _fill(client, sink, listed)
+
+
+async def _list_devices_of_requests(client: Client, world: World, listed: Listed, pods: list[Pod]) -> None:
+    """List the devices that pods may get by extended resources, if DeviceClasses back any resource of these pods."""
+    sinks = {sink.resource.plural: sink for sink in store_sinks(world.around.storage, world.inventory)}
+    for kind in (DEVICE_CLASSES, RESOURCE_SLICES, RESOURCE_CLAIMS):
         try:
-            objects, problems = await list_all(client, sink.resource)
+            await _fill(client, sinks[kind.plural], listed)
+        except NotFound:
+            return  # an API server without devices
         except Forbidden:
-            continue
-        listed.problems.extend(problems)
-        sink.applied(objects)
-        sink.synced()
+            missing = f"{kind.described} may not be listed"
+            listed.problems.append(f"devices of extended resources are not counted: {missing}")
+            return
+        if not any(world.inventory.backing_class(name) for pod in pods for name in _extended_resources(pod)):
+            return
+
+
+async def _fill(client: Client, sink: StoreSink[Any, Any], listed: Listed) -> None:
+    objects, problems = await list_all(client, sink.resource)
+    listed.problems.extend(problems)
+    sink.applied(objects)
+    sink.synced()

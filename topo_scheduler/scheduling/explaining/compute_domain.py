@@ -31,5 +31,10 @@ def compute_domain_sentence(context: FilterContext, classes: Sequence[PodClass])
     if domains:
         return f"{owner} has pods in NVLink domain {named}{more}, so its other pods have to go there too."
     labelled = len(np.unique(column[(column != UNKNOWN) & nodes.exists]))
+    if not labelled:
+        return (
+            f"{owner} needs nodes with the label {CLIQUE_LABEL}, and no node has it; check that the driver of"
+            " ComputeDomains or GPU feature discovery runs, which set it."
+        )
     there_are = counted(labelled, "value")
     return f"{owner} needs all of its pods on nodes with one value of the label {CLIQUE_LABEL}; nodes have {there_are}."
