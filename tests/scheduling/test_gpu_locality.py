@@ -246,6 +246,42 @@ def test_whole_gpus_do_not_count_as_a_profile() -> None:
     assert len(d.where(*pods)) == 2
 
 
+@pytest.mark.parametrize(
+    ("asks", "expected"),
+    [
+        (
+            {"gpu_architecture": "h100"},
+            "no node has GPUs of the architecture h100: there are ada-lovelace, hopper, volta.",
+        ),
+        ({"gpu_architecture": "sm_90, h100"}, "no node has GPUs of the architecture h100, sm-90: there are"),
+        ({"gpu_memory": "400Gi"}, "no node has GPUs with 400Gi of memory: the largest have 80Gi."),
+        ({"mig_profile": "1g.99gb"}, "no node offers MIG devices of the profile 1g.99gb: there are 1g.10gb."),
+        ({"gpu_architecture": "hopper", "gpu_locality": "nvlink", "gpu_min_bandwidth": "2T"}, ""),
+        ({"gpu_memory": "80Gi", "gpu_architecture": "volta"}, ""),
+    ],
+)
+def test_what_no_node_has_at_all_is_named_with_what_there_is(asks: dict[str, str], expected: str) -> None:
+    split = make_node("mig", "s1/l1", gpus=7, model=f"{H100}-MIG-1g.10gb", labels={"nvidia.com/mig.strategy": "single"})
+    d = Driver([node("h100", H100), node("l40s", L40S), node("v100", V100), split])
+    text = why(d, pod("p", 1 if "mig_profile" in asks else 2, **asks))
+    assert expected in text
+    assert bool(expected) == ("no node " in text), "what some node has is no typing error"
+
+
+def test_without_any_known_gpus_the_message_says_so() -> None:
+    d = Driver([make_node("a", "s1/l1", gpus=8)])
+    text = why(d, pod("p", 1, gpu_memory="40Gi", gpu_architecture="hopper", mig_profile="1g.10gb"))
+    assert "the memory of no node's GPUs is known" in text
+    assert "no node has GPUs of the architecture hopper: that of no node's GPUs is known" in text
+    assert "no node offers MIG devices as a resource" in text
+
+
+def test_a_preference_that_no_node_meets_is_no_reason() -> None:
+    d = Driver([node("h100", H100)])
+    text = why(d, pod("p", 9, gpu_architecture="h100", gpu_requirements="preferred"))
+    assert "architecture" not in text
+
+
 def test_limits_and_profile_must_name_the_same_devices() -> None:
     d = Driver([mig("mixed", whole=2)])
     whole = pod("whole", 1, mig_profile="1g.10gb")

@@ -64,7 +64,10 @@ def parse_gpu_memory(text: str) -> int:
     Raises:
         ValueError: no quantity, or less than 1 MiB, as of a number without unit.
     """
-    size = parse_quantity(text.strip())
+    try:
+        size = parse_quantity(text.strip())
+    except QuantityError as error:
+        raise ValueError(f"{quoted(text)} is not a size of memory such as 40Gi or 80G") from error
     if size < MIN_MEMORY_BYTES:
         raise ValueError(f"{quoted(text)} is less than 1 MiB; write a size with its unit, such as 40Gi")
     return size

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from topo_scheduler.scheduling.placing.checks.bandwidth_limits import plan_within_links
+from topo_scheduler.scheduling.placing.checks.unknown_gpus import unknown_gpus
 from topo_scheduler.scheduling.placing.checks.unknown_models import unknown_models
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied, plan_tied
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext, PlanningTask
@@ -53,8 +54,9 @@ class Planner(PlanningContext):
             outcome = plan_within_links(self.plan_anywhere, self, query, layout, now)
         else:
             outcome = self.plan_anywhere(query, layout, now)
-        if isinstance(outcome, PlacementFailure) and (unknown := unknown_models(self.nodes, query)):
-            return replace(outcome, sentence="; ".join(filter(None, (outcome.sentence, unknown))))
+        if isinstance(outcome, PlacementFailure):
+            unknown = unknown_models(self.nodes, query), unknown_gpus(self.nodes, query)
+            return replace(outcome, sentence="; ".join(filter(None, (outcome.sentence, *unknown))))
         if layout.woven and isinstance(outcome, Placement):
             return replace(outcome, leaves=network_leaves_of(layout, query, outcome))
         return outcome

@@ -1,0 +1,60 @@
+"""GPUs that no node has, as annotations ask for them: most often a typing error, or a model's name for its architecture."""
+
+from typing import Final
+
+import numpy as np
+
+from topo_scheduler.api.gpu_needs import GpuNeeds
+from topo_scheduler.api.text import few_of
+from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
+from topo_scheduler.scheduling.rules.gpu_filters import enough_memory
+from topo_scheduler.state.nodes.node_table import Int64, NodeTable
+
+_MAX_NAMED: Final = 6
+_GIB_BYTES: Final = 1 << 30
+
+
+def unknown_gpus(nodes: NodeTable, query: PlacementQuery) -> str:
+    """Return the message for a workload that requires GPUs which no node has, whatever is free; empty if none.
+
+    It names what there is instead, as users must write it.
+    """
+    for cls, _ in query.groups:
+        needs = cls.gpu_needs
+        if needs is not None and needs.required:
+            rows = np.flatnonzero(nodes.exists).astype(np.int64)
+            messages = (_memory(nodes, needs, rows), _architecture(nodes, needs, rows), _profile(nodes, needs, rows))
+            if message := "; ".join(filter(None, messages)):
+                return message
+    return ""
+
+
+def _memory(nodes: NodeTable, needs: GpuNeeds, rows: Int64) -> str:
+    if not needs.memory_bytes or enough_memory(nodes, needs, rows).any():
+        return ""
+    most = int(nodes.gpus.memory[rows].max(initial=0))
+    there_are = f"the largest have {_gib(most)}" if most > 0 else "the memory of no node's GPUs is known"
+    return f"no node has GPUs with {_gib(needs.memory_bytes)} of memory: {there_are}"
+
+
+def _gib(size_bytes: int) -> str:
+    return f"{size_bytes / _GIB_BYTES:.4g}Gi"
+
+
+def _architecture(nodes: NodeTable, needs: GpuNeeds, rows: Int64) -> str:
+    numbers = np.unique(nodes.gpus.architecture[rows]).tolist()
+    names = sorted(nodes.gpus.architectures[number] for number in numbers if number >= 0)
+    if not needs.architectures or not set(needs.architectures).isdisjoint(names):
+        return ""
+    there_are = f"there are {few_of(names, _MAX_NAMED)}" if names else "that of no node's GPUs is known"
+    return f"no node has GPUs of the architecture {few_of(needs.architectures)}: {there_are}"
+
+
+def _profile(nodes: NodeTable, needs: GpuNeeds, rows: Int64) -> str:
+    numbers = np.unique(nodes.gpus.mig[rows]).tolist()
+    offers = [nodes.gpus.mig_offers[number] for number in numbers if number >= 0]
+    names = sorted({profile for offer in offers for profile in offer.profiles})
+    if not needs.mig_profile or needs.mig_profile in names:
+        return ""
+    there_are = f"there are {few_of(names, _MAX_NAMED)}" if names else "no node offers MIG devices as a resource"
+    return f"no node offers MIG devices of the profile {needs.mig_profile}: {there_are}"
