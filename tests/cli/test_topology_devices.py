@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Served, run, start
-from tests.cli.served_devices import publish
+from tests.cli.served_devices import publish, with_status
 from tests.helpers import make_node
 from tests.state.device_objects import DRIVER, claim, gpu, mig_slices, put, slice_of
 from topo_scheduler.api.process import SchedulerConfig
@@ -218,3 +218,59 @@ def test_rows_can_be_read_at_80_columns() -> None:
 )
 def test_names_with_consecutive_numbers_are_ranges(names: list[str], text: str) -> None:
     assert ranges(names) == text
+
+
+def gpus_by_extended_resources(served: Served) -> None:
+    """Have a node whose four GPUs back ``nvidia.com/gpu``; a pod that runs there has two of them."""
+    store = served.server.store
+
+    def write() -> None:
+        spec = {
+            "selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}],
+            "extendedResourceName": "nvidia.com/gpu",
+        }
+        store.create("deviceclasses.resource.k8s.io", {"metadata": {"name": "gpu"}, "spec": spec})
+        amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+        status = {"allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+        labels = {"topology.scheduler/spine": "spine-1", "topology.scheduler/leaf": "leaf-1"}
+        store.create("nodes", {"metadata": {"name": "dra-1", "labels": labels}, "status": status})
+
+    served.call(write)
+    publish(served, slice_of("dra-1", map(gpu, range(4))))
+    served.create_pod("worker", gpus=2)
+    mapping = {"containerName": "main", "resourceName": "nvidia.com/gpu", "requestName": "container-0-request-0"}
+    made = {"extendedResourceClaimStatus": {"resourceClaimName": "worker-gpus", "requestMappings": [mapping]}}
+    served.call(
+        lambda: store.modify("pods", "worker", "default", lambda item: with_status(item, made), subresource="status")
+    )
+    served.bind("worker", "dra-1")
+
+
+def test_devices_of_extended_resources_count_as_gpus(served: Served) -> None:
+    before = shown(served).splitlines()[0]
+    gpus_by_extended_resources(served)
+    after = shown(served).splitlines()
+    free, capacity = (int(number) for number in before.split()[1:4:2])
+    assert f"{free + 2} of {capacity + 4} GPUs free" in after[0]
+    (line,) = [line for line in after if "dra-1 " in line]
+    assert "4 devices free" in line, "the row shows the devices themselves"
+
+
+def test_a_watched_cluster_counts_devices_of_extended_resources_too(served: Served) -> None:
+    gpus_by_extended_resources(served)
+    process = start("topology", "--watch", "-o", "json", "--kubeconfig", served.kubeconfig)
+    try:
+        assert process.stdout is not None
+        watched = json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+    finally:
+        process.communicate(timeout=30)
+    assert watched["gpus"] == json.loads(shown(served, "-o", "json"))["gpus"]
+
+
+def test_without_the_right_to_list_classes_a_warning_says_what_is_not_counted(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpus_by_extended_resources(served)
+    refuse(served, monkeypatch, "deviceclasses", "403")
+    assert "deviceclasses.resource.k8s.io may not be listed, so devices that pods get by extended" in shown(served)

@@ -51,7 +51,8 @@ async def test_a_pod_is_bound_where_its_kubelet_admits_it_and_waits_where_none_d
     assert nodes_of(await cluster.wait_bound("three", 1)) == [second]
     await cluster.apply(objects.pod("five", 5))
     (five,) = await cluster.wait_pods("five", 1)
-    await cluster.wait_note(five, "node(s) had no NUMA node(s) with room for the pod: 5 free nvidia.com/gpu: node-0 ")
+    needed = "5 nvidia.com/gpu needed, free on NUMA nodes: node-0 "
+    await cluster.wait_note(five, f"node(s) had no NUMA node(s) with room for the pod: {needed}")
     item = await cluster.api.get(KIND, first)
     item["attributes"][0]["value"] = "best-effort"
     await cluster.api.patch(KIND, first, {"attributes": item["attributes"]})

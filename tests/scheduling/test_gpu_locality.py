@@ -268,6 +268,17 @@ def test_what_no_node_has_at_all_is_named_with_what_there_is(asks: dict[str, str
     assert bool(expected) == ("no node " in text), "what some node has is no typing error"
 
 
+def test_limits_of_the_wrong_mig_strategy_are_corrected() -> None:
+    d = Driver([node("single", f"{H100}-MIG-1g.10gb", 7)])
+    asks = pod("p", 0, mig_profile="1g.10gb")
+    asks.spec.containers[0].resources.requests["nvidia.com/mig-1g.10gb"] = 1
+    text = why(d, asks)
+    assert "nodes with the profile 1g.10gb offer it as nvidia.com/gpu: set the limits on that resource" in text
+    d = Driver([mig("m")])
+    text = why(d, pod("q", 1, mig_profile="1g.10gb"))
+    assert "nodes with the profile 1g.10gb offer it as nvidia.com/mig-1g.10gb: set the limits" in text
+
+
 def test_without_any_known_gpus_the_message_says_so() -> None:
     d = Driver([make_node("a", "s1/l1", gpus=8)])
     text = why(d, pod("p", 1, gpu_memory="40Gi", gpu_architecture="hopper", mig_profile="1g.10gb"))

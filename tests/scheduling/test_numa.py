@@ -47,7 +47,8 @@ def test_a_pod_that_no_numa_node_holds_is_pending_and_is_told_what_is_free() -> 
     d.run(pod)
     assert not where(pod)
     (text,) = d.told(pod, Reason.FAILED_SCHEDULING)
-    assert "1 node(s) had no NUMA node(s) with room for the pod: 3 free nvidia.com/gpu: node-0 2, node-1 1" in text
+    needed = "3 nvidia.com/gpu needed, free on NUMA nodes: node-0 2, node-1 1"
+    assert f"1 node(s) had no NUMA node(s) with room for the pod: {needed}" in text
 
 
 def test_the_policies_best_effort_and_none_reject_nothing() -> None:

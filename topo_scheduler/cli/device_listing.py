@@ -1,4 +1,4 @@
-"""ResourceSlices and ResourceClaims of a cluster, listed once: what commands need to show devices.
+"""ResourceSlices, DeviceClasses and ResourceClaims of a cluster, listed once: what commands need to show devices.
 
 Imports nothing that a command does not need before its first request.
 """
@@ -8,15 +8,22 @@ from typing import Any, Final
 
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import Forbidden, NotFound
-from topo_scheduler.kube.connection.resources import RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
+from topo_scheduler.kube.connection.resources import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, Resource
 from topo_scheduler.kube.reading.listing import list_all
 
-DEVICE_KINDS: Final[tuple[Resource[Any], ...]] = (RESOURCE_SLICES, RESOURCE_CLAIMS)
+DEVICE_KINDS: Final[tuple[Resource[Any], ...]] = (RESOURCE_SLICES, DEVICE_CLASSES, RESOURCE_CLAIMS)
+
+_WITHOUT: Final = {
+    RESOURCE_SLICES.plural: "devices are not shown",
+    DEVICE_CLASSES.plural: "devices that pods get by extended resources do not count as GPUs",
+    RESOURCE_CLAIMS.plural: "devices are shown without their holders",
+}
+"""What follows if a kind may not be listed."""
 
 
 @dataclass(slots=True)
 class ListedDevices:
-    """ResourceSlices and ResourceClaims of a cluster.
+    """ResourceSlices, DeviceClasses and ResourceClaims of a cluster.
 
     Attributes:
         objects: by plural name of the kind; a kind that is not served or may not be listed is missing.
@@ -53,8 +60,10 @@ async def list_devices(client: Client) -> ListedDevices:
 
 def forbidden(kind: Resource[Any]) -> str:
     """Return what follows if a kind may not be listed."""
-    shown = "devices are not shown" if kind is RESOURCE_SLICES else "devices are shown without their holders"
-    return f"{kind.described} may not be listed, so {shown}; docs/reference/cli-permissions.md has the permissions"
+    return (
+        f"{kind.described} may not be listed, so {_WITHOUT[kind.plural]}; docs/reference/cli-permissions.md has the"
+        " permissions"
+    )
 
 
 async def readable_kinds(client: Client, timeout: float) -> tuple[list[Resource[Any]], list[str]]:

@@ -30,6 +30,7 @@ def add_devices(world: World, listed: ListedDevices) -> None:
         if plural in listed.objects:
             sink.applied(listed.objects[plural])
             sink.synced()
+    world.settle_devices()
 
 
 def device_problems(world: World) -> list[str]:

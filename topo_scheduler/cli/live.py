@@ -33,6 +33,7 @@ class LiveWorld:
     @property
     def world(self) -> World:
         """Current nodes, fabric, links and resources of pods."""
+        self._world.settle_devices()
         self._world.links.settle(self._world.layout)
         return self._world
 

@@ -140,13 +140,13 @@ def _uplink(link: LinkState) -> str:
 def _node_line(node: NodeView, wide: bool, tenants: bool, palette: Palette) -> Text:
     line = Text()
     line.append(f"{node.name:<12} ", style="red" if node.state else "")
-    if node.capacity and node.capacity <= MAX_GPUS:
-        line.append_text(_gpus(node, palette, tenants))
-        line.append("  ")
-    if node.capacity or not node.devices:
-        line.append(f"{node.free} of {node.capacity} free")
-    else:
+    if node.devices and (node.backed or not node.capacity):
         line.append_text(_devices(node))
+    else:
+        if node.capacity and node.capacity <= MAX_GPUS:
+            line.append_text(_gpus(node, palette, tenants))
+            line.append("  ")
+        line.append(f"{node.free} of {node.capacity} free")
     if node.state:
         line.append(f"  {node.state}", style="red")
     if wide:

@@ -46,6 +46,8 @@ class NodeView:
     """Devices of ResourceSlices."""
     hardware: NodeGpus | None = None
     """What is known of its GPUs and their links."""
+    backed: bool = False
+    """Whether its GPUs are devices of ResourceSlices, for extended resources."""
     chosen_by_index: bool = False
     """Whether the scheduler chooses the GPUs of pods; otherwise their indexes are predictions."""
 
@@ -153,5 +155,6 @@ def _node(
         tenants=tuple(tenants.get(name, ())),
         devices=tuple(devices.get(name, ())),
         hardware=world.hardware.of(row),
+        backed=GPU in nodes.backed_columns.get(row, {}),
         chosen_by_index=bool(nodes.devices.count[row]),
     )

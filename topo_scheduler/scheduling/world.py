@@ -420,8 +420,8 @@ class World:
     def oversubscribed(self, node: str) -> list[str]:
         """Return the resources of which the pods of a node request more than it has, as far as that can be judged.
 
-        Pods may have a resource by devices that are not listed yet, or that their driver does not publish any more. So a
-        resource of which the node has none does not count while such pods are there.
+        Pods may have a resource by devices that are not listed yet, or that their driver withdrew. So a resource of
+        which the node has none does not count while such pods are there.
         """
         row = self.nodes.row_of.get(node)
         over = self.overdrawn(row) if row is not None else []

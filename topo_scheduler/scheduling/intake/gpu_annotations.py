@@ -11,7 +11,7 @@ from topo_scheduler.api.annotations import (
     PlacementRequest,
 )
 from topo_scheduler.api.gpu_needs import mig_resource_suffix
-from topo_scheduler.api.text import few_of
+from topo_scheduler.api.text import counted, few_of
 from topo_scheduler.state.nodes.resources import GPU, Amounts, ResourceTable, amount_in
 from topo_scheduler.state.pods.classes import PodClass
 
@@ -88,4 +88,5 @@ def needs_without_gpus(request: PlacementRequest, cls: PodClass) -> str:
     if needs is None or not needs.close or cls.gpus > 1:
         return ""
     name = GPU_MIN_BANDWIDTH if request.gpu_min_bandwidth else GPU_LOCALITY
-    return f"annotation {name} has no effect: it is about GPUs of one pod, and this pod has {cls.gpus} whole GPUs"
+    gpus = counted(cls.gpus, "whole GPU")
+    return f"annotation {name} has no effect: it is about GPUs of one pod, and this pod has {gpus}"

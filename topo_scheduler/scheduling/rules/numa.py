@@ -106,7 +106,7 @@ def _reason(state: NumaState, request: NumaRequest) -> str:
         if max(free) - missing < amount or report.policy is NumaPolicy.RESTRICTED:
             each = ", ".join(f"{zone} {_text(name, left)}" for zone, left in zip(report.zones, free, strict=True))
             pods = f", less {_text(name, missing)} of pods that are not in the report yet" if missing else ""
-            lacking.append(f"{_text(name, amount)} free {_noun(name)}: {each}{pods}")
+            lacking.append(f"{_text(name, amount)} {_noun(name)} needed, free on NUMA nodes: {each}{pods}")
     return f"{NodeReason.NUMA}: {'; '.join(lacking)}" if lacking else NodeReason.NUMA
 
 

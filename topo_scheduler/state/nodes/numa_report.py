@@ -134,7 +134,8 @@ def _settings(item: NodeResourceTopology) -> tuple[NumaPolicy, NumaScope]:
             else:
                 scope = NumaScope(value)
         except ValueError:
-            raise NumaReportError(f"attributes: {name}: {value[:64]!r} is not a known value") from None
+            known = ", ".join(NumaPolicy if name == _POLICY else NumaScope)
+            raise NumaReportError(f"attributes: {name}: {value[:64]!r} is none of {known}") from None
     return policy, scope
 
 

@@ -1,10 +1,10 @@
-"""GPUs that no node has, as annotations ask for them: most often a typing error, or a model's name for its architecture."""
+"""GPUs that no node has, as annotations ask for them: often a typing error, or a model's name for its architecture."""
 
 from typing import Final
 
 import numpy as np
 
-from topo_scheduler.api.gpu_needs import GpuNeeds
+from topo_scheduler.api.gpu_needs import GpuNeeds, mig_resource_suffix
 from topo_scheduler.api.text import few_of
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.rules.gpu_filters import enough_memory
@@ -23,7 +23,9 @@ def unknown_gpus(nodes: NodeTable, query: PlacementQuery) -> str:
         needs = cls.gpu_needs
         if needs is not None and needs.required:
             rows = np.flatnonzero(nodes.exists).astype(np.int64)
-            messages = (_memory(nodes, needs, rows), _architecture(nodes, needs, rows), _profile(nodes, needs, rows))
+            single = cls.gpus > 0
+            profile = _profile(nodes, needs, rows, single=single)
+            messages = (_memory(nodes, needs, rows), _architecture(nodes, needs, rows), profile)
             if message := "; ".join(filter(None, messages)):
                 return message
     return ""
@@ -50,11 +52,19 @@ def _architecture(nodes: NodeTable, needs: GpuNeeds, rows: Int64) -> str:
     return f"no node has GPUs of the architecture {few_of(needs.architectures)}: {there_are}"
 
 
-def _profile(nodes: NodeTable, needs: GpuNeeds, rows: Int64) -> str:
+def _profile(nodes: NodeTable, needs: GpuNeeds, rows: Int64, *, single: bool) -> str:
+    """Return the message on a MIG profile. ``single``: the limits name the resource of whole GPUs."""
     numbers = np.unique(nodes.gpus.mig[rows]).tolist()
     offers = [nodes.gpus.mig_offers[number] for number in numbers if number >= 0]
     names = sorted({profile for offer in offers for profile in offer.profiles})
-    if not needs.mig_profile or needs.mig_profile in names:
+    if not needs.mig_profile:
         return ""
-    there_are = f"there are {few_of(names, _MAX_NAMED)}" if names else "no node offers MIG devices as a resource"
-    return f"no node offers MIG devices of the profile {needs.mig_profile}: {there_are}"
+    if needs.mig_profile in names:
+        strategies = {offer.strategy for offer in offers if needs.mig_profile in offer.profiles}
+        if strategies & {"single"} if single else strategies - {"single"}:
+            return ""
+        limits = "nvidia.com/gpu" if not single else f"nvidia.com/mig-{mig_resource_suffix(needs.mig_profile)}"
+        return f"nodes with the profile {needs.mig_profile} offer it as {limits}: set the limits on that resource"
+    if not names:
+        return "no node offers MIG devices as a resource"
+    return f"no node offers MIG devices of the profile {needs.mig_profile}: there are {few_of(names, _MAX_NAMED)}"
