@@ -1,12 +1,13 @@
 """Unchanged pods with ``nvidia.com/gpu: 2`` on nodes whose GPUs are in ResourceSlices: they get exact devices."""
 
+import msgspec
 import pytest
 
 from tests.helpers import NVIDIA, make_node, make_pod, timestamp
 from tests.scheduling.device_driver import DeviceDriver, asking, nodes_of, slice_of, taken
 from tests.scheduling.driver import fabric, gang
 from tests.scheduling.extended_driver import ExtendedDriver, device_class, driver
-from topo_scheduler.api.objects import Pod, PodExtendedResourceClaimStatus
+from topo_scheduler.api.objects import Container, Pod, PodExtendedResourceClaimStatus
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.recovery.detection.lost_gpus import LostGPUs
 from topo_scheduler.scheduling.instructions import Bind, BindOutcome, Preempt, WriteClaims
@@ -338,3 +339,20 @@ def test_what_is_taken_without_devices_is_reported_on_nodes_of_slices_too() -> N
     d.step()
     (message,) = d.told(reason=Reason.OVERSUBSCRIBED)
     assert "default/thief" in message
+
+
+def test_a_pod_that_no_claim_can_describe_gets_a_node_that_offers_the_resource() -> None:
+    container = {"name": "c", "resources": {"limits": {NVIDIA: "1"}, "requests": {NVIDIA: "1"}}}
+    pod = make_pod("p", gpus=0)
+    pod.spec.containers = msgspec.convert(
+        [{**container, "name": f"c{number}"} for number in range(40)], list[Container]
+    )
+    slices = make_node("slices", "s1/l1", gpus=0)
+    d = ExtendedDriver([slices], gpus=64)
+    d.run(pod)
+    assert not pod.spec.node_name
+    assert any("more than 32 requests for extended resources" in text for text in d.told(pod)), d.told(pod)
+    d.nodes(make_node("plugin", "s1/l1", gpus=40))
+    d.settle(60)
+    assert pod.spec.node_name == "plugin"
+    assert not d.allocated()

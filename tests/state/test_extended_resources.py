@@ -121,3 +121,37 @@ def test_only_an_annotated_claim_of_a_pod_is_for_extended_resources() -> None:
     assert extended_claim_owner(claim("Pod", "true")) == "u"
     assert extended_claim_owner(claim("Pod", "false")) == ""
     assert extended_claim_owner(claim("Job", "true")) == ""
+
+
+def many(init: int, main: int, wanted: int) -> Pod:
+    return pod(
+        *(container(f"main-{number}", a_x=1) for number in range(main)),
+        init=tuple(container(f"init-{number}", a_x=wanted) for number in range(init)),
+    )
+
+
+def test_up_to_the_caps_everything_is_asked_for() -> None:
+    assert len(extended_requests(many(0, 32, 0), {"a.com/x": "x"}).requests) == 32
+    read = extended_requests(many(15, 16, 16), {"a.com/x": "x"})
+    assert (len(read.requests), len(read.mappings), read.excess) == (16, 256, "")
+
+
+@pytest.mark.parametrize(
+    ("item", "why"),
+    [
+        (many(0, 33, 0), "more than 32 requests"),
+        (many(1, 32, 33), "more than 32 requests"),
+        (many(16, 16, 16), "in more than 256 ways"),
+        (many(224, 32, 32), "in more than 256 ways"),
+        (many(254, 1, 1), ""),
+        (many(255, 1, 1), ""),
+        (many(255, 1, 2), "in more than 256 ways"),
+    ],
+)
+def test_beyond_the_caps_nothing_is_kept_but_the_reason(item: Pod, why: str) -> None:
+    read = extended_requests(item, {"a.com/x": "x"})
+    assert why in read.excess
+    assert bool(why) == bool(read.excess)
+    assert bool(read.excess) != bool(read.requests or read.mappings)
+    assert read.specification().excess == read.excess
+    assert set(read.resources) == {"a.com/x"}

@@ -85,6 +85,6 @@ def read_extended(pod: Pod, inventory: DeviceInventory) -> tuple[PodClaim | None
     if not (backed := _backed(pod, inventory)):
         return None, key, ()
     asked = extended_requests(pod, backed)
-    if not asked.requests:
+    if not asked.requests and not asked.excess:
         return None, key, ()
     return PodClaim(encoded(asked.specification()), None, asked.resources), key, asked.mappings

@@ -26,6 +26,10 @@ from topo_scheduler.api.devices import (
 from topo_scheduler.api.objects import Container, Pod
 from topo_scheduler.api.quantity import QuantityError, parse_exact
 
+MAX_REQUESTS: Final = 32
+"""Requests of one claim, as in Kubernetes."""
+MAX_MAPPINGS: Final = 256
+"""Pairs of a container and a request that gives it devices, of one pod."""
 MAX_BASE_CHARACTERS: Final = 58
 """Characters of a pod's name and suffix in the name of its claim, as in names that Kubernetes generates."""
 _SUFFIX: Final = "-extended-resources-"
@@ -50,20 +54,27 @@ class DeviceCount:
     count: int
 
 
+class _TooManyError(Exception):
+    """A pod asks for more than one claim can say. The message is the reason for users."""
+
+
 @dataclass(frozen=True, slots=True)
 class ExtendedRequests:
-    """What a pod asks of DeviceClasses by extended resources, sorted by name of the request."""
+    """What a pod asks of DeviceClasses by extended resources, sorted by name of the request.
 
+    ``excess``: why no claim can be made for it. There are no ``requests`` and ``mappings`` then.
+    """
+
+    resources: tuple[str, ...] = ()
+    """The resource of each request; with ``excess`` each resource once."""
     requests: tuple[DeviceCount, ...] = ()
     mappings: tuple[RequestMapping, ...] = ()
-
-    @property
-    def resources(self) -> tuple[str, ...]:
-        """The resource of each request."""
-        return tuple(request.resource for request in self.requests)
+    excess: str = ""
 
     def specification(self) -> ResourceClaimSpec:
         """Return the specification of the claim."""
+        if self.excess:
+            return ResourceClaimSpec(excess=self.excess)
         return ResourceClaimSpec(
             DeviceClaim(
                 [
@@ -137,44 +148,87 @@ def extended_requests(pod: Pod, backed: Mapping[str, str]) -> ExtendedRequests:
     ]
     requests: list[DeviceCount] = []
     mappings: list[RequestMapping] = []
-    for resource, device_class in sorted(backed.items()):
-        of_resource, mapped = _requests_of(containers, ends, resource, device_class)
-        requests += of_resource
-        mappings += mapped
-    return ExtendedRequests(tuple(sorted(requests, key=lambda request: request.name)), tuple(mappings))
+    try:
+        for resource, device_class in sorted(backed.items()):
+            _read(_Requested(containers, ends, resource, device_class), requests, mappings)
+    except _TooManyError as error:
+        return ExtendedRequests(tuple(sorted(backed)), excess=str(error))
+    requests.sort(key=lambda request: request.name)
+    return ExtendedRequests(tuple(request.resource for request in requests), tuple(requests), tuple(mappings))
 
 
-def _requests_of(
-    containers: Sequence[Container], ends: Sequence[bool], resource: str, device_class: str
-) -> tuple[list[DeviceCount], list[RequestMapping]]:
-    lasting: list[DeviceCount | None] = [None] * len(containers)
-    mappings: list[RequestMapping] = []
-    for number, container in enumerate(containers):
-        if not ends[number] and (count := _count(container, resource)):
-            lasting[number] = request = DeviceCount(
-                _request_name(number, container, resource), resource, device_class, count
-            )
-            mappings.append(RequestMapping(container.name, resource, request.name))
+@dataclass(frozen=True, slots=True)
+class _Requested:
+    """What containers request of one resource. ``ends``: whether each ends before later ones start."""
+
+    containers: Sequence[Container]
+    ends: Sequence[bool]
+    resource: str
+    device_class: str
+
+    def request(self, number: int, count: int) -> DeviceCount:
+        """Return the request of a container."""
+        name = _request_name(number, self.containers[number], self.resource)
+        return DeviceCount(name, self.resource, self.device_class, count)
+
+
+def _read(asked: _Requested, requests: list[DeviceCount], mappings: list[RequestMapping]) -> None:
+    """Add requests and mappings of one resource.
+
+    Raises:
+        _TooManyError: they are too many.
+    """
+    lasting: list[DeviceCount | None] = [None] * len(asked.containers)
+    for number, container in enumerate(asked.containers):
+        if not asked.ends[number] and (count := _count(container, asked.resource)):
+            lasting[number] = request = asked.request(number, count)
+            _add(requests, request)
+            _map(mappings, container, asked, request.name)
     largest: DeviceCount | None = None
-    short: list[tuple[str, str]] = []
+    short: list[tuple[Container, str]] = []
     own: set[str] = set()
-    for number, container in enumerate(containers):
-        if not ends[number] or not (wanted := _count(container, resource)):
+    for number, container in enumerate(asked.containers):
+        if not asked.ends[number] or not (wanted := _count(container, asked.resource)):
             continue
         for reused in lasting[number:]:
             if reused is not None and wanted > 0:
                 wanted -= reused.count
-                short.append((container.name, reused.name))
+                short.append((container, reused.name))
         if wanted > 0:
-            request = DeviceCount(_request_name(number, container, resource), resource, device_class, wanted)
-            short.append((container.name, request.name))
+            request = asked.request(number, wanted)
+            short.append((container, request.name))
             own.add(request.name)
             if largest is None or largest.count < request.count:
                 largest = request
-    for name, wanted_request in short:  # containers that end share the largest of their requests
+        if len(mappings) + len(short) > MAX_MAPPINGS:
+            raise _too_many_mappings()
+    if largest is not None:
+        _add(requests, largest)
+    for container, wanted_request in short:  # containers that end share the largest of their requests
         shared = largest.name if largest is not None and wanted_request in own else wanted_request
-        mappings.append(RequestMapping(name, resource, shared))
-    return [*([largest] if largest is not None else []), *filter(None, lasting)], mappings
+        _map(mappings, container, asked, shared)
+
+
+def _add(requests: list[DeviceCount], request: DeviceCount) -> None:
+    if len(requests) >= MAX_REQUESTS:
+        raise _TooManyError(
+            f"its containers make more than {MAX_REQUESTS} requests for extended resources that devices back, and a"
+            f" ResourceClaim has {MAX_REQUESTS} at most; request them in fewer containers"
+        )
+    requests.append(request)
+
+
+def _map(mappings: list[RequestMapping], container: Container, asked: _Requested, request: str) -> None:
+    if len(mappings) >= MAX_MAPPINGS:
+        raise _too_many_mappings()
+    mappings.append(RequestMapping(container.name, asked.resource, request))
+
+
+def _too_many_mappings() -> _TooManyError:
+    return _TooManyError(
+        f"its init containers reuse devices of its other containers in more than {MAX_MAPPINGS} ways; request extended"
+        " resources in fewer containers"
+    )
 
 
 def _count(container: Container, resource: str) -> int:

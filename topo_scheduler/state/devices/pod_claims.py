@@ -57,6 +57,8 @@ def without(claim: PodClaim, offered: frozenset[str]) -> PodClaim | None:
     if not kept:
         return None
     specification = claim.specification
+    if specification.excess:
+        return PodClaim(claim.spec, None, tuple(claim.resources[number] for number in kept))
     devices = specification.devices
     devices.requests = [devices.requests[number] for number in kept]
     return PodClaim(encoded(specification), None, tuple(claim.resources[number] for number in kept))
