@@ -1,10 +1,14 @@
 """Claims of pods that wait get their finalizer ahead, so that their allocation is one write."""
 
-from tests.helpers import make_pod
+import msgspec
+
+from tests.helpers import make_pod, timestamp
 from tests.scheduling.device_driver import DeviceDriver, asking, driver, nodes_of
 from topo_scheduler.api.devices import DELETE_PROTECTION
+from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.binding.claim_binding import MAX_PROTECTIONS
-from topo_scheduler.state.devices.claim_writes import AllocateClaim, ClaimWrite, ProtectClaim
+from topo_scheduler.scheduling.binding.claim_repair import MAX_REPAIRS
+from topo_scheduler.state.devices.claim_writes import AllocateClaim, ClaimWrite, ProtectClaim, ReleaseClaim
 
 
 def full() -> DeviceDriver:
@@ -108,3 +112,116 @@ def test_pods_that_share_a_claim_let_it_be_protected_once() -> None:
     d.run(*(d.sharing(make_pod(f"p{number}"), "shared") for number in range(3)))
     d.settle(10)
     assert len(written(d)) == 1
+
+
+# ---------------------------------------------------------------- finalizers that another client removed
+
+
+def sharing(d: DeviceDriver, name: str = "shared") -> Pod:
+    """Return a pod that runs with all devices of a node, by a claim that a user made."""
+    d.claim(name, asking(8))
+    pod = running(d, d.sharing(make_pod("p", gpus=0), name))
+    d.writes.clear()
+    return pod
+
+
+def running(d: DeviceDriver, pod: Pod) -> Pod:
+    d.run(pod)
+    assert pod.spec.node_name
+    pod.status.phase, pod.status.start_time = "Running", timestamp(d.now)
+    d.apply(pod)
+    d.settle()
+    return pod
+
+
+def strip(d: DeviceDriver, name: str = "shared", *, reserved: bool = True, **metadata: str) -> None:
+    """Another client removes the finalizer; unless ``reserved``, Kubernetes takes the pods off the claim then."""
+    claim = d.claims["default", name]
+    kept = msgspec.structs.replace(claim.metadata, finalizers=["example.com/other"], **metadata)
+    status = claim.status if reserved else msgspec.structs.replace(claim.status, reserved_for=[])
+    d.put_claim(msgspec.structs.replace(claim, metadata=kept, status=status))
+
+
+def test_a_claim_in_use_gets_its_finalizer_back() -> None:
+    d = driver({"s1/l1": 1})
+    sharing(d)
+    strip(d)
+    d.settle()
+    (write,) = written(d)
+    assert isinstance(write, ProtectClaim)
+    assert d.claims["default", "shared"].metadata.finalizers == ["example.com/other", DELETE_PROTECTION]
+    d.settle(60)
+    assert len(written(d)) == 1
+
+
+def test_without_its_finalizer_a_pod_is_a_victim_like_others() -> None:
+    d = driver({"s1/l1": 1})
+    d.engine.budgets_known()
+    sharing(d)
+    strip(d)
+    d.settle()
+    d.apply(d.pod("urgent", asking(8), priority=10))
+    d.step()
+    assert d.preempted() == ["p"]
+
+
+def test_a_claim_that_outlives_its_pods_is_deallocated() -> None:
+    d = driver({"s1/l1": 1})
+    pod = sharing(d)
+    d.delete(pod)
+    strip(d, reserved=False)
+    d.settle()
+    assert [type(write) for write in written(d)] == [ReleaseClaim]
+    other = d.pod("other", asking(8))
+    d.run(other)
+    assert other.spec.node_name
+
+
+def test_a_claim_that_no_pod_used_keeps_its_devices() -> None:
+    d = driver({"s1/l1": 1})
+    pod = sharing(d)
+    allocated = d.claims["default", "shared"]
+    d.delete(pod)
+    d.drop_claim("shared")
+    d.settle()
+    metadata = msgspec.structs.replace(allocated.metadata, name="by-hand", uid="by-hand", finalizers=[])
+    status = msgspec.structs.replace(allocated.status, reserved_for=[])
+    d.put_claim(msgspec.structs.replace(allocated, metadata=metadata, status=status))
+    d.settle(60)
+    assert not written(d)
+
+
+def test_a_claim_that_is_being_deleted_is_left_alone() -> None:
+    d = driver({"s1/l1": 1})
+    sharing(d)
+    strip(d, deletion_timestamp=timestamp(d.now))
+    d.settle(60)
+    assert not written(d)
+
+
+def test_a_claim_whose_finalizer_can_not_be_written_is_not_written_again_at_once() -> None:
+    d = driver({"s1/l1": 1})
+    sharing(d)
+    d.problem = "forbidden"
+    strip(d)
+    d.settle(60)
+    assert len(written(d)) == 1
+
+
+def test_only_some_claims_are_repaired_at_once() -> None:
+    d = driver({"s1/l1": 1})
+    names = [f"shared-{number}" for number in range(8)]
+    for name in names:
+        d.claim(name, asking(1))
+        running(d, d.sharing(make_pod(f"p-{name}", gpus=0), name))
+    d.writes.clear()
+    d.unanswered = []
+    for name in names:
+        strip(d, name)
+    d.step()
+    d.step(1)
+    assert len(d.unanswered) == MAX_REPAIRS
+    while d.unanswered:
+        d.write_claims(d.unanswered.pop())
+        d.step()
+    assert all(DELETE_PROTECTION in d.claims["default", name].metadata.finalizers for name in names)

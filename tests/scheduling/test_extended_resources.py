@@ -342,17 +342,14 @@ def test_what_is_taken_without_devices_is_reported_on_nodes_of_slices_too() -> N
 
 
 def test_a_pod_that_no_claim_can_describe_gets_a_node_that_offers_the_resource() -> None:
-    container = {"name": "c", "resources": {"limits": {NVIDIA: "1"}, "requests": {NVIDIA: "1"}}}
+    one = {"resources": {"limits": {NVIDIA: "1"}, "requests": {NVIDIA: "1"}}}
     pod = make_pod("p", gpus=0)
-    pod.spec.containers = msgspec.convert(
-        [{**container, "name": f"c{number}"} for number in range(40)], list[Container]
-    )
-    slices = make_node("slices", "s1/l1", gpus=0)
-    d = ExtendedDriver([slices], gpus=64)
+    pod.spec.containers = [msgspec.convert({**one, "name": f"c{number}"}, Container) for number in range(40)]
+    d = ExtendedDriver([make_node("slices", "s1/l1", gpus=0)], gpus=64)
     d.run(pod)
-    assert not pod.spec.node_name
+    assert not d.where(pod)
     assert any("more than 32 requests for extended resources" in text for text in d.told(pod)), d.told(pod)
     d.nodes(make_node("plugin", "s1/l1", gpus=40))
     d.settle(60)
-    assert pod.spec.node_name == "plugin"
+    assert nodes_of([pod]) == ["plugin"]
     assert not d.allocated()

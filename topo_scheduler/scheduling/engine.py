@@ -469,6 +469,7 @@ class Engine:
         self._out += self.outcomes.due(now)
         self._out += self.requeuer.retry_preemption(now)
         self._out += self.outcomes.claims.protect_next()
+        self._out += self.outcomes.claims.repair.due()
         out, self._out = [*self.arrivals.take_out(), *self._out], []
         return out
 
@@ -528,6 +529,7 @@ class Engine:
             self.arrivals.understand_all()
         elif offers != self.world.resources.offers:
             self.arrivals.resources_offered()
+        claims.repair.changed(of_watch)
         changed = [*of_watch, *claims.take_due(now)]
         if changed:
             claims.claims_changed()

@@ -69,6 +69,7 @@ class World:
         self._shared_slices_read = 0
         self.accounts = Accounts(self.nodes)
         self.ledger = Ledger(self.nodes, self.pod_index, self.accounts, self.numa_zones)
+        self.inventory.bound_pods = self.ledger
         devices = NodeDevices(self.nodes, self.inventory, TermSelector(self.nodes))
         self.around = FilterContext(
             self.nodes,
@@ -279,6 +280,7 @@ class World:
             self.improvements += 1
         entry = self.ledger.release(uid)
         self.claimed_gpus.forget_requests(uid)
+        self.inventory.pod_gone(uid)
         if entry is not None and entry.row >= 0:
             self._improve(entry.row)
             self._rules_changed |= entry.daemon

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from topo_scheduler.api.devices import DELETE_PROTECTION, Allocation, ResourceClaim
+from topo_scheduler.scheduling.binding.claim_repair import ClaimRepair
 from topo_scheduler.scheduling.instructions import Bind, Instruction, PodRef, WriteClaims
 from topo_scheduler.state.decision import Seat
 from topo_scheduler.state.devices.claim_writes import (
@@ -86,6 +87,7 @@ class ClaimBinding:
         self._protecting: dict[str, tuple[ClaimKey, ...]] = {}
         """Claims of pods for which the finalizer is being written."""
         self._changed = False
+        self.repair = ClaimRepair(inventory)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -226,6 +228,7 @@ class ClaimBinding:
                 self._releasing.pop(write.key, None)
                 self._release_due.pop(write.key, None)
         self._changed = True
+        self.repair.written(uid)
         own = self._writes.pop(uid, None)
         self._protecting.pop(uid, None)
         waiting = self._waiting.get(uid)

@@ -16,6 +16,7 @@ class ClaimConsumers:
         self._pods: dict[_ClaimKey, tuple[str, ...]] = {}
         self._claims: dict[str, dict[_ClaimKey, None]] = {}
         self._departed: dict[str, None] = {}
+        self._left: dict[_ClaimKey, None] = {}
 
     def changed(self, key: _ClaimKey, claim: ResourceClaim | None) -> None:
         """Record a claim that changed; None if it is gone."""
@@ -35,6 +36,13 @@ class ClaimConsumers:
             self._pods[key] = pods
         else:
             self._pods.pop(key, None)
+            if claim is not None:
+                self._left[key] = None
+
+    def take_left(self) -> Mapping[_ClaimKey, None]:
+        """Return the claims whose last pod was taken off them since the last call."""
+        left, self._left = self._left, {}
+        return left
 
     def depart(self, uid: str) -> None:
         """Record that a pod is gone. Kubernetes soon removes it from its claims."""

@@ -19,6 +19,7 @@ from topo_scheduler.api.devices import (
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.quantity import QuantityError, parse_unbounded
 from topo_scheduler.state.devices.claim_consumers import ClaimConsumers
+from topo_scheduler.state.devices.deleted_claims import BoundPods, DeletedClaims
 from topo_scheduler.state.devices.extended_resources import (
     class_of_resource,
     classes_by_resource,
@@ -127,6 +128,9 @@ class DeviceInventory:
         self.listeners: list[DeviceListener] = []
         self.consumers = ClaimConsumers()
         """Pods that use claims."""
+        self.bound_pods: BoundPods | None = None
+        """Pods that may run with devices; without it no deleted claim is kept."""
+        self.deleted_claims = DeletedClaims()
         self._changes = DeviceChanges()
 
     # ------------------------------------------------------------ observed objects
@@ -134,6 +138,9 @@ class DeviceInventory:
     def put(self, table: dict[Key, Any], key: Key, item: Any) -> None:
         """Store an object that appeared or changed in one of the tables above."""
         old = table.get(key)
+        if isinstance(item, ResourceClaim) and old is not None and old.metadata.uid != item.metadata.uid:
+            self.drop(table, key)  # another one has its name
+            old = None
         if old is not None and _is_older(item.metadata, old.metadata):
             return  # from before our own write
         if isinstance(item, ResourceSlice):
@@ -159,10 +166,21 @@ class DeviceInventory:
             self._kept_claims.drop(item)
             self._index_owner(item, None)
             self._claim_changed((item.metadata.namespace, item.metadata.name))
+            self._keep_deleted(item)
         elif isinstance(item, ResourceSlice):
             self._unindex(item.metadata.name)
         elif item is not None:
             self._classes_changed()
+
+    def _keep_deleted(self, claim: ResourceClaim) -> None:
+        """Keep a deleted claim as long as pods run with its devices."""
+        if self.bound_pods is not None and (kept := self.deleted_claims.keep(claim, self.bound_pods)) is not None:
+            self.put(self.claims, (kept.metadata.namespace, kept.metadata.name), kept)
+
+    def pod_gone(self, uid: str) -> None:
+        """Record that a pod is not bound any more: drop the deleted claims that were kept for it alone."""
+        for key in self.deleted_claims.release(uid):
+            self.drop(self.claims, key)
 
     def listed(self, resource: str) -> None:
         """Record that the list of a resource is complete."""

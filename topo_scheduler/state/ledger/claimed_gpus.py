@@ -121,7 +121,7 @@ class ClaimedGpus:
     def claim_changed(self, key: ClaimKey) -> None:
         """Bring the accounts in line with a claim."""
         allocation = self._inventory.allocation_of(key)
-        gpus = self.gpus_of(allocation) if allocation is not None and key not in self._requested else 0
+        gpus = self.gpus_of(allocation) if allocation is not None and not self._is_requested(key) else 0
         node = _node_of(allocation) if allocation is not None else ""
         row = self._nodes.row_of.get(node, ANYWHERE)
         both = ((GPU, gpus // WHOLE), (GPU_SHARE, gpus % WHOLE))
@@ -139,6 +139,11 @@ class ClaimedGpus:
             self._counted[key] = row, node, amounts
             self._of_node.setdefault(node, {})[key] = None
             self._charge(key, self._counted[key], 1)
+
+    def _is_requested(self, key: ClaimKey) -> bool:
+        """Return whether a claim stands for requests of a pod that uses it; another claim may have got its name."""
+        uid = self._requested.get(self._inventory.deleted_claims.original(key))
+        return uid is not None and uid in self._inventory.pods_of(key)
 
     def _charge(self, key: ClaimKey, counted: tuple[int, str, Amounts], sign: int) -> None:
         row, node, amounts = counted
