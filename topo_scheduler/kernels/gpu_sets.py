@@ -54,29 +54,6 @@ def ring_bandwidths(pairs: Int64, rings: Int64) -> None:
         rings[s] = best
 
 
-@kernel("void(int64[::1], int64, int64[:,::1])")
-def best_rings(rings: Int64, n: int, best: Int64) -> None:
-    """Compute for every set of free GPUs and every size the best ring bandwidth of a subset of that size.
-
-    Args:
-        rings: int64[2**n], as `ring_bandwidths` computes them.
-        n: number of GPUs.
-        best: int64[2**n, n + 1]; written. -1 where the set has fewer GPUs than the size.
-    """
-    count = np.int64(1) << n
-    best[:, :] = -1
-    for free in range(count):
-        size = np.int64(0)
-        for i in range(n):
-            size += (free >> i) & 1
-        best[free, size] = rings[free]
-        for i in range(n):
-            if (free >> i) & 1:
-                rest = free ^ (np.int64(1) << i)
-                for k in range(size):
-                    best[free, k] = max(best[free, k], best[rest, k])
-
-
 @kernel("void(int64[::1], int64[::1], int64, int64[:,::1])")
 def best_divisions(rings: Int64, weights: Int64, n: int, divisions: Int64) -> None:
     """Compute for every set of free GPUs and every size how much bandwidth it offers to several sets of that size.

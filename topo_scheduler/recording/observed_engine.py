@@ -209,6 +209,12 @@ class ObservedEngine(Engine):
     def pods_told(self, pods: Collection[Pod], now: float) -> None:
         self._observe(super().pods_told, list(pods), now)
 
+    def defer_gpu_tables(self) -> None:
+        self._observe(super().defer_gpu_tables)
+
+    def gpu_tables_ready(self, kind: int, weights: Sequence[int]) -> None:
+        self._observe(super().gpu_tables_ready, kind, list(weights))
+
     def seats_kept(self, migration: str, seats: Sequence[ReservedSeat]) -> None:
         self._observe(super().seats_kept, migration, list(seats))
 

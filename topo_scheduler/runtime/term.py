@@ -50,6 +50,7 @@ from topo_scheduler.runtime.bind_plugins import BindPlugins
 from topo_scheduler.runtime.device_watch import DeviceWatch
 from topo_scheduler.runtime.executor import MAX_ADDITIONAL_WORKERS, Executor, Writers
 from topo_scheduler.runtime.facts import Facts
+from topo_scheduler.runtime.gpu_tables import GpuTableWork
 from topo_scheduler.runtime.handover import Handover
 from topo_scheduler.runtime.owner_confirmation import OwnerConfirmation
 from topo_scheduler.scheduling.extensions.registry import Extensions
@@ -116,6 +117,7 @@ class Term:
             self.engine.extensions, isolated or Isolated(configuration.scheduler.plugin_timeout, metrics), metrics
         )
         self.engine.may_preempt(False)
+        self._gpu_tables = GpuTableWork(self.engine, self._start, self._wake.set)
         self._binder = Binder(
             client,
             concurrency=connection.max_binds_in_flight + MAX_ADDITIONAL_WORKERS,
@@ -354,6 +356,7 @@ class Term:
             if self.engine.preempting.take_wanted() and not self._warming:
                 self._warming = True  # each workload that is tried meanwhile wants it again
                 self._start(self._warm_preemption(), "kernels of preemption")
+            self._gpu_tables.look()
             if self.engine.pending_work:
                 await asyncio.sleep(0)
                 continue

@@ -19,6 +19,7 @@ from topo_scheduler.scheduling.binding.contention import SchedulerContention
 from topo_scheduler.scheduling.binding.device_taints import DeviceTaints
 from topo_scheduler.scheduling.binding.half_gangs import HalfGangs
 from topo_scheduler.scheduling.binding.outcomes import Outcomes
+from topo_scheduler.scheduling.devices.shape_tables import TableRequest
 from topo_scheduler.scheduling.explaining.explainer import Explainer
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.extensions.registry import Extensions
@@ -292,6 +293,18 @@ class Engine:
         if pods:
             self.moving.search_again()
 
+    def defer_gpu_tables(self) -> None:
+        """Record that tables of GPUs are computed between the calls: `gpu_tables_ready` reports them.
+
+        Until then `ApproximateTables` decide.
+        """
+        if (sets := self.world.around.gpu_sets) is not None:
+            sets.tables.deferred = True
+
+    def gpu_tables_ready(self, kind: int, weights: Sequence[int]) -> None:
+        """Record that tables are computed for a kind of GPUs and weights, and let them decide from now on."""
+        self.world.put_gpu_tables(TableRequest(kind, tuple(weights)))
+
     def seats_kept(self, migration: str, seats: Sequence[ReservedSeat]) -> None:
         """Reserve these node assignments, and no others, for the replacements that a Migration awaits."""
         self.preempting.replacements.keep(migration, seats)
@@ -433,6 +446,7 @@ class Engine:
         """
         self._read_again(now)
         self._settle_devices(now)
+        self.world.settle_gpu_tables()
         self._out += [LogWarning(problem) for problem in self.world.settle_numa_zones(now)]
         if self.arrivals.large_bytes + self.world.pod_index.large_bytes > MAX_LARGE_BYTES:
             self._drop_caches()
@@ -739,6 +753,7 @@ class Engine:
 
     def _decide(self, workload: Workload, pending: list[Member], kept: KeptRoom, now: float) -> Decision:
         self._settle_devices(now)
+        self.world.settle_gpu_tables()
         layout, improvements = self.world.layout, self.world.improvements
         if self.world.links.in_use:
             self.world.links.settle(layout)

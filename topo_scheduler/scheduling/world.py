@@ -22,6 +22,7 @@ from topo_scheduler.scheduling.devices.backed_resources import BackedResources
 from topo_scheduler.scheduling.devices.gpu_sets import GpuSets
 from topo_scheduler.scheduling.devices.hardware_table import HardwareTable
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
+from topo_scheduler.scheduling.devices.shape_tables import TableRequest
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.claims import GpuClaims
 from topo_scheduler.scheduling.rules.domains import NamedDomains
@@ -495,6 +496,24 @@ class World:
                 self.nodes.capacity_changes.append(row)
                 self._improve(row)
         return changes.claims, changes.resources
+
+    def settle_gpu_tables(self) -> None:
+        """Let the choice of GPUs follow what pods usually ask for in this cluster."""
+        sets = self.around.gpu_sets
+        if sets is not None and sets.tables.settle():
+            for row in sets.rows_by_index().tolist():
+                self.nodes.facts_changes.append(row)
+                self.nodes.capacity_changes.append(row)
+
+    def put_gpu_tables(self, request: TableRequest) -> None:
+        """Let tables of GPUs decide that were computed elsewhere."""
+        sets = self.around.gpu_sets
+        if sets is None or (hardware := sets.tables.hardware_of(request)) is None or not sets.tables.put(request):
+            return
+        for row in sets.rows_with(hardware).tolist():
+            self.nodes.facts_changes.append(row)
+            self.nodes.capacity_changes.append(row)
+            self._improve(row)
 
     def settle_numa_zones(self, now: float) -> list[str]:
         """Apply changes of NUMA nodes to the nodes that they concern; return problems of their reports, each once."""

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from topo_scheduler.api.gpu_needs import GpuLocality, GpuNeeds
-from topo_scheduler.scheduling.devices.gpu_closeness import best_bandwidth, is_close, ring_bandwidth
+from topo_scheduler.scheduling.devices.gpu_closeness import TablesOf, best_bandwidth, is_close, ring_bandwidth
 from topo_scheduler.state.devices.node_hardware import NodeGpus
 from topo_scheduler.state.nodes.node_table import Int64, NodeTable
 from topo_scheduler.state.nodes.resources import CPU, GPU
@@ -44,14 +44,13 @@ class DeviceScores(NamedTuple):
         return weighted // BEST_SCORE
 
 
-def topology_score(gpus: NodeGpus, chosen: int) -> int:
+def topology_score(gpus: NodeGpus, chosen: int, tables: TablesOf | None = None) -> int:
     """Return how close GPUs of a node are to each other; ``chosen`` as bits."""
     if chosen.bit_count() < 2:
         return BEST_SCORE
     score = BASE
-    if is_close(gpus, GpuNeeds(GpuLocality.NVLINK), chosen) and ring_bandwidth(gpus, chosen) == best_bandwidth(
-        gpus, chosen.bit_count()
-    ):
+    is_linked = is_close(gpus, GpuNeeds(GpuLocality.NVLINK), chosen)
+    if is_linked and ring_bandwidth(gpus, chosen, tables) >= best_bandwidth(gpus, chosen.bit_count(), tables):
         score += NVLINK_BONUS
     if is_close(gpus, GpuNeeds(GpuLocality.SAME_SOCKET), chosen):
         score += SOCKET_BONUS

@@ -1,27 +1,27 @@
 """Whether GPUs of a node are as close to each other as a pod asks, and how many of the free ones are."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import lru_cache
-from itertools import combinations
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from topo_scheduler.api.gpu_needs import GpuLocality, GpuNeeds, bandwidth_text
-from topo_scheduler.scheduling.devices.plugin_choice import members_of, set_of
-from topo_scheduler.state.devices.hardware import UNKNOWN_NUMA, NodeHardware, PciePath, largest_linked, linked
+from topo_scheduler.scheduling.devices.approximate_tables import ApproximateTables
+from topo_scheduler.scheduling.devices.plugin_choice import set_of
+from topo_scheduler.state.devices.hardware import (
+    UNKNOWN_NUMA,
+    NodeHardware,
+    PciePath,
+    connected,
+    largest_linked,
+    linked,
+)
 from topo_scheduler.state.devices.node_hardware import NodeGpus
 
 if TYPE_CHECKING:
-    from topo_scheduler.scheduling.devices.gpu_tables import GpuTables
+    from topo_scheduler.scheduling.devices.shape_tables import Tables
 
-MAX_TABLES: Final = 8
-"""Tables of ring bandwidths that are kept: 20 MB for a shape with 16 GPUs, 25 kB with 8."""
-
-
-@lru_cache(maxsize=MAX_TABLES)
-def _tables(hardware: NodeHardware) -> "GpuTables":
-    from topo_scheduler.scheduling.devices.gpu_tables import GpuTables, shape_of  # few clusters need its kernels
-
-    return GpuTables(shape_of(hardware), ())
+TablesOf = Callable[[NodeHardware], "Tables"]
+"""Returns the tables of a shape, such as `ShapeTables.of`."""
 
 
 @lru_cache(maxsize=256)
@@ -44,13 +44,17 @@ def _switches(hardware: NodeHardware) -> tuple[int, ...]:
     return tuple(sorted({group for group in groups if group.bit_count() > 1}))
 
 
-def is_close(gpus: NodeGpus, needs: GpuNeeds, chosen: int) -> bool:
-    """Return whether a set of GPUs, as bits, is as close as a pod asks."""
+def is_close(gpus: NodeGpus, needs: GpuNeeds, chosen: int, tables: TablesOf | None = None) -> bool:
+    """Return whether a set of GPUs, as bits, is as close as a pod asks; without ``tables``, as far as surely known."""
     if chosen.bit_count() < 2:
         return True
-    return _is_local(gpus, needs.locality, chosen) and (
-        not needs.bandwidth or int(_tables(gpus.hardware).rings[chosen]) >= needs.bandwidth
-    )
+    if not _is_local(gpus, needs.locality, chosen):
+        return False
+    return not needs.bandwidth or _tables(gpus, tables).ring(chosen) >= needs.bandwidth
+
+
+def _tables(gpus: NodeGpus, tables: TablesOf | None) -> "Tables":
+    return tables(gpus.hardware) if tables is not None else ApproximateTables(gpus.hardware)
 
 
 def _is_local(gpus: NodeGpus, locality: GpuLocality, chosen: int) -> bool:
@@ -64,49 +68,52 @@ def _is_local(gpus: NodeGpus, locality: GpuLocality, chosen: int) -> bool:
     return True
 
 
-def most_close(gpus: NodeGpus, needs: GpuNeeds, free: int) -> int:
-    """Return how many of the free GPUs are as close as a pod asks, at most; 1 if no two are."""
-    most = free.bit_count()
-    match needs.locality:
+def _areas(gpus: NodeGpus, locality: GpuLocality, free: int) -> list[int]:
+    """Return sets of free GPUs such that close GPUs are all in one of them."""
+    match locality:
         case GpuLocality.SAME_SOCKET:
-            most = max(((free & group).bit_count() for group in _sockets(gpus.hardware)), default=0)
+            return [free & group for group in _sockets(gpus.hardware)]
         case GpuLocality.SAME_PCIE_SWITCH:
-            most = max(((free & group).bit_count() for group in _switches(gpus.hardware)), default=0)
+            return [free & group for group in _switches(gpus.hardware)]
         case GpuLocality.NVLINK:
-            most = largest_linked(_neighbours(gpus.hardware), free)
+            return connected(_neighbours(gpus.hardware), free)
+    return [free]
+
+
+def most_close(gpus: NodeGpus, needs: GpuNeeds, free: int, tables: TablesOf | None = None) -> int:
+    """Return how many of the free GPUs are as close as a pod asks, at most; 1 if no two are."""
+    most = max((area.bit_count() for area in _areas(gpus, needs.locality, free)), default=0)
     most = max(most, min(1, free.bit_count()))
     if needs.bandwidth:
-        while most > 1 and _first_close(gpus, needs, free, most) < 0:
+        while most > 1 and best_close(gpus, needs, free, most, tables) < 0:
             most -= 1
     return most
 
 
-def best_close(gpus: NodeGpus, needs: GpuNeeds, free: int, size: int) -> int:
+def best_close(gpus: NodeGpus, needs: GpuNeeds, free: int, size: int, tables: TablesOf | None = None) -> int:
     """Return the best of the free sets that are as close as a pod asks; -1 if there is none."""
-    choice = _tables(gpus.hardware).choose(free, size)
-    return choice if choice >= 0 and is_close(gpus, needs, choice) else _first_close(gpus, needs, free, size)
+    of_shape = _tables(gpus, tables)
+    best = of_shape.choose(free, size)
+    if best >= 0 and is_close(gpus, needs, best, tables):
+        return best
+    best = -1
+    for area in _areas(gpus, needs.locality, free):
+        chosen = of_shape.choose(area, size)
+        if chosen >= 0 and not is_close(gpus, needs, chosen, tables):
+            chosen = of_shape.closest(area, size, needs.bandwidth, lambda other: _is_local(gpus, needs.locality, other))
+        if chosen >= 0 and (best < 0 or of_shape.ring(chosen) > of_shape.ring(best)):
+            best = chosen
+    return best
 
 
-@lru_cache(maxsize=4096)
-def _first_close(gpus: NodeGpus, needs: GpuNeeds, free: int, size: int) -> int:
-    """Return the first of the close sets with the highest ring bandwidth."""
-    rings = _tables(gpus.hardware).rings
-    close = (chosen for chosen in _sets(free, size) if is_close(gpus, needs, chosen))
-    return max(close, key=lambda chosen: int(rings[chosen]), default=-1)
-
-
-def ring_bandwidth(gpus: NodeGpus, chosen: int) -> int:
+def ring_bandwidth(gpus: NodeGpus, chosen: int, tables: TablesOf | None = None) -> int:
     """Return the bandwidth of the best ring over a set of GPUs in MB/s in each direction, that of its slowest link."""
-    return int(_tables(gpus.hardware).rings[chosen])
+    return _tables(gpus, tables).ring(chosen)
 
 
-def best_bandwidth(gpus: NodeGpus, size: int) -> int:
+def best_bandwidth(gpus: NodeGpus, size: int, tables: TablesOf | None = None) -> int:
     """Return the highest `ring_bandwidth` that so many GPUs of a node can have."""
-    return _tables(gpus.hardware).best_ring(gpus.all_gpus, size)
-
-
-def _sets(free: int, size: int) -> Iterator[int]:
-    return map(set_of, combinations(members_of(free), size))
+    return _tables(gpus, tables).best_ring(gpus.all_gpus, size)
 
 
 def closeness_text(needs: GpuNeeds) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from topo_scheduler.api.gpu_needs import GpuNeeds
 from topo_scheduler.scheduling.devices.device_score import topology_score
 from topo_scheduler.scheduling.devices.gpu_closeness import (
+    TablesOf,
     best_close,
     closeness_text,
     is_close,
@@ -22,7 +23,8 @@ from topo_scheduler.scheduling.devices.gpu_closeness import (
 )
 from topo_scheduler.scheduling.devices.hardware_table import HardwareTable
 from topo_scheduler.scheduling.devices.plugin_choice import members_of, predicted, set_of
-from topo_scheduler.state.devices.hardware import MAX_GPUS
+from topo_scheduler.scheduling.devices.shape_tables import ShapeTables
+from topo_scheduler.state.devices.hardware import MAX_GPUS, NodeHardware
 from topo_scheduler.state.devices.node_hardware import NodeGpus
 from topo_scheduler.state.ledger.ledger import Ledger
 from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
@@ -71,6 +73,8 @@ class GpuSets:
         self._nodes = nodes
         self._ledger = ledger
         self.hardware = hardware
+        self.tables = ShapeTables(nodes, hardware, ledger)
+        self._tables_version = 0
         self._free: Int64 = np.full(0, _STALE, np.int64)
         self._position = -1
         self._fits: dict[tuple[int, GpuNeeds, int, int, bool], GpuFit] = {}
@@ -138,6 +142,7 @@ class GpuSets:
         """Return how many pods of ``size`` GPUs fit on rows; with ``empty``, if all GPUs were free."""
         nodes = self._nodes
         charge_rows(len(rows), 4)
+        self._notice_tables()
         kinds, kind_of_row = np.unique(nodes.gpus.kind[rows], return_inverse=True)
         described = [self.hardware.kinds.get(kind) for kind in kinds.tolist()]
         counts = np.array([gpus.count if gpus is not None else 0 for gpus in described], np.int64)[kind_of_row]
@@ -155,6 +160,22 @@ class GpuSets:
             kinds_of_fits.append(kind)
         return RowFits(fits, kinds_of_fits, of_row.astype(np.int64))
 
+    def _notice_tables(self) -> None:
+        """Drop results from tables that no longer decide."""
+        if self._tables_version != self.tables.version:
+            self._tables_version = self.tables.version
+            self._fits.clear()
+            self._topologies.clear()
+
+    def rows_with(self, hardware: NodeHardware) -> Int64:
+        """Return the rows of nodes with some hardware."""
+        kinds = [kind for kind, gpus in self.hardware.kinds.items() if gpus.hardware == hardware]
+        return np.flatnonzero(np.isin(self._nodes.gpus.kind, np.array(kinds, np.int64))).astype(np.int64)
+
+    def rows_by_index(self) -> Int64:
+        """Return the rows of nodes whose GPUs are chosen, and not only predicted."""
+        return np.flatnonzero(self._nodes.devices.count).astype(np.int64)
+
     def _fit(self, kind: int, needs: GpuNeeds, size: int, free: int, *, exact: bool) -> GpuFit:
         charge(OPERATIONS_PER_FIT)
         gpus = self.hardware.kinds.get(kind)
@@ -165,7 +186,7 @@ class GpuSets:
         if fit is None:
             if len(self._fits) >= MAX_FITS:
                 self._fits.clear()
-            fit = self._fits[key] = _fit(gpus, needs, size, free, exact=exact)
+            fit = self._fits[key] = _fit(gpus, needs, size, free, self.tables.of, exact=exact)
         return fit
 
     def choose(self, needs: GpuNeeds | None, size: int, row: int, taken: int) -> int:
@@ -198,7 +219,7 @@ class GpuSets:
         if score is None:
             if len(self._topologies) >= MAX_TOPOLOGIES:
                 self._topologies.clear()
-            score = self._topologies[kind, chosen] = topology_score(self.hardware.kinds[kind], chosen)
+            score = self._topologies[kind, chosen] = topology_score(self.hardware.kinds[kind], chosen, self.tables.of)
         return score
 
     def shortages(self, needs: GpuNeeds, size: int, rows: Int64) -> list[str]:
@@ -217,27 +238,29 @@ class GpuSets:
             return f"it is not known which are {text}"
         if fit.pods or fit.free < size:
             return ""
+        if needs.bandwidth and not self.tables.decides(gpus.hardware):
+            return "the bandwidth of rings over its GPUs is not computed yet"
         if fit.most >= size:
             return f"{fit.free} free GPUs, but the device plugin would not choose {size} that are {text}"
         are = "is" if fit.most == 1 else "are"
         return f"{fit.free} free GPUs but at most {fit.most} {are} {text}"
 
 
-def _fit(gpus: NodeGpus, needs: GpuNeeds, size: int, free: int, *, exact: bool) -> GpuFit:
+def _fit(gpus: NodeGpus, needs: GpuNeeds, size: int, free: int, tables: TablesOf, *, exact: bool) -> GpuFit:
     if not knows_closeness(gpus, needs):
         first = -1 if needs.required else predicted(gpus.hardware, gpus.vendor, free, size)
         return GpuFit(0, free.bit_count(), 0, first)
     pods, left, first = 0, free, -1
-    while (chosen := _choose(gpus, needs, size, left, exact=exact)) > 0:
+    while (chosen := _choose(gpus, needs, size, left, tables, exact=exact)) > 0:
         first = chosen if first < 0 else first
         left &= ~chosen
         pods += 1
-    return GpuFit(pods, free.bit_count(), most_close(gpus, needs, free), first)
+    return GpuFit(pods, free.bit_count(), most_close(gpus, needs, free, tables), first)
 
 
-def _choose(gpus: NodeGpus, needs: GpuNeeds, size: int, free: int, *, exact: bool) -> int:
+def _choose(gpus: NodeGpus, needs: GpuNeeds, size: int, free: int, tables: TablesOf, *, exact: bool) -> int:
     if exact:
-        close = best_close(gpus, needs, free, size)
+        close = best_close(gpus, needs, free, size, tables)
         return (
             close
             if close >= 0 or needs.required
@@ -246,7 +269,7 @@ def _choose(gpus: NodeGpus, needs: GpuNeeds, size: int, free: int, *, exact: boo
             else -1
         )
     chosen = predicted(gpus.hardware, gpus.vendor, free, size)
-    return chosen if chosen < 0 or not needs.required or is_close(gpus, needs, chosen) else -1
+    return chosen if chosen < 0 or not needs.required or is_close(gpus, needs, chosen, tables) else -1
 
 
 def indexes_of(chosen: int) -> tuple[int, ...]:

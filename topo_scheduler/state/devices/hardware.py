@@ -210,7 +210,17 @@ def largest_linked(neighbours: Sequence[int] | Int64, free: int) -> int:
         neighbours: as `linked` returns it.
         free: the free GPUs as bits.
     """
-    best, left = 0, free
+    return max((reached.bit_count() for reached in connected(neighbours, free)), default=0)
+
+
+def connected(neighbours: Sequence[int] | Int64, free: int) -> list[int]:
+    """Return the largest sets of free GPUs that links connect, directly or over other free ones; as bits.
+
+    Args:
+        neighbours: as `linked` returns it.
+        free: the free GPUs as bits.
+    """
+    sets, left = [], free
     while left:
         reached = edge = left & -left
         while edge:
@@ -219,6 +229,6 @@ def largest_linked(neighbours: Sequence[int] | Int64, free: int) -> int:
             added = int(neighbours[index]) & free & ~reached
             reached |= added
             edge |= added
-        best = max(best, reached.bit_count())
+        sets.append(reached)
         left &= ~reached
-    return best
+    return sets
