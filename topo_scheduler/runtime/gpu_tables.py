@@ -62,7 +62,8 @@ class GpuTableWork:
             # Without a table, the approximate choice goes on. The same computation would fail again.
             log.exception("tables of a node with %d GPUs could not be computed", len(hardware.gpus))
             return
-        log.info("tables of GPUs ready", extra={"gpus": tables.size, "seconds": round(time.perf_counter() - started, 3)})
+        seconds = round(time.perf_counter() - started, 3)
+        log.info("tables of GPUs ready", extra={"gpus": tables.size, "seconds": seconds})
         sets.tables.computed(request, tables)
         self._engine.gpu_tables_ready(request.kind, request.weights)
         self._changed()

@@ -1,8 +1,8 @@
 """What decides about the GPUs of a node until the tables of its shape are computed.
 
-Dirac's theorem on Hamiltonian cycles (1952): `k` GPUs have a ring at bandwidth `b` if each has at least `k / 2` others at
-`b` or more. So `ApproximateTables.ring` never says more than the tables do, and says the same for GPUs below one switch.
-A pod that requires a bandwidth may stay pending until the tables are there, and never gets less than it requires.
+Dirac's theorem on Hamiltonian cycles (1952): `k` GPUs have a ring at bandwidth `b` if each has at least `k / 2` others
+at `b` or more. So `ApproximateTables.ring` never says more than the tables do. For GPUs below one switch it says the
+same. A pod that requires a bandwidth may stay pending until the tables are there. It never gets less than it requires.
 """
 
 from collections.abc import Callable, Iterator
