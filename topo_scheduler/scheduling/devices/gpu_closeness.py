@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import combinations
 from typing import TYPE_CHECKING
 
 from topo_scheduler.api.gpu_needs import GpuLocality, GpuNeeds, bandwidth_text
@@ -66,6 +67,14 @@ def _is_local(gpus: NodeGpus, locality: GpuLocality, chosen: int) -> bool:
         case GpuLocality.NVLINK:
             return largest_linked(_neighbours(gpus.hardware), chosen) == chosen.bit_count()
     return True
+
+
+def any_is_close(gpus: NodeGpus, needs: GpuNeeds, tables: TablesOf) -> bool:
+    """Return whether any set of the GPUs of a node is as close as a pod asks, because all pairs are."""
+    if not knows_closeness(gpus, needs):
+        return False
+    pairs = (set_of(pair) for pair in combinations(range(gpus.count), 2))
+    return all(is_close(gpus, needs, pair, tables) for pair in pairs) and is_close(gpus, needs, gpus.all_gpus, tables)
 
 
 def _areas(gpus: NodeGpus, locality: GpuLocality, free: int) -> list[int]:

@@ -37,7 +37,6 @@ MAX_FITS: Final = 16_384
 MAX_TOPOLOGIES: Final = 16_384
 """Scores of sets of GPUs that are kept."""
 OPERATIONS_PER_FIT: Final = 4
-_STALE: Final = -1
 _NO_KIND: Final = -1
 
 
@@ -69,20 +68,23 @@ class RowFits(NamedTuple):
 class GpuSets:
     """Free GPUs of nodes, by index."""
 
+    STALE: Final = -1
+    """Stands for free GPUs that are to be counted again."""
+
     def __init__(self, nodes: NodeTable, ledger: Ledger, hardware: HardwareTable) -> None:
         self._nodes = nodes
         self._ledger = ledger
         self.hardware = hardware
         self.tables = ShapeTables(nodes, hardware, ledger)
         self._tables_version = 0
-        self._free: Int64 = np.full(0, _STALE, np.int64)
+        self._free: Int64 = np.full(0, self.STALE, np.int64)
         self._position = -1
         self._fits: dict[tuple[int, GpuNeeds, int, int, bool], GpuFit] = {}
         self._topologies: dict[tuple[int, int], int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out results: they are computed again."""
-        nothing = np.full(0, _STALE, np.int64)
+        nothing = np.full(0, self.STALE, np.int64)
         return {**self.__dict__, "_free": nothing, "_position": -1, "_fits": {}, "_topologies": {}}
 
     # ------------------------------------------------------------ free GPUs
@@ -90,7 +92,7 @@ class GpuSets:
     def free(self, rows: Int64) -> Int64:
         """Return the free GPUs of rows as bits (int64[n]); 0 where nothing is known of the GPUs."""
         self._notice_changes()
-        for row in rows[self._free[rows] == _STALE].tolist():
+        for row in rows[self._free[rows] == self.STALE].tolist():
             self._free[row] = self._count_free(row)
         return self._free[rows]
 
@@ -101,9 +103,9 @@ class GpuSets:
         changed = changes.since(self._position) if self._position >= 0 else None
         self._position = changes.position
         if changed is None or len(self._free) != self._nodes.rows:
-            self._free = np.full(self._nodes.rows, _STALE, np.int64)
+            self._free = np.full(self._nodes.rows, self.STALE, np.int64)
         else:
-            self._free[changed] = _STALE
+            self._free[changed] = self.STALE
 
     def obeys_index(self, row: int) -> bool:
         """Return whether the GPUs of a row are given by index: then they are chosen, and not only predicted."""
@@ -122,7 +124,7 @@ class GpuSets:
             thousandths = devices.free[row, :count].tolist()
             return set_of([index for index, free in enumerate(thousandths) if free == WHOLE_GPU]) & gpus.all_gpus
         free, unrecorded = gpus.all_gpus, []
-        for uid in sorted(self._ledger.on_node(self._nodes.names[row])):
+        for uid in self._pods_on(row):
             entry = self._ledger.get(uid)
             size = entry.amount(GPU) if entry is not None else 0
             if entry is None or not size:
@@ -135,6 +137,10 @@ class GpuSets:
         for size in unrecorded:
             free &= ~max(0, predicted(gpus.hardware, gpus.vendor, free, min(size, free.bit_count())))
         return free
+
+    def _pods_on(self, row: int) -> list[str]:
+        """Return the uids of the pods on a row, in order."""
+        return sorted(self._ledger.on_node(self._nodes.names[row]))
 
     # ------------------------------------------------------------ fits
 

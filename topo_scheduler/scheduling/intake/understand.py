@@ -227,8 +227,9 @@ def understand(
         index=index,
         series=series,
         controlled=pod.metadata.controller is not None,
-        # The search for victims does not know which GPUs have room for a share, or are close, once a victim is gone.
-        preempts=pod.spec.preemption_policy != "Never" and not (cls.share or needs_close_gpus(cls)),
+        # The search for victims does not know which GPUs have room for a share once a victim is gone, nor whether
+        # devices of claims are close then.
+        preempts=pod.spec.preemption_policy != "Never" and not (cls.share or (cls.claims and needs_close_gpus(cls))),
         doubt=lineage.doubt or doubt,
         charged_gpus=charged,
         claims=devices.keys,

@@ -15,8 +15,8 @@ How the search finds the cheapest set:
 - With resource claims: the same, but each set of victims of a node is also checked against the devices that their
   claims leave (`DeviceClearing`).
 - By trial: all candidates of a node or domain are removed. They are reprieved one by one as long as the ordinary
-  planner finds a place. The search does this for pods whose place depends on other pods, for gangs of different pods
-  and gangs in segments. It also does so for gangs that lack only bandwidth.
+  planner finds a place. The search does this for pods whose place depends on other pods or that require close GPUs,
+  for gangs of different pods and gangs in segments. It also does so for gangs that lack only bandwidth.
 
 Source of the order of reprieves: ``pkg/scheduler/framework/plugins/defaultpreemption`` of kube-scheduler.
 """
@@ -42,6 +42,7 @@ from topo_scheduler.scheduling.preemption.reprieve import by_trial
 from topo_scheduler.scheduling.preemption.shares import ReservationShare, ReservationShares
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, Key
+from topo_scheduler.scheduling.rules.gpu_rules import needs_close_gpus
 from topo_scheduler.scheduling.rules.interpod_filters import looks_around
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.topology.fabric import Layout
@@ -112,9 +113,10 @@ def plan_preemption(
     ) is not None:
         return plan
     only_bandwidth = links and isinstance(planner.plan_anywhere(ask, layout, now), Placement)
+    close = any(needs_close_gpus(cls) and not cls.claims for cls, _ in ask.groups)
     for level in candidates.levels:
         several = len(ask.groups) > 1 or ask.in_segments
-        options = by_trial if neighbours or only_bandwidth or several else _by_clearing
+        options = by_trial if neighbours or only_bandwidth or several or close else _by_clearing
         for option in islice(options(trial, ask, layout, candidates, level), MAX_OPTIONS):
             victims = tuple(candidates.pods[number] for number in option.victims)
             trial.remove(victims)

@@ -1,4 +1,4 @@
-"""Victims by trial, for pods whose place depends on other pods; as in kube-scheduler."""
+"""Victims by trial, for pods whose place depends on other pods, as in kube-scheduler, or that require close GPUs."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
@@ -9,6 +9,7 @@ import numpy as np
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.preemption.clearing import VictimSet
+from topo_scheduler.scheduling.preemption.close_victims import holders_of_close_sets
 from topo_scheduler.scheduling.preemption.regions import regions_for
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, OPEN, Candidates
@@ -58,7 +59,10 @@ def by_trial(
     victim_sets = []
     for place in _places(trial, ask, layout, candidates, level):
         try:
-            if len(place) <= EXHAUSTIVE_CANDIDATES:
+            close_sets = holders_of_close_sets(trial, ask, place, candidates)
+            if close := next((victims for victims in close_sets if counted(victims)), None):
+                victims = close
+            elif len(place) <= EXHAUSTIVE_CANDIDATES:
                 victims = _cheapest_set(place, candidates, counted)
             else:
                 victims = _all_but_the_spared(place, candidates, counted)

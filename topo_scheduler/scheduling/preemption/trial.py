@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.scheduling.devices.gpu_sets_on_trial import GpuSetsOnTrial
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
 from topo_scheduler.scheduling.placing.planner import Planner
@@ -101,8 +102,11 @@ class Trial:
         if devices and of_nodes is not None:
             self.inventory = DevicesOnTrial(of_nodes.inventory)
             of_nodes = of_nodes.on_trial(self.inventory)
+        self.gpu_sets = GpuSetsOnTrial(around.gpu_sets, nodes) if around.gpu_sets is not None else None
         self.planner = Planner(
-            replace(around, nodes=nodes, pod_index=pod_index, devices=of_nodes), planner.history, policy
+            replace(around, nodes=nodes, pod_index=pod_index, devices=of_nodes, gpu_sets=self.gpu_sets),
+            planner.history,
+            policy,
         )
         self._layout = layout
         self._now = now
@@ -173,6 +177,10 @@ class Trial:
 
     def _tell(self, changed: Sequence[Candidate], change: int) -> None:
         """Apply pods that leave or return to the reservation shares, the index of pods, and the links."""
+        if self.gpu_sets is not None:
+            (self.gpu_sets.leave if change < 0 else self.gpu_sets.come_back)(
+                (pod.row, pod.occupant.uid) for pod in changed
+            )
         if self.inventory is not None:
             move = self.inventory.leave if change < 0 else self.inventory.come_back
             move(pod.occupant.uid for pod in changed)

@@ -1,0 +1,120 @@
+"""Free GPUs of nodes as if some pods were gone, for searches that choose which pods are to go.
+
+Which GPUs come free is only known if it is known which GPUs each pod of the node has. Otherwise such a node takes no
+pod that requires close GPUs, unless all its GPUs are equally close: no pod goes in vain.
+"""
+
+from collections.abc import Iterable
+from itertools import combinations
+from math import comb
+from typing import Any, Final
+
+import numpy as np
+
+from topo_scheduler.api.gpu_needs import GpuNeeds
+from topo_scheduler.scheduling.devices.gpu_closeness import any_is_close, is_close, knows_closeness
+from topo_scheduler.scheduling.devices.gpu_sets import GpuFit, GpuSets, RowFits
+from topo_scheduler.scheduling.devices.plugin_choice import set_of
+from topo_scheduler.state.nodes.node_table import Int64, NodeTable
+from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE
+from topo_scheduler.state.operation_budget import charge
+
+MAX_CLOSE_SETS: Final = 2_000
+"""Sets of GPUs of one node that are listed: more than the sets of any size of 8 GPUs, and of 4 of 16."""
+_NO_KIND: Final = -1
+
+
+class GpuSetsOnTrial(GpuSets):
+    """Free GPUs that share all but what is free with the original. It is valid until the original changes."""
+
+    def __init__(self, original: GpuSets, nodes: NodeTable) -> None:
+        """``nodes``: those of the trial."""
+        vars(self).update(vars(original))
+        self._original = original
+        self._nodes = nodes
+        self._begun = False
+        self._gone: dict[int, dict[str, None]] = {}
+        """Pods that are gone, by row."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A trial is no part of an engine's state."""
+        raise TypeError("a trial can't be kept")
+
+    def leave(self, pods: Iterable[tuple[int, str]]) -> None:
+        """Remove pods, given as row and uid. The caller records that the rows changed."""
+        for row, uid in pods:
+            self._gone.setdefault(row, {})[uid] = None
+
+    def come_back(self, pods: Iterable[tuple[int, str]]) -> None:
+        """Return pods that left."""
+        for row, uid in pods:
+            gone = self._gone.get(row, {})
+            gone.pop(uid, None)
+            if not gone:
+                self._gone.pop(row, None)
+
+    def held_by(self, uid: str) -> int:
+        """Return the GPUs of a pod as bits, as recorded; 0 without a record."""
+        entry = self._ledger.get(uid)
+        return set_of(sorted(set(entry.devices))) if entry is not None and self._is_recorded(uid) else 0
+
+    def free_on(self, row: int) -> int:
+        """Return the free GPUs of a row as bits."""
+        return int(self.free(np.array([row], np.int64))[0])
+
+    def close_sets(self, needs: GpuNeeds, size: int, row: int) -> list[int]:
+        """Return the sets of ``size`` GPUs of a row that are as close as a pod asks; none if there are too many."""
+        gpus = self.hardware.of(row)
+        if gpus is None or not knows_closeness(gpus, needs) or comb(gpus.count, size) > MAX_CLOSE_SETS:
+            return []
+        charge(comb(gpus.count, size))
+        sets = map(set_of, combinations(range(gpus.count), size))
+        return [chosen for chosen in sets if is_close(gpus, needs, chosen, self.tables.of)]
+
+    def fits(self, needs: GpuNeeds, size: int, rows: Int64, *, empty: bool = False) -> RowFits:
+        """Return how many pods of ``size`` GPUs fit on rows; none where it is not known which GPUs come free."""
+        found = super().fits(needs, size, rows, empty=empty)
+        if empty or not self._gone:
+            return found
+        changed = np.flatnonzero(np.isin(rows, np.fromiter(self._gone, np.int64, len(self._gone)))).tolist()
+        unknown = [index for index in changed if not self._is_known(needs, int(rows[index]))]
+        if not unknown:
+            return found
+        of_row = found.of_row.copy()
+        of_row[unknown] = len(found.fits)
+        return RowFits([*found.fits, GpuFit(0, 0, 0)], [*found.kinds, _NO_KIND], of_row)
+
+    def _is_known(self, needs: GpuNeeds, row: int) -> bool:
+        """Return whether the GPUs that come free on a row are known as well as a pod needs to know them."""
+        if all(self._is_recorded(uid) for uid in super()._pods_on(row)):
+            return True
+        gpus = self.hardware.of(row)
+        return gpus is not None and not self.obeys_index(row) and any_is_close(gpus, needs, self.tables.of)
+
+    def _is_recorded(self, uid: str) -> bool:
+        entry = self._ledger.get(uid)
+        if entry is None or not (entry.amount(GPU) or entry.amount(GPU_SHARE)):
+            return True
+        return len(set(entry.devices)) == (entry.amount(GPU) or 1)
+
+    def _notice_changes(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self._original._notice_changes()
+            self._free = self._original._free.copy()
+            self._free[list(self._gone)] = self.STALE
+            self._position = self._nodes.capacity_changes.position
+            return
+        super()._notice_changes()
+
+    def _pods_on(self, row: int) -> list[str]:
+        gone = self._gone.get(row, {})
+        return [uid for uid in super()._pods_on(row) if uid not in gone]
+
+    def _count_free(self, row: int) -> int:
+        gpus = self.hardware.of(row)
+        if gpus is None or not self.obeys_index(row) or row not in self._gone:
+            return super()._count_free(row)
+        entries = [entry for uid in self._pods_on(row) if (entry := self._ledger.get(uid)) is not None]
+        held = {index for entry in entries for index in entry.devices}
+        return sum(1 << index for index in range(gpus.count) if index not in held)
