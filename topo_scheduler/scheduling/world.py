@@ -19,6 +19,7 @@ from topo_scheduler.api.process import SchedulerConfig
 from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.scheduling.binding.refusals import KUBELET_REFUSALS, Penalties
 from topo_scheduler.scheduling.devices.backed_resources import BackedResources
+from topo_scheduler.scheduling.devices.claimed_sets import ClaimedSets
 from topo_scheduler.scheduling.devices.gpu_sets import GpuSets
 from topo_scheduler.scheduling.devices.hardware_table import HardwareTable
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
@@ -89,6 +90,8 @@ class World:
         self.claims = GpuClaims(config.scheduler_name, self.nodes, self.resources)
         self._offers = 0
         self.claimed_gpus = ClaimedGpus(self.inventory, self.accounts, self.nodes)
+        if self.around.gpu_sets is not None:
+            self.around.gpu_sets.claimed = ClaimedSets(devices, self.claimed_gpus)
         self.history = History()
         self.runs = Runs()
         self.promises = Promises()
@@ -428,7 +431,7 @@ class World:
         """
         row = self.nodes.row_of.get(node)
         over = self.overdrawn(row) if row is not None else []
-        if over and any(self.claimed_gpus.stands_for(uid) for uid in self.ledger.on_node(node)):
+        if over and any(self.claimed_gpus.stands_for_requests(uid) for uid in self.ledger.on_node(node)):
             find, allocatable = self.nodes.resources.find, self.nodes.allocatable[row]
             return [name for name in over if allocatable[find(name)]]
         return over

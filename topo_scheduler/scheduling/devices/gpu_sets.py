@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from topo_scheduler.api.gpu_needs import GpuNeeds
+from topo_scheduler.scheduling.devices.claimed_sets import ClaimedSets
 from topo_scheduler.scheduling.devices.device_score import topology_score
 from topo_scheduler.scheduling.devices.gpu_closeness import (
     TablesOf,
@@ -75,6 +76,8 @@ class GpuSets:
         self._nodes = nodes
         self._ledger = ledger
         self.hardware = hardware
+        self.claimed: ClaimedSets | None = None
+        """GPUs of ResourceClaims."""
         self.tables = ShapeTables(nodes, hardware, ledger)
         self._tables_version = 0
         self._free: Int64 = np.full(0, self.STALE, np.int64)
@@ -120,14 +123,21 @@ class GpuSets:
         gpus, devices = self.hardware.of(row), self._nodes.devices
         if gpus is None:
             return 0
+        claimed = self.claimed.in_use(row, self._nodes.names[row], gpus.count) if self.claimed is not None else 0
+        if claimed < 0:
+            return 0
         if count := int(devices.count[row]):
             thousandths = devices.free[row, :count].tolist()
-            return set_of([index for index, free in enumerate(thousandths) if free == WHOLE_GPU]) & gpus.all_gpus
-        free, unrecorded = gpus.all_gpus, []
+            return (
+                set_of([index for index, free in enumerate(thousandths) if free == WHOLE_GPU])
+                & gpus.all_gpus
+                & ~claimed
+            )
+        free, unrecorded = gpus.all_gpus & ~claimed, []
         for uid in self._pods_on(row):
             entry = self._ledger.get(uid)
             size = entry.amount(GPU) if entry is not None else 0
-            if entry is None or not size:
+            if entry is None or not size or (self.claimed is not None and self.claimed.has_requests_of(uid)):
                 continue
             chosen = set_of(sorted(set(entry.devices))) if len(entry.devices) == size else 0
             if chosen.bit_count() == size and not chosen & ~free:

@@ -95,6 +95,8 @@ class GpuSetsOnTrial(GpuSets):
         entry = self._ledger.get(uid)
         if entry is None or not (entry.amount(GPU) or entry.amount(GPU_SHARE)):
             return True
+        if self.claimed is not None and self.claimed.has_requests_of(uid):
+            return True  # its claims say which
         return len(set(entry.devices)) == (entry.amount(GPU) or 1)
 
     def _notice_changes(self) -> None:
@@ -115,6 +117,9 @@ class GpuSetsOnTrial(GpuSets):
         gpus = self.hardware.of(row)
         if gpus is None or not self.obeys_index(row) or row not in self._gone:
             return super()._count_free(row)
+        claimed = self.claimed.in_use(row, self._nodes.names[row], gpus.count) if self.claimed is not None else 0
+        if claimed < 0:
+            return 0
         entries = [entry for uid in self._pods_on(row) if (entry := self._ledger.get(uid)) is not None]
         held = {index for entry in entries for index in entry.devices}
-        return sum(1 << index for index in range(gpus.count) if index not in held)
+        return sum(1 << index for index in range(gpus.count) if index not in held) & ~claimed

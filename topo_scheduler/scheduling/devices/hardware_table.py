@@ -1,12 +1,12 @@
 """The hardware of every node, kept up to date from its labels, its resources and its ResourceSlices."""
 
-import re
 from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 
 from topo_scheduler.api.gpu_needs import architecture_name
+from topo_scheduler.scheduling.devices.claimed_sets import text_of, whole_gpus
 from topo_scheduler.scheduling.devices.device_order import PCIE_ROOT
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.state.devices.hardware import MAX_GPUS, UNKNOWN_NUMA
@@ -26,8 +26,6 @@ MAX_DESCRIPTIONS: Final = 1024
 """Descriptions that are kept by what they were read from: identical nodes are read once."""
 MAX_COMPLAINTS: Final = 64
 """Complaints that wait to be reported."""
-_GPU_TYPES: Final = ("gpu", "amdgpu")
-_NUMBER: Final = re.compile(r"(\d{1,4})$")
 _MAX_PUBLISHED: Final = 4 * MAX_GPUS
 
 _Key = tuple[object, ...]
@@ -113,13 +111,10 @@ class HardwareTable:
             for pool in devices.pools_of(row)
             if pool.usable
             for device in pool.devices
-            if device.scope.node == node and _text(device, "type") in _GPU_TYPES
+            if device.scope.node == node
         ]
-        if len(published) > _MAX_PUBLISHED:
-            return ()
-        numbered = [(int(found[1]) if (found := _NUMBER.search(device.id[2])) else 0, device) for device in published]
-        numbered.sort(key=lambda entry: (entry[0], entry[1].id))
-        return tuple(_published(device) for _, device in numbered)
+        gpus = whole_gpus(published)
+        return tuple(_published(device) for device in gpus) if len(gpus) <= _MAX_PUBLISHED else ()
 
     def _number(self, gpus: NodeGpus) -> int:
         number = self._numbers.get(gpus)
@@ -143,17 +138,12 @@ def _published(device: PublishedDevice) -> PublishedGpu:
     numa = next((_whole(device, name) for name in ("numaNode", "numa") if _whole(device, name) is not None), None)
     return PublishedGpu(
         name="",
-        model=_text(device, "productName"),
+        model=text_of(device, "productName"),
         memory_bytes=int(memory) if memory <= MAX_MEMORY_BYTES else 0,
-        architecture=architecture_name(_text(device, "architecture")),
+        architecture=architecture_name(text_of(device, "architecture")),
         numa_node=numa if numa is not None else UNKNOWN_NUMA,
-        pcie_root=_text(device, PCIE_ROOT),
+        pcie_root=text_of(device, PCIE_ROOT),
     )
-
-
-def _text(device: PublishedDevice, name: str) -> str:
-    kind, value = device.attributes.get(name if "/" in name else f"{device.id[0]}/{name}", ("", ""))
-    return value if kind == "string" and isinstance(value, str) else ""
 
 
 def _whole(device: PublishedDevice, name: str) -> int | None:

@@ -15,8 +15,8 @@ How the search finds the cheapest set:
 - With resource claims: the same, but each set of victims of a node is also checked against the devices that their
   claims leave (`DeviceClearing`).
 - By trial: all candidates of a node or domain are removed. They are reprieved one by one as long as the ordinary
-  planner finds a place. The search does this for pods whose place depends on other pods or that require close GPUs,
-  for gangs of different pods and gangs in segments. It also does so for gangs that lack only bandwidth.
+  planner finds a place. The search does this for pods whose place depends on other pods, and for pods that require
+  close GPUs. It does so for gangs of different pods and gangs in segments, and for gangs that lack only bandwidth.
 
 Source of the order of reprieves: ``pkg/scheduler/framework/plugins/defaultpreemption`` of kube-scheduler.
 """

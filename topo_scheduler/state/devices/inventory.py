@@ -365,6 +365,11 @@ class DeviceInventory:
 
     # ------------------------------------------------------------ use of devices
 
+    @property
+    def is_any_in_use(self) -> bool:
+        """Whether any device is in use, or nominated."""
+        return bool(self._users or self._nominated)
+
     def use_of(self, devices: Iterable[DeviceId]) -> DevicesInUse:
         """Return which of some devices are in use, by allocated or held claims."""
         return self._use_without(devices, ())

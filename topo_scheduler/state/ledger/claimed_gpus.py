@@ -60,7 +60,7 @@ class ClaimedGpus:
                 del self._requested[key]
                 self.claim_changed(key)
 
-    def stands_for(self, uid: str) -> bool:
+    def stands_for_requests(self, uid: str) -> bool:
         """Return whether a claim stands for extended resources of a pod, as the decision or the pod's status says."""
         return uid in self._of_pod
 
