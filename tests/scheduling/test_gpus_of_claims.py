@@ -18,8 +18,8 @@ V100 = "Tesla-V100-SXM2-16GB"
 GPU_TYPE: Json = {"type": {"string": "gpu"}}
 
 
-def cluster(gpus: int = 8, **labels: str) -> DeviceDriver:
-    d = DeviceDriver([make_node("n", "s1/l1", gpus=gpus, model=V100, labels=labels)], attributes=GPU_TYPE)
+def cluster(gpus: int = 8, labels: dict[str, str] | None = None) -> DeviceDriver:
+    d = DeviceDriver([make_node("n", "s1/l1", gpus=gpus, model=V100, labels=labels or {})], attributes=GPU_TYPE)
     d.step()
     return d
 
@@ -50,7 +50,7 @@ def numbered(**more: Any) -> ResourceSlice:
 
 @pytest.mark.parametrize("labels", [{}, {GPU_SHARING: "true"}])
 def test_gpus_of_claims_are_not_free(labels: dict[str, str]) -> None:
-    d = cluster(**labels)
+    d = cluster(labels=labels)
     d.slices(numbered())
     d.run(*[d.pod(f"claims-{number}", one(f"gpu-{number}")) for number in (1, 2, 3, 4, 5, 7)])
     assert free_gpus(d) == 0b01000001
