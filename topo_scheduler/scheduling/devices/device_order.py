@@ -1,7 +1,7 @@
 """In which order the search tries devices: those first whose use leaves the most for pods that come later.
 
-- **Partitions**, such as MIG instances: those that block the least of what could be allocated now. So partitions go to
-  GPUs that are split already, and to the slots that overlap the fewest larger ones.
+- **Partitions**, such as MIG instances: those that take and block the least of what could be allocated now. So
+  partitions go to GPUs that are split already, and to the slots that overlap the fewest larger ones.
 - **Shared devices**: those that have shares already, the fullest first.
 - **Whole devices**: those of the PCIe root that has just enough of them.
 
@@ -83,7 +83,7 @@ def _roots(
 
 
 def _losses(pool: Pool, used: DevicesInUse) -> dict[DeviceId, int]:
-    """Return for each device of a pool how much of the devices that are free now its allocation blocks."""
+    """Return for each device of a pool how much of the devices that are free now its allocation takes or blocks."""
     left = dict(pool.counters)
     for device in (*pool.devices, *pool.others):
         if device.id in used.whole or device.id in used.shares:
@@ -124,7 +124,7 @@ def _loss(
     for set_ in sorted({set_ for set_, _ in device.counters}):
         charge(1 + len(by_set[set_]) // 4)
         for other, weight in by_set[set_]:
-            if other is not device and any(
+            if other is device or any(
                 left[counter] - device.counters.get(counter, 0) < amount for counter, amount in other.counters.items()
             ):
                 blocked[other.id] = weight

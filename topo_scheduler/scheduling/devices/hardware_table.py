@@ -9,7 +9,7 @@ from topo_scheduler.api.gpu_needs import architecture_name
 from topo_scheduler.scheduling.devices.claimed_sets import text_of, whole_gpus
 from topo_scheduler.scheduling.devices.device_order import PCIE_ROOT
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
-from topo_scheduler.state.devices.hardware import MAX_GPUS, UNKNOWN_NUMA
+from topo_scheduler.state.devices.hardware import MAX_GPUS, NUMA_ATTRIBUTES, UNKNOWN_NUMA
 from topo_scheduler.state.devices.node_hardware import (
     LABELS_READ,
     MAX_KINDS_WITHOUT_NODE,
@@ -135,7 +135,7 @@ class HardwareTable:
 
 def _published(device: PublishedDevice) -> PublishedGpu:
     memory = device.capacity["memory"].total.value if "memory" in device.capacity else 0
-    numa = next((_whole(device, name) for name in ("numaNode", "numa") if _whole(device, name) is not None), None)
+    numa = next((node for node in (_whole(device, name) for name in NUMA_ATTRIBUTES) if node is not None), None)
     return PublishedGpu(
         name="",
         model=text_of(device, "productName"),
@@ -147,5 +147,5 @@ def _published(device: PublishedDevice) -> PublishedGpu:
 
 
 def _whole(device: PublishedDevice, name: str) -> int | None:
-    kind, value = device.attributes.get(f"{device.id[0]}/{name}", ("", ""))
+    kind, value = device.attributes.get(name if "/" in name else f"{device.id[0]}/{name}", ("", ""))
     return value if kind == "int" and isinstance(value, int) and 0 <= value < 64 else None

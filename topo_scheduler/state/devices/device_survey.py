@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from topo_scheduler.state.devices.claim_consumers import is_only_for
+from topo_scheduler.state.devices.hardware import NUMA_ATTRIBUTES
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory, DevicesInUse
 from topo_scheduler.state.devices.pool_problems import DeviceProblem, gone, left, pool_problems, taken_twice
 from topo_scheduler.state.devices.pools import DeviceId, Number, Pool, PoolId, PublishedDevice
@@ -19,7 +20,6 @@ PREVENTING: Final = frozenset({"NoSchedule", "NoExecute"})
 WHOLE: Final = "whole"
 """Profile of devices that are no partitions."""
 _PRODUCT: Final = ("productName", "deviceName", "model")
-_NUMA: Final = ("numaNode", "numa", "numaNodeID")
 _MEMORY: Final = "memory"
 _MEMORY_SLICE: Final = "memory-slice-"
 
@@ -120,7 +120,7 @@ def _surveyed(
     left: Mapping[tuple[str, str], Number],
 ) -> SurveyedDevice:
     tainted = any(effect in PREVENTING for _, _, effect in device.taints)
-    numa = attribute(device, *_NUMA)
+    numa = attribute(device, *NUMA_ATTRIBUTES)
     return SurveyedDevice(
         device.id,
         device.scope.node,

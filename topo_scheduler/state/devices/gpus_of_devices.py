@@ -5,7 +5,8 @@ one if its attribute ``type`` is ``gpu``, ``mig`` or ``vgpu``. Only drivers publ
 
 - A whole device is one GPU.
 - A partition that consumes shared counters is the largest part that it takes of any kind of counter of its set.
-  Counters whose names differ only in a number at the end, such as memory slices, are of one kind.
+  Counters whose names differ only in a number at the end, such as memory slices, are of one kind. A kind of which
+  there is just one says nothing about size: ``1g.10gb+me`` has the only OFA engine of an H100, and is 1/7 of it.
 - A MIG instance without counters is as many sevenths of a GPU as its attribute ``profile`` says.
 - A share of a device is the largest part of a capacity that it consumes.
 """
@@ -59,10 +60,11 @@ def gpus_of_device(
 def _partition(device: PublishedDevice, driver: str, counters: Counters) -> Fraction:
     if device.counters:
         taken, total = _by_kind(device.counters), _by_kind(counters)
-        parts = [Fraction(amount) / Fraction(total[kind]) for kind, amount in taken.items() if total.get(kind)]
         by_set: dict[str, Fraction] = {}
-        for (set_, _), part in zip([kind for kind in taken if total.get(kind)], parts, strict=True):
-            by_set[set_] = max(by_set.get(set_, Fraction(0)), part)
+        for kind, amount in taken.items():
+            if total.get(kind, 0) > 1:
+                part = Fraction(amount) / Fraction(total[kind])
+                by_set[kind[0]] = max(by_set.get(kind[0], Fraction(0)), part)
         return sum(by_set.values(), Fraction(0)) or Fraction(1)
     slices = _text(device, f"{driver}/profile").partition("g.")[0]
     if slices.isdecimal() and _text(device, f"{driver}/type") == "mig":

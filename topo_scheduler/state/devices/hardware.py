@@ -15,6 +15,8 @@ import numpy.typing as npt
 Int64 = npt.NDArray[np.int64]
 
 UNKNOWN_NUMA: Final = -1
+NUMA_ATTRIBUTES: Final = ("resource.kubernetes.io/numaNode", "numaNode", "numa", "numaNodeID")
+"""Attributes of devices that say their NUMA node, the first one that is there; without a domain those of a driver."""
 MAX_GPUS: Final = 16
 """GPUs of a node that links are known for: tables over all sets of GPUs double with each one."""
 MAX_NICS: Final = 256
