@@ -119,7 +119,7 @@ def test_claims_get_devices_below_one_pcie_root_and_instances_go_to_one_gpu(demo
         roots.setdefault(device["claims"][0]["name"], set()).add(device["pcieRoot"])
     assert [len(found) for found in roots.values()] == [1, 1]
     assert [device["state"] for device in split["devices"]] == ["blocked", "free", *3 * ["allocated"]]
-    assert {device["board"] for device in split["devices"][2:]} == {"gpu-0-counters"}
+    assert {device["board"] for device in split["devices"][2:]} == {"gpu-0-counter-set"}
     (pod,) = {pod for device in split["devices"][2:3] for pod in device["claims"][0]["pods"]}
     assert "of driver gpu.nvidia.com (request instance of claim" in run("explain", pod, "--kubeconfig", demo).output
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.devices.driver_slices import DRIVER, KINDS, UUID, Json, classes, pool_of, read_slices, recorded
+from topo_scheduler.simulation.demo_devices import mig_slices, whole_slices
 from topo_scheduler.state.devices.device_survey import DeviceState, survey_pool
 from topo_scheduler.state.devices.gpus_of_devices import gpus_of_device
 from topo_scheduler.state.devices.inventory import DeviceInventory
@@ -88,8 +89,9 @@ def test_attributes_and_memory_are_what_nvml_says_of_the_gpu() -> None:
         "resource.kubernetes.io/pciBusID": GPU["PciInfo"]["busIdLegacy"],
         "resource.kubernetes.io/pcieRoot": "pci0000:00",
     }
-    assert device.capacity[f"{DRIVER}/memory" if f"{DRIVER}/memory" in device.capacity else "memory"].total.value == (
-        GPU["MemoryInfo"]["total"]
+    assert (
+        device.capacity[f"{DRIVER}/memory" if f"{DRIVER}/memory" in device.capacity else "memory"].total.value
+        == (GPU["MemoryInfo"]["total"])
     )
 
 
@@ -202,3 +204,28 @@ def test_the_chart_has_a_class_for_each_kind() -> None:
     named: list[Json] = classes(extended=True)
     assert {item["metadata"]["name"] for item in named} == set(KINDS)
     assert [item["spec"].get("extendedResourceName") for item in named] == ["nvidia.com/gpu", None, None]
+
+
+# ---------------------------------------------------------------- the demo
+
+
+@pytest.mark.parametrize(("made", "mode"), [(whole_slices("n1", 1), "whole"), (mig_slices("n1", 1), "dynamicMIG")])
+def test_the_demo_publishes_a_part_of_what_was_recorded(made: list[Json], mode: str) -> None:
+    """All but the identity and the PCIe root of GPUs, which it makes up."""
+    real = {device["name"]: device for item in recorded(mode) for device in item.get("devices", [])}
+    (counters,) = recorded(mode)[0].get("sharedCounters", [{"counters": {}}])
+    for item in made:
+        for entry in item["spec"].get("sharedCounters", []):
+            assert entry["name"] == counters["name"]
+            assert entry["counters"].items() <= counters["counters"].items()
+        for device in item["spec"].get("devices", []):
+            same = real[device["name"]]
+            assert device["attributes"].keys() <= same["attributes"].keys()
+            for name in device["attributes"].keys() - {"uuid", "parentUUID", "resource.kubernetes.io/pcieRoot"}:
+                assert device["attributes"][name] == same["attributes"][name]
+            assert device["capacity"].items() <= same["capacity"].items()
+            for mine, theirs in zip(device.get("consumesCounters", []), same.get("consumesCounters", []), strict=True):
+                assert mine["counterSet"] == theirs["counterSet"]
+                assert mine["counters"].items() <= theirs["counters"].items()
+                slots = {name for name in theirs["counters"] if name.startswith("memory-slice-")}
+                assert slots <= mine["counters"].keys()

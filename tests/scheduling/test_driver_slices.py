@@ -25,7 +25,7 @@ from tests.scheduling.extended_driver import ExtendedDriver
 from topo_scheduler.state.devices.hardware import UNKNOWN_NUMA
 
 MIG = "mig.nvidia.com"
-PROFILE = f"device.attributes['{DRIVER}'].profile == "
+OF_DRIVER = f"device.attributes['{DRIVER}']"
 CONFIG = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
 
 
@@ -45,7 +45,7 @@ def publish(d: DeviceDriver, items: list[Json]) -> None:
 
 def selector(profile: str) -> str:
     """Return the expression that the driver's demos have for a MIG profile."""
-    return f"{PROFILE}'{profile}'"
+    return f"{OF_DRIVER}.profile == '{profile}'"
 
 
 def split(name: str, *profiles: str, **devices: Any) -> Json:
@@ -112,8 +112,7 @@ def test_configuration_of_sharing_is_copied_to_each_request() -> None:
         ("device.attributes['resource.kubernetes.io'].pcieRoot in ['pci0000:03', 'pci0000:ff']", True),
         ("'numaNode' in device.attributes['resource.kubernetes.io']", False),
         # A demo of the driver asks for an index, which it publishes no more: false for other products all the same.
-        ("device.attributes['gpu.nvidia.com'].productName.matches('A100') && device.attributes['gpu.nvidia.com'].index == 0",
-         False),
+        (f"{OF_DRIVER}.productName.matches('A100') && {OF_DRIVER}.index == 0", False),
     ],
 )  # fmt: skip
 def test_selectors_of_demos_and_documentation(expression: str, expected: bool) -> None:
@@ -283,3 +282,28 @@ def test_consumable_shares(option: str, exactly: Json, places: int) -> None:
     d.run(*pods)
     assert len(nodes_of(pods)) == places
     assert set(d.allocated()) == {("s1-l1-1", "gpu-0")}
+
+
+# ---------------------------------------------------------------- passthrough
+
+
+def test_a_gpu_that_is_published_twice_can_be_given_twice_until_the_driver_takes_one_away() -> None:
+    """As kube-scheduler does: nothing in the slice says that they are one GPU."""
+    d = driver(gpus=1)
+    (item,) = pool_of("s1-l1-1")
+    (gpu,) = item["spec"]["devices"]
+    passthrough = {"name": "gpu-vfio-0", "attributes": gpu["attributes"] | {"type": {"string": "vfio"}}}
+    item["spec"] |= {"devices": [gpu, passthrough], "pool": item["spec"]["pool"] | {"generation": 2}}
+    publish(d, [item])
+    pods = [d.pod(f"p{kind}", spec_of(request("gpu", kind))) for kind in ("gpu.nvidia.com", "vfio.gpu.nvidia.com")]
+    d.run(pods[0])
+    d.run(pods[1])
+    assert len(nodes_of(pods)) == 2
+    hardware = d.engine.world.hardware.of(0)
+    assert hardware is not None and hardware.count == 1
+    item["spec"] |= {"devices": [gpu], "pool": item["spec"]["pool"] | {"generation": 3}}
+    publish(d, [item])
+    d.drop_claim("pvfio.gpu.nvidia.com-claim")
+    more = d.pod("more", spec_of(request("gpu", "vfio.gpu.nvidia.com")))
+    d.run(more)
+    assert not more.spec.node_name
