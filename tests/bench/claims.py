@@ -131,6 +131,11 @@ async def run(count: int, rounds: int, which: Sequence[str]) -> dict[str, Any]:
     return result
 
 
+async def race_of_claims() -> dict[str, Any]:
+    """Three rounds of each scheduler with 480 pods."""
+    return await run(480, 3, (THEIRS, objects.SCHEDULER))
+
+
 def main() -> None:
     """Print the rates as JSON."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.claims", description=__doc__)

@@ -30,6 +30,7 @@ from topo_scheduler.simulation.devices.mig_stream import WARM_UP, MigLoad, MigOu
 from topo_scheduler.state.devices.hardware import HardwareError, NodeHardware, pair_bandwidth
 from topo_scheduler.state.devices.mig import GIB, geometry_of
 
+from .device_promises import BEHIND_BOUND_POINTS, MESH_BOUND_PERCENT, MIG_BOUNDS
 from .mig_repack import Repacking
 from .objects import Json
 
@@ -37,8 +38,6 @@ from .objects import Json
 
 GPU_LOAD: Final = 0.9
 PODS: Final = 3_000
-MESH_BOUND_PERCENT: Final = 94.0
-BEHIND_BOUND_POINTS: Final = 0.5
 MakeChooser = Callable[[int], Choose]
 """Takes a seed."""
 
@@ -207,15 +206,6 @@ def _blocked(outcomes: list[MigOutcome]) -> Json:
         "one_move_percent": round(100 * plans[1] / counted, 2),
         "two_moves_percent": round(100 * plans[2] / counted, 2),
     }
-
-
-MIG_BOUNDS: Final[Mapping[str, float]] = {
-    "ours_at_70": 0.5,
-    "ours_at_90": 4.0,
-    "ours_two_moves_at_70": 0.0,
-    "ours_two_moves_at_90": 1.0,
-}
-"""Percent of requests blocked only by fragmentation, at most."""
 
 
 def result_of_mig(figures: Json) -> str:

@@ -74,6 +74,10 @@ PARTS: Final = {
         Part("kai", "the same gangs with KAI-Scheduler", "race:all_gangs_of_kai", REAL | {"KAI"}),
         Part("linked", "gangs on it that ask for bandwidth, where no two may share a node", "race:all_linked", REAL),
         Part("load", "CPU, memory and traffic on it, at rest and at work", "load:load", REAL),
+        Part(
+            "claims", "pods with a claim for one GPU each on it, beside kube-scheduler", "claims:race_of_claims", REAL
+        ),
+        Part("slices", "5,000 nodes with 152 MIG places each, listed, listed anew, and pods placed", "slices:slices"),
         Part("record", "what recording costs, in core and on it", "recording:recording", REAL),
     )
 }

@@ -77,6 +77,8 @@ class SettledElsewhere:
 _US: Final = 1e-3
 _AT_WORK: Final = (("load.statuses_of_pods_written", 1), ("load.at_work.decisions_per_s", 90))
 """Kubelets report, and the machine keeps up with what is asked of it."""
+_MB_OF_MIB: Final = 2**20 / 1e6
+_MIG_PLACES: Final = (("slices.nodes", 5000), ("slices.devices", 5000 * 152))
 PROMISES: Final = (
     Promise(
         "gang of 4 on 5,000 nodes in 50 leaves, 99th percentile", "decisions.targets.gang_of_4.p99_us", 1, "ms", _US
@@ -235,6 +237,30 @@ PROMISES: Final = (
             ("sent at 100 decisions a second, 5,000 nodes", "load.at_work.sent_mb_per_s", 1, "MB/s"),
         )
     ),
+    Promise(
+        "pods with a claim for one GPU each: pods a second over kube-scheduler's",
+        "claims.ratio",
+        1.5,
+        "times",
+        at_least=True,
+        checked=True,
+    ),
+    Promise(
+        "pod with a claim for one MIG instance, 5,000 nodes with 152 MIG places each: a decision, the median",
+        "slices.placing.decision_ms.p50",
+        0.2,
+        "ms",
+        needs=_MIG_PLACES,
+    ),
+    Promise(
+        "5,000 nodes with 152 MIG places each: memory of the process, the peak",
+        "slices.rss_mb.peak",
+        600,
+        "MB",
+        _MB_OF_MIB,
+        needs=_MIG_PLACES,
+    ),
+    Promise("5,000 nodes with 152 MIG places each: listed anew", "slices.listed_anew.s", 30, "s", needs=_MIG_PLACES),
     Promise("a whole experiment by the protocol of FGD, our score", "fgd.ours.seconds", 5, "s"),
     Promise("a whole experiment by the protocol of FGD, the published score", "fgd.fgd.seconds", 5, "s"),
 )

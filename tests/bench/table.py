@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from .device_promises import device_promises, recorded
 from .objects import Json
 from .parts import PARTS
 from .promises import PROMISES, SETTLED_ELSEWHERE
@@ -134,7 +135,7 @@ def _promises(parts: Mapping[str, Json]) -> Rows:
         else:
             measured = "; ".join(filter(None, (one.told(found), one.remark(parts))))
             yield one.tells, one.promised, measured, one.kept(found)
-    for other in SETTLED_ELSEWHERE:
+    for other in (*SETTLED_ELSEWHERE, *device_promises(recorded())):
         yield other.tells, other.promised, f"[{other.measured}]({other.page})", other.kept
 
 

@@ -1,0 +1,58 @@
+"""What is promised of the choice of devices, with its verdict, from the recorded runs of ``tests.bench.devices``."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from tests.docs.results import RESULTS
+
+from .objects import Json
+from .promises import SettledElsewhere
+
+MESH_BOUND_PERCENT: Final = 94.0
+BEHIND_BOUND_POINTS: Final = 0.5
+MIG_BOUNDS: Final[Mapping[str, float]] = {
+    "ours_at_70": 0.5,
+    "ours_at_90": 4.0,
+    "ours_two_moves_at_70": 0.0,
+    "ours_two_moves_at_90": 1.0,
+}
+"""Percent of requests blocked only by fragmentation, at most; by chooser and load, for the mix that is recorded."""
+_PAGE: Final = "measurements-devices.md"
+
+
+def recorded() -> dict[str, Json]:
+    """Return the figures that are recorded, by the name of the run."""
+    runs = json.loads((RESULTS / "measurements-devices.json").read_text(encoding="utf-8"))
+    return {name: run["figures"] for name, run in runs.items()}
+
+
+def device_promises(figures: Mapping[str, Json]) -> Iterator[SettledElsewhere]:
+    """Yield each promise on the choice of devices with the figure that was measured."""
+    gpus, mig = figures["device_bandwidth"], figures["mig_fragmentation"]
+    load, lowest, behind = gpus["load_percent"], gpus["lowest_on_meshes_percent"], gpus["most_behind_points"]
+    yield SettledElsewhere(
+        f"bandwidth kept inside nodes with a mesh at {load} % load, the lowest of {gpus['meshes']} meshes",
+        f"at least {MESH_BOUND_PERCENT:g} %",
+        f"{lowest:g} %",
+        lowest >= MESH_BOUND_PERCENT,
+        f"{_PAGE}#gpus-of-a-node",
+    )
+    yield SettledElsewhere(
+        f"bandwidth kept inside nodes at {load} % load: behind the choosers of NVIDIA and AMD, the most",
+        f"at most {BEHIND_BOUND_POINTS:g} points",
+        f"{max(0.0, behind):g} points",
+        behind <= BEHIND_BOUND_POINTS,
+        f"{_PAGE}#gpus-of-a-node",
+    )
+    for name, bound in MIG_BOUNDS.items():
+        policy, _, at = name.rpartition("_at_")
+        moves = "with up to two moves" if policy == "ours_two_moves" else "without moves"
+        share = mig["fitted"][name]
+        yield SettledElsewhere(
+            f"MIG requests blocked only by fragmentation at {at} % load, {moves}",
+            f"at most {bound:g} %",
+            f"{share:g} %",
+            share <= bound,
+            f"{_PAGE}#mig-slots",
+        )
