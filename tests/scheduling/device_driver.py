@@ -7,6 +7,7 @@ import msgspec
 
 from tests.helpers import make_pod
 from tests.scheduling.driver import Driver, fabric, gang
+from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.devices import (
     AllocatedDevice,
     Allocation,
@@ -50,8 +51,16 @@ def asking(count: int = 1, **exactly: Any) -> Json:
 class DeviceDriver(Driver):
     """An engine on nodes that each have a slice."""
 
-    def __init__(self, nodes: list[Node], gpus: int = 8, *, synced: bool = True, **device: Any) -> None:
-        super().__init__(nodes)
+    def __init__(
+        self,
+        nodes: list[Node],
+        gpus: int = 8,
+        *,
+        synced: bool = True,
+        config: Configuration | None = None,
+        **device: Any,
+    ) -> None:
+        super().__init__(nodes, config)
         self.claims: dict[tuple[str, str], ResourceClaim] = {}
         self.writes: list[WriteClaims] = []
         self.problem = ""

@@ -31,6 +31,8 @@ MAX_TEXT_CHARACTERS: Final = 4_096
 """Characters of each other string of a spec."""
 MAX_OWNERS: Final = 64
 """Entries of ``status.owners``."""
+MAX_SEAT_DEVICES: Final = 256
+"""Entries of ``devices`` of a move, as many as a pod has devices at most."""
 MAX_API_VERSION_CHARACTERS: Final = 317
 """Characters of an API group and version."""
 
@@ -85,6 +87,8 @@ class Cause(StrEnum):
     SCALE_DOWN = "ScaleDown"
     PENDING_GANG = "PendingGang"
     """Holds places for a pending gang while the pods in ``status.others`` leave them; it moves no pods itself."""
+    PENDING_POD = "PendingPod"
+    """The same for a pending pod that asks for a MIG slot: it holds the slot."""
     DEFRAGMENTATION = "Defragmentation"
     IMPROVEMENT = "Improvement"
     REQUESTED = "Requested"
@@ -97,7 +101,12 @@ class Cause(StrEnum):
     @property
     def by_choice(self) -> bool:
         """Whether the move is voluntary: nothing failed and no user requested it, so it must be worth its cost."""
-        return self in (Cause.PENDING_GANG, Cause.DEFRAGMENTATION, Cause.IMPROVEMENT)
+        return self.holds_places or self in (Cause.DEFRAGMENTATION, Cause.IMPROVEMENT)
+
+    @property
+    def holds_places(self) -> bool:
+        """Whether it holds places for pending pods while other pods leave these by Migrations of their own."""
+        return self in (Cause.PENDING_GANG, Cause.PENDING_POD)
 
     @property
     def moves_others(self) -> bool:
@@ -136,13 +145,21 @@ class MigrationSpec(Base):
     pods: list[MigrationPod] = []  # noqa: RUF012 - msgspec copies defaults
 
 
+class SeatDevice(Value, frozen=True):
+    """A device that is held with a place, as ResourceSlices name it."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+
+
 class Move(Value, frozen=True):
     """``status.moves[]``: one pod, the node that it leaves, and the node held for the pod that replaces it.
 
     ``workload`` is the identity of its gang or its own. ``controller`` is kind and name of the object that makes the
     replacement, ``index`` the number that the controller gives it. ``requests`` has the resources held on the target
     node: milli-CPU, bytes, counts. ``to`` is empty until the scheduler has found a node. ``replacement`` is uid, and
-    ``replacement_name`` the name, of the pod that took the place.
+    ``replacement_name`` the name, of the pod that took the place. ``devices`` are held with the place, for a MIG slot.
     """
 
     pod: str = ""
@@ -157,14 +174,17 @@ class Move(Value, frozen=True):
     to: str = ""
     replacement: str = ""
     replacement_name: str = ""
+    devices: list[SeatDevice] = []  # noqa: RUF012
 
 
 class OtherPod(Value, frozen=True):
-    """``status.others[]``."""
+    """``status.others[]``. ``to`` and ``devices`` are the place of its replacement, for a MIG slot."""
 
     namespace: str = ""
     name: str = ""
     uid: str = ""
+    to: str = ""
+    devices: list[SeatDevice] = []  # noqa: RUF012
 
 
 class MigrationOwner(Value, frozen=True):

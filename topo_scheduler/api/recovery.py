@@ -83,6 +83,10 @@ class DefragmentationSpec(Model):
     largest_block: bool = False
     """Whether to move pods also while no gang is pending, if that enlarges the largest block of free nodes in one
     leaf."""
+    mig_slots: bool = False
+    """Whether to move at most two pods with MIG instances to make room for a pod that has been pending for
+    ``repair.after`` as none of its GPUs has a free slot for the MIG instance that it asks for. Only where drivers
+    publish MIG slots with shared counters (dynamic MIG). Independent of ``enabled``."""
 
 
 class ImprovementSpec(Model):

@@ -53,7 +53,7 @@ from topo_scheduler.scheduling.reserving.replacements import Replacements, Reser
 from topo_scheduler.scheduling.reserving.spares import Spares
 from topo_scheduler.scheduling.rules.filters import can_match
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
-from topo_scheduler.scheduling.settings import FabricWarnings, fairness_of, policy_of, repair_of
+from topo_scheduler.scheduling.settings import FabricWarnings, fairness_of, moves_slots, policy_of, repair_of
 from topo_scheduler.scheduling.time_slicing import More
 from topo_scheduler.scheduling.unknown_scores import unknown_scores
 from topo_scheduler.scheduling.world import World
@@ -126,7 +126,9 @@ class Engine:
         self.device_taints = DeviceTaints(name, self.world, spec.recovery)
         self.contention = SchedulerContention(name, self.world, spec.other_schedulers)
         self.reserving = Reserving(self.world, self.workloads, self.attempts, self.preempting, spec.reservation)
-        self.moving = Moving(self.world, self.workloads, self.attempts, self.preempting, repair_of(config))
+        self.moving = Moving(
+            self.world, self.workloads, self.attempts, self.preempting, repair_of(config), slots=moves_slots(config)
+        )
         self._emitted = EmittedEvents()
         self.arrivals = Arrivals(
             name,
@@ -191,7 +193,7 @@ class Engine:
         self.device_taints.configure(config.topology.spec.recovery)
         self.contention.configure(config.topology.spec.other_schedulers)
         self.reserving.configure(config.topology.spec.reservation)
-        self.moving.configure(repair_of(config))
+        self.moving.configure(repair_of(config), slots=moves_slots(config))
         self.spares.configure(config.topology.spec.spares)
         self.world.improve_all()
 

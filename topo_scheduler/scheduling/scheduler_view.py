@@ -144,6 +144,7 @@ class PlanningView:
         priority: int,
         mine: Callable[[str], bool] = lambda _: False,
         neighbours: bool = True,
+        devices: bool = False,
     ) -> Trial:
         """Return a copy of the state on which placements can be tried.
 
@@ -154,15 +155,20 @@ class PlanningView:
             priority: nominations and seats of this priority or a higher one count as if their pods ran.
             mine: returns whether a nomination or seat does not count, by its uid or id.
             neighbours: whether the pods on a node matter beyond the resources that they hold.
+            devices: whether the devices of the pods that leave are free on it. Those of nominations and seats that
+                count are in use in any case.
         """
         engine = self._engine
-        trial = Trial(engine.planner, engine.world.layout, now, neighbours=neighbours)
+        devices = devices or any(promised.devices for promised in engine.preempting.nominations)
+        trial = Trial(engine.planner, engine.world.layout, now, neighbours=neighbours, devices=devices)
         trial.remove(leaving)
         row_of = engine.world.nodes.row_of
         for promised in engine.preempting.nominations:
             counts = promised.priority >= priority and not mine(promised.uid)
             if counts and (row := row_of.get(promised.node)) is not None:
                 trial.planner.nodes.charge(row, promised.amounts)
+                if promised.devices:
+                    trial.count_devices(promised.uid, promised.devices, counts=True)
         trial.fill(avoided)
         return trial
 
@@ -254,6 +260,10 @@ class HeldView:
     def has_seats_of(self, migration: str) -> bool:
         """Return whether any seat is reserved or remembered for a Migration."""
         return self._engine.preempting.replacements.knows(migration)
+
+    def has_seat_for(self, workload: Workload) -> bool:
+        """Return whether a seat is reserved that a workload may take."""
+        return bool(self._engine.preempting.replacements.own(workload))
 
     def has_room_for_seats(self, migration: str, namespace: str, amounts: Iterable[Amounts]) -> bool:
         """Return whether a namespace holds at least as much as its seats would with these of a Migration.

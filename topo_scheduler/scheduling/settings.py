@@ -52,6 +52,12 @@ def repair_of(config: Configuration) -> RepairSpec:
     return spec.repair.model_copy(update={"enabled": spec.repair.enabled or makes})
 
 
+def moves_slots(config: Configuration) -> bool:
+    """Return whether recovery moves pods for pending pods that ask for MIG slots."""
+    spec = config.topology.spec.recovery
+    return spec.enabled and spec.defragmentation.mig_slots
+
+
 class FabricWarnings:
     """Warnings about settings that do not fit the fabric of the node labels, once for each configuration."""
 

@@ -196,9 +196,11 @@ class Execution:
         return strangers
 
     def _members(self, moves: Sequence[Move]) -> frozenset[str]:
-        """Return the uids of all members of the gangs of moves."""
-        gangs = (self.context.view.workload(move.workload) for move in moves if move.gang)
-        return frozenset(uid for gang in gangs if gang is not None for uid in gang.members)
+        """Return the uids of all members of the gangs of moves, and of pods on nodes to whose slots pods move."""
+        view = self.context.view
+        gangs = (view.workload(move.workload) for move in moves if move.gang)
+        beside = {uid for move in moves if move.devices and move.to for uid in view.pods_on(move.to)}
+        return frozenset(beside.union(uid for gang in gangs if gang is not None for uid in gang.members))
 
     def _replacements(self, tracked: Tracked) -> dict[str, Member]:
         """Return the bound member that replaced each pod, by the uid of the pod."""
@@ -218,7 +220,9 @@ class Execution:
             for member in self._candidates(migration, move, taken.get(seat, "")):
                 fits = member.uid == taken.get(seat) or (move.index is not None and member.index == move.index)
                 read = bool(member.cls.amounts) or member.uid in tracked.learned  # otherwise its index is unknown
-                fits |= read and member.index in (None, move.index) and (member.node == move.to or fresh(member))
+                # A pod may move to another slot of its node, where others of its controller run.
+                there = member.node == move.to and not move.devices
+                fits |= read and member.index in (None, move.index) and (there or fresh(member))
                 if member.uid not in used and member.stage is Stage.BOUND and fits:
                     replacements[move.uid] = member
                     used.add(member.uid)

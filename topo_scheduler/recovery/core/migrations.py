@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Final
 
-from topo_scheduler.api.migrations import Cause, Migration, MigrationWrite, Phase
+from topo_scheduler.api.migrations import Migration, MigrationWrite, Phase
 from topo_scheduler.api.process import SCHEDULER_NAME
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.api.recovery import RecoverySpec
@@ -348,7 +348,7 @@ class Migrations:
             text = f"{tracked.owner_gone}; the scheduler moves no pod for it, and its reservation is released"
             self.context.end(tracked, Phase.CANCELLED, "OwnerDeleted", text, now)
             return
-        if tracked.migration.cause is Cause.PENDING_GANG:
+        if tracked.migration.cause.holds_places:
             self._gang_room.advance(tracked, now)
             return
         match tracked.migration.phase:

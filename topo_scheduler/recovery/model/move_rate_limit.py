@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from topo_scheduler.api.migrations import Cause, Migration, MigrationStatus, Move, Phase
+from topo_scheduler.api.migrations import Migration, MigrationStatus, Move, Phase
 from topo_scheduler.api.recovery import RecoveryLimits
 from topo_scheduler.api.text import counted
 from topo_scheduler.api.timestamps import seconds_of
@@ -52,7 +52,7 @@ class Moved:
 
     def note(self, migration: Migration, limits: RecoveryLimits, wall: float) -> None:
         """Record the progress of a Migration. ``wall`` is in seconds since the epoch."""
-        status, phase, pending_gang = migration.status, migration.phase, migration.cause is Cause.PENDING_GANG
+        status, phase, holds_places = migration.status, migration.phase, migration.cause.holds_places
         evicting = seconds_of(status.times.get(Phase.EVICTING, ""))
         if evicting is not None:
             for move in status.moves:
@@ -64,9 +64,9 @@ class Moved:
                 self._full = max(REMEMBERED_WORKLOADS, 2 * len(self._last))
         begun = seconds_of(status.times.get(Phase.RESERVING, ""))
         running = phase is not None and phase.running
-        counts = running or evicting is not None or (pending_gang and phase is not Phase.CANCELLED)
+        counts = running or evicting is not None or (holds_places and phase is not Phase.CANCELLED)
         if migration.cause.by_choice and begun is not None and counts:
-            count = len(status.others if pending_gang else status.moves)
+            count = len(status.others if holds_places else status.moves)
             self._by_choice[migration.key] = (min(begun, wall), count, migration.spec.makes_room_for)
         elif begun is not None:
             self._by_choice.pop(migration.key, None)  # it ended before any pod was evicted

@@ -132,6 +132,7 @@ def seat_of(migration: str, namespace: str, move: Move) -> ReservedSeat:
         move.index,
         move.priority,
         tuple(sorted(move.requests.items())),
+        tuple((device.driver, device.pool, device.device) for device in move.devices),
     )
 
 

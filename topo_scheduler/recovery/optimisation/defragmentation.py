@@ -1,5 +1,7 @@
 """Creates Migrations for gangs that are pending although enough GPUs are free: one for each such gang.
 
+The same for single pods that ask for a MIG slot.
+
 The engine finds the moves (`scheduling.moving`). Here they are checked again, and dropped if a workload was moved
 lately. `gang_room` executes these Migrations.
 """
@@ -14,6 +16,7 @@ from topo_scheduler.recovery.model.naming import name_of
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods
 from topo_scheduler.recovery.optimisation.sliced_search import Look, VoluntarySearch
 from topo_scheduler.recovery.planning.migration_validation import may_move
+from topo_scheduler.recovery.planning.slot_seats import slot_seats
 from topo_scheduler.recovery.planning.voluntary_moves import find_pods_to_read, gang_seats
 from topo_scheduler.scheduling.moving.plan import MovePlan
 from topo_scheduler.scheduling.queueing.queue_keys import lacking, least_of, order_of
@@ -50,11 +53,16 @@ class Defragmenting(VoluntarySearch):
 
     @property
     def _on(self) -> bool:
-        return self.context.spec.defragmentation.enabled and self.context.view.planning.gangs_wait
+        spec = self.context.spec.defragmentation
+        return (spec.enabled or spec.mig_slots) and self.context.view.planning.gangs_wait
 
     def _create_migration(self, workload: Workload, plan: MovePlan, now: float) -> CreateMigration | None:
         """Return the Migration that holds a gang's seats; None if there is one, or if moves would be useless now."""
-        context = self.context
+        context, spec = self.context, self.context.spec.defragmentation
+        if not (spec.enabled if workload.gang else spec.mig_slots):
+            return None
+        if not workload.gang and context.view.held.has_seat_for(workload):
+            return None  # it was moved itself, and its slot is being freed
         pending = workload.at(Stage.PENDING)
         members = pending[: least_of(workload)]
         pods = find_moving_pods(context.view, (move.pod.occupant.uid for move in plan.moves))
@@ -70,20 +78,25 @@ class Defragmenting(VoluntarySearch):
         if context.moved.resting(leaving_pods, context.spec.limits, wall):
             return None
         avoided = context.detection.avoided(now)
-        if not gang_seats(context.view, workload, members, leaving_pods, avoided, "", now):
+        if workload.gang:
+            possible = bool(gang_seats(context.view, workload, members, leaving_pods, avoided, "", now))
+        else:
+            possible = bool(slot_seats(context.view, workload, members[0], leaving_pods, avoided, "", now))
+        if not possible:
             return None
         since = timestamp(context.epoch + order_of(workload).since)
         uids = [*(member.uid for member in members), *(pod.member.uid for pod in leaving_pods)]
         name = name_of(workload, [*uids, timestamp(wall)])
         named = [OtherPod(pod.member.namespace, pod.member.name, pod.member.uid) for pod in leaving_pods]
         moves = context.view.planning.described(plan, workload.namespace)
-        spec = MigrationSpec(
-            cause=f"gang {workload.namespace}/{workload.name} waits. {moves}",
-            reason=Cause.PENDING_GANG.value,
+        kind, cause = ("gang", Cause.PENDING_GANG) if workload.gang else ("pod", Cause.PENDING_POD)
+        migration = MigrationSpec(
+            cause=f"{kind} {workload.namespace}/{workload.name} waits. {moves}",
+            reason=cause.value,
             since=since,
             pods=[MigrationPod(member.name, member.uid) for member in members],
         )
-        create = CreateMigration(workload.namespace, name, spec)
+        create = CreateMigration(workload.namespace, name, migration)
         context.intended[create.key] = tuple(named)
         return create
 

@@ -1,5 +1,7 @@
 """The Migration of a pending gang: it holds the gang's seats while other pods, by Migrations of their own, leave them.
 
+The same for a single pending pod that asks for a MIG slot; then its seat has the slot.
+
 It evicts no pod, and so goes from Reserving to Placing. All other pods have seats before the first of them is evicted.
 It ends when the gang is bound, or when moving the other pods has become useless. Pods that were not evicted by then
 stay.
@@ -18,6 +20,7 @@ from topo_scheduler.recovery.model.migration_state import ConditionUpdate, Track
 from topo_scheduler.recovery.model.naming import name_for
 from topo_scheduler.recovery.model.seating import MovingPod, find_moving_pods, move_of, pod_names, vacant
 from topo_scheduler.recovery.planning.migration_validation import may_move, rest_of_gang, restarts
+from topo_scheduler.recovery.planning.slot_seats import move_to_slot, slot_seats, with_places
 from topo_scheduler.recovery.planning.voluntary_moves import find_pods_to_read, gang_seats, group_by_workload
 from topo_scheduler.scheduling.queueing.queue_keys import lacking
 from topo_scheduler.scheduling.time_slicing import whole
@@ -39,7 +42,7 @@ class _DepartureProgress:
 
 @dataclass(slots=True)
 class GangRoom:
-    """Migrations with the reason ``PendingGang``."""
+    """Migrations with the reasons ``PendingGang`` and ``PendingPod``."""
 
     context: MigrationContext
     _first: dict[str, float] = field(default_factory=dict)
@@ -83,13 +86,13 @@ class GangRoom:
         leaving_pods = self._check_leaving(tracked, workload, members, named, now)
         if leaving_pods is None:
             return
-        moves = self._moves(tracked, workload, members, leaving_pods, now)
+        moves, others = self._moves(tracked, workload, members, leaving_pods, named, now)
         if not moves:
             return
         reserved = ConditionUpdate(
             "Reserved", status=False, reason="Planned", message="nodes are reserved when it begins"
         )
-        self.context.write(tracked, now, Phase.PLANNED, moves, reserved, message=migration.spec.cause, others=named)
+        self.context.write(tracked, now, Phase.PLANNED, moves, reserved, message=migration.spec.cause, others=others)
 
     def _begin(self, tracked: Tracked, workload: Workload, now: float) -> None:
         migration, context = tracked.migration, self.context
@@ -97,14 +100,16 @@ class GangRoom:
         leaving_pods = self._check_leaving(tracked, workload, members, migration.status.others, now)
         if leaving_pods is None:
             return
-        if not context.spec.defragmentation.enabled:
-            self.context.end(tracked, Phase.CANCELLED, "Off", "recovery.defragmentation.enabled is not set", now)
+        spec = context.spec.defragmentation
+        if not (spec.enabled if workload.gang else spec.mig_slots):
+            field = "enabled" if workload.gang else "migSlots"
+            self.context.end(tracked, Phase.CANCELLED, "Off", f"recovery.defragmentation.{field} is not set", now)
             return
         if held_back := context.holds_back(migration, leaving_pods, now):
             context.release(migration.key)
             context.write(tracked, now, None, None, held_back)
             return
-        moves = self._moves(tracked, workload, members, leaving_pods, now)
+        moves, others = self._moves(tracked, workload, members, leaving_pods, migration.status.others, now)
         if not moves:
             return
         context.keep(migration, moves)
@@ -112,7 +117,7 @@ class GangRoom:
         leaving = pod_names(context.view, leaving_pods, migration.metadata.namespace)
         text = f"room for {counted(len(moves), 'pod')} is reserved, which {leaving} leave first"
         held = ConditionUpdate("Reserved", status=True, reason="SeatsHeld", message=text)
-        context.write(tracked, now, Phase.RESERVING, moves, held)
+        context.write(tracked, now, Phase.RESERVING, moves, held, others=others)
 
     def _reserve(self, tracked: Tracked, workload: Workload, now: float) -> None:
         """Wait until the other pods are gone."""
@@ -123,10 +128,17 @@ class GangRoom:
             self.context.end(tracked, Phase.CANCELLED, "SeatLost", f"node {lost} can't be used now", now)
             return
         context.keep(migration, self._unseated(workload, moves))
-        if not pending or vacant(context.view, moves):
+        if not pending or self._left(migration):
             context.write(tracked, now, Phase.PLACING, None)
         elif reason := self._reason_useless(tracked, now):
             self.context.end(tracked, Phase.CANCELLED, "NoRoom", reason, now)
+
+    def _left(self, migration: Migration) -> bool:
+        """Return whether there is room for the seats now. Slots are free once the pods that leave are gone."""
+        view = self.context.view
+        if migration.cause is Cause.PENDING_POD and any(view.entry(pod.uid) for pod in migration.status.others):
+            return False
+        return vacant(view, migration.status.moves)
 
     def _reason_useless(self, tracked: Tracked, now: float) -> str:
         """Create the Migrations of the other pods, once; return why waiting for them is useless, or an empty string."""
@@ -181,11 +193,12 @@ class GangRoom:
                 "Placed", status=True, reason="Bound", message=counted(len(done), "pod", "is bound", "are bound")
             )
             text = counted(len(done), "pod", "of the gang is bound", "of the gang are bound")
+            text = text if workload.gang else "the pod is bound"
             self.context.end(tracked, Phase.DONE, "", text, now, done, placed)
         elif len(seated) < len(moves) and not self._waiting(migration, workload):
-            self.context.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang is no longer pending", now)
+            self.context.end(tracked, Phase.CANCELLED, "NotNeeded", f"the {_kind(workload)} is no longer pending", now)
         elif self.context.since(tracked, Phase.PLACING, now) > self.context.spec.reservation_timeout:
-            text = "the gang did not use its room in time; other workloads may use it"
+            text = f"the {_kind(workload)} did not use its room in time; other workloads may use it"
             self.context.end(tracked, Phase.FAILED, "NotTaken", text, now)
         else:
             self.context.keep(migration, self._unseated(workload, moves))
@@ -222,7 +235,8 @@ class GangRoom:
         if migration.phase is not None and migration.phase.running:
             self.context.keep(migration, migration.status.moves)
         if now - self._first.setdefault(migration.metadata.uid, now) >= PATIENCE_SECONDS:
-            self.context.end(tracked, Phase.CANCELLED, "NotNeeded", "the gang is gone", now)
+            kind = "pod" if migration.cause is Cause.PENDING_POD else "gang"
+            self.context.end(tracked, Phase.CANCELLED, "NotNeeded", f"the {kind} is gone", now)
 
     def _waiting(self, migration: Migration, workload: Workload) -> list[Member]:
         """Return the pending members that need seats."""
@@ -247,7 +261,7 @@ class GangRoom:
             return None
         leaving_pods = find_moving_pods(view, uids)
         if not members or lacking(workload, members):
-            text = "pods of the gang are gone" if members else "the gang is no longer pending"
+            text = "pods of the gang are gone" if members else f"the {_kind(workload)} is no longer pending"
             self.context.end(tracked, Phase.CANCELLED, "NotNeeded", text, now)
             return None
         if problem := self._wrong(tracked, workload, leaving_pods):
@@ -271,7 +285,7 @@ class GangRoom:
             if not may_move(pod):
                 return "NotMovable", f"{name} stays: it must not move, or no controller would recreate it"
             if pod.workload.priority > workload.priority:
-                return "NotMovable", f"{name} stays: its priority is above that of the gang"
+                return "NotMovable", f"{name} stays: its priority is above that of the {_kind(workload)}"
             if pod.member.uid in taken:
                 return "AlreadyMoved", f"{name} is moved by another Migration already"
         return None
@@ -282,13 +296,28 @@ class GangRoom:
         workload: Workload,
         members: Sequence[Member],
         leaving_pods: Sequence[MovingPod],
+        others: Sequence[OtherPod],
         now: float,
-    ) -> list[Move]:
-        """Return the moves of the members to their seats; without room, end the Migration and return none."""
-        view, avoided = self.context.view, self.context.detection.avoided(now)
-        seats = gang_seats(view, workload, members, leaving_pods, avoided, tracked.migration.key, now)
-        if not seats:
-            text = "moving these pods would not make room for the gang, as things are now"
+    ) -> tuple[list[Move], Sequence[OtherPod]]:
+        """Return the moves of the members to their seats, and the other pods, for a MIG slot with their places.
+
+        Without room, end the Migration and return none.
+        """
+        view, avoided, key = self.context.view, self.context.detection.avoided(now), tracked.migration.key
+        if workload.gang:
+            seats = gang_seats(view, workload, members, leaving_pods, avoided, key, now)
+            moves = [
+                move_of(view, workload, member, member.cls.amounts, to=seats[member.uid]) for member in members if seats
+            ]
+        else:
+            slots = slot_seats(view, workload, members[0], leaving_pods, avoided, key, now)
+            moves = [move_to_slot(view, workload, member, slots[member.uid]) for member in members if slots]
+            others = with_places(view, others, slots)
+        if not moves:
+            text = f"moving these pods would not make room for the {_kind(workload)}, as things are now"
             self.context.end(tracked, Phase.CANCELLED, "NoRoom", text, now)
-            return []
-        return [move_of(view, workload, member, member.cls.amounts, to=seats[member.uid]) for member in members]
+        return moves, others
+
+
+def _kind(workload: Workload) -> str:
+    return "gang" if workload.gang else "pod"

@@ -43,8 +43,8 @@ from topo_scheduler.recovery.planning.seat_claims import (
     pods_without_seats,
 )
 from topo_scheduler.scheduling.extensions.extension import PluginError
-from topo_scheduler.scheduling.moving.machine import GoneError
 from topo_scheduler.scheduling.moving.plan import makes_room, seat_again
+from topo_scheduler.scheduling.moving.replacement_query import GoneError
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidates
 

@@ -23,6 +23,7 @@ from topo_scheduler.recovery.planning.migration_validation import (
 from topo_scheduler.recovery.planning.relocation import helpers_of, restart_cost, unread_neighbours
 from topo_scheduler.recovery.planning.relocation_search import RelocationSearch
 from topo_scheduler.recovery.planning.seat_claims import RelocationRequest, SeatGrant
+from topo_scheduler.recovery.planning.slot_seats import leaves_slot, planned_places, with_planned_devices
 from topo_scheduler.recovery.planning.spares import (
     may_return_nodes,
     may_use_spares,
@@ -174,6 +175,8 @@ class Planning:
             self.context.write(tracked, now, None, with_targets(migration.status.moves, {}), _no_seats(moving_pods))
             return
         moves = with_targets(moves_of(self.context.view, moving_pods), targets)
+        if leaves_slot(self.context, migration):
+            moves = with_planned_devices(self.context, migration, moves)
         self.context.keep(migration, moves)
         held = ConditionUpdate("Reserved", status=True, reason="SeatsHeld", message=text)
         self.context.begin(migration, len(moves), now)
@@ -335,6 +338,8 @@ class Planning:
 
     def _seats(self, tracked: Tracked, moving_pods: Sequence[MovingPod], now: float) -> dict[str, str]:
         migration = tracked.migration
+        if leaves_slot(self.context, migration):
+            return planned_places(self.context, migration, moving_pods, now)
         avoided, prepare = self._avoided(migration, moving_pods, now), trial_preparation(self.context, migration, now)
         return dict(find_seats(self.context.view, moving_pods, avoided, migration.key, now, prepare))
 

@@ -33,9 +33,8 @@ from topo_scheduler.recovery.model.seating import (
 from topo_scheduler.recovery.planning.seat_claims import SeatGrant
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import PodRef
-from topo_scheduler.scheduling.moving.machine import GoneError
 from topo_scheduler.scheduling.moving.plan import as_candidates, by_domain, makes_room, seat_again
-from topo_scheduler.scheduling.moving.replacement_query import Groups
+from topo_scheduler.scheduling.moving.replacement_query import GoneError, Groups
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, WHOLE, Candidates

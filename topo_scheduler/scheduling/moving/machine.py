@@ -1,5 +1,7 @@
 """Which pods would have to move for a gang that is pending though enough GPUs are free. The plan is published only.
 
+The same for a single pod that asks for MIG slots, if recovery may move pods for these (`slot_moves`).
+
 A pod is movable if this process placed it, its controller recreates it, and its priority is not above the gang's. It
 must not say `movable: "false"`, be in a gang in segments, or be protected by a disruption budget. The search runs apart
 from decisions. It starts once a gang has been pending for a while and resources became free since the last search. The
@@ -18,6 +20,8 @@ from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.barrier import Backoff
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.moving.plan import MovePlan, plan_moves, unbroken
+from topo_scheduler.scheduling.moving.replacement_query import GoneError
+from topo_scheduler.scheduling.moving.slot_search import SlotSearch, slots_sentence, unmoved
 from topo_scheduler.scheduling.placing.levels import wish_of
 from topo_scheduler.scheduling.placing.model.placement_query import PlacementQuery
 from topo_scheduler.scheduling.placing.model.segments import has_segments
@@ -37,19 +41,19 @@ MIN_PAUSE_SECONDS: Final = 10.0
 """Seconds between two searches at least."""
 PAUSE_SECONDS_PER_CANDIDATE: Final = 1e-3
 """Seconds until the next search for each candidate of this one."""
+MAX_PODS: Final = 256
+"""Pending pods in no gang for which moves are searched, all together."""
+MAX_PODS_OF_NAMESPACE: Final = 32
+"""The same of one namespace; others are searched for once these have a place."""
 
 
 GONE: Final = "gone"
 """Stands for the state of a search during which candidates disappeared: it has no result."""
 
 
-class GoneError(Exception):
-    """A candidate has disappeared."""
-
-
 @dataclass(slots=True)
 class _PendingGang:
-    """A pending gang.
+    """A pending gang, or a single pod that asks for MIG slots.
 
     Attributes:
         since: time from which it has been pending, in seconds.
@@ -61,6 +65,8 @@ class _PendingGang:
 
     since: float
     text: str
+    pod_of: str = ""
+    """The namespace of a pod in no gang."""
     state: Hashable = None
     plan: MovePlan | None = None
     sentence: str = ""
@@ -72,40 +78,63 @@ class Moving:
     """Plans of moves for pending gangs."""
 
     def __init__(
-        self, world: World, workloads: Workloads, attempts: Attempts, preempting: Preempting, spec: RepairSpec
+        self,
+        world: World,
+        workloads: Workloads,
+        attempts: Attempts,
+        preempting: Preempting,
+        spec: RepairSpec,
+        *,
+        slots: bool = False,
     ) -> None:
+        """``slots``: whether to search for moves for pods that ask for MIG slots, too."""
         self._world = world
         self._workloads = workloads
         self._attempts = attempts
         self._preempting = preempting
         self._spec = spec
+        self._slots = slots
         self._wanted: dict[str, _PendingGang] = {}
         self._not_before = -inf
         self._parts: Parts[tuple[Workload, str]] = Parts(world)
         self._searched: _PendingGang | None = None
         self._now = 0.0
 
-    def configure(self, spec: RepairSpec) -> None:
+    def configure(self, spec: RepairSpec, *, slots: bool = False) -> None:
         """Apply a new configuration."""
-        self._spec = spec
+        self._spec, self._slots = spec, slots
         self._parts.drop()
         if self._searched is not None:
             self._searched.state = None
-        if not spec.enabled:
-            self._wanted.clear()
+        for id_, gang in list(self._wanted.items()):
+            if not (slots if gang.pod_of else spec.enabled):
+                self.forget(id_)
 
     # ------------------------------------------------------------ pending gangs
 
     def parked(self, workload: Workload, text: str, since: float, *, room_helps: bool) -> str:
         """Record that a workload has no room. Return the sentence to add to its reason; empty without a plan."""
-        if not self._spec.enabled:
+        if not (self._spec.enabled or self._slots):
             return ""
-        if not workload.gang or not room_helps or workload.doubt:
-            self._wanted.pop(workload.id, None)
+        if not self._is_wanted(workload) or not room_helps or workload.doubt:
+            self.forget(workload.id)
             return ""
-        gang = self._wanted.setdefault(workload.id, _PendingGang(since, text))
+        gang = self._wanted.get(workload.id)
+        if gang is None:
+            gang = self._wanted[workload.id] = _PendingGang(since, text, "" if workload.gang else workload.namespace)
         gang.since, gang.text = since, text
         return gang.sentence
+
+    def _is_wanted(self, workload: Workload) -> bool:
+        """Return whether a search may help a workload. Pods in no gang must have claims, and there is a cap on them."""
+        if workload.gang:
+            return self._spec.enabled
+        if not self._slots or not any(member.cls.claims for member in workload.at(Stage.PENDING)):
+            return False
+        if workload.id in self._wanted:
+            return True
+        namespaces = [gang.pod_of for gang in self._wanted.values() if gang.pod_of]
+        return len(namespaces) < MAX_PODS and namespaces.count(workload.namespace) < MAX_PODS_OF_NAMESPACE
 
     def describe(self, id_: str) -> str:
         """Return the moves that would make room for a workload, as text. Empty without a plan."""
@@ -172,7 +201,7 @@ class Moving:
         for id_, gang in sorted(self._wanted.items(), key=lambda item: (item[1].since, item[0])):
             workload = self._workloads.get(id_)
             if workload is None or not workload.at(Stage.PENDING):
-                del self._wanted[id_]
+                self.forget(id_)
             elif self._earliest_begin(gang) <= now and gang.state != (state := self._state(id_)):
                 gang.state = state
                 self._searched = gang
@@ -186,7 +215,10 @@ class Moving:
 
     def _search_for(self, workload: Workload, gang: _PendingGang) -> Iterator[tuple[Workload, str] | None]:
         """Search for moves for a gang. Yield None after each part of the work, and the gang if the plan changed."""
-        plan, candidate_count, state = yield from self._find_plan(workload, self._now, self._spec.max_moves)
+        if gang.pod_of:
+            plan, candidate_count, state = yield from self._find_slot_plan(workload)
+        else:
+            plan, candidate_count, state = yield from self._find_plan(workload, self._now, self._spec.max_moves)
         self._not_before = self._now + max(MIN_PAUSE_SECONDS, PAUSE_SECONDS_PER_CANDIDATE * candidate_count)
         if self._wanted.get(workload.id) is not gang or self._workloads.get(workload.id) is not workload:
             return
@@ -231,10 +263,27 @@ class Moving:
     def sentence(self, plan: MovePlan, reader: str = "") -> str:
         """Return a plan as text. ``reader``: namespace whose names the text may contain, see `few_for`."""
         names, layout = self._world.nodes.names, self._world.layout
+        if plan.devices:
+            return slots_sentence(plan, names, reader)
         pods = [f"{move.pod.occupant.key} from {names[move.pod.row]} to {names[move.to]}" for move in plan.moves]
         leaves = ["/".join(layout.paths[leaf]) for leaf in plan.placement.leaves]
         count = f"{len(pods)} pod{'s' if len(pods) > 1 else ''}"
         return f"Moving {count} ({few_for(pods, reader, 'pod')}) would make room in {few_of(leaves)}."
+
+    def _find_slot_plan(self, workload: Workload) -> Generator[None, None, tuple[MovePlan | None, int, Hashable]]:
+        """Return the same for a single pod that asks for MIG slots."""
+        if not self._preempting.budgets.known:
+            return None, 0, None
+        candidates = yield from self._candidates(workload)
+        yield
+        searched = SlotSearch(self._world, self._workloads, self._attempts, self._preempting, workload, candidates)
+        try:
+            plan = yield from searched.find(self._now, self._spec.max_moves)
+        except PluginError:
+            return None, 0, None  # the next attempt reports it
+        except GoneError:
+            return None, 0, GONE
+        return plan, len(candidates.pods), self._world.nodes.capacity_changes.position
 
     def _find_plan(
         self, workload: Workload, now: float, max_moves: int
@@ -255,7 +304,7 @@ class Moving:
             group_profiles = [[member.profile for member in members_of_class] for _, members_of_class in groups]
             profiles = group_profiles if self._rules_apply(members, candidates) else ()
             yield
-            if not self._unmoved(candidates):
+            if not unmoved(self._world, candidates):
                 return None, 0, GONE
             steps = plan_moves(self._attempts.planner, ask, layout, candidates, self.again, now, max_moves, profiles)
             with self._world.nothing_kept():
@@ -268,11 +317,6 @@ class Moving:
         except GoneError:
             return None, 0, GONE
         return plan, len(candidates.pods), state
-
-    def _unmoved(self, candidates: Candidates) -> bool:
-        """Return whether all candidates are still on their nodes."""
-        entries = ((self._world.ledger.get(pod.occupant.uid), pod.row) for pod in candidates.pods)
-        return all(entry is not None and entry.row == row for entry, row in entries)
 
     def _is_possible(self, plan: MovePlan, workload: Workload) -> bool:
         """Return whether nodes still have the resources for a plan that was made a moment ago."""

@@ -26,6 +26,7 @@ from topo_scheduler.scheduling.preemption.reprieve import by_trial
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, SHUT, WHOLE, Candidate, Candidates, VictimGang
 from topo_scheduler.scheduling.rules.interpod_filters import looks_around
+from topo_scheduler.state.devices.pools import DeviceId
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.classes import PodClass
@@ -50,18 +51,20 @@ Again = Callable[[Sequence[Candidate]], PlacementQuery]
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """A pod that would move to the row ``to``."""
+    """A pod that would move to the row ``to``; for a MIG slot, with the devices that its replacement gets there."""
 
     pod: Candidate
     to: int
+    devices: tuple[DeviceId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class MovePlan:
-    """The placement of the workload, once the pods of ``moves`` have moved."""
+    """The placement of the workload, once the pods of ``moves`` have moved; for a MIG slot, with its devices."""
 
     placement: Placement
     moves: tuple[PlannedMove, ...]
+    devices: tuple[DeviceId, ...] = ()
 
 
 def unbroken(candidates: Candidates, running: Callable[[str], int]) -> Candidates:

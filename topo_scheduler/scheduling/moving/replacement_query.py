@@ -14,6 +14,10 @@ Groups = Sequence[tuple[PodClass, list[Member]]]
 """Members by class."""
 
 
+class GoneError(Exception):
+    """A pod that would move has disappeared."""
+
+
 def replacement_query(
     attempts: Attempts, world: World, workload: Workload, members: Sequence[Member], rows: Sequence[int]
 ) -> tuple[Groups, PlacementQuery]:

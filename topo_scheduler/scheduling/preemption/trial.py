@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from topo_scheduler.api.devices import Allocation
 from topo_scheduler.scheduling.devices.gpu_sets_on_trial import GpuSetsOnTrial
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementFailure, PlacementQuery
@@ -14,7 +15,7 @@ from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.shares import ReservationShares
 from topo_scheduler.scheduling.preemption.victims import Candidate
 from topo_scheduler.state.decision import SizeRule
-from topo_scheduler.state.devices.inventory import ClaimKey
+from topo_scheduler.state.devices.inventory import ClaimKey, DeviceChanges
 from topo_scheduler.state.devices.trial_use import DevicesOnTrial
 from topo_scheduler.state.nodes.change_log import ChangeLog
 from topo_scheduler.state.nodes.charges import charges_of
@@ -195,9 +196,17 @@ class Trial:
             for pod in changed:
                 self._send(self._links, pod.occupant.uid, change)
 
+    def count_devices(self, uid: str, allocations: Iterable[Allocation], *, counts: bool) -> None:
+        """Count devices as used for a pod that gets them on this trial, or no longer."""
+        if self.inventory is not None:
+            self._count_again(self.inventory.nominate(uid, allocations, counts=counts))
+
     def _note_devices(self, inventory: DevicesOnTrial) -> None:
         """Let views count again what fits on nodes whose devices changed in use."""
-        changes, nodes = inventory.take_changes(), self.planner.nodes
+        self._count_again(inventory.take_changes())
+
+    def _count_again(self, changes: DeviceChanges) -> None:
+        nodes = self.planner.nodes
         for name in nodes.row_of if changes.all_use else changes.use:
             if (row := nodes.row_of.get(name)) is not None:
                 nodes.capacity_changes.append(row)

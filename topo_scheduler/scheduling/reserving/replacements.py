@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from topo_scheduler.api.devices import AllocatedDevice, Allocation, DeviceAllocation
 from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominations
 from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
+from topo_scheduler.state.devices.pools import DeviceId
 from topo_scheduler.state.nodes.resources import GPU, PODS, Amounts, amount_in
 from topo_scheduler.state.pods.workloads import Member, Workload
 
@@ -34,6 +36,8 @@ class ReservedSeat:
     index: int | None
     priority: int
     requests: tuple[tuple[str, int], ...]
+    devices: tuple[DeviceId, ...] = ()
+    """Devices that are held with the place, as driver, pool and name."""
 
     @property
     def id(self) -> str:
@@ -85,7 +89,8 @@ class Replacements:
             self.taken.pop(id_, None)
             if id_ not in self._seats:
                 self._seats[id_] = seat
-                self._nominations.put(Nomination(id_, seat.node, seat.priority, self._amounts(seat), None))
+                devices = (seat_allocation(seat.devices),) if seat.devices else ()
+                self._nominations.put(Nomination(id_, seat.node, seat.priority, self._amounts(seat), None, devices))
 
     def gpus(self) -> dict[str, int]:
         """Return how many GPUs are reserved on each node that has seats with any."""
@@ -149,6 +154,11 @@ class Replacements:
         amounts = {names.index(name): amount for name, amount in seat.requests if name in names and amount > 0}
         amounts.setdefault(PODS, 1)
         return tuple(sorted(amounts.items()))
+
+
+def seat_allocation(devices: Sequence[DeviceId]) -> Allocation:
+    """Return devices as an allocation that holds them."""
+    return Allocation(DeviceAllocation([AllocatedDevice("seat", *device) for device in devices]))
 
 
 def requests_of(names: Sequence[str], amounts: Amounts) -> dict[str, int]:

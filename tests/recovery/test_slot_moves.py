@@ -1,0 +1,264 @@
+"""A pod waits for a MIG slot though enough is free: at most two others move, and it gets the slot that they leave."""
+
+import pytest
+
+from tests.recovery.slot_world import CONFIG, ON, SlotWorld, slot_world
+from tests.recovery.world import Kill
+from topo_scheduler.api.migrations import Cause, Phase
+from topo_scheduler.api.objects import ObjectMeta, Pod
+from topo_scheduler.api.recovery import DefragmentationSpec, RecoveryLimits, RecoverySpec
+
+TWO_GPUS = {"a": "s1-l1-1/gpu-0-1g-1", "b": "s1-l1-1/gpu-1-3g-0"}
+"""No GPU is whole. If a goes to the other one, the first is."""
+CHAIN = {
+    "a": "s1-l1-1/gpu-0-3g-0",
+    "b": "s1-l1-1/gpu-1-1g-1",
+    "c": "s1-l1-1/gpu-1-3g-4",
+    "d": "s1-l1-2/gpu-0-3g-0",
+    "e": "s1-l1-2/gpu-0-2g-4",
+}
+"""A whole GPU needs a to leave. a has another slot only once b leaves it, and b has one on the other node only."""
+STAYS = {"movable": "false"}
+
+
+def _pending(placed: dict[str, str] = TWO_GPUS, **world: object) -> SlotWorld:
+    made = slot_world(placed, **world)  # type: ignore[arg-type]
+    made.asks("p", "7g")
+    return made
+
+
+def _chain() -> SlotWorld:
+    world = SlotWorld(ON, {"s1/l1": 2}, CONFIG)
+    world.gpus_of = {"s1-l1-2": 1}
+    world.start()
+    for name, device in CHAIN.items():
+        world.runs(name, device, annotations=STAYS if name in "cde" else {})
+    world.asks("p", "7g")
+    return world
+
+
+def _delete(world: SlotWorld, uid: str) -> None:
+    """A user deletes a pod whose controller is gone."""
+    del world.pods[uid]
+    world.d.delete(Pod(metadata=ObjectMeta(uid=uid)))
+
+
+def _all_over(world: SlotWorld) -> None:
+    """What must hold once everything is over: nothing is held, and no device is there twice."""
+    assert all(phase is not None and phase.over for phase in world.phases()), world.phases()
+    assert not world.d.engine.preempting.replacements and not len(world.d.engine.preempting.nominations)
+    world.no_device_twice()
+    world.check()
+
+
+# ---------------------------------------------------------------- what is asked for
+
+
+def test_one_pod_moves_to_another_gpu_of_its_node() -> None:
+    world = _pending()
+    world.run(59)
+    assert not world.migrations, "not before it has waited for repair.after"
+    world.run(30)
+    assert world.phases() == [Phase.DONE, Phase.DONE]
+    held = world.held()
+    assert held["p"] == "s1-l1-1/gpu-0-7g-0" and held["b"] == "s1-l1-1/gpu-1-3g-0"
+    assert held["a"].startswith("s1-l1-1/gpu-1-1g-")
+    assert [name for name, _ in world.evictions] == ["a"]
+    migration, (helper,) = world.of_pod(), world.helpers()
+    assert migration.spec.cause == (
+        "pod default/p waits. Moving 1 pod (default/a from s1-l1-1 to gpu-1-1g-6 on s1-l1-1) would free gpu-0-7g-0 on"
+        " s1-l1-1."
+    )
+    assert list(migration.status.times) == ["Planned", "Reserving", "Placing", "Done"]
+    assert migration.status.message == "the pod is bound"
+    (move,), (other,) = migration.status.moves, migration.status.others
+    assert [(move.to, device.pool, device.device) for device in move.devices] == [("s1-l1-1", "s1-l1-1", "gpu-0-7g-0")]
+    assert (other.name, other.to, other.devices[0].device) == ("a", "s1-l1-1", "gpu-1-1g-6")
+    assert helper.cause is Cause.DEFRAGMENTATION and helper.status.moves[0].devices == other.devices
+    _all_over(world)
+
+
+def test_two_pods_move_one_into_the_slot_of_the_other() -> None:
+    world = _chain()
+    world.run(100)
+    assert world.held() == {
+        "p": "s1-l1-1/gpu-0-7g-0",
+        "a": "s1-l1-1/gpu-1-3g-0",
+        "b": "s1-l1-2/gpu-0-1g-6",
+        **{name: CHAIN[name] for name in "cde"},
+    }
+    assert sorted(name for name, _ in world.evictions) == ["a", "b"]
+    assert world.phases() == [Phase.DONE] * 3
+    _all_over(world)
+
+
+def test_three_pods_do_not_move() -> None:
+    placed = {name: f"s1-l1-1/gpu-0-1g-{start}" for name, start in (("a", 0), ("b", 2), ("c", 4))}
+    world = _pending(placed | {name: f"s1-l1-1/gpu-1-1g-{start}" for name, start in (("d", 0), ("e", 2), ("f", 4))})
+    world.run(300, step=5.0)
+    assert "p" not in world.held() and not world.migrations
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        RecoverySpec(enabled=True),
+        RecoverySpec(enabled=True, defragmentation=DefragmentationSpec(enabled=True)),
+    ],
+)
+def test_it_is_off_by_default(spec: RecoverySpec) -> None:
+    config = CONFIG.replace("migSlots: true", "migSlots: false").replace(
+        "{recovery", "{repair: {enabled: true}, recovery"
+    )
+    world = _pending(spec=spec, config=config)
+    world.run(300, step=5.0)
+    assert not world.migrations and not world.evictions and "p" not in world.held()
+    assert not any("Moving" in str(one) for one in world.d.said)
+
+
+def test_a_pod_that_fits_moves_nobody() -> None:
+    world = slot_world(TWO_GPUS)
+    world.asks("p", "3g")
+    world.run(100)
+    assert "p" in world.held() and not world.migrations
+
+
+def test_a_dry_run_plans_and_touches_nobody() -> None:
+    world = _pending(spec=ON.model_copy(update={"dry_run": True}))
+    world.run(120)
+    assert world.phases() == [Phase.PLANNED] and not world.evictions
+    assert not world.d.engine.preempting.replacements
+    world.recovery.configure(ON, world.now)
+    world.run(30)
+    assert world.phases() == [Phase.DONE, Phase.DONE] and "p" in world.held()
+
+
+# ---------------------------------------------------------------- who may move
+
+
+@pytest.mark.parametrize("why", ["movable", "priority", "bare", "budget", "gang"])
+def test_pods_that_may_not_move_stay(why: str) -> None:
+    world = slot_world({})
+    world.runs("b", TWO_GPUS["b"], annotations=STAYS)
+    annotations = STAYS if why == "movable" else {}
+    if why == "gang":
+        annotations = {"gang-name": "team", "gang-size": "2"}
+    world.runs("a", TWO_GPUS["a"], annotations=annotations, priority=1 if why == "priority" else 0, bare=why == "bare")
+    if why == "budget":
+        world.blocked = {"a"}
+    world.asks("p", "7g")
+    world.run(200, step=2.0)
+    assert "p" not in world.held() and world.held()["a"] == TWO_GPUS["a"]
+    assert not world.evictions or why == "budget"
+    if why != "budget":
+        assert not world.migrations
+
+
+def test_moves_within_an_hour_are_limited() -> None:
+    placed = {
+        "a": "s1-l1-1/gpu-0-1g-1",
+        "b": "s1-l1-1/gpu-1-1g-1",
+        "c": "s1-l1-2/gpu-0-1g-1",
+        "d": "s1-l1-2/gpu-1-1g-1",
+    }
+    world = _pending(placed, nodes=2, spec=ON.model_copy(update={"limits": RecoveryLimits(moves_per_hour=1)}))
+    world.asks("q", "7g")
+    world.run(900, step=5.0)
+    assert len(world.evictions) == 1 and len({"p", "q"} & world.held().keys()) == 1
+    waits = [one for one in world.migrations.values() if one.phase is Phase.PLANNED]
+    assert ["limits.movesPerHour is 1" in one.status.conditions[0].message for one in waits] == [True]
+    world.run(3600, step=30.0)
+    assert len(world.evictions) == 2 and {"p", "q"} <= world.held().keys()
+    world.no_device_twice()
+
+
+# ---------------------------------------------------------------- the slot is held
+
+
+def test_others_do_not_take_the_slot_that_is_made() -> None:
+    world = _pending()
+    world.blocked = {"a"}
+    world.run(65)
+    assert set(world.phases()) == {Phase.EVICTING, Phase.RESERVING}
+    world.asks("thief", "2g")
+    world.run(5)
+    assert "thief" not in world.held()
+    world.blocked = set()
+    world.run(30)
+    assert world.held()["p"] == "s1-l1-1/gpu-0-7g-0"
+    world.run(30)
+    assert world.held()["thief"].startswith("s1-l1-1/gpu-1-2g-")
+    _all_over(world)
+
+
+@pytest.mark.parametrize("how", ["pod deleted", "pod's Migration deleted", "other's Migration deleted"])
+def test_when_it_is_of_no_use_any_more_the_slot_is_given_back_and_nobody_is_evicted(how: str) -> None:
+    world = _pending()
+    world.blocked = {"a"}
+    world.run(65)
+    asked = len(world.evictions)
+    assert asked and set(world.phases()) == {Phase.EVICTING, Phase.RESERVING}
+    if how == "pod deleted":
+        _delete(world, "p")
+    else:
+        (helper,) = world.helpers()
+        world.cancel(helper.key if how.startswith("other") else world.of_pod().key)
+    world.asks("other", "2g")
+    world.run(1)
+    world.blocked = set()
+    world.run(60)
+    assert len(world.evictions) == asked and world.held()["a"] == TWO_GPUS["a"]
+    assert world.held()["other"], "what was held is free for others"
+    _all_over(world)
+
+
+def test_a_moved_pod_that_does_not_come_back_holds_its_slot_for_a_while() -> None:
+    world = _pending()
+    world.controllers_stand = True
+    world.run(100)
+    assert world.held()["p"] == "s1-l1-1/gpu-0-7g-0"
+    assert world.phases() == [Phase.DONE, Phase.PLACING] and world.d.engine.preempting.replacements
+    world.run(1000, step=10.0)
+    (helper,) = world.helpers()
+    assert world.phases() == [Phase.DONE, Phase.FAILED] and "no pod took the place of a" in helper.status.message
+    _all_over(world)
+
+
+def test_devices_that_are_never_deallocated_end_the_plan() -> None:
+    world = _pending(deallocates=False)
+    world.run(100)
+    first = world.of_pod()
+    assert "p" not in world.held() and [name for name, _ in world.evictions] == ["a"]
+    world.run(900, step=20.0)
+    assert first.phase is Phase.FAILED and "did not use its room in time" in first.status.message
+    assert world.held()["a"], "what was held is free for the pod that moved"
+    assert not world.d.engine.preempting.replacements
+
+
+@pytest.mark.parametrize("node", ["s1-l1-1", "s1-l1-2"])
+def test_a_node_that_dies_ends_the_plan(node: str) -> None:
+    """The node whose slot is freed, or the one that a pod moves to."""
+    world = _chain()
+    world.blocked = {"a", "b"}
+    world.run(65)
+    assert world.phases().count(Phase.EVICTING) == 2
+    world.fail(node)
+    world.run(200, step=2.0)
+    assert world.of_pod().phase is Phase.CANCELLED
+    assert "p" not in world.held()
+    assert not any("s1-l1" in seat for seat in world.d.engine.preempting.replacements.gpus())
+    world.no_device_twice()
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("write", range(12))
+def test_killed_at_any_write_the_pod_gets_its_slot(write: int, after: bool) -> None:
+    world = _pending()
+    world.run(59)
+    world.kill = Kill(write, after, count=0)
+    world.run(700, step=2.0)
+    assert world.kill.count > write
+    held = world.held()
+    assert held["p"] == "s1-l1-1/gpu-0-7g-0" and held["a"].startswith("s1-l1-1/gpu-1")
+    assert {name for name, _ in world.evictions} == {"a"}
+    _all_over(world)
