@@ -232,7 +232,7 @@ def test_devices_that_are_never_deallocated_end_the_plan() -> None:
     world.run(900, step=20.0)
     assert first.phase is Phase.FAILED and "did not use its room in time" in first.status.message
     assert world.held()["a"], "what was held is free for the pod that moved"
-    assert not world.d.engine.preempting.replacements
+    assert not world.view.held.has_seats_of(first.key)
 
 
 @pytest.mark.parametrize("node", ["s1-l1-1", "s1-l1-2"])
