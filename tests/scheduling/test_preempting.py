@@ -335,7 +335,9 @@ def test_a_victim_that_does_not_end_is_given_up() -> None:
 def test_evictions_that_wait_for_their_turn_do_not_lead_to_other_victims() -> None:
     """A slow API server answers the evictions of a large gang one after the other, for minutes."""
     d = fabric_driver({"s1/l1": 3, "s1/l2": 3})
-    crew = {pod.metadata.name: pod for pod in (run_pod(d, f"low-{n}", f"s1-l{1 + n // 3}-{1 + n % 3}") for n in range(6))}
+    crew = {
+        pod.metadata.name: pod for pod in (run_pod(d, f"low-{n}", f"s1-l{1 + n // 3}-{1 + n % 3}") for n in range(6))
+    }
     members = with_priority(gang(3), 10)
     d.apply(*members)
     d.step()

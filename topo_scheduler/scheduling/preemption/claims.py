@@ -39,9 +39,9 @@ class PreemptionClaim:
     """The room that a workload was promised.
 
     ``nodes`` maps the uid of each pod of the workload to its node. ``victims`` maps the uid of each pod that must end
-    to its name. ``until`` is when the claim expires, in seconds. ``answers_until`` is until when the scheduler waits for
-    the next answer to an eviction, in seconds. ``devices`` maps each ResourceClaim that Kubernetes must deallocate to
-    its uid. ``devices_until`` is until when the scheduler waits for that after the victims have ended, in seconds.
+    to its name. ``until`` is when the claim expires, in seconds. ``answers_until`` is until when the scheduler waits
+    for the next answer to an eviction, in seconds. ``devices`` maps each ResourceClaim that Kubernetes must deallocate
+    to its uid. ``devices_until`` is until when the scheduler waits for that after the victims have ended, in seconds.
     """
 
     workload: str
@@ -128,9 +128,9 @@ class PreemptionClaims:
     def goes_on(self, claim: PreemptionClaim, now: float) -> bool:
         """Return whether a claim still waits for its victims.
 
-        A claim is extended while evictions wait for their turn: on a slow API server those of a large gang take minutes.
-        It is also extended if all its remaining victims are terminating and little of their long grace periods remains.
-        In both cases, evicting other pods instead would be in vain.
+        A claim is extended while evictions wait for their turn: on a slow API server those of a large gang take
+        minutes. It is also extended if all its remaining victims are terminating and little of their long grace periods
+        remains. In both cases, evicting other pods instead would be in vain.
         """
         if now < claim.until:
             return True

@@ -125,8 +125,12 @@ def _sum(policy: str, runs: Sequence[MigFigures]) -> MigFigures:
     waited = sum((run.mean_wait_seconds or 0.0) * (run.workloads - run.never) for run in runs)
     return MigFigures(
         policy,
-        *(sum(getattr(run, name) for run in runs) for name in ("workloads", "blocked", "full", "undecided", "never")),
-        waited / ran if ran else None,
+        workloads=sum(run.workloads for run in runs),
+        blocked=sum(run.blocked for run in runs),
+        full=sum(run.full for run in runs),
+        undecided=sum(run.undecided for run in runs),
+        never=sum(run.never for run in runs),
+        mean_wait_seconds=waited / ran if ran else None,
     )
 
 

@@ -82,7 +82,9 @@ def _is_memory(name: str) -> bool:
 
 def _of_labels(node: Node) -> tuple[MigGeometry, int] | None:
     """Return the geometry and the number of the GPUs of a node, by its labels and resources; None if not known."""
-    offered = {name: node_milli(node) // _WHOLE_MILLI for name in GPU_RESOURCES if name in node.status.allocatable}
+    offered: dict[str, int] = {
+        name: node_milli(node) // _WHOLE_MILLI for name in GPU_RESOURCES if name in node.status.allocatable
+    }
     gpus, _ = describe(node.metadata.labels, offered)
     if gpus is None or not gpus.count:
         return None
