@@ -1,13 +1,25 @@
 """``simulate --gpu-topology``: which GPUs the pods of a run would get on their nodes."""
 
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+from rich.console import Console
 
 from tests.cli.conftest import run
 from tests.devices.shapes import dgx_1v, folder
 from topo_scheduler.simulation.cases.model import CaseError
-from topo_scheduler.simulation.devices.replay import read_device_policies, read_hardware, replay
+from topo_scheduler.simulation.devices.replay import (
+    POLICIES,
+    DeviceFigures,
+    read_device_policies,
+    read_hardware,
+    replay,
+)
+from topo_scheduler.simulation.results.device_table import device_table
+from topo_scheduler.simulation.results.model import Run
 from topo_scheduler.simulation.virtual.history import RunHistory, Stay
 
 CLUSTER = ("simulate", "--cluster", "leaf-spine:spines=1,leaves=1,nodes=2,gpus=8")
@@ -80,3 +92,13 @@ def test_the_table_has_a_row_for_each_chooser() -> None:
 def test_an_error_comes_before_the_run(tmp_path: Path) -> None:
     answer = run(*CLUSTER, *WORKLOAD, "--gpu-topology", str(tmp_path / "none.xml"))
     assert answer.exit_code == 2 and answer.output.startswith("Error: --gpu-topology: ")
+
+
+def test_at_80_columns_the_names_of_choosers_are_whole() -> None:
+    of_run = cast("Run", SimpleNamespace(policy="topo", seed=42, what_if=None))
+    figures = [DeviceFigures(name, 1000, 0.95, 0.875) for name in POLICIES]
+    console = Console(width=80, record=True, file=StringIO())
+    console.print(device_table([(of_run, figures)], 8))
+    shown = console.export_text()
+    assert all(f" {name} " in shown for name in POLICIES)
+    assert max(map(len, shown.splitlines())) <= 80

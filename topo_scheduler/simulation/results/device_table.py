@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from topo_scheduler.simulation.devices.replay import DeviceFigures
+from topo_scheduler.simulation.devices.replay import POLICIES, DeviceFigures
 from topo_scheduler.simulation.results.model import Run
 
 
@@ -14,7 +14,7 @@ def device_table(runs: Sequence[tuple[Run, Sequence[DeviceFigures]]], gpus: int)
     table = Table(title=f"bandwidth inside nodes of {gpus} GPUs", title_justify="left")
     table.add_column("policy")
     table.add_column("seed", justify="right")
-    table.add_column("GPUs chosen by")
+    table.add_column("GPUs chosen by", no_wrap=True, min_width=max(map(len, POLICIES)))
     for heading in ("pods", "% of an empty node's", "best possible: % of pods"):
         table.add_column(heading, justify="right")
     for run, figures in runs:
