@@ -4,11 +4,16 @@ from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
+
+from tests.helpers import make_node
 from tests.observability.samples import Sample, samples
+from tests.scheduling.driver import Driver
 from topo_scheduler.observability.metrics import DomainState, LinkLoad, Metrics, Snapshot, WrittenCounts
 from topo_scheduler.runtime.executor import Executor
+from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.instructions import CountFailure, RecordDecision
-from topo_scheduler.state.decision import Decision, Quality, ScoreParts, Verdict
+from topo_scheduler.state.decision import Decision, Quality, ScoreParts, Seat, Verdict
 
 EVERYTHING = Snapshot(
     domains=[DomainState("leaf", "s1/l1", 0.11, 0.13), DomainState("cluster", "", 0.17, 0.19)],
@@ -113,6 +118,7 @@ COUNTED = (
     "topology_placement_decisions",
     "topology_scheduler_gang_score",
     "topology_scheduler_gang_hops",
+    "topology_scheduler_gpu_bandwidth_ratio",
     "topology_scheduler_plugin_duration_seconds",
     "topology_scheduler_plugin_errors",
     "topology_scheduler_preemption_victims",
@@ -148,6 +154,18 @@ def decision(verdict: Verdict, score: ScoreParts | None = None, quality: Quality
     )
 
 
+def test_the_bandwidth_that_pods_get_is_counted_by_size_and_choice() -> None:
+    metrics = Metrics(Snapshot)
+    for share in (0.5, 1.0):
+        metrics.gpus_chosen(2, share, predicted=True)
+    metrics.gpus_chosen(4, 0.25, predicted=False)
+    seen, name = samples(metrics), "topology_scheduler_gpu_bandwidth_ratio"
+    pairs, fours = (("choice", "predicted"), ("gpus", "2")), (("choice", "exact"), ("gpus", "4"))
+    assert (seen[f"{name}_sum", pairs], seen[f"{name}_count", pairs]) == (1.5, 2)
+    assert (seen[f"{name}_sum", fours], seen[f"{name}_count", fours]) == (0.25, 1)
+    assert seen[f"{name}_bucket", (("choice", "predicted"), ("gpus", "2"), ("le", "0.99"))] == 1
+
+
 def test_decisions_are_counted_by_verdict_with_their_duration_and_quality() -> None:
     metrics = Metrics(Snapshot)
     score = ScoreParts(availability=1, alignment=2, utilization=3, history=4, total=750)
@@ -175,9 +193,35 @@ def test_binds_and_plugins_are_counted() -> None:
 
 
 def test_what_the_engine_announces_is_counted_as_it_says() -> None:
-    metrics, nothing = Metrics(Snapshot), cast("Any", None)
-    executor = Executor(
-        nothing,
+    metrics = Metrics(Snapshot)
+    executor = _executor(metrics)
+    executor.carry_out(RecordDecision(decision(Verdict.UNSCHEDULABLE), 0.25))
+    executor.carry_out(CountFailure("deciding", "time"))
+    seen = samples(metrics)
+    assert seen["topology_placement_decisions_total", (("verdict", "unschedulable"),)] == 1
+    assert seen["topology_scheduler_placement_duration_seconds_sum", ()] == 0.25
+    assert seen["topology_scheduler_workload_failures_total", (("kind", "time"), ("phase", "deciding"))] == 1
+
+
+def test_the_gpus_of_placed_pods_are_counted_with_the_links_of_their_nodes() -> None:
+    engine = Driver([make_node("mesh", "s1/l1", gpus=8, model="Tesla-V100-SXM2-16GB")]).engine
+    row = engine.world.nodes.row_of["mesh"]
+    seats = [
+        Seat(f"p{devices}", "default", "p", row, "mesh", 0, "", devices=devices, predicted=True)
+        for devices in ((0, 3), (1, 5), (4, 5), ())
+    ]
+    metrics = Metrics(Snapshot)
+    placed = msgspec.structs.replace(decision(Verdict.PLACED), seats=tuple(seats))
+    _executor(metrics, engine).carry_out(RecordDecision(placed, 0.25))
+    pairs, seen = (("choice", "predicted"), ("gpus", "2")), samples(metrics)
+    assert seen["topology_scheduler_gpu_bandwidth_ratio_count", pairs] == 3
+    assert seen["topology_scheduler_gpu_bandwidth_ratio_sum", pairs] == 2.5  # two links, two links, and one
+
+
+def _executor(metrics: Metrics, engine: Engine | None = None) -> Executor:
+    nothing = cast("Any", None)
+    return Executor(
+        cast("Any", engine),
         cast("Any", SimpleNamespace(evictor=None, statuses=None, events=None)),
         metrics,
         name="topo-scheduler",
@@ -188,9 +232,3 @@ def test_what_the_engine_announces_is_counted_as_it_says() -> None:
         changed=nothing,
         confirm=nothing,
     )
-    executor.carry_out(RecordDecision(decision(Verdict.UNSCHEDULABLE), 0.25))
-    executor.carry_out(CountFailure("deciding", "time"))
-    seen = samples(metrics)
-    assert seen["topology_placement_decisions_total", (("verdict", "unschedulable"),)] == 1
-    assert seen["topology_scheduler_placement_duration_seconds_sum", ()] == 0.25
-    assert seen["topology_scheduler_workload_failures_total", (("kind", "time"), ("phase", "deciding"))] == 1

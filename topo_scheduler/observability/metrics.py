@@ -12,6 +12,8 @@ from topo_scheduler.state.decision import Decision
 
 _FAST: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 _SCORES: Final = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99)
+"""What is not below the last bound has the best bandwidth, or nearly."""
 _HOPS: Final = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 _RECOVERY: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0)
 _SLOW: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
@@ -219,6 +221,14 @@ class Metrics:
             _HOPS,
             ("level",),
         )
+        self.gpu_bandwidth = self._histogram(
+            "topology_scheduler_gpu_bandwidth_ratio",
+            "Share of the ring bandwidth of an empty node that the GPUs of placed pods get, by the number of GPUs of a"
+            " pod. The choice is exact, or predicted where a device plugin makes it. Pods whose indexes of GPUs or"
+            " links are not known are left out.",
+            _SHARES,
+            ("gpus", "choice"),
+        )
         self.plugin_calls = self._histogram(
             "topology_scheduler_plugin_duration_seconds", "Time of one call of a plugin.", _FAST, ("plugin", "point")
         )
@@ -273,6 +283,10 @@ class Metrics:
             level = decision.quality.level
             self.gang_score.labels(level).observe(decision.score.total / 1000)
             self.gang_hops.labels(level).observe(decision.quality.mean_hops / 1000)
+
+    def gpus_chosen(self, gpus: int, share: float, *, predicted: bool) -> None:
+        """Count a pod with several GPUs that gets this share of the bandwidth of an empty node, from 0 to 1."""
+        self.gpu_bandwidth.labels(str(gpus), "predicted" if predicted else "exact").observe(share)
 
     def bound(self, outcome: str, seconds: float) -> None:
         """Count a Binding with a known outcome."""

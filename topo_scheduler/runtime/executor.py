@@ -23,6 +23,7 @@ from topo_scheduler.runtime.bind_queue import BindQueue
 from topo_scheduler.runtime.evicting import ASKED_AFTER_SECONDS, Evictions, repeatedly
 from topo_scheduler.runtime.gang_marks import GangMarks
 from topo_scheduler.runtime.owner_confirmation import Confirm
+from topo_scheduler.scheduling.devices.obtained_bandwidth import obtained_bandwidths
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
@@ -192,6 +193,10 @@ class Executor:
                 )
             case RecordDecision(decision, seconds):
                 self._metrics.decided(decision, seconds)
+                if any(len(seat.devices) > 1 for seat in decision.seats):
+                    world = self._engine.world
+                    for got in obtained_bandwidths(world.nodes, world.hardware, decision.seats):
+                        self._metrics.gpus_chosen(got.gpus, got.share, predicted=got.predicted)
                 log_decision(decision, seconds)
             case LogWarning(message):
                 log.warning(message)
