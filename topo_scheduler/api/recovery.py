@@ -84,9 +84,9 @@ class DefragmentationSpec(Model):
     """Whether to move pods also while no gang is pending, if that enlarges the largest block of free nodes in one
     leaf."""
     mig_slots: bool = False
-    """Whether to move at most two pods with MIG instances to make room for a pod that has been pending for
-    ``repair.after`` as none of its GPUs has a free slot for the MIG instance that it asks for. Only where drivers
-    publish MIG slots with shared counters (dynamic MIG). Independent of ``enabled``."""
+    """Whether to move at most two pods if that frees a MIG slot for a pod that has been pending for ``repair.after``.
+    Only where drivers publish MIG slots with shared counters (dynamic MIG). It does not depend on ``enabled``. Off by
+    default, as it evicts running pods although nothing failed."""
 
 
 class ImprovementSpec(Model):

@@ -1,7 +1,6 @@
 """Places with devices: for a pending pod that asks for a MIG slot, and for the pods that leave to free it.
 
-They are planned together, as a pod that leaves may go to another slot of the same node, or to one that a second pod
-leaves. The status of the Migration of the pending pod has the places of all of them. Migrations of the other pods take
+They are planned together: a pod that leaves may go to another slot of its node, or to one that a second pod leaves. The status of the Migration of the pending pod has the places of all of them. Migrations of the other pods take
 theirs from there.
 """
 
@@ -13,7 +12,7 @@ from topo_scheduler.api.migrations import Cause, Migration, Move, OtherPod, Phas
 from topo_scheduler.recovery.model.migration_context import MigrationContext
 from topo_scheduler.recovery.model.seating import MovingPod, as_candidate, find_moving_pods, groups_and_query, move_of
 from topo_scheduler.scheduling.extensions.extension import PluginError
-from topo_scheduler.scheduling.moving.slot_assignment import SlotRequest, SlotSeat, assign_slots, has_devices
+from topo_scheduler.scheduling.moving.slot_assignment import PodToSeat, SlotSeat, assign_slots, has_devices
 from topo_scheduler.scheduling.moving.slot_search import pending_request
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
@@ -75,9 +74,9 @@ def slot_seats(
     return {request.uid: pod.seat for request, pod in zip(requests, assigned, strict=True)}
 
 
-def _again(view: SchedulerView, pod: MovingPod) -> SlotRequest:
+def _again(view: SchedulerView, pod: MovingPod) -> PodToSeat:
     groups, query = groups_and_query(view, [pod])
-    return SlotRequest(pod.member.uid, groups, query, pod.entry.amounts, pod.entry.profile)
+    return PodToSeat(pod.member.uid, groups, query, pod.entry.amounts, pod.entry.profile)
 
 
 # ---------------------------------------------------------------- in the status

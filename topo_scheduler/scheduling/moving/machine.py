@@ -42,9 +42,9 @@ MIN_PAUSE_SECONDS: Final = 10.0
 PAUSE_SECONDS_PER_CANDIDATE: Final = 1e-3
 """Seconds until the next search for each candidate of this one."""
 MAX_PODS: Final = 256
-"""Pending pods in no gang for which moves are searched, all together."""
+"""Pending pods in no gang for which the scheduler seeks moves."""
 MAX_PODS_OF_NAMESPACE: Final = 32
-"""The same of one namespace; others are searched for once these have a place."""
+"""The same of one namespace. Others follow once these have a place."""
 
 
 GONE: Final = "gone"

@@ -42,7 +42,7 @@ _NOBODY: Final = Occupant("", "", "", 0, 0.0, 0.0, terminating=False, fixed=True
 
 
 @dataclass(frozen=True, slots=True)
-class SlotRequest:
+class PodToSeat:
     """A single pod that needs a place. ``groups`` and ``query`` are of it alone; ``amounts`` are what it holds then."""
 
     uid: str
@@ -70,7 +70,7 @@ class AssignedPod:
 
 
 def assign_slots(
-    trial: Trial, requests: Sequence[SlotRequest], freed: Sequence[int], layout: Layout, now: float
+    trial: Trial, requests: Sequence[PodToSeat], freed: Sequence[int], layout: Layout, now: float
 ) -> list[AssignedPod] | None:
     """Return the row and the devices of each pod, in the order of the requests; None if the search finds none.
 
@@ -85,7 +85,7 @@ def assign_slots(
         OverBudgetError: the search takes more operations than the active budget has left.
         PluginError: a plugin failed, so there is no result.
     """
-    return _SlotSearch(trial, requests, freed, layout, now).run()
+    return _JointAssignment(trial, requests, freed, layout, now).run()
 
 
 def has_devices(trial: Trial, row: int, devices: Sequence[DeviceId]) -> bool:
@@ -107,11 +107,11 @@ def has_devices(trial: Trial, row: int, devices: Sequence[DeviceId]) -> bool:
     return all(amount >= 0 for of_pool in left.values() for amount in of_pool.values())
 
 
-class _SlotSearch:
+class _JointAssignment:
     """One search with backtracking; see `assign_slots`."""
 
     def __init__(
-        self, trial: Trial, requests: Sequence[SlotRequest], freed: Sequence[int], layout: Layout, now: float
+        self, trial: Trial, requests: Sequence[PodToSeat], freed: Sequence[int], layout: Layout, now: float
     ) -> None:
         self._trial, self._requests, self._freed, self._layout, self._now = trial, requests, freed, layout, now
         self._tries = 0
@@ -142,7 +142,7 @@ class _SlotSearch:
                     return [AssignedPod(SlotSeat(row, devices), allocations, placement), *rest]
         return None
 
-    def _rows(self, request: SlotRequest, *, first: bool) -> list[int]:
+    def _rows(self, request: PodToSeat, *, first: bool) -> list[int]:
         """Return the rows to try for a pod: those where devices come free, and the first others."""
         view = self._trial.planner.views.get(request.groups[0][0])
         fits = np.flatnonzero(view.fit > 0).tolist()
@@ -152,21 +152,21 @@ class _SlotSearch:
         others = (row for row in fits if row not in self._freed)
         return [*freed, *(row for row, _ in zip(others, range(MAX_OTHER_NODES), strict=False))]
 
-    def _placed(self, request: SlotRequest, row: int) -> Placement | None:
+    def _placed(self, request: PodToSeat, row: int) -> Placement | None:
         """Return the placement of a pod on a row, validated by all rules."""
         members = [members for _, members in request.groups]
         return place_in_seats(
             self._trial.planner, request.query, members, {members[0][0].uid: row}, self._layout, self._now
         )
 
-    def _hold(self, request: SlotRequest, row: int, allocations: Sequence[Allocation], change: int) -> None:
+    def _hold(self, request: PodToSeat, row: int, allocations: Sequence[Allocation], change: int) -> None:
         pod = Candidate(_NOBODY, row, request.amounts, request.profile, 0, NO_GANG, -1)
         (self._trial.restore if change > 0 else self._trial.remove)([pod])
         self._trial.count_devices(request.uid, allocations, counts=change > 0)
 
     # ------------------------------------------------------------ devices
 
-    def _options(self, request: SlotRequest, row: int) -> Iterator[tuple[tuple[Allocation, ...], tuple[DeviceId, ...]]]:
+    def _options(self, request: PodToSeat, row: int) -> Iterator[tuple[tuple[Allocation, ...], tuple[DeviceId, ...]]]:
         """Yield the devices that a pod may get on a row, best first."""
         devices = self._trial.devices
         cls = request.groups[0][0]

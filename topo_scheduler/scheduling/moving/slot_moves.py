@@ -2,8 +2,8 @@
 
 For pods whose claims ask for partitions of devices: devices that consume counters which drivers publish. So it is known
 exactly which slots overlap. A pod that moves ends, and its replacement gets another slot, also on the same node. The
-search tries sets of one pod first. Of sets of as many, the one whose pods hold the least of the counters of their pools
-comes first, then the order of rows and names.
+search tries sets of one pod first. Sets of as many pods come in the order of how much of the counters of their pools
+they hold, then of rows and names.
 
 A set is a plan if the pending pod and the replacements have places together (`slot_assignment`). In small clusters the
 search is complete. Beyond the caps below it may miss a plan.
@@ -18,7 +18,7 @@ from typing import Final
 from topo_scheduler.scheduling.devices.claim_query import ClaimQueryError
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.scheduling.moving.plan import MovePlan, PlannedMove
-from topo_scheduler.scheduling.moving.slot_assignment import SlotRequest, assign_slots
+from topo_scheduler.scheduling.moving.slot_assignment import PodToSeat, assign_slots
 from topo_scheduler.scheduling.placing.model.placement_query import Placement
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import NO_GANG, Candidate, Candidates
@@ -74,10 +74,10 @@ class SlotTask:
 
     trial: Callable[[], Trial]
     layout: Layout
-    wanted: SlotRequest
+    wanted: PodToSeat
     candidates: Candidates
     chosen_here: Callable[[Candidate], bool]
-    again: Callable[[int], SlotRequest]
+    again: Callable[[int], PodToSeat]
     permits: Callable[[Trial, Placement], bool]
     now: float
     max_moves: int

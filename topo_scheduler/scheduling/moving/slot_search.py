@@ -6,7 +6,7 @@ from topo_scheduler.api.text import few_for, few_of
 from topo_scheduler.scheduling.attempts import Attempts
 from topo_scheduler.scheduling.moving.plan import MovePlan
 from topo_scheduler.scheduling.moving.replacement_query import GoneError, Groups, replacement_query
-from topo_scheduler.scheduling.moving.slot_assignment import SlotRequest
+from topo_scheduler.scheduling.moving.slot_assignment import PodToSeat
 from topo_scheduler.scheduling.moving.slot_moves import MAX_SLOT_MOVES, SlotTask, plan_slot_moves
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.freed_devices import choose_freed
@@ -84,7 +84,7 @@ class SlotSearch:
         task = SlotTask(trial, layout, wanted, self._candidates, chosen_here, self._again, permits, now, most)
         return (yield from plan_slot_moves(task))
 
-    def _again(self, number: int) -> SlotRequest:
+    def _again(self, number: int) -> PodToSeat:
         """Return the request of the replacement of a candidate."""
         pod = self._candidates.pods[number]
         known = self._workloads.of_pod(pod.occupant.uid)
@@ -92,13 +92,13 @@ class SlotSearch:
             raise GoneError
         workload, member = known
         groups, ask = replacement_query(self._attempts, self._world, workload, [member], [pod.row])
-        return SlotRequest(pod.occupant.uid, groups, ask, pod.amounts, pod.profile)
+        return PodToSeat(pod.occupant.uid, groups, ask, pod.amounts, pod.profile)
 
 
-def pending_request(groups: Groups, query: PlacementQuery) -> SlotRequest:
+def pending_request(groups: Groups, query: PlacementQuery) -> PodToSeat:
     """Return the request of a pending pod. ``groups`` and ``query`` are of it alone."""
     ((cls, (member,)),) = groups
-    return SlotRequest(member.uid, groups, query, cls.amounts, member.profile)
+    return PodToSeat(member.uid, groups, query, cls.amounts, member.profile)
 
 
 def slots_sentence(plan: MovePlan, names: Sequence[str], reader: str) -> str:
