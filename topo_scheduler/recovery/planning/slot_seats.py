@@ -1,7 +1,8 @@
 """Places with devices: for a pending pod that asks for a MIG slot, and for the pods that leave to free it.
 
-They are planned together: a pod that leaves may go to another slot of its node, or to one that a second pod leaves. The status of the Migration of the pending pod has the places of all of them. Migrations of the other pods take
-theirs from there.
+They are planned together: a pod that leaves may go to another slot of its node, or to one that a second pod leaves.
+The status of the Migration of the pending pod has the places of all of them. Migrations of the other pods take theirs
+from there.
 """
 
 from collections.abc import Collection, Mapping, Sequence
