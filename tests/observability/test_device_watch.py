@@ -139,6 +139,26 @@ def test_what_also_happens_during_an_update_is_logged_only_if_it_lasts(caplog: p
     assert "has 1 of 2 slices" in caplog.text and len(caplog.messages) == 1
 
 
+def test_a_device_that_two_claims_have_for_a_moment_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A process that was stopped reads the new claim before it reads that the old one is gone."""
+    caplog.set_level(logging.WARNING)
+    clock = Clock()
+    inventory = inventory_of(slice_of("n1", [gpu(0)]), claim("old", "n1", "gpu-0"), claim("new", "n1", "gpu-0"))
+    watching = watch(inventory, clock)
+    assert not caplog.messages and watching.totals.problems == {"taken-twice": 1}
+    inventory.drop(inventory.claims, ("default", "old"))
+    clock.now = 60.0
+    asyncio.run(watching.look())
+    put(inventory, claim("old", "n1", "gpu-0"))
+    asyncio.run(watching.look())
+    clock.now = 119.0
+    asyncio.run(watching.look())
+    assert not caplog.messages
+    clock.now = 120.0
+    asyncio.run(watching.look())
+    assert "allocated to 2 claims (default/new, default/old)" in caplog.text and len(caplog.messages) == 1
+
+
 def test_a_thousand_broken_pools_do_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     watch(inventory_of(*(slice_of(f"n{number}", [gpu(0), gpu(0)]) for number in range(1000))))

@@ -39,8 +39,11 @@ class ProblemKind(StrEnum):
     """Claims of pods that have ended still have devices."""
 
 
-LASTING: Final = frozenset({ProblemKind.INCOMPLETE, ProblemKind.OUTDATED, ProblemKind.GONE, ProblemKind.LEFT})
-"""Problems that also arise for a moment: while a driver starts or updates its slices, or after a pod has ended."""
+LASTING: Final = frozenset(
+    {ProblemKind.INCOMPLETE, ProblemKind.OUTDATED, ProblemKind.GONE, ProblemKind.TAKEN_TWICE, ProblemKind.LEFT}
+)
+"""Problems that also arise for a moment: while a driver starts or updates its slices, after a pod has ended, or while
+changes of several claims arrive one after the other."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
