@@ -182,4 +182,18 @@ async def test_who_leads_no_more_writes_nothing() -> None:
         write = made(w)
         done = await ClaimWriter(w.client.fenced(Fence(lambda: 0.0))).write([write])
         assert "the lease has ended" in done.problem
+        assert done.fenced
         assert now(w)["metadata"]["finalizers"] == ["a/b"] and w.asked("patch", "resourceclaims") == 0
+
+
+@virtual_time
+async def test_a_missing_right_to_allocate_is_named_though_the_server_calls_it_an_invalid_field() -> None:
+    said = (
+        'ResourceClaim.resource.k8s.io "c" is invalid: status.allocation: Forbidden: changing status.allocation or'
+        ' status.reservedFor requires resource="resourceclaims/binding", verb="patch" permission'
+    )
+    async with world() as w:
+        w.server.faults.add(Refuse(422, message=said), verb="patch", resource="resourceclaims/status")
+        problem = (await ClaimWriter(w.client).write([made(w)])).problem
+        assert said in problem
+        assert "(grant update and patch on resourceclaims, resourceclaims/status and resourceclaims/binding" in problem

@@ -370,7 +370,9 @@ class Executor:
     async def _write_claims(self, pod: PodRef, writes: Sequence[ClaimWrite]) -> None:
         result = await self._to.claims.write(writes)
         if result.problem:
-            log.warning("resource claims of %s/%s: %s", pod.namespace, pod.name, result.problem)
+            # That the lease ends is logged once, with the lease: it may concern all claims of a burst.
+            level = logging.DEBUG if result.fenced else logging.WARNING
+            log.log(level, "resource claims of %s/%s: %s", pod.namespace, pod.name, result.problem)
         self._engine.claims_written(pod.uid, result.done, result.problem, self._clock())
         self._changed()
 

@@ -16,7 +16,7 @@ import msgspec
 
 from topo_scheduler.api.devices import DELETE_PROTECTION, Allocation, ResourceClaim
 from topo_scheduler.kube.connection.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client, decode
-from topo_scheduler.kube.connection.errors import ApiError, Conflict, Forbidden, KubeError, Unreachable, lacks_rights
+from topo_scheduler.kube.connection.errors import ApiError, Conflict, Fenced, KubeError, Unreachable, lacks_rights
 from topo_scheduler.kube.connection.errors import passes as _passes
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import RESOURCE_CLAIMS
@@ -43,6 +43,7 @@ RETRY_SECONDS: Final = 20.0
 """How long, in seconds, writes are retried while the server is busy or unreachable."""
 TIMEOUT_SECONDS: Final = 10.0
 _UNPROCESSABLE: Final = 422
+_RIGHT_TO_ALLOCATE: Final = 'requires resource="resourceclaims/binding"'
 
 logger = logging.getLogger(__name__)
 _encode = msgspec.json.Encoder().encode
@@ -55,6 +56,8 @@ class ClaimWriteResult:
 
     done: list[tuple[ClaimWrite, ResourceClaim]] = field(default_factory=list)
     problem: str = ""
+    fenced: bool = False
+    """Whether nothing was sent, as the lease ends."""
 
 
 class ClaimWriter:
@@ -73,7 +76,7 @@ class ClaimWriter:
             try:
                 result.done.append((write, await self._write(write)))
             except (KubeError, _TakenError) as error:
-                result.problem = _describe(write, error)
+                result.problem, result.fenced = _describe(write, error), isinstance(error, Fenced)
                 break
         return result
 
@@ -217,10 +220,15 @@ def _devices(allocation: Allocation | None) -> list[tuple[str, ...]]:
     return [(result.request, result.driver, result.pool, result.device, result.share_id or "") for result in results]
 
 
+def _lacks_right_to_allocate(error: Exception) -> bool:
+    """Return whether RBAC refused an allocation: the API server reports that as an invalid field."""
+    return isinstance(error, ApiError) and error.status == _UNPROCESSABLE and _RIGHT_TO_ALLOCATE in error.message
+
+
 def _describe(write: ClaimWrite, error: Exception) -> str:
     described = f'resourceclaim "{write.key[1]}"'
     message = error.message if isinstance(error, ApiError) else str(error)
-    if isinstance(error, Forbidden) and lacks_rights(error):
+    if lacks_rights(error) or _lacks_right_to_allocate(error):
         kinds = "resourceclaims, resourceclaims/status and resourceclaims/binding in resource.k8s.io"
         extended = isinstance(write, CreateClaim | DeleteClaim)
         more = ", and create and delete on resourceclaims" if extended else ""
