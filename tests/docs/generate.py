@@ -218,7 +218,8 @@ topology_scheduler_longest_wait_seconds{queue="unschedulable"} > 3600
   second tree.
 - `level` in `topology_scheduler_gang_score` and `topology_scheduler_gang_hops`: innermost level of which one domain
   holds the gang, `node` for one node.
-- `gpus`: GPUs of one pod, two or more. `choice`: `exact`, or `predicted` where a device plugin chooses.
+- `gpus`: GPUs of one pod, two or more.
+- `choice`: `exact`, or `predicted` where a device plugin chooses.
 - `model`, `member`: GPU model by the labels of nodes, empty without a label; `node` for members of whole nodes,
   `typical` for those of [the usual size](../explanation/fragmentation.md#fragmentation).
 - `verdict`: `placed` or `unschedulable`.
