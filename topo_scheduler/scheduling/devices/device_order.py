@@ -1,6 +1,6 @@
 """In which order the search tries devices: those first whose use leaves the most for pods that come later.
 
-- **Partitions**, such as MIG instances: those that take and block the least of what could be allocated now. So
+- **Partitions**, such as MIG instances: those with which the GPU loses the least capacity, as its counters say. So
   partitions go to GPUs that are split already, and to the slots that overlap the fewest larger ones.
 - **Shared devices**: those that have shares already, the fullest first.
 - **Whole devices**: those of the PCIe root that has just enough of them.
@@ -8,9 +8,12 @@
 What is feasible does not depend on the order.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Final
+from functools import lru_cache
+from string import digits
+from typing import Final, NamedTuple
 
 from topo_scheduler.scheduling.devices.allocator import DeviceCandidate, DeviceCandidates
 from topo_scheduler.scheduling.devices.claim_query import DeviceQuery
@@ -19,8 +22,8 @@ from topo_scheduler.state.devices.pools import DeviceId, Number, Pool, Published
 from topo_scheduler.state.operation_budget import charge
 
 PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
-_UNIT: Final = 1_000_000
-"""Losses are integers, in millionths of the counters of a pool."""
+_UNIT: Final = 840_000
+"""Losses and shares are integers. Up to 8 places of a profile divide a slice without a remainder."""
 
 
 def in_order(candidates: DeviceCandidates, used: DevicesInUse) -> DeviceCandidates:
@@ -83,36 +86,50 @@ def _roots(
 
 
 def _losses(pool: Pool, used: DevicesInUse) -> dict[DeviceId, int]:
-    """Return for each device of a pool how much of the devices that are free now its allocation takes or blocks."""
+    """Return for each free device of a pool how much capacity its GPU loses with it.
+
+    A GPU's capacity is a sum over profiles: the share of their places that are free, times the slices of the profile.
+    `mig_slots` has the same rule by tables. Of equal losses, that on a GPU which is split already is lower.
+    """
     left = dict(pool.counters)
     for device in (*pool.devices, *pool.others):
         if device.id in used.whole or device.id in used.shares:
             for counter, wanted in device.counters.items():
                 left[counter] -= wanted
-    open_devices = [
-        device
-        for device in pool.devices
-        if device.counters and device.id not in used.whole and _fits(device.counters.items(), left)
-    ]
+    partitions = [device for device in pool.devices if device.counters]
+    places = Counter((set_, _profile(device.consumption)) for device in partitions for set_ in device.counter_sets)
+    split = {set_ for (set_, name), amount in left.items() if amount != pool.counters[set_, name]}
     by_set: dict[str, list[tuple[PublishedDevice, int]]] = {}
+    open_devices = [
+        device for device in partitions if device.id not in used.whole and _fits(device.counters.items(), left)
+    ]
     for device in open_devices:
+        profile = _profile(device.consumption)
         for set_ in {set_ for set_, _ in device.counters}:
-            by_set.setdefault(set_, []).append((device, _weight(device, pool)))
-    return {device.id: _loss(device, by_set, left) for device in open_devices}
+            by_set.setdefault(set_, []).append((device, _UNIT * profile.slices // max(1, places[set_, profile])))
+    return {device.id: 2 * _loss(device, by_set, left) + (not device.counter_sets & split) for device in open_devices}
 
 
 def _fits(wanted: Iterable[tuple[tuple[str, str], Number]], left: Mapping[tuple[str, str], Number]) -> bool:
     return all(left[counter] >= amount for counter, amount in wanted)
 
 
-def _weight(device: PublishedDevice, pool: Pool) -> int:
-    """Return which part of its counter sets a device is."""
-    parts = [
-        Fraction(amount) / pool.counters[counter]
-        for counter, amount in device.counters.items()
-        if pool.counters[counter]
-    ]
-    return int(sum(parts, Fraction(0)) * _UNIT)
+class _Profile(NamedTuple):
+    """What devices of one profile take, wherever they start on a GPU; ``slices``: how many slices of it."""
+
+    slices: int
+    amounts: tuple[tuple[str, Number], ...]
+
+
+@lru_cache(maxsize=4096)
+def _profile(consumption: tuple[tuple[tuple[str, str], Number], ...]) -> _Profile:
+    """Return the profile of a device that consumes these counters.
+
+    Counters whose names differ only in a number at the end, such as memory slices, are slices of a GPU.
+    """
+    names = [(name.rstrip(digits), name, amount) for (_, name), amount in consumption]
+    numbered = Counter(kind for kind, name, _ in names if kind != name)
+    return _Profile(max(numbered.values(), default=1), tuple(sorted((kind, amount) for kind, _, amount in names)))
 
 
 def _loss(
@@ -120,12 +137,12 @@ def _loss(
     by_set: Mapping[str, Sequence[tuple[PublishedDevice, int]]],
     left: Mapping[tuple[str, str], Number],
 ) -> int:
-    blocked: dict[DeviceId, int] = {}
+    lost: dict[DeviceId, int] = {}
     for set_ in sorted({set_ for set_, _ in device.counters}):
         charge(1 + len(by_set[set_]) // 4)
         for other, weight in by_set[set_]:
             if other is device or any(
                 left[counter] - device.counters.get(counter, 0) < amount for counter, amount in other.counters.items()
             ):
-                blocked[other.id] = weight
-    return sum(blocked.values())
+                lost[other.id] = weight
+    return sum(lost.values())

@@ -1,0 +1,89 @@
+"""Partitions are chosen by the capacity that their GPU loses: from the counters of slices as from tables of MIG."""
+
+from fractions import Fraction
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from topo_scheduler.scheduling.devices.device_order import _losses
+from topo_scheduler.scheduling.devices.mig_slots import MigSlots, SplitGpu, slice_bits
+from topo_scheduler.state.devices.inventory import DevicesInUse
+from topo_scheduler.state.devices.mig import geometry_of
+from topo_scheduler.state.devices.node_hardware import GIB
+from topo_scheduler.state.devices.pools import NodeScope, Pool, PublishedDevice
+
+GPUS = 2
+MODELS = [("NVIDIA H100 80GB HBM3", 80), ("NVIDIA A100-SXM4-40GB", 40), ("NVIDIA A30", 24)]
+
+
+def pool_of(model: str, gib: int) -> tuple[Pool, MigSlots, dict[tuple[int, str, int], PublishedDevice]]:
+    """Return a pool as NVIDIA's driver publishes it, tables of the same GPUs, and the device of each place."""
+    geometry = geometry_of(model, gib * GIB)
+    assert geometry is not None
+    places = {}
+    for gpu in range(GPUS):
+        for profile in geometry.profiles:
+            for start in profile.starts:
+                taken = {
+                    (f"gpu-{gpu}", f"memory-slice-{number}"): 1
+                    for number in range(start, start + profile.memory_slices)
+                }
+                counters = {**taken, (f"gpu-{gpu}", "multiprocessors"): profile.compute_slices}
+                if "+" in profile.name:
+                    counters[f"gpu-{gpu}", "engines"] = 1
+                id_ = ("gpu.nvidia.com", "n", f"gpu-{gpu}-{profile.name}-{start}")
+                places[gpu, profile.name, start] = PublishedDevice(
+                    id_,
+                    {},
+                    {},
+                    counters,
+                    frozenset((f"gpu-{gpu}",)),
+                    (),
+                    shared=False,
+                    scope=NodeScope(node="n"),
+                    consumption=tuple(sorted(counters.items())),
+                )
+    every = {
+        (f"gpu-{gpu}", name): amount
+        for gpu in range(GPUS)
+        for name, amount in [
+            *((f"memory-slice-{number}", 1) for number in range(geometry.memory_slices)),
+            ("multiprocessors", geometry.compute_slices),
+            ("engines", 100),
+        ]
+    }
+    return Pool(("gpu.nvidia.com", "n"), tuple(places.values()), counters=every), MigSlots(geometry, {}), places
+
+
+def test_losses_from_counters_are_those_of_the_tables_of_mig() -> None:
+    for model, gib in MODELS:
+        _check(model, gib)
+
+
+def _check(model: str, gib: int) -> None:
+    pool, slots, places = pool_of(model, gib)
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.lists(st.sampled_from(sorted(places)), max_size=8))
+    def holds(wanted: list[tuple[int, str, int]]) -> None:
+        gpus, used = [SplitGpu()] * GPUS, DevicesInUse()
+        for gpu, name, start in wanted:
+            profile = slots.geometry.profile(name)
+            assert profile is not None
+            if start in slots.starts(gpus[gpu], profile):
+                gpus[gpu] = gpus[gpu].with_instance(profile, start)
+                used.whole.add(places[gpu, name, start].id)
+        losses = _losses(pool, used)
+        ratios = set()
+        for (gpu, name, start), device in places.items():
+            profile = slots.geometry.profile(name)
+            assert profile is not None
+            room = not gpus[gpu].memory & slice_bits(profile, start)
+            if not room or gpus[gpu].compute + profile.compute_slices > slots.geometry.compute_slices:
+                assert device.id not in losses
+                continue
+            assert losses[device.id] % 2 == gpus[gpu].whole, "of equal losses, a split GPU comes first"
+            ratios.add(Fraction(losses[device.id] // 2, slots.loss(gpus[gpu], profile, start)))
+        assert len(ratios) <= 1, "the order of all places is the same"
+
+    holds()
