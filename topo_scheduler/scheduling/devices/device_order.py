@@ -114,7 +114,7 @@ def _fits(wanted: Iterable[tuple[tuple[str, str], Number]], left: Mapping[tuple[
     return all(left[counter] >= amount for counter, amount in wanted)
 
 
-class _Profile(NamedTuple):
+class _PartitionKind(NamedTuple):
     """What devices of one profile take, wherever they start on a GPU; ``slices``: how many slices of it."""
 
     slices: int
@@ -122,14 +122,14 @@ class _Profile(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _profile(consumption: tuple[tuple[tuple[str, str], Number], ...]) -> _Profile:
+def _profile(consumption: tuple[tuple[tuple[str, str], Number], ...]) -> _PartitionKind:
     """Return the profile of a device that consumes these counters.
 
     Counters whose names differ only in a number at the end, such as memory slices, are slices of a GPU.
     """
     names = [(name.rstrip(digits), name, amount) for (_, name), amount in consumption]
     numbered = Counter(kind for kind, name, _ in names if kind != name)
-    return _Profile(max(numbered.values(), default=1), tuple(sorted((kind, amount) for kind, _, amount in names)))
+    return _PartitionKind(max(numbered.values(), default=1), tuple(sorted((kind, amount) for kind, _, amount in names)))
 
 
 def _loss(
