@@ -89,8 +89,8 @@ class SlotWorld(World):
         self.add(made)
         return made
 
-    def _made(self, name: str, size: str, *, bare: bool = False, **pod: Any) -> Pod:
-        owner = None if bare else controlled_by("ReplicaSet", name)
+    def _made(self, name: str, size: str, *, bare: bool = False, of: str = "", **pod: Any) -> Pod:
+        owner = None if bare else controlled_by("ReplicaSet", of or name)
         made = make_pod(name, uid=name, owner=owner, created=self.now, **pod)
         return self.d.with_claim(made, profile(size))
 

@@ -224,6 +224,17 @@ def test_a_moved_pod_that_does_not_come_back_holds_its_slot_for_a_while() -> Non
     _all_over(world)
 
 
+def test_a_pod_of_the_same_controller_on_the_node_is_no_replacement() -> None:
+    world = slot_world({})
+    world.runs("a", TWO_GPUS["a"], of="web")
+    world.runs("b", TWO_GPUS["b"], of="web", annotations=STAYS)
+    world.asks("p", "7g")
+    world.controllers_stand = True
+    world.run(100)
+    assert world.held() == {"b": TWO_GPUS["b"], "p": "s1-l1-1/gpu-0-7g-0"}
+    assert world.phases() == [Phase.DONE, Phase.PLACING], "the slot of a is still held for its replacement"
+
+
 def test_devices_that_are_never_deallocated_end_the_plan() -> None:
     world = _pending(deallocates=False)
     world.run(100)
