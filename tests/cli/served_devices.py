@@ -1,9 +1,17 @@
 """ResourceSlices and claims on the API server that commands talk to."""
 
 from functools import partial
+from typing import Any
+
+import pytest
 
 from tests.cli.conftest import Served
 from tests.state.device_objects import Json
+from topo_scheduler.cli import device_listing, engine_snapshot
+from topo_scheduler.kube.connection.client import Client
+from topo_scheduler.kube.connection.errors import Forbidden, NotFound
+from topo_scheduler.kube.connection.resources import Resource
+from topo_scheduler.kube.reading.listing import list_all
 
 CLAIMS = "resourceclaims.resource.k8s.io"
 
@@ -32,3 +40,15 @@ def publish(served: Served, *objects: Json) -> None:
 
 def with_status(item: Json, status: Json) -> Json:
     return {**item, "status": status}
+
+
+def refuse(served: Served, monkeypatch: pytest.MonkeyPatch, resource: str, status: str) -> None:
+    """Have the server refuse to list a kind."""
+
+    async def listing(client: Client, kind: Resource[Any]) -> tuple[list[Any], list[str]]:
+        if kind.plural == resource:
+            raise {"403": Forbidden, "404": NotFound}[status](int(status), "", "refused")
+        return await list_all(client, kind)
+
+    for module in (device_listing, engine_snapshot):
+        monkeypatch.setattr(module, "list_all", listing)

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Served, run
-from tests.cli.served_devices import CLAIMS, publish, with_status
-from tests.cli.test_topology_devices import refuse
+from tests.cli.served_devices import CLAIMS, publish, refuse, with_status
 from tests.state.device_objects import DRIVER, Json, claim, gpu, slice_of
 from topo_scheduler.simulation.demo import until
 

@@ -7,17 +7,13 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Served, run, start
-from tests.cli.served_devices import publish, with_status
+from tests.cli.served_devices import publish, refuse, with_status
 from tests.helpers import make_node
 from tests.state.device_objects import DRIVER, claim, gpu, mig_slices, put, slice_of
 from topo_scheduler.api.process import SchedulerConfig
-from topo_scheduler.cli import device_listing, engine_snapshot, render, views
+from topo_scheduler.cli import render, views
 from topo_scheduler.cli.device_rows import ranges
 from topo_scheduler.cli.render import VisibleConsole
-from topo_scheduler.kube.connection.client import Client
-from topo_scheduler.kube.connection.errors import Forbidden, NotFound
-from topo_scheduler.kube.connection.resources import Resource
-from topo_scheduler.kube.reading.listing import list_all
 from topo_scheduler.scheduling.world import World
 
 TAINT = {"taints": [{"key": "xid", "value": "79", "effect": "NoExecute"}]}
@@ -128,18 +124,6 @@ def test_problems_are_warnings_with_object_field_and_remedy(served: Served) -> N
     output = shown(served)
     assert f"warning: ResourceSlice node-1-{DRIVER}: spec.devices[1].name: device gpu-0 exists in" in output
     assert f"warning: ResourceSlice node-4-{DRIVER}: spec.pool.resourceSliceCount: generation 1 of pool" in output
-
-
-def refuse(served: Served, monkeypatch: pytest.MonkeyPatch, resource: str, status: str) -> None:
-    """Have the server refuse to list a kind."""
-
-    async def listing(client: Client, kind: Resource[Any]) -> tuple[list[Any], list[str]]:
-        if kind.plural == resource:
-            raise {"403": Forbidden, "404": NotFound}[status](int(status), "", "refused")
-        return await list_all(client, kind)
-
-    for module in (device_listing, engine_snapshot):
-        monkeypatch.setattr(module, "list_all", listing)
 
 
 def test_without_the_right_to_list_claims_holders_are_unknown(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

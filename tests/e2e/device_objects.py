@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Any
 
+from . import objects
 from .api import Json
 from .cluster import Cluster
 
@@ -15,6 +16,9 @@ CLASS: Json = {
     "metadata": {"name": "gpu"},
     "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
 }
+
+
+BACKING: Json = {**CLASS, "spec": {**CLASS["spec"], "extendedResourceName": objects.NVIDIA}}
 
 
 def slice_of(node: str, gpus: int = 8, driver: str = DRIVER, **device: Any) -> Json:
@@ -86,3 +90,18 @@ async def add_devices(cluster: Cluster, leaves: list[int], **device: Any) -> Non
     await cluster.add_fabric({"s1": leaves})
     names = [item["metadata"]["name"] for item in await cluster.api.list("nodes", None)]
     await cluster.apply(CLASS, *(slice_of(name, **device) for name in names))
+
+
+async def add_slices(cluster: Cluster, leaves: list[int], *, plugin: int = 0) -> list[str]:
+    """Add a fabric whose nodes have GPUs in slices, and nodes of a device plugin; return the former."""
+    await cluster.apply(BACKING)
+    nodes = [
+        objects.node(f"s1-l{leaf}-n{number}", spine="s1", leaf=f"l{leaf}", gpus=0)
+        for leaf, count in enumerate(leaves, 1)
+        for number in range(1, count + 1)
+    ]
+    await cluster.add_nodes(nodes)
+    await cluster.add_nodes([objects.node(f"plugin-{number}", spine="s1", leaf="l1") for number in range(plugin)])
+    names = [node["metadata"]["name"] for node in nodes]
+    await cluster.apply(*(slice_of(name) for name in names))
+    return names

@@ -12,14 +12,12 @@ from topo_scheduler.simulation.apiserver import Delay, Disconnect, Refuse, Reque
 from topo_scheduler.simulation.apiserver.faults import Fault
 
 from . import objects
-from .api import Json
 from .cluster import Cluster, leaves_of, nodes_of
 from .conftest import StartReplica, Trouble
-from .device_objects import CLASS, FINALIZER, claims_of, devices_of, slice_of
+from .device_objects import FINALIZER, add_slices, claims_of, devices_of, slice_of
 from .recovery import recovery_configuration
 from .replica import Replica
 
-BACKING: Final[Json] = {**CLASS, "spec": {**CLASS["spec"], "extendedResourceName": objects.NVIDIA}}
 WRITES: Final = (
     ("create", "resourceclaims"),
     ("patch", "resourceclaims/status"),
@@ -33,21 +31,6 @@ FAULTS: Final[dict[str, Fault]] = {
     "lost after it was written": Disconnect(applied=True),
     "answer truncated": Truncate(),
 }
-
-
-async def add_slices(cluster: Cluster, leaves: list[int], *, plugin: int = 0) -> list[str]:
-    """Add a fabric whose nodes have GPUs in slices, and nodes of a device plugin; return the former."""
-    await cluster.apply(BACKING)
-    nodes = [
-        objects.node(f"s1-l{leaf}-n{number}", spine="s1", leaf=f"l{leaf}", gpus=0)
-        for leaf, count in enumerate(leaves, 1)
-        for number in range(1, count + 1)
-    ]
-    await cluster.add_nodes(nodes)
-    await cluster.add_nodes([objects.node(f"plugin-{number}", spine="s1", leaf="l1") for number in range(plugin)])
-    names = [node["metadata"]["name"] for node in nodes]
-    await cluster.apply(*(slice_of(name) for name in names))
-    return names
 
 
 async def pod_has_its_devices(cluster: Cluster, name: str, count: int) -> None:

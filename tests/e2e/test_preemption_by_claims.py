@@ -11,10 +11,9 @@ from . import objects
 from .api import Json
 from .cluster import Cluster, leaves_of, nodes_of
 from .conftest import StartReplica, Trouble
-from .device_objects import add_devices, asking, by_name, by_template, claim, devices_of, template
+from .device_objects import add_devices, add_slices, asking, by_name, by_template, claim, devices_of, template
 from .priority_classes import create_priority_classes
 from .replica import Replica, written
-from .test_extended_resources import add_slices
 
 ENDING = 2.0
 """Seconds a victim takes to end."""

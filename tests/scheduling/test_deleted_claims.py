@@ -6,7 +6,7 @@ from tests.helpers import make_pod
 from tests.scheduling.device_driver import DeviceDriver, asking
 from tests.scheduling.driver import fabric
 from tests.scheduling.extended_driver import driver as extended_driver
-from tests.scheduling.test_preempting_with_claims import ready, running
+from tests.scheduling.preempted_claims import ready, running
 from topo_scheduler.state.nodes.resources import GPU
 
 

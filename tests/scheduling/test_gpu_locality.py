@@ -320,7 +320,7 @@ def test_a_profile_that_no_node_has_is_a_reason() -> None:
         ({"gpu_min_bandwidth": "600Gb"}, "'600Gb' is in bits; write bytes per second, both directions together"),
         ({"gpu_min_bandwidth": "lots"}, "'lots' is not a bandwidth in bytes per second such as 600G or 600Gi"),
         ({"gpu_memory": "40"}, "'40' is less than 1 MiB; write a size with its unit, such as 40Gi"),
-        ({"gpu_memory": "-1Gi"}, "'-1Gi' is negative"),
+        ({"gpu_memory": "-1Gi"}, "'-1Gi' is not a size of memory such as 40Gi or 80G"),
         ({"gpu_architecture": " , "}, "' , ' has not 1 to 16 architectures, separated by commas"),
         ({"mig_profile": "1g"}, "'1g' is not a MIG profile such as 1g.10gb"),
         ({"gpu_requirements": "maybe"}, "'maybe' is not one of required, preferred"),

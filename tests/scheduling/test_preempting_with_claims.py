@@ -2,29 +2,12 @@
 
 import msgspec
 
-from tests.helpers import make_pod, timestamp
-from tests.scheduling.device_driver import DeviceDriver, asking, driver, nodes_of
+from tests.helpers import make_pod
+from tests.scheduling.device_driver import DeviceDriver, asking, nodes_of
+from tests.scheduling.preempted_claims import ready, running
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import EvictionOutcome, Nominate
-
-
-def ready(leaves: dict[str, int] | None = None) -> DeviceDriver:
-    """Return a driver that may preempt, of one node if nothing else is said."""
-    d = driver(leaves or {"s1/l1": 1})
-    d.engine.budgets_known()
-    return d
-
-
-def running(d: DeviceDriver, name: str, count: int, *, priority: int = 0) -> Pod:
-    """Return a pod that runs with some devices."""
-    pod = d.pod(name, asking(count), priority=priority)
-    d.run(pod)
-    assert pod.spec.node_name
-    pod.status.phase, pod.status.start_time = "Running", timestamp(d.now)
-    d.apply(pod)
-    d.settle()
-    return pod
 
 
 def end(d: DeviceDriver, *pods: Pod, deallocated: bool = True) -> None:

@@ -24,7 +24,7 @@ from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.state.devices.extended_resources import extended_claim_owner
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.devices.pools import Number, PublishedDevice
-from topo_scheduler.state.nodes.node_table import DeviceCount, NodeTable
+from topo_scheduler.state.nodes.node_table import CountedDevices, NodeTable
 from topo_scheduler.state.operation_budget import limited
 
 MAX_SHARES: Final = 64
@@ -89,8 +89,8 @@ class BackedResources:
         if self._queries or self._nodes.device_counts:
             self._due |= dict.fromkeys(self._nodes.row_of)
 
-    def _counts(self, row: int) -> dict[str, DeviceCount]:
-        counts: dict[str, DeviceCount] = {}
+    def _counts(self, row: int) -> dict[str, CountedDevices]:
+        counts: dict[str, CountedDevices] = {}
         if not self._queries:
             return counts
         candidates = DeviceCandidates(
@@ -102,7 +102,7 @@ class BackedResources:
             if request in candidates.failures:  # the decision on its pods reports why
                 found = [candidate.device for candidate in candidates.everything]
             if count := sum(self._shares(request, device) for device in found):
-                counts[name] = DeviceCount(count, sum(map(self._is_claimed, found)))
+                counts[name] = CountedDevices(count, sum(map(self._is_claimed, found)))
         return counts
 
     def _shares(self, request: DeviceQuery, device: PublishedDevice) -> int:

@@ -64,11 +64,11 @@ class MigRepacking:
         if counts not in self._known:
             if len(self._known) >= MAX_STEPS:
                 self._known.clear()
-            self._known[counts] = _Search(self._sets, self._bounds).fits(counts, self._gpus)
+            self._known[counts] = _RepackSearch(self._sets, self._bounds).fits(counts, self._gpus)
         return self._known[counts]
 
 
-class _Search:
+class _RepackSearch:
     def __init__(self, sets: Sequence[_Counts], bounds: tuple[Int64, Int64]) -> None:
         self._sets = sets
         self._bounds = bounds

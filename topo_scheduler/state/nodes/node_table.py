@@ -42,7 +42,7 @@ class NodeLabels:
     bandwidth: tuple[str, ...]
 
 
-class DeviceCount(NamedTuple):
+class CountedDevices(NamedTuple):
     """Devices of a node for an extended resource, and how many of them pods hold by claims of their own."""
 
     devices: int
@@ -78,7 +78,7 @@ class NodeTable:
         self.gpus = GpuFacts(rows)
         """What is known of the GPUs of each node."""
         self.names: list[str] = [""] * rows
-        self.device_counts: dict[int, Mapping[str, DeviceCount]] = {}
+        self.device_counts: dict[int, Mapping[str, CountedDevices]] = {}
         """By row, how many devices of ResourceSlices there are for an extended resource."""
         self.backed_columns: dict[int, dict[int, int]] = {}
         """By row, the columns of ``allocatable`` to which devices add, as the node itself offers none; how many."""
@@ -203,7 +203,7 @@ class NodeTable:
 
     # ------------------------------------------------------------ devices of slices
 
-    def put_devices(self, row: int, counts: Mapping[str, DeviceCount]) -> bool:
+    def put_devices(self, row: int, counts: Mapping[str, CountedDevices]) -> bool:
         """Store how many devices a row has for extended resources, by their names; return whether that changed."""
         if self.device_counts.get(row, {}) == counts:
             return False
