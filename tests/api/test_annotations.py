@@ -123,7 +123,7 @@ MALFORMED = [
     ("gpu-min-bandwidth", "600Gb", "write bytes per second"),
     ("gpu-min-bandwidth", "1e30", "is not a bandwidth in bytes per second"),
     ("gpu-memory", "40", "write a size with its unit, such as 40Gi"),
-    ("gpu-memory", "big", "is not a quantity"),
+    ("gpu-memory", "big", "is not a size of memory such as 40Gi or 80G"),
     ("gpu-architecture", "x" * 33, "is not an architecture such as hopper"),
     ("gpu-architecture", ",".join(f"a{number}" for number in range(17)), "has not 1 to 16 architectures"),
     ("mig-profile", "8g", "is not a MIG profile such as 1g.10gb"),
