@@ -30,7 +30,7 @@ from topo_scheduler.scheduling.placing.model.placement_query import Placement, P
 from topo_scheduler.scheduling.preemption.claims import PreemptionClaims
 from topo_scheduler.scheduling.preemption.freed_devices import ChosenDevices, Groups
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
-from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption
+from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption, plan_waiting
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.scheduling.preemption.victims import Candidates, candidates_below
 from topo_scheduler.scheduling.reserving.replacements import Replacements
@@ -265,7 +265,11 @@ class Preempting:
             The instructions, and a sentence to add to the reason why the members are pending.
         """
         out: list[Instruction] = []
-        claim = self._claims.get(workload.id) or self._claims.adopt(workload, members, now)
+        claim = self._claims.get(workload.id)
+        if claim is None and self._claims.adopt(workload, members, now) is not None:
+            budget = budget or OperationBudget(SEARCH_OPERATIONS)
+            out += self._keep_devices(workload, members, now, wall, shares, budget, failed)
+            claim = self._claims.get(workload.id)
         if claim is not None:
             if self._claims.is_waiting(claim) and self._claims.goes_on(claim, now):
                 return out, ""
@@ -339,6 +343,41 @@ class Preempting:
         claimed, displaced = self._claims.make(workload, groups, plan, now)
         self._again.update(dict.fromkeys(displaced, 0.0))
         return out + claimed, ""
+
+    def _keep_devices(
+        self,
+        workload: Workload,
+        members: Sequence[Member],
+        now: float,
+        wall: float,
+        shares: Callable[[], Sequence[ReservationShare]],
+        budget: OperationBudget,
+        failed: Callable[[Exception], None],
+    ) -> list[Instruction]:
+        """Choose devices for nominated pods of an adopted claim, as the status of a pod does not say which they are.
+
+        Otherwise pods of lower priority take those that come free first. Arguments are as for `consider`.
+        """
+        if not any(member.cls.claims for member in members):
+            return []
+        groups, _, _ = self._attempts.groups(workload, members)
+        ask = self._attempts.ask_by_now(workload, groups, self._world.layout, now)
+        layout = crossed(self._world.layout, ask.woven)
+        try:
+            with limited(budget):
+                candidates = self._candidates(workload, None, frozenset(), now, wall)
+                plan = self._plan(ask, layout, candidates, now, shares, groups, workload.namespace, evicting=False)
+        except PluginError:
+            raise
+        except Exception as error:
+            failed(error)
+            name = f"workload {workload.namespace}/{workload.name}"
+            return failure_of(name, error, Activity.PREEMPTION)
+        if plan is None:
+            return []
+        claimed, displaced = self._claims.make(workload, groups, plan, now)
+        self._again.update(dict.fromkeys(displaced, 0.0))
+        return claimed
 
     def _fail(
         self,
@@ -636,7 +675,9 @@ class Preempting:
         shares: Callable[[], Sequence[ReservationShare]],
         groups: Groups,
         namespace: str,
+        evicting: bool = True,
     ) -> PreemptionPlan | None:
+        """Return a plan, or only one that evicts no pod."""
         of_classes = groups if any(cls.claims for cls, _ in groups) else ()
         if not candidates.pods and not candidates.leaving and not of_classes:
             return None
@@ -646,13 +687,13 @@ class Preempting:
         def permits(devices: ChosenDevices, placement: Placement) -> bool:
             return self._attempts.lack_of_devices(namespace, groups, placement, devices) is None
 
-        stuck = self._claims.stuck
-        return plan_preemption(
-            self._attempts.planner, ask, layout, candidates, now, shares(), of_classes, stuck, permits
-        )
+        planner, stuck = self._attempts.planner, self._claims.stuck
+        if not evicting:
+            return plan_waiting(planner, ask, layout, candidates, now, shares(), of_classes, stuck, permits)
+        return plan_preemption(planner, ask, layout, candidates, now, shares(), of_classes, stuck, permits)
 
     def _candidates(
-        self, workload: Workload, usable: Bool, closed: frozenset[str], now: float, wall: float
+        self, workload: Workload, usable: Bool | None, closed: frozenset[str], now: float, wall: float
     ) -> Candidates:
         ledger = self._world.ledger
         spent: Counter[str] = Counter()

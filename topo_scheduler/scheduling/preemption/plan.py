@@ -95,18 +95,9 @@ def plan_preemption(
     Returns:
         None if no set of candidates makes room, or the search found none.
     """
+    trial = _trial_for(planner, ask, layout, now, shares, stuck)
     neighbours = any(looks_around(cls) for cls, _ in ask.groups)
     links = ask.traffic is not None
-    trial = Trial(
-        planner,
-        layout,
-        now,
-        neighbours=neighbours,
-        links=links,
-        shares=ReservationShares(shares),
-        devices=any(cls.claims for cls, _ in ask.groups),
-        stuck=stuck,
-    )
     trial.remove(candidates.leaving)
     if (candidates.leaving or trial.frees_claims) and (
         plan := _try(trial, ask, groups, candidates, permits)
@@ -127,6 +118,47 @@ def plan_preemption(
             if plan is not None:
                 return plan
     return None
+
+
+def plan_waiting(
+    planner: Planner,
+    ask: PlacementQuery,
+    layout: Layout,
+    candidates: Candidates,
+    now: float,
+    shares: Sequence[ReservationShare] = (),
+    groups: Groups = (),
+    stuck: Iterable[ClaimKey] = (),
+    permits: Callable[[ChosenDevices, Placement], bool] = lambda devices, placement: True,
+) -> PreemptionPlan | None:
+    """Return a plan that evicts no pod: it waits for pods that are being deleted already, and for their devices.
+
+    Arguments are as for `plan_preemption`. None if that makes no room.
+    """
+    trial = _trial_for(planner, ask, layout, now, shares, stuck)
+    trial.remove(candidates.leaving)
+    plan = _try(trial, ask, groups, candidates, permits)
+    return plan if plan is not None and (plan.awaited or plan.freed) else None
+
+
+def _trial_for(
+    planner: Planner,
+    ask: PlacementQuery,
+    layout: Layout,
+    now: float,
+    shares: Sequence[ReservationShare],
+    stuck: Iterable[ClaimKey],
+) -> Trial:
+    return Trial(
+        planner,
+        layout,
+        now,
+        neighbours=any(looks_around(cls) for cls, _ in ask.groups),
+        links=ask.traffic is not None,
+        shares=ReservationShares(shares),
+        devices=any(cls.claims for cls, _ in ask.groups),
+        stuck=stuck,
+    )
 
 
 def _by_clearing(
