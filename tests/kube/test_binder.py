@@ -330,6 +330,7 @@ async def test_who_may_not_bind_sends_nothing() -> None:
     async with world() as w:
         w.create_pod("pod")
         result = await binder(w, w.client.fenced(Fence(lambda: 0.0))).bind(request(w))
+        assert result.fenced
         assert result.outcome is BindStatus.UNBOUND
         assert not w.server.requests
 

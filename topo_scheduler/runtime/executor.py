@@ -21,12 +21,14 @@ from topo_scheduler.observability.metrics import Metrics
 from topo_scheduler.runtime.bind_plugins import BindPlugins, Refusal
 from topo_scheduler.runtime.bind_queue import BindQueue
 from topo_scheduler.runtime.evicting import ASKED_AFTER_SECONDS, Evictions, repeatedly
+from topo_scheduler.runtime.fenced_writes import FencedWrites
 from topo_scheduler.runtime.gang_marks import GangMarks
 from topo_scheduler.runtime.owner_confirmation import Confirm
 from topo_scheduler.scheduling.devices.obtained_bandwidth import obtained_bandwidths
 from topo_scheduler.scheduling.engine import Engine
 from topo_scheduler.scheduling.extensions.extension import PluginError
 from topo_scheduler.scheduling.instructions import (
+    LEASE_ENDS,
     Bind,
     BindOutcome,
     CountFailure,
@@ -134,6 +136,7 @@ class Executor:
             changed=changed,
             confirm=confirm,
         )
+        self._ended_lease = FencedWrites(clock)
         self._binds = BindQueue(workers, clock)
         self._unanswered: set[str] = set()
         """Uids of the pods whose binds are under way."""
@@ -306,9 +309,9 @@ class Executor:
             self._to.conditions.forget(pod.uid)
             self._to.plugins.bound(request)
         else:
-            log.warning(
-                "bind of %s/%s to %s: %s", pod.namespace, pod.name, bind.node, result.message or result.outcome.value
-            )
+            level = self._ended_lease.level(fenced=result.fenced)
+            why = result.message or result.outcome.value
+            log.log(level, "bind of %s/%s to %s: %s", pod.namespace, pod.name, bind.node, why)
         outcome = _OUTCOMES[result.outcome]
         if outcome is not BindOutcome.UNKNOWN:
             self._to.plugins.forget(pod.uid)
@@ -363,17 +366,19 @@ class Executor:
     async def _prepare_volumes(self, pod: PodRef, writes: Sequence[VolumeWrite]) -> None:
         result = await self._to.volumes.write(writes)
         if result.problem:
-            log.warning("volumes of %s/%s: %s", pod.namespace, pod.name, result.problem)
-        self._engine.volumes_written(pod.uid, result.done, result.problem)
+            level = self._ended_lease.level(fenced=result.fenced)
+            log.log(level, "volumes of %s/%s: %s", pod.namespace, pod.name, result.problem)
+        problem = LEASE_ENDS if result.fenced else result.problem
+        self._engine.volumes_written(pod.uid, result.done, problem)
         self._changed()
 
     async def _write_claims(self, pod: PodRef, writes: Sequence[ClaimWrite]) -> None:
         result = await self._to.claims.write(writes)
         if result.problem:
-            # That the lease ends is logged once, with the lease: it may concern all claims of a burst.
-            level = logging.DEBUG if result.fenced else logging.WARNING
+            level = self._ended_lease.level(fenced=result.fenced)
             log.log(level, "resource claims of %s/%s: %s", pod.namespace, pod.name, result.problem)
-        self._engine.claims_written(pod.uid, result.done, result.problem, self._clock())
+        problem = LEASE_ENDS if result.fenced else result.problem
+        self._engine.claims_written(pod.uid, result.done, problem, self._clock())
         self._changed()
 
 

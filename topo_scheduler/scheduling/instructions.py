@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from topo_scheduler.api.reasons import GroupReason, Reason
 from topo_scheduler.state.decision import Decision
@@ -198,6 +199,10 @@ Instruction = (
     | LogWarning
     | CountFailure
 )
+
+
+LEASE_ENDS: Final = "nothing is written, as the lease ends"
+"""End of the problem of a write that this process may not send any more: no fault of the pod, which gets no event."""
 
 
 class BindOutcome(StrEnum):

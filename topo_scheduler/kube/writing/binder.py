@@ -90,14 +90,20 @@ class BindResult:
     outcome: BindStatus
     message: str = ""
     latency: float = 0.0
+    fenced: bool = False
+    """Whether it ended because this process may not write any more."""
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """Attempts at a bind: since when they reach the API server, and whether the last one did not."""
+    """Attempts at a bind: since when they reach the API server, and whether the last one did not.
+
+    ``fenced``: there is none any more, because this process may not write.
+    """
 
     since: float
     unreachable: bool = False
+    fenced: bool = False
 
     def begin(self, now: float) -> None:
         if self.unreachable:
@@ -187,9 +193,9 @@ class Binder:
         try:
             async with self._slots:
                 began = self._clock()
-                self._attempts[request.uid] = _Attempt(began)
+                self._attempts[request.uid] = attempts = _Attempt(began)
                 outcome, message = await self._settle(request, dry_run, began + self.timeout, recheck, urgent)
-                return BindResult(outcome, message, self._clock() - began)
+                return BindResult(outcome, message, self._clock() - began, attempts.fenced)
         finally:
             self._attempts.pop(request.uid, None)
             self._pending -= not dry_run
@@ -245,6 +251,7 @@ class Binder:
         latest = self._attempts[request.uid]
         for attempt in itertools.count(1):
             if self._ending.is_set():
+                latest.fenced = True
                 return _unsettled(doubt), f"{TERM_ENDS}{reason}"
             latest.begin(self._clock())
             try:
@@ -253,6 +260,7 @@ class Binder:
                 )
                 return BindStatus.BOUND, ""
             except Fenced as failure:
+                latest.fenced = True
                 return _unsettled(doubt), str(failure)
             except Withdrawn as failure:
                 return BindStatus.UNKNOWN if doubt else BindStatus.WITHDRAWN, str(failure)

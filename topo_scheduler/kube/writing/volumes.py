@@ -16,7 +16,15 @@ import msgspec
 from topo_scheduler.api.objects import PartialObject
 from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim
 from topo_scheduler.kube.connection.client import MERGE_PATCH, Client, decode
-from topo_scheduler.kube.connection.errors import ApiError, Conflict, Forbidden, KubeError, Unreachable, lacks_rights
+from topo_scheduler.kube.connection.errors import (
+    ApiError,
+    Conflict,
+    Fenced,
+    Forbidden,
+    KubeError,
+    Unreachable,
+    lacks_rights,
+)
 from topo_scheduler.kube.connection.errors import passes as _passes
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import CLAIMS, VOLUMES
@@ -50,6 +58,8 @@ class VolumeWriteResult:
 
     done: list[tuple[VolumeWrite, str]] = field(default_factory=list)
     problem: str = ""
+    fenced: bool = False
+    """Whether nothing was sent, as the lease ends."""
 
 
 class VolumeWriter:
@@ -66,7 +76,7 @@ class VolumeWriter:
             try:
                 result.done.append((write, await self._settle(write, partial(self._slots.slot, write.claim[0]))))
             except KubeError as error:
-                result.problem = _describe(write, error)
+                result.problem, result.fenced = _describe(write, error), isinstance(error, Fenced)
                 break
         return result
 

@@ -45,6 +45,7 @@ from topo_scheduler.scheduling.binding.half_gangs import ROLL_BACK_AFTER_SECONDS
 from topo_scheduler.scheduling.binding.unsettled import LONGEST_PAUSE_SECONDS, Unsettled
 from topo_scheduler.scheduling.binding.volume_binding import VolumeBinding
 from topo_scheduler.scheduling.instructions import (
+    LEASE_ENDS,
     Bind,
     BindOutcome,
     EmitEvent,
@@ -496,7 +497,7 @@ class Outcomes:
         self.hindered(workload, now)
         if outcome is BindOutcome.GONE:
             return []  # the watch reports the deletion, which no event needs to
-        if message in ("", STOPPED, member.withdrawn):
+        if message in ("", STOPPED, member.withdrawn) or message.endswith(LEASE_ENDS):
             return []  # the next attempt reports what holds it back
         return [EmitEvent(reference(member), True, Reason.BIND_FAILED, f"Binding to {node} failed: {message}")]
 
