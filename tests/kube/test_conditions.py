@@ -1,12 +1,14 @@
 """The condition is written on pods that lack a node, newest message only, and never on one that has a node."""
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
 
 from tests.helpers import make_pod
 from topo_scheduler.api.objects import PodCondition
+from topo_scheduler.kube.connection.fence import Fence
 from topo_scheduler.kube.writing.binder import Binder, BindRequest, BindStatus
 from topo_scheduler.kube.writing.conditions import ConditionWriter
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, Refuse
@@ -258,3 +260,18 @@ async def test_conditions_that_the_server_does_not_answer_hold_up_none_of_other_
             writes.set_unschedulable(w.create_pod("pod"), "no room")
             await asyncio.sleep(1)
         assert says(w) == "no room"
+
+
+@virtual_time
+async def test_conditions_that_are_not_sent_at_the_end_of_a_lease_are_no_warnings(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with world() as w:
+        pod = w.create_pod("pod")
+        writes = ConditionWriter(w.client.fenced(Fence(lambda: 0.0)), clock=now, wall=now)
+        async with running(writes.run()):
+            writes.set_unschedulable(pod, "no room")
+            await writes.flush(5)
+    said = [record for record in caplog.records if "is not marked" in record.message]
+    assert [record.levelno for record in said] == [logging.DEBUG]

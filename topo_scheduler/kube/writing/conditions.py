@@ -19,7 +19,7 @@ import msgspec
 from topo_scheduler.api.objects import PartialObject, Pod, PodCondition
 from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.connection.client import STRATEGIC_MERGE_PATCH, Client, decode
-from topo_scheduler.kube.connection.errors import Conflict, KubeError, NotFound, is_missing
+from topo_scheduler.kube.connection.errors import Conflict, Fenced, KubeError, NotFound, is_missing
 from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.resources import PODS
 from topo_scheduler.kube.connection.retrying import Slot, retried
@@ -141,7 +141,8 @@ class ConditionWriter:
             version = await self._patch(mark, slot)
         except KubeError as error:
             self.failed += 1
-            logger.warning("pod %s/%s is not marked as unschedulable: %s", mark.namespace, mark.name, error)
+            level = logging.DEBUG if isinstance(error, Fenced) else logging.WARNING  # the end of a lease is logged once
+            logger.log(level, "pod %s/%s is not marked as unschedulable: %s", mark.namespace, mark.name, error)
         else:
             if not version:
                 self.forget(mark.uid)

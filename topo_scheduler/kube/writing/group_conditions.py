@@ -16,7 +16,7 @@ import msgspec
 from topo_scheduler.api.groups import PLURAL, GroupApi, PodGroupObject
 from topo_scheduler.api.printable import printable
 from topo_scheduler.kube.connection.client import Client, decode
-from topo_scheduler.kube.connection.errors import Conflict, KubeError, NotFound, is_missing
+from topo_scheduler.kube.connection.errors import Conflict, Fenced, KubeError, NotFound, is_missing
 from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.resources import Resource
 from topo_scheduler.kube.connection.retrying import Slot
@@ -103,7 +103,8 @@ class GroupConditionWriter:
             self.written += await self._patch(mark, slot)
         except KubeError as error:
             self.failed += 1
-            logger.warning("PodGroup %s/%s is not marked: %s", mark.namespace, mark.name, error)
+            level = logging.DEBUG if isinstance(error, Fenced) else logging.WARNING  # the end of a lease is logged once
+            logger.log(level, "PodGroup %s/%s is not marked: %s", mark.namespace, mark.name, error)
 
     async def _patch(self, mark: GroupMark, slot: Slot) -> bool:
         """Return whether the condition was written; False if the PodGroup is gone or already has it."""

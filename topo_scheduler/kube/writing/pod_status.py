@@ -12,7 +12,7 @@ import msgspec
 
 from topo_scheduler.api.annotations import GANG_COMPLETE
 from topo_scheduler.kube.connection.client import STRATEGIC_MERGE_PATCH, Client
-from topo_scheduler.kube.connection.errors import ApiError, Conflict, KubeError, NotFound
+from topo_scheduler.kube.connection.errors import ApiError, Conflict, Fenced, KubeError, NotFound
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import PODS
 from topo_scheduler.kube.connection.retrying import retried
@@ -162,6 +162,8 @@ class PodStatusWriter:
             logger.debug("pod %s/%s is another one by now: no %s", namespace, name, what)
             return False
         except KubeError as error:
+            if isinstance(error, Fenced):
+                level = logging.DEBUG  # the end of a lease is logged once
             if "nominatedNodeName" in status and isinstance(error, ApiError) and error.status == INVALID:
                 level = logging.DEBUG  # the pod was bound while its nomination was queued
             logger.log(level, "pod %s/%s does not get its %s: %s", namespace, name, what, error)
