@@ -40,7 +40,7 @@ from topo_scheduler.scheduling.rules.numa import rejecting_node
 from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
 from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.decision import Decision, Seat, Verdict
-from topo_scheduler.state.devices.claim_writes import ClaimChoice, charged_by_claims
+from topo_scheduler.state.devices.claim_writes import ClaimChoice
 from topo_scheduler.state.pods.classes import NO_LIMIT, Cap, PodClass
 from topo_scheduler.state.pods.numa_request import NumaRequest
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
@@ -454,16 +454,14 @@ class Attempts:
         """
         if self.sharing is None or not claims:
             return None
-        allocations = {uid: charged_by_claims(choices) for uid, choices in claims.items()}
-        if not any(allocations.values()):
+        if not any(choice.allocation is not None for choices in claims.values() for choice in choices):
             return None
         seats = [
             (cls, member.uid, row)
             for (cls, members), rows in zip(groups, placement.rows, strict=True)
             for member, row in zip(members, rows, strict=True)
         ]
-        allocated = [(row, allocation) for _, uid, row in seats for allocation in allocations.get(uid, ())]
-        return self.sharing.lack_of_devices(namespace, [(cls, row) for cls, _, row in seats], allocated)
+        return self.sharing.lack_of_devices(namespace, [(cls, row, claims.get(uid, ())) for cls, uid, row in seats])
 
     def _beyond_quota(self, workload: Workload, members: int, text: str, stamp: Stamp) -> Decision:
         """Return the decision on members that have room, but not within the quota of their namespace.

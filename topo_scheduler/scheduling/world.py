@@ -26,6 +26,7 @@ from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.scheduling.devices.shape_tables import TableRequest
 from topo_scheduler.scheduling.extensions.registry import Extensions
 from topo_scheduler.scheduling.intake.claims import GpuClaims
+from topo_scheduler.scheduling.intake.device_claims import named_claims
 from topo_scheduler.scheduling.rules.domains import NamedDomains
 from topo_scheduler.scheduling.rules.filters import TermSelector
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
@@ -199,8 +200,6 @@ class World:
             Whether this differs from the previous state, and messages about fields that could not be read.
         """
         uid, node = pod.metadata.uid, pod.spec.node_name
-        if (made := pod.status.extended_resource_claim_status) is not None:
-            self.claimed_gpus.stand_for_requests(uid, [(pod.metadata.namespace, made.resource_claim_name)])
         known = self.ledger.get(uid)
         profile = profile_of(self.pod_index, pod)
         same_node = known is not None and known.node == node
@@ -210,10 +209,12 @@ class World:
         except QuantityError as error:
             if same_node:
                 self.ledger.occupy(occupant_of(pod))
+                self._follow_extended_claim(pod, known.amounts if known else ())
                 return self.ledger.confirm(uid, node, known.amounts if known else (), profile=profile), []
             problems.append(f"pod {pod.key}: {error}; it counts as a pod without requests on node {node}")
             charged = {PODS: 1}
         amounts = as_amounts(charged)
+        self._follow_extended_claim(pod, amounts)
         devices = self.claims.devices(pod, charged, known)
         before = known.row if known is not None else -1
         assumed_here = same_node and known is not None and known.assumed
@@ -240,6 +241,12 @@ class World:
         if changed and before >= 0:
             self._improve(before)  # it runs on another node than assumed, or was resized
         return changed, problems
+
+    def _follow_extended_claim(self, pod: Pod, amounts: Amounts) -> None:
+        """Record which claim the status of a bound pod names for its extended resources, given what it is charged."""
+        if (made := pod.status.extended_resource_claim_status) is not None:
+            key = pod.metadata.namespace, made.resource_claim_name
+            self.claimed_gpus.status_names(pod.metadata.uid, key, amounts, named_claims(pod))
 
     def _share_of_node(self, node: str, amounts: Amounts) -> float:
         """Return the largest share of an allocatable resource of a node in the amounts; 0 for an unknown node."""

@@ -135,8 +135,8 @@ class Outcomes:
             member = workload.members[seat.uid]
             amounts, profile = member.cls.amounts, member.profile
             self._world.ledger.assume(seat.uid, seat.node, amounts, profile, seat.devices, member.cls.numa)
-            made = (choice.key for choice in seat.claims if choice.made is not None)
-            self._world.claimed_gpus.stand_for_requests(seat.uid, made)
+            made = next((choice.key for choice in seat.claims if choice.made is not None), None)
+            self._world.claimed_gpus.stand_for_requests(seat.uid, made, amounts)
             member.bandwidth = bandwidth
             if bandwidth:
                 self._world.links.put(seat.uid, (workload.namespace, workload.id), seat.node, bandwidth)

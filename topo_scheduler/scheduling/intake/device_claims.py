@@ -40,9 +40,13 @@ class DeviceClaims:
 
 def watched_claims(pod: Pod, inventory: DeviceInventory) -> list[str]:
     """Return names for the claims of a pod, such that a change of one leads to the pod being read again."""
+    return [watched_claim(key) for key in (*named_claims(pod), *extended_keys(pod, inventory))]
+
+
+def named_claims(pod: Pod) -> dict[ClaimKey, None]:
+    """Return the claims that the specification of a pod names, and those that Kubernetes made for it from templates."""
     names = [name for entry in pod.spec.resource_claims if (name := _name(pod, entry))]
-    keys = [(pod.metadata.namespace, name) for name in dict.fromkeys(names)]
-    return [watched_claim(key) for key in (*keys, *extended_keys(pod, inventory))]
+    return {(pod.metadata.namespace, name): None for name in names}
 
 
 def watched_claim(key: ClaimKey) -> str:

@@ -1,16 +1,16 @@
 """Limits that the configuration sets for each namespace: access to domains, and quotas."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from topo_scheduler.api.config import TopologySpec
-from topo_scheduler.api.devices import Allocation
 from topo_scheduler.api.reasons import NodeReason
 from topo_scheduler.api.sharing import DomainAccess, matches
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
 from topo_scheduler.scheduling.queueing.quotas import Group, QuotaLack, Quotas
 from topo_scheduler.scheduling.rules.domains import NamedDomains, configured_domains
 from topo_scheduler.scheduling.world import World
+from topo_scheduler.state.devices.claim_writes import ClaimChoice
 from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.pods.classes import Cap, PodClass
 from topo_scheduler.state.pods.workloads import Member
@@ -76,7 +76,7 @@ class Sharing:
         return (capped, bounds.text, bounds.never) if bounds is not None else (capped, "", False)
 
     def lack_of_devices(
-        self, namespace: str, pods: Iterable[tuple[PodClass, int]], allocated: Iterable[tuple[int, Allocation]]
+        self, namespace: str, pods: Sequence[tuple[PodClass, int, Sequence[ClaimChoice]]]
     ) -> QuotaLack | None:
         """Return what quotas lack for pods whose claims got devices; None if they lack nothing.
 
@@ -84,15 +84,14 @@ class Sharing:
 
         Args:
             namespace: the namespace of the pods.
-            pods: class and row of each.
-            allocated: row and devices of each claim that is not allocated yet.
+            pods: class, row and claims of each.
         """
         if not self._quotas.configured:
             return None
-        claimed = [(row, self._claimed.gpus_of(allocation)) for row, allocation in allocated]
+        requested = [(row, WHOLE_GPU * cls.gpus + cls.share) for cls, row, _ in pods]
+        claimed = [(row, self._claimed.beyond_requests(cls.amounts, choices)) for cls, row, choices in pods]
         if not any(gpus for _, gpus in claimed):
             return None
-        requested = [(row, WHOLE_GPU * cls.gpus + cls.share) for cls, row in pods]
         return self._quotas.lack_of_gpus(namespace, [*requested, *claimed])
 
     def take_fallen(self) -> Mapping[str, None]:

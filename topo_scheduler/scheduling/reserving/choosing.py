@@ -24,7 +24,6 @@ from topo_scheduler.scheduling.reserving.holds import Holds, Reservation
 from topo_scheduler.scheduling.reserving.outlook import endings_on, reservation_of
 from topo_scheduler.scheduling.reserving.plan import CountingPlanner, Prospect, plan_reservation
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.devices.claim_writes import charged_by_claims
 from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.resources import GPU
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
@@ -133,8 +132,8 @@ class Choosing:
         if self._attempts.lack_of_devices(workload.namespace, groups, prospect.placement, devices) is not None:
             return False
         reservation.devices = tuple(chain.from_iterable(nominated(devices).values()))
-        charged = chain.from_iterable(map(charged_by_claims, devices.values()))
-        gpus = sum(map(self._world.claimed_gpus.gpus_of, charged))
+        beyond = self._world.claimed_gpus.beyond_requests
+        gpus = sum(beyond(cls.amounts, devices.get(one.uid, ())) for cls, members in groups for one in members)
         reservation.device_gpus = -(-gpus // WHOLE_GPU)
         return self._may_take(workload, reservation.gpus)
 

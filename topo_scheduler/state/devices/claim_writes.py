@@ -1,6 +1,5 @@
 """Writes of claims: protect, allocate, reserve and release."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -40,11 +39,6 @@ class ClaimChoice:
     uid: str
     allocation: Allocation | None
     made: ExtendedClaim | None = None
-
-
-def charged_by_claims(choices: Iterable[ClaimChoice]) -> list[Allocation]:
-    """Return the new allocations that count toward quotas; those for extended resources count with the pod."""
-    return [choice.allocation for choice in choices if choice.allocation is not None and choice.made is None]
 
 
 @dataclass(frozen=True, slots=True)

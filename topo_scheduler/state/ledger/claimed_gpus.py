@@ -2,13 +2,16 @@
 
 They are in the same accounts as the GPUs that pods request. A claim counts once, for its own namespace, however many
 pods share it: from the decision that chose its devices until Kubernetes has deallocated it. A claim that stands for
-extended resources of a pod counts with the requests of that pod, not here: see `stand_for_requests`.
+extended resources of a pod counts with the requests of that pod, as far as they go: see `stand_for_requests`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from topo_scheduler.api.devices import Allocation
+from topo_scheduler.api.devices import Allocation, ResourceClaim
+from topo_scheduler.state.devices.claim_writes import ClaimChoice
+from topo_scheduler.state.devices.extended_resources import extended_claim_owner
 from topo_scheduler.state.devices.gpus_of_devices import WHOLE, gpus_of_device
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory
 from topo_scheduler.state.devices.pools import PoolId, Slice
@@ -20,6 +23,17 @@ MAX_SHAPES: Final = 4096
 """Shapes of slices of which it is kept what they offer."""
 ANYWHERE: Final = -1
 """The row of devices that are not those of one node."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    """The claim that stands for extended resources of a pod."""
+
+    key: ClaimKey
+    gpus: int
+    """What the pod is charged for its requests, in thousandths of GPUs."""
+    decided: bool
+    """Whether this process decided so; otherwise only the status of the pod says it."""
 
 
 class ClaimedGpus:
@@ -37,32 +51,57 @@ class ClaimedGpus:
         """What slices offer, by their shape."""
         self._requested: dict[ClaimKey, str] = {}
         """Claims that stand for requests, with their pods."""
-        self._of_pod: dict[str, tuple[ClaimKey, ...]] = {}
+        self._of_pod: dict[str, _Standing] = {}
         inventory.listeners.append(self)
 
-    def stand_for_requests(self, uid: str, keys: Iterable[ClaimKey]) -> None:
-        """Record which claims stand for extended resources of a pod that is charged for its requests.
+    def stand_for_requests(self, uid: str, key: ClaimKey | None, amounts: Amounts) -> None:
+        """Record which claim this process chose for extended resources of a pod, None for no claim.
 
-        The decision says so, and then the status of the pod. What the claim itself says does not count: tenants write
-        it.
+        The pod is charged for ``amounts``. What the claim has beyond them counts with the claim.
         """
         self.forget_requests(uid)
-        if known := tuple(keys):
-            self._of_pod[uid] = known
-            for key in known:
-                self._requested[key] = uid
-                self.claim_changed(key)
+        if key is not None:
+            self._stand(uid, _Standing(key, _total(amounts), decided=True))
+
+    def status_names(self, uid: str, key: ClaimKey, amounts: Amounts, used: Container[ClaimKey]) -> None:
+        """Record which claim the status of a bound pod names for its extended resources.
+
+        Tenants may write the status. So it counts only if the claim itself says that it was made for the pod, and if
+        the pod does not name it in its specification.
+
+        Args:
+            uid: the pod.
+            key: the claim.
+            amounts: what the pod is charged for its requests.
+            used: the claims that the specification of the pod names.
+        """
+        known = self._of_pod.get(uid)
+        if key in used:
+            return
+        decided = known is not None and known.decided and known.key == key
+        self.forget_requests(uid)
+        self._stand(uid, _Standing(key, _total(amounts), decided))
+
+    def _stand(self, uid: str, standing: _Standing) -> None:
+        self._of_pod[uid] = standing
+        self._requested[standing.key] = uid
+        self.claim_changed(standing.key)
 
     def forget_requests(self, uid: str) -> None:
-        """Record that a pod is not charged for its requests any more: its claims count until they are deallocated."""
-        for key in self._of_pod.pop(uid, ()):
-            if self._requested.get(key) == uid:
-                del self._requested[key]
-                self.claim_changed(key)
+        """Record that a pod is not charged for its requests any more: its claim counts until it is deallocated."""
+        standing = self._of_pod.pop(uid, None)
+        if standing is not None and self._requested.get(standing.key) == uid:
+            del self._requested[standing.key]
+            self.claim_changed(standing.key)
 
     def stands_for_requests(self, uid: str) -> bool:
-        """Return whether a claim stands for extended resources of a pod, as the decision or the pod's status says."""
-        return uid in self._of_pod
+        """Return whether a claim stands for extended resources of a pod; a claim that is not read yet may do so."""
+        standing = self._of_pod.get(uid)
+        return standing is not None and self._is_made_for(uid, standing, self._inventory.claims.get(standing.key))
+
+    @staticmethod
+    def _is_made_for(uid: str, standing: _Standing, claim: ResourceClaim | None) -> bool:
+        return standing.decided or claim is None or extended_claim_owner(claim) == uid
 
     def gpus_of(self, allocation: Allocation) -> int:
         """Return how many GPUs an allocation has, in thousandths."""
@@ -70,6 +109,18 @@ class ClaimedGpus:
             gpus_of_device(id_[0], self._inventory.device(id_), part, self._inventory.counters_of(id_[:2]))
             for id_, part in self._inventory.devices_of_allocation(allocation).items()
         )
+
+    def beyond_requests(self, amounts: Amounts, choices: Iterable[ClaimChoice]) -> int:
+        """Return how many GPUs new allocations for a pod have beyond its requests, in thousandths.
+
+        Args:
+            amounts: what the pod requests.
+            choices: what was chosen for its claims.
+        """
+        new = [(choice.allocation, choice.made is not None) for choice in choices if choice.allocation is not None]
+        made = sum(self.gpus_of(allocation) for allocation, is_made in new if is_made)
+        other = sum(self.gpus_of(allocation) for allocation, is_made in new if not is_made)
+        return other + max(0, made - _total(amounts))
 
     def of_pod(self, uid: str) -> int:
         """Return how many GPUs the claims of a pod have, in thousandths; its part of those that it shares."""
@@ -121,7 +172,7 @@ class ClaimedGpus:
     def claim_changed(self, key: ClaimKey) -> None:
         """Bring the accounts in line with a claim."""
         allocation = self._inventory.allocation_of(key)
-        gpus = self.gpus_of(allocation) if allocation is not None and not self._is_requested(key) else 0
+        gpus = max(0, self.gpus_of(allocation) - self._requested_of(key)) if allocation is not None else 0
         node = _node_of(allocation) if allocation is not None else ""
         row = self._nodes.row_of.get(node, ANYWHERE)
         both = ((GPU, gpus // WHOLE), (GPU_SHARE, gpus % WHOLE))
@@ -140,10 +191,16 @@ class ClaimedGpus:
             self._of_node.setdefault(node, {})[key] = None
             self._charge(key, self._counted[key], 1)
 
-    def _is_requested(self, key: ClaimKey) -> bool:
-        """Return whether a claim stands for requests of a pod that uses it; another claim may have got its name."""
+    def _requested_of(self, key: ClaimKey) -> int:
+        """Return how many GPUs of a claim count with the requests of a pod that uses it, in thousandths.
+
+        Another claim may have got the name of the one that stands for the requests.
+        """
         uid = self._requested.get(self._inventory.deleted_claims.original(key))
-        return uid is not None and uid in self._inventory.pods_of(key)
+        if uid is None or uid not in self._inventory.pods_of(key):
+            return 0
+        standing = self._of_pod[uid]
+        return standing.gpus if self._is_made_for(uid, standing, self._inventory.claims.get(key)) else 0
 
     def _charge(self, key: ClaimKey, counted: tuple[int, str, Amounts], sign: int) -> None:
         row, node, amounts = counted
