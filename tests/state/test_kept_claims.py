@@ -94,3 +94,13 @@ def test_our_own_write_that_comes_back_is_no_change() -> None:
     assert not inventory.take_changes().claims
     put(inventory, claim("c", resourceVersion="8"))
     assert inventory.take_changes().claims
+
+
+def test_a_claim_takes_little_memory_whatever_its_tenant_writes() -> None:
+    owner = {"apiVersion": "v" * 50_000, "kind": "K" * 50_000, "name": "p", "uid": "u", "controller": True}
+    finalizers = [f"a/{number}" for number in range(400)]
+    kept = KeptClaims()
+    for item in (claim("c", ownerReferences=[owner]), claim("d", finalizers=finalizers), claim("e" * 250)):
+        assert len(msgspec.json.encode(kept.keep(item))) < 2048
+    real = [{"apiVersion": "v1", "kind": "Pod", "name": "p" * 253, "uid": "u" * 36, "controller": True}]
+    assert kept.keep(claim("f", ownerReferences=real, finalizers=["example.com/f"])).metadata.owner_references

@@ -26,7 +26,11 @@ MAX_SPEC_BYTES_OF_NAMESPACE: Final = 2**20
 MAX_SPEC_BYTES: Final = 16 * 2**20
 """The same of all namespaces together: beyond it, each has an equal share."""
 MAX_FINALIZER_CHARACTERS: Final = 4096
-"""Characters of all finalizers of a claim."""
+"""Characters of all finalizers of a claim, `FINALIZER_CHARACTERS` more for each."""
+FINALIZER_CHARACTERS: Final = 128
+"""What each finalizer counts beside its characters, so that many short ones take no more memory than few long ones."""
+MAX_OWNER_CHARACTERS: Final = 1024
+"""Characters of the reference to a claim's owner. The API server caps none of them but the size of the object."""
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 _TOO_MANY: Final = (
@@ -36,7 +40,8 @@ _TOO_MANY: Final = (
 )
 _NO_STATUS: Final = ResourceClaimStatus()
 _TOO_MANY_FINALIZERS: Final = (
-    f"its finalizers have more than {MAX_FINALIZER_CHARACTERS:,} characters; remove some, then create it again"
+    f"its finalizers have more than {MAX_FINALIZER_CHARACTERS:,} characters, each counted with {FINALIZER_CHARACTERS} more; "
+    "remove some, then create it again"
 )
 
 
@@ -63,17 +68,19 @@ class KeptClaims:
         spec, finalizers = self._shared(namespace, claim.spec), meta.finalizers
         if old is not None:
             self.drop(old)
-        if sum(map(len, finalizers)) > MAX_FINALIZER_CHARACTERS:
+        if sum(len(name) + FINALIZER_CHARACTERS for name in finalizers) > MAX_FINALIZER_CHARACTERS:
             self._forget(namespace, spec)
             finalizers, spec = [], ResourceClaimSpec(excess=_TOO_MANY_FINALIZERS)
-        controller = meta.controller
+        controller = _owner(meta.controller)
         metadata = msgspec.structs.replace(
             meta,
             namespace=namespace,
             labels={},
-            annotations={EXTENDED_RESOURCE_CLAIM: "true"} if extended_claim_owner(claim) else {},
+            annotations={EXTENDED_RESOURCE_CLAIM: "true"}
+            if controller is not None and extended_claim_owner(claim)
+            else {},
             creation_timestamp=None,
-            owner_references=[_owner(controller)] if controller is not None else [],
+            owner_references=[controller] if controller is not None else [],
             finalizers=[sys.intern(name) for name in finalizers],
         )
         if status.allocation is not None and status.allocation.devices.config:
@@ -122,8 +129,12 @@ class KeptClaims:
         return taken <= min(MAX_SPEC_BYTES_OF_NAMESPACE, MAX_SPEC_BYTES // others)
 
 
-def _owner(owner: OwnerReference) -> OwnerReference:
-    """Return a reference of which claims share the words that are alike."""
+def _owner(owner: OwnerReference | None) -> OwnerReference | None:
+    """Return a reference of which claims share the words that are alike; None for one that no pod can have."""
+    if owner is None:
+        return None
+    if sum(map(len, (owner.api_version, owner.kind, owner.name, owner.uid))) > MAX_OWNER_CHARACTERS:
+        return None
     return msgspec.structs.replace(owner, api_version=sys.intern(owner.api_version), kind=sys.intern(owner.kind))
 
 
