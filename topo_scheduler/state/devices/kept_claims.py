@@ -40,8 +40,8 @@ _TOO_MANY: Final = (
 )
 _NO_STATUS: Final = ResourceClaimStatus()
 _TOO_MANY_FINALIZERS: Final = (
-    f"its finalizers have more than {MAX_FINALIZER_CHARACTERS:,} characters, each counted with {FINALIZER_CHARACTERS} more; "
-    "remove some, then create it again"
+    f"its finalizers have more than {MAX_FINALIZER_CHARACTERS:,} characters, "
+    f"each counted with {FINALIZER_CHARACTERS} more; remove some, then create it again"
 )
 
 

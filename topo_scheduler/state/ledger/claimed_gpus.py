@@ -66,8 +66,8 @@ class ClaimedGpus:
     def status_names(self, uid: str, key: ClaimKey, amounts: Amounts, used: Container[ClaimKey]) -> None:
         """Record which claim the status of a bound pod names for its extended resources.
 
-        Tenants may write the status. So it counts only if the claim itself says that it was made for the pod, and if
-        the pod does not name it in its specification.
+        Tenants may write the status. So it counts only if the claim says that it was made for the pod. A claim that
+        the specification of the pod names does not count.
 
         Args:
             uid: the pod.
