@@ -70,6 +70,8 @@ MAX_LARGE_BYTES: Final = 32 * 2**20
 
 Cache entries keep the annotations and labels of such pods in memory.
 """
+SLOWED: Final = "decisions take much computing time and are spaced out, so that they delay no others: namespace"
+"""The warning about a namespace with expensive attempts."""
 STALE_SECONDS: Final = 0.1
 """Delay in seconds before a retry of a workload whose owners changed and whose pods were not read again yet."""
 
@@ -479,6 +481,7 @@ class Engine:
                 self.queue.tried(placed=placed, operations=self._spent)
                 if clock() - started > budget:
                     break
+        self._out += [LogWarning(f"{SLOWED} {namespace}") for namespace in self.queue.take_slowed()]
         self._shorten_waits(now, lambda: clock() - started <= budget)
         self.reserving.holds.remove_charges()
         self.preempting.nominations.remove_charges()

@@ -1,6 +1,6 @@
 """Order of the workloads that are ready: by priority, then the namespace with the smaller share, then age.
 
-Three rules keep one namespace from blocking another of the same priority:
+These rules keep one namespace from blocking another of the same priority:
 
 - A workload that has been pending longer than `FairnessLimits.overdue_after` goes before all others, the oldest first.
   After one such placement the next `PLACEMENTS_BY_SHARE` placements go by share again: an old backlog can't shut out a
@@ -9,7 +9,7 @@ Three rules keep one namespace from blocking another of the same priority:
   a row, namespaces take turns until the next placement, the one with the oldest turn first. An attempt that takes many
   operations counts as several.
 - A limit on decisions per second and namespace, a token bucket, where one is configured. A namespace without tokens is
-  skipped until it has one, at any priority.
+  skipped until it has one, at any priority. So is a namespace whose attempts are expensive (`ExpensiveAttempts`).
 
 Readers of a heap bring it up to date: they drop or replace entries that are no longer true. Invariant: for each
 namespace in line the heap of shares has an entry that is not above its current key.
@@ -20,6 +20,8 @@ from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+from topo_scheduler.scheduling.queueing.expensive_attempts import ExpensiveAttempts
 
 MISSES_BEFORE_TURNS: Final = 10
 """Attempts without a placement in a row after which namespaces take turns."""
@@ -123,6 +125,16 @@ class _PriorityLevel:
     """How many of the next placements go by share even if a workload is overdue."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """The attempt on the workload that was taken last. ``overdue``: taken because it had been pending for long."""
+
+    level: _PriorityLevel
+    overdue: bool
+    namespace: str
+    now: float
+
+
 class FairWorkloadQueue:
     """The workloads that are ready to be tried."""
 
@@ -139,7 +151,8 @@ class FairWorkloadQueue:
         self._tokens: dict[str, tuple[float, float]] = {}
         self._held: dict[str, float] = {}
         self._set_aside: dict[str, list[tuple[int, tuple[float, float, str, int, str]]]] = {}
-        self._current: tuple[_PriorityLevel, bool] | None = None
+        self._expensive = ExpensiveAttempts()
+        self._current: _Attempt | None = None
 
     def __contains__(self, id_: str) -> bool:
         return id_ in self._orders
@@ -203,9 +216,10 @@ class FairWorkloadQueue:
             selected = self._next(level, now) if level.live else None
             if selected is not None:
                 id_, overdue = selected
-                self._take_turn(self._orders[id_][0].namespace, now)
+                namespace = self._orders[id_][0].namespace
+                self._take_turn(namespace, now)
                 self.drop(id_)
-                self._current = (level, overdue)
+                self._current = _Attempt(level, overdue, namespace, now)
                 return id_
         return None
 
@@ -213,12 +227,20 @@ class FairWorkloadQueue:
         """Record the result of the attempt on the workload that was taken last, and how many operations it took."""
         if self._current is None:
             return
-        (level, overdue), self._current = self._current, None
+        attempt, self._current = self._current, None
+        level = attempt.level
         if placed:
             level.misses = 0
-            level.by_share_next = PLACEMENTS_BY_SHARE if overdue else max(0, level.by_share_next - 1)
+            level.by_share_next = PLACEMENTS_BY_SHARE if attempt.overdue else max(0, level.by_share_next - 1)
         elif level.live:
             level.misses += 1 + operations // MISS_OPERATIONS
+        until = self._expensive.spend(attempt.namespace, operations, attempt.now)
+        if until > attempt.now:
+            self._held[attempt.namespace] = max(until, self._held.get(attempt.namespace, until))
+
+    def take_slowed(self) -> list[str]:
+        """Return the namespaces that are skipped because their attempts are expensive, each once in a while."""
+        return self._expensive.take_slowed()
 
     @property
     def any_ready(self) -> bool:

@@ -95,6 +95,10 @@ class Queue:
         """Record the result of the attempt on the workload that was popped last, and how many operations it took."""
         self._fair_queue.tried(placed=placed, operations=operations)
 
+    def take_slowed(self) -> list[str]:
+        """Return the namespaces that are skipped because their attempts are expensive, each once in a while."""
+        return self._fair_queue.take_slowed()
+
     def configure(self, fairness: FairnessLimits) -> None:
         """Apply a new configuration."""
         self._fair_queue.configure(fairness)
