@@ -71,6 +71,8 @@ DRAIN_STEPS_SECONDS: Final = (1.0, 8.0)
 marked while those of others hang."""
 STEP_SECONDS: Final = 0.005
 """Maximum time for which decisions block the event loop."""
+TURNS_BETWEEN_STEPS: Final = 8
+"""Turns of the event loop between two steps. A request takes several, so with one a bind would wait for many steps."""
 EXPLAIN_SECONDS: Final = 0.002
 """Maximum time for which explanations block the event loop. One step of them may exceed it."""
 EXPLAIN_DELAY_SECONDS: Final = 0.3
@@ -358,13 +360,13 @@ class Term:
                 self._start(self._warm_preemption(), "kernels of preemption")
             self._gpu_tables.look()
             if self.engine.pending_work:
-                await asyncio.sleep(0)
+                await let_io_run()
                 continue
             why = self.engine.why
             if why.due(now) and (not self.busy() or why.waited(now) > EXPLAIN_DELAY_SECONDS):
                 for instruction in self.engine.explain(now, time.perf_counter, EXPLAIN_SECONDS):
                     self._executor.carry_out(instruction)
-                await asyncio.sleep(0)
+                await let_io_run()
                 continue
             times = (self.engine.next_due(), now + EXPLAIN_DELAY_SECONDS if why.due(now) else why.next_due())
             due = min((at for at in times if at is not None), default=None)
@@ -504,3 +506,9 @@ class Term:
         own = {name: reflector.staleness(now) for name, reflector in self._reflectors.items()}
         own[NODE_TOPOLOGIES.plural] = self._node_topologies.staleness(now)
         return own | self._groups.staleness(now)
+
+
+async def let_io_run() -> None:
+    """Let requests and watches go on before the next step."""
+    for _ in range(TURNS_BETWEEN_STEPS):
+        await asyncio.sleep(0)
