@@ -21,3 +21,16 @@ def running(d: DeviceDriver, name: str, count: int, *, priority: int = 0) -> Pod
     d.apply(pod)
     d.settle()
     return pod
+
+
+def end(d: DeviceDriver, *pods: Pod, deallocated: bool = True) -> None:
+    """Pods are evicted and end; their claims go with them at once or later."""
+    d.evict(*pods)
+    if deallocated:
+        deallocate(d, *pods)
+
+
+def deallocate(d: DeviceDriver, *pods: Pod) -> None:
+    """Kubernetes deletes the claims of pods."""
+    for pod in pods:
+        d.drop_claim(f"{pod.metadata.name}-claim")

@@ -3,8 +3,7 @@
 from tests.helpers import timestamp
 from tests.scheduling.device_driver import DeviceDriver, asking
 from tests.scheduling.driver import fabric
-from tests.scheduling.preempted_claims import ready, running
-from tests.scheduling.test_preempting_with_claims import deallocate, end
+from tests.scheduling.preempted_claims import deallocate, end, ready, running
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.state.pods.victim_info import DEFAULT_GRACE_SECONDS
 

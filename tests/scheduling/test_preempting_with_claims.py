@@ -3,24 +3,10 @@
 import msgspec
 
 from tests.helpers import make_pod
-from tests.scheduling.device_driver import DeviceDriver, asking, nodes_of
-from tests.scheduling.preempted_claims import ready, running
-from topo_scheduler.api.objects import Pod
+from tests.scheduling.device_driver import asking, nodes_of
+from tests.scheduling.preempted_claims import deallocate, end, ready, running
 from topo_scheduler.api.reasons import Reason
 from topo_scheduler.scheduling.instructions import EvictionOutcome, Nominate
-
-
-def end(d: DeviceDriver, *pods: Pod, deallocated: bool = True) -> None:
-    """Pods are evicted and end; their claims go with them at once or later."""
-    d.evict(*pods)
-    if deallocated:
-        deallocate(d, *pods)
-
-
-def deallocate(d: DeviceDriver, *pods: Pod) -> None:
-    """Kubernetes deletes the claims of pods."""
-    for pod in pods:
-        d.drop_claim(f"{pod.metadata.name}-claim")
 
 
 def test_the_pod_whose_devices_make_room_is_evicted_and_then_the_pod_is_bound() -> None:

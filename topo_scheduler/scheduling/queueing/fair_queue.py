@@ -126,7 +126,7 @@ class _PriorityLevel:
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
+class _TakenWorkload:
     """The attempt on the workload that was taken last. ``overdue``: taken because it had been pending for long."""
 
     level: _PriorityLevel
@@ -152,7 +152,7 @@ class FairWorkloadQueue:
         self._held: dict[str, float] = {}
         self._set_aside: dict[str, list[tuple[int, tuple[float, float, str, int, str]]]] = {}
         self._expensive = ExpensiveAttempts()
-        self._current: _Attempt | None = None
+        self._current: _TakenWorkload | None = None
 
     def __contains__(self, id_: str) -> bool:
         return id_ in self._orders
@@ -219,7 +219,7 @@ class FairWorkloadQueue:
                 namespace = self._orders[id_][0].namespace
                 self._take_turn(namespace, now)
                 self.drop(id_)
-                self._current = _Attempt(level, overdue, namespace, now)
+                self._current = _TakenWorkload(level, overdue, namespace, now)
                 return id_
         return None
 
