@@ -185,6 +185,7 @@ def trial_without(
         priority=workload.priority,
         mine=lambda uid: uid.startswith(own) or uid in workload.members,
         neighbours=neighbours,
+        devices=any(pod.member.cls.claims for pod in moving_pods),
     )
 
 

@@ -149,6 +149,8 @@ def prepare_update(kind: ApiKind, old: Json, new: Json, subresource: str) -> Jso
         check_labels(kind, {**after, "name": before["name"]})
     if subresource == "status":
         new_status = {"status": new["status"]} if new.get("status") is not None else {}
+        if kind.plural == "resourceclaims":
+            _check_reservations(kind, before["name"], new_status.get("status") or {})
         metadata = _with_labels(before, after) if kind.status_writes_labels else before
         return {
             **{field: value for field, value in old.items() if field != "status"},
@@ -174,6 +176,13 @@ def prepare_update(kind: ApiKind, old: Json, new: Json, subresource: str) -> Jso
     if kind.generation and _body(kind, old) != _body(kind, updated):
         updated["metadata"] = {**after, "generation": before.get("generation", 0) + 1}
     return updated
+
+
+def _check_reservations(kind: ApiKind, name: str, status: Json) -> None:
+    if status.get("reservedFor") and not status.get("allocation"):
+        raise invalid(
+            kind, name, [("status.reservedFor", "Forbidden: may not be specified when `allocated` is not set")]
+        )
 
 
 def _check_preconditions(kind: ApiKind, before: Json, after: Json) -> None:
