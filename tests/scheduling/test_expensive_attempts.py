@@ -1,10 +1,15 @@
 """Attempts that take many operations are spaced out, and others are tried in between."""
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import make_pod
 from tests.scheduling.device_driver import DRIVER, asking, driver
+from tests.scheduling.driver import Driver, fabric
+from topo_scheduler.scheduling.barrier import ATTEMPT_OPERATIONS
 from topo_scheduler.scheduling.engine import SLOWED
 from topo_scheduler.scheduling.instructions import LogWarning, RecordDecision
 from topo_scheduler.scheduling.queueing.expensive_attempts import (
@@ -14,6 +19,7 @@ from topo_scheduler.scheduling.queueing.expensive_attempts import (
     ExpensiveAttempts,
 )
 from topo_scheduler.scheduling.queueing.fair_queue import FairWorkloadQueue, Order
+from topo_scheduler.state.operation_budget import charge
 
 
 def test_ordinary_attempts_never_wait() -> None:
@@ -50,12 +56,30 @@ def test_others_are_tried_while_expensive_attempts_wait() -> None:
         if id_ is None:
             break
         order.append(id_)
-        queue.tried(placed=False, operations=2 * ALLOWED_OPERATIONS if id_.startswith("costly") else 0)
+        queue.tried(placed=False, of_attempt=2 * ALLOWED_OPERATIONS if id_.startswith("costly") else 0)
     assert order == ["costly-0", "plain-0", "plain-1", "plain-2"]
     assert not queue.any_ready
     due = queue.next_due()
     assert due == ALLOWED_OPERATIONS / OPERATIONS_PER_SECOND
     assert queue.take(due) == "costly-1"
+
+
+def test_an_attempt_that_is_stopped_counts_no_more_than_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    d = Driver(fabric({"s1/l1": 2}))
+    decide = d.engine.attempts.decide
+
+    def expensive(workload: Any, *arguments: Any) -> Any:
+        if workload.name == "costly":
+            charge(10**9)
+        return decide(workload, *arguments)
+
+    monkeypatch.setattr(d.engine.attempts, "decide", expensive)
+    d.run(make_pod("costly", gpus=8))
+    late = make_pod("late", gpus=8)
+    d.apply(late)
+    d.step(ATTEMPT_OPERATIONS / OPERATIONS_PER_SECOND)
+    d.settle()
+    assert d.where(late)
 
 
 def test_selectors_that_cost_much_are_evaluated_a_few_at_a_time() -> None:

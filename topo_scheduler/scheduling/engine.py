@@ -147,6 +147,7 @@ class Engine:
         self._phase = Activity.DECISION
         """The current activity of the attempt, for messages if it fails."""
         self._spent = 0
+        self._spent_on_attempt = 0
         """Operations spent by the last attempt, including its search for victims."""
         self._searched = 0
         """Operations spent by the search for victims in the current attempt."""
@@ -478,7 +479,7 @@ class Engine:
             workload = self.workloads.get(id_)
             if workload is not None:
                 placed = self._try(workload, now, clock)
-                self.queue.tried(placed=placed, operations=self._spent)
+                self.queue.tried(placed=placed, operations=self._spent, of_attempt=self._spent_on_attempt)
                 if clock() - started > budget:
                     break
         self._out += [LogWarning(f"{SLOWED} {namespace}") for namespace in self.queue.take_slowed()]
@@ -633,6 +634,7 @@ class Engine:
             return False
         finally:
             self._spent = budget.spent + self._searched
+            self._spent_on_attempt = min(budget.spent, budget.operations)
             self.preempting.tried(workload.id)
         workload.failures = 0
         if not placed and self.world.inventory.claims and not workload.problem:

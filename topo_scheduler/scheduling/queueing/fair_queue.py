@@ -223,8 +223,11 @@ class FairWorkloadQueue:
                 return id_
         return None
 
-    def tried(self, *, placed: bool, operations: int = 0) -> None:
-        """Record the result of the attempt on the workload that was taken last, and how many operations it took."""
+    def tried(self, *, placed: bool, operations: int = 0, of_attempt: int = 0) -> None:
+        """Record the result of the attempt on the workload that was taken last.
+
+        It took ``operations``, and ``of_attempt`` of them without searches for victims, which have limits of their own.
+        """
         if self._current is None:
             return
         attempt, self._current = self._current, None
@@ -234,7 +237,7 @@ class FairWorkloadQueue:
             level.by_share_next = PLACEMENTS_BY_SHARE if attempt.overdue else max(0, level.by_share_next - 1)
         elif level.live:
             level.misses += 1 + operations // MISS_OPERATIONS
-        until = self._expensive.spend(attempt.namespace, operations, attempt.now)
+        until = self._expensive.spend(attempt.namespace, of_attempt, attempt.now)
         if until > attempt.now:
             self._held[attempt.namespace] = max(until, self._held.get(attempt.namespace, until))
 

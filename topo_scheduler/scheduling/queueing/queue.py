@@ -91,9 +91,12 @@ class Queue:
             self.remove(id_)
         return id_
 
-    def tried(self, *, placed: bool, operations: int = 0) -> None:
-        """Record the result of the attempt on the workload that was popped last, and how many operations it took."""
-        self._fair_queue.tried(placed=placed, operations=operations)
+    def tried(self, *, placed: bool, operations: int = 0, of_attempt: int = 0) -> None:
+        """Record the result of the attempt on the workload that was popped last.
+
+        It took ``operations``, and ``of_attempt`` of them without searches for victims, which have limits of their own.
+        """
+        self._fair_queue.tried(placed=placed, operations=operations, of_attempt=of_attempt)
 
     def take_slowed(self) -> list[str]:
         """Return the namespaces that are skipped because their attempts are expensive, each once in a while."""
