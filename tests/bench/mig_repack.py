@@ -5,31 +5,8 @@ from functools import cache
 
 import numpy as np
 
-from topo_scheduler.scheduling.devices.mig_slots import MigSlots, SplitGpu
+from topo_scheduler.simulation.devices.mig_repacking import maximal_sets
 from topo_scheduler.state.devices.mig import MigGeometry
-
-
-def maximal_sets(geometry: MigGeometry) -> list[tuple[int, ...]]:
-    """Return every set of instances that a GPU can hold and to which none can be added: counts by profile, in order."""
-    slots = MigSlots(geometry, {})
-    none = (0,) * len(geometry.profiles)
-    seen = {(SplitGpu(), none)}
-    pending = list(seen)
-    while pending:
-        gpu, counts = pending.pop()
-        for number, profile in enumerate(geometry.profiles):
-            for start in slots.starts(gpu, profile):
-                more = tuple(count + (number == at) for at, count in enumerate(counts))
-                state = gpu.with_instance(profile, start), more
-                if state not in seen:
-                    seen.add(state)
-                    pending.append(state)
-    sets = {counts for _, counts in seen}
-    return sorted(one for one in sets if not any(one != two and _within(one, two) for two in sets))
-
-
-def _within(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    return all(a <= b for a, b in zip(one, other, strict=True))
 
 
 class Repacking:

@@ -18,6 +18,7 @@ from topo_scheduler.simulation.cases.model import CaseError, ClusterCase, Worklo
 from topo_scheduler.simulation.devices.mig_choosers import ChooseSlot, RandomSlot, first_fit, packed, spread
 from topo_scheduler.simulation.devices.mig_repacking import MigRepacking
 from topo_scheduler.simulation.devices.mig_requests import MigGpus, gpus_of, instances_of
+from topo_scheduler.simulation.devices.replay import read_policies
 from topo_scheduler.state.devices.mig import MigProfile
 
 OURS: Final = "ours"
@@ -57,17 +58,8 @@ class MigFigures:
 
 
 def read_mig_policies(names: str) -> list[str]:
-    """Return the policies of a comma-separated list.
-
-    Raises:
-        CaseError: a name is unknown, occurs twice, or none is named.
-    """
-    policies = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = [name for name in policies if name not in MIG_POLICIES]
-    if unknown or not policies or len(set(policies)) < len(policies):
-        problem = f"{unknown[0]!r} is unknown" if unknown else "name each policy once"
-        raise CaseError(f"--mig-policy: {problem}; the policies are {', '.join(MIG_POLICIES)}")
-    return policies
+    """Return the policies of a comma-separated list; raises as `read_policies` does."""
+    return read_policies("--mig-policy", names, MIG_POLICIES)
 
 
 def replay_mig(

@@ -67,16 +67,21 @@ def read_hardware(path: Path) -> NodeHardware:
 
 
 def read_device_policies(names: str) -> list[str]:
-    """Return the policies of a comma-separated list.
+    """Return the policies of a comma-separated list; raises as `read_policies` does."""
+    return read_policies("--device-policy", names, POLICIES)
+
+
+def read_policies(option: str, names: str, known: Sequence[str]) -> list[str]:
+    """Return the policies of a comma-separated list that an option has.
 
     Raises:
         CaseError: a name is unknown, occurs twice, or none is named.
     """
     policies = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = [name for name in policies if name not in POLICIES]
+    unknown = [name for name in policies if name not in known]
     if unknown or not policies or len(set(policies)) < len(policies):
         problem = f"{unknown[0]!r} is unknown" if unknown else "name each policy once"
-        raise CaseError(f"--device-policy: {problem}; the policies are {', '.join(POLICIES)}")
+        raise CaseError(f"{option}: {problem}; the policies are {', '.join(known)}")
     return policies
 
 
