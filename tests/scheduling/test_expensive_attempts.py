@@ -64,6 +64,7 @@ def test_others_are_tried_while_expensive_attempts_wait() -> None:
     assert queue.take(due) == "costly-1"
 
 
+@pytest.mark.unrecorded
 def test_an_attempt_that_is_stopped_counts_no_more_than_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     d = Driver(fabric({"s1/l1": 2}))
     decide = d.engine.attempts.decide
