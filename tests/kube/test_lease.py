@@ -1,6 +1,7 @@
 """At no time do two lead; a leader that cannot renew stops in time; and somebody leads again soon after."""
 
 import asyncio
+import random
 from contextlib import suppress
 from typing import Any
 
@@ -10,9 +11,9 @@ from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import Unreachable
 from topo_scheduler.kube.leading.lease import RUSH_SECONDS, boot_time
 from topo_scheduler.simulation.apiserver import Delay, Disconnect, Refuse, Truncate
-from topo_scheduler.simulation.apiserver.faults import Fault
+from topo_scheduler.simulation.apiserver.faults import Fault, FaultRule
 
-from .lease_candidates import LEASES, candidates, drifting_clock
+from .lease_candidates import LEASES, Candidate, candidates, drifting_clock
 from .virtual import now, virtual_time
 from .world import eventually
 
@@ -154,18 +155,80 @@ async def test_two_requests_in_a_row_that_get_no_answer_do_not_end_a_term(monkey
         assert a.active and not a.terms
 
 
+def delay_renewals(candidate: Candidate, *seconds: float) -> None:
+    """Delay each request for the Lease by one of these times, chosen at random."""
+    chance = random.Random(7)
+    for left, each in enumerate(reversed(seconds), start=1):
+        candidate.server.faults.rules.insert(
+            0, FaultRule(Delay(each), resource="leases", where=lambda _, left=left: chance.random() < 1 / left)
+        )
+
+
+@pytest.mark.parametrize("begins", [0.0, 20.0], ids=["from the start", "in the middle of a term"])
+@pytest.mark.parametrize("seconds", [(4.9,), (3.0, 3.5, 4.0, 4.5, 4.9), (0.0, 1.0, 2.0, 3.0, 4.9)], ids=str)
 @virtual_time
-async def test_answers_that_take_almost_half_of_the_renew_deadline_are_waited_for() -> None:
+async def test_answers_that_take_almost_half_of_the_renew_deadline_are_waited_for(
+    seconds: tuple[float, ...], begins: float
+) -> None:
     """Each renewal begins when the one before is answered, and counts from when it was sent."""
     async with candidates() as t:
         a, b = await t.add("a", run=False), await t.add("b", run=False)
         for one in (a, b):
-            one.server.faults.add(Delay(4.5), resource="leases")
+            if not begins:
+                delay_renewals(one, *seconds)
             t.start(one)
         await eventually(lambda: a.active or b.active, within=60)
-        await asyncio.sleep(300)
+        await asyncio.sleep(begins)
+        for one in (a, b):
+            if begins:
+                delay_renewals(one, *seconds)
+        await asyncio.sleep(600)
         assert (a.active, b.active) in ((True, False), (False, True))
         assert not a.terms and not b.terms
+
+
+@virtual_time
+async def test_answers_that_take_more_than_half_of_the_renew_deadline_end_the_term() -> None:
+    """The next renewal can't be answered in time: the documented limit."""
+    async with candidates() as t:
+        a = await t.add("a")
+        await eventually(lambda: a.active)
+        delay_renewals(a, 5.2)
+        await eventually(lambda: not a.active, within=20)
+
+
+@pytest.mark.parametrize("fault", [Disconnect(applied=True), Delay(1e6)], ids=repr)
+@virtual_time
+async def test_a_renewal_that_is_lost_while_answers_are_slow_ends_nothing(fault: Fault) -> None:
+    async with candidates() as t:
+        a = await t.add("a")
+        await eventually(lambda: a.active)
+        delay_renewals(a, 2.0)  # 2 s until it is sent, 3.3 s of patience, and two more requests: 9.3 s
+        for _ in range(5):
+            await asyncio.sleep(60)
+            lost = FaultRule(fault, verb="update", resource="leases", times=1)
+            a.server.faults.rules.insert(0, lost)
+        await asyncio.sleep(60)
+        assert lost.struck
+        assert a.active and not a.terms
+
+
+@virtual_time
+async def test_a_renewal_is_one_request_also_when_its_answer_is_slow(caplog: pytest.LogCaptureFixture) -> None:
+    """It is sent from the Lease as the last answer had it. Another attempt beside it begins after 3.3 s."""
+    async with candidates() as t:
+        a = await t.add("a")
+        await eventually(lambda: a.active)
+        delay_renewals(a, 3.0)
+        await asyncio.sleep(10)
+        a.server.requests.clear()
+        await asyncio.sleep(60)
+        assert {info.verb for info in a.server.requests} == {"update"}
+        assert 19 <= len(a.server.requests) <= 21
+        assert "lease" not in caplog.text.replace("lease released", "")
+        delay_renewals(a, 4.0)
+        await asyncio.sleep(20)
+    assert caplog.text.count("no answer to a renewal of the lease yet") == 1
 
 
 @pytest.mark.parametrize(

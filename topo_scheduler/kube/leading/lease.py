@@ -21,7 +21,7 @@ import logging
 import math
 import random
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 import msgspec
@@ -32,11 +32,11 @@ from topo_scheduler.kube.connection.errors import (
     KubeError,
     NotFound,
     Undecodable,
-    Unreachable,
     lacks_rights,
     passes,
 )
 from topo_scheduler.kube.connection.fence import CLOCK_DRIFT_SHARE, FLIGHT_SECONDS, UNFENCED, Fence
+from topo_scheduler.kube.connection.outage import Outage
 from topo_scheduler.kube.connection.resources import segment
 from topo_scheduler.kube.connection.retrying import retried
 from topo_scheduler.kube.connection.times import micro_time
@@ -144,8 +144,7 @@ class LeaderElector:
         self._names = {"name": name, "namespace": namespace}
         self._duration = lease_duration
         self._retry_period = retry_period
-        self._request_seconds = renew_deadline / 3  # so that a renewal that is lost leaves time for two more
-        self._slow = False  # whether answers take longer than that; half of the time to lead is the most that works
+        self._patience = renew_deadline / 3  # so that a renewal that is lost leaves time for two more
         self._clock = clock
         self._wall = wall
         self._until = NEVER
@@ -153,6 +152,7 @@ class LeaderElector:
         self._ended = NEVER  # when our last right to lead ended, at the latest
         self._quiet_at = NEVER
         self._current: Lease | None = None  # as our last write left it; None if the server's state is unknown
+        self._slowness = Outage()
         self._notes: dict[str, str] = {}  # annotations that each renewal writes
         self._observed: Lease | None = None  # another candidate's lease …
         self._observed_at = NEVER  # … and since when it has not changed
@@ -239,18 +239,36 @@ class LeaderElector:
         return interrupted
 
     async def _keep(self) -> None:
-        """Renew in time; return when the lease is lost, or may be."""
-        while (began := self._clock()) < self._until - LAST_MOMENT_SECONDS:
-            try:
-                if not await self._renew():
-                    self._until = NEVER
-                    return
-            except KubeError as error:
-                logger.warning("lease not renewed, %.1f s left: %s", self._until - self._clock(), error)
-            pause = began + self._retry_period - self._clock()
-            await asyncio.sleep(max(LAST_MOMENT_SECONDS, min(pause, self._until - LAST_MOMENT_SECONDS - self._clock())))
-        self._until = NEVER
-        logger.warning("lease not renewed within %g s", self.hold_seconds)
+        """Renew in time; return when the lease is lost, or may be.
+
+        A renewal whose answer is late is not given up, because the API server may only be slow. After a while another
+        attempt runs beside it, because it may also be lost.
+        """
+        attempts: dict[asyncio.Task[bool], float] = {}  # with the time when each began
+        due = NEVER
+        try:
+            while (end := self._until - LAST_MOMENT_SECONDS) > (now := self._clock()):
+                if now >= due:
+                    if attempts and self._slowness.failed(now):
+                        logger.warning("no answer to a renewal of the lease yet, %.1f s left", self._until - now)
+                    attempts[asyncio.create_task(self._renew(), name="renewal")] = now
+                    due = now + self._patience
+                done = await _ended(attempts, max(LAST_MOMENT_SECONDS, min(due, end) - now))
+                for attempt, began in [(attempt, attempts.pop(attempt)) for attempt in done]:
+                    try:
+                        if not attempt.result():
+                            return
+                        await _cancel(attempts)
+                        if self._clock() - began < self._patience:
+                            self._slowness.over(self._clock())
+                    except KubeError as error:
+                        logger.warning("lease not renewed, %.1f s left: %s", self._until - self._clock(), error)
+                    due = max([began, *attempts.values()]) + self._retry_period
+            logger.warning("lease not renewed within %g s", self.hold_seconds)
+        finally:
+            self._until = NEVER
+            await _cancel(attempts)
+            self._until = NEVER  # an answer may have come meanwhile
 
     async def _renew(self) -> bool:
         """Return False if another candidate leads.
@@ -278,7 +296,7 @@ class LeaderElector:
                 await retried(self._give_up, seconds=RELEASE_SECONDS, passing=_passes)
             logger.info("lease released")
         except (KubeError, TimeoutError) as error:
-            logger.warning("lease not released, it expires in %g s: %s", self._duration, error or "no answer")
+            logger.warning("lease not released, it expires in %g s: %s", self._duration, str(error) or "no answer")
 
     async def _give_up(self) -> None:
         current = self._current or await self._read()
@@ -391,7 +409,8 @@ class LeaderElector:
             spec["leaseTransitions"] = (current.spec.get("leaseTransitions") or 0) + bool(current.version)
         sent = self._clock()
         written = await self._write(current, spec)
-        self._until = self._ended = sent + self.hold_seconds
+        self._until = max(self._until, sent + self.hold_seconds)
+        self._ended = max(self._ended, sent + self.hold_seconds)
         self.leader = self.identity
         self.transitions = written.spec.get("leaseTransitions") or 0
 
@@ -413,24 +432,28 @@ class LeaderElector:
         return self._current
 
     async def _request(self, method: str, path: str, body: bytes | None = None) -> bytes:
-        """Send one request. The next ones may take longer if this one took too long: the API server is slow.
+        """Send one request. An answer counts as long as it leaves time to lead.
 
-        While leading, one without an answer shows only that it was lost: the time left is for further attempts.
+        Half of that time is the most that works: in the other half the next renewal is answered.
         """
-        sent = self._clock()
-        try:
-            answer = await self._client.request(method, path, body=body, timeout=self._patience())
-        except Unreachable:
-            self._slow |= not self.holds() and self._clock() - sent >= 0.9 * self._request_seconds
-            raise
-        self._slow = self._clock() - sent >= 0.9 * self._request_seconds
-        return answer
-
-    def _patience(self) -> float:
-        """Return the seconds for one request: while leading, not beyond the time left to lead."""
-        longest = self.hold_seconds / 2 if self._slow else self._request_seconds
         left = self._until - self._clock()
-        return min(longest, left) if left > 0 else longest
+        return await self._client.request(method, path, body=body, timeout=left if left > 0 else self.hold_seconds / 2)
+
+
+async def _ended(tasks: Collection[asyncio.Task[bool]], seconds: float) -> set[asyncio.Task[bool]]:
+    """Wait until some tasks have ended, for some seconds at most, and return those."""
+    if tasks:
+        return (await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED))[0]
+    await asyncio.sleep(seconds)
+    return set()
+
+
+async def _cancel(tasks: dict[asyncio.Task[bool], float]) -> None:
+    """Cancel tasks, and forget them once they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    tasks.clear()
 
 
 async def _wait(*tasks: asyncio.Task[None]) -> bool:
