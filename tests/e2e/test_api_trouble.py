@@ -6,10 +6,11 @@ from typing import Any, Literal
 
 import pytest
 
+from tests.delays import random_delays
 from topo_scheduler.api.process import LeaderElection
 from topo_scheduler.kube.reading.reflector import Reflector
 from topo_scheduler.runtime import term
-from topo_scheduler.simulation.apiserver import BreakWatch, Delay, Disconnect, Refuse, Truncate
+from topo_scheduler.simulation.apiserver import BreakWatch, Disconnect, Refuse, Truncate
 
 from . import objects
 from .cluster import Cluster, leaves_of
@@ -63,16 +64,32 @@ async def test_binds_that_fail_for_a_while(
     assert daemon.alive
 
 
-async def test_every_request_is_slow(cluster: Cluster, trouble: Trouble, start_replica: StartReplica) -> None:
-    """Lists, watches, renewals, Bindings and events alike: all is placed once, and the Lease is not lost."""
-    rule = trouble.faults.add(Delay(0.3))
-    daemon = await start_replica(configured(election=LeaderElection()))
+@pytest.mark.parametrize(
+    ("seconds", "bind_timeout"),
+    [
+        pytest.param((0.3,), 5.0, id="0.3 s"),
+        pytest.param((1.0, 1.5, 2.0, 2.5, 2.9), 5.0, id="1 to 3 s", marks=pytest.mark.slow),
+        pytest.param((3.0, 3.6, 4.2, 4.8), 20.0, id="3 to 5 s", marks=[pytest.mark.slow, pytest.mark.timeout(300)]),
+    ],
+)
+async def test_every_request_is_slow(
+    cluster: Cluster, trouble: Trouble, start_replica: StartReplica, seconds: tuple[float, ...], bind_timeout: float
+) -> None:
+    """Lists, watches, renewals, Bindings and events alike: all is placed once, and the Lease is not lost.
+
+    No gang is rolled back, because its binds are as slow as anything else.
+    """
+    trouble.faults.rules += random_delays(*seconds)
+    daemon = await start_replica(configured(election=LeaderElection(), bind_timeout=bind_timeout), wait=False)
+    await daemon.wait_leading(120)
     await cluster.add_fabric(ROOM)
     await submit(cluster)
-    await all_placed(cluster)
-    assert rule.struck > GANGS * MEMBERS + SINGLES
+    await all_placed(cluster, timeout=60)
+    assert sum(rule.struck for rule in trouble.faults.rules) > GANGS * MEMBERS + SINGLES
     lease = await cluster.api.get("leases", "topology-scheduler", "kube-system")
     assert lease["spec"]["leaseTransitions"] == 0
+    events = await cluster.api.list("events")
+    assert not [event for event in events if event.get("reason") == "GangRolledBack"]
     assert daemon.alive
 
 

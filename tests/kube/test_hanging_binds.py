@@ -16,22 +16,32 @@ SECONDS = 2.9
 
 
 class Server:
-    """Answers reads at once, and each Binding after some seconds, with an error or not."""
+    """Answers each read and each Binding after some seconds; a Binding with an error or not."""
 
-    def __init__(self, seconds: float, error: Callable[[], KubeError] | None = None) -> None:
+    def __init__(
+        self, seconds: float, error: Callable[[], KubeError] | None = None, *, read_seconds: float = 0.0
+    ) -> None:
         self.seconds = seconds
         self.error = error
+        self.read_seconds = read_seconds
+        self.timeouts: list[float] = []
+        """Seconds that Bindings were given."""
 
-    async def request(self, method: str, *_: object, **__: object) -> bytes:
+    async def request(self, method: str, *_: object, timeout: float, **__: object) -> bytes:
+        seconds = self.read_seconds if method == "GET" else self.seconds
+        if method != "GET":
+            self.timeouts.append(timeout)
+        await asyncio.sleep(min(timeout, seconds))
+        if timeout < seconds:
+            raise Unreachable(f"no answer within {timeout} s")
         if method == "GET":
             return POD
-        await asyncio.sleep(self.seconds)
         if self.error is not None:
             raise self.error()
         return b"{}"
 
-    async def read(self, *_: object, **__: object) -> bytes:
-        return POD
+    async def read(self, *_: object, timeout: float, **__: object) -> bytes:
+        return await self.request("GET", timeout=timeout)
 
 
 @pytest.mark.parametrize(
@@ -67,3 +77,47 @@ async def test_an_attempt_that_has_just_been_sent_does_not_hang() -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert not await binder.hangs(REQUEST, SECONDS), "it has ended"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "read_seconds", "bind_timeout", "expected"),
+    [
+        (60.0, 1.0, 20.0, True),
+        (60.0, 1.0, 5.0, True),
+        (2.5, 2.0, 2.0, False),
+        (6.0, 2.0, 5.0, False),
+        (60.0, 4.0, 20.0, False),
+    ],
+    ids=[
+        "a webhook that hangs on a slow server",
+        "the same, with short attempts",
+        "attempts too short for a slow server",
+        "a slow server, slower to write than to read",
+        "a server too slow to tell",
+    ],
+)
+@virtual_time
+async def test_a_bind_that_is_slow_like_everything_does_not_hang(
+    seconds: float, read_seconds: float, bind_timeout: float, expected: bool
+) -> None:
+    """A gang whose binds hang is rolled back. Nothing is wrong with its binds if reads are as slow."""
+    server = Server(seconds, read_seconds=read_seconds)
+    binder = Binder(cast("Any", server), timeout=bind_timeout, clock=now)
+    task = asyncio.create_task(binder.bind(REQUEST))
+    found = False
+    while not task.done() and now() < 1_020.0:
+        await asyncio.sleep(3.0)
+        found = found or await binder.hangs(REQUEST, SECONDS)
+    assert found is expected
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("bind_timeout", "first"), [(20.0, 8.0), (5.0, 4.0), (2.0, 2.0)])
+@virtual_time
+async def test_an_attempt_is_not_given_up_before_it_could_hang(bind_timeout: float, first: float) -> None:
+    """With two fifths of 5 s, a server that needs 3 s would never bind anything."""
+    server = Server(60.0)
+    binder = Binder(cast("Any", server), timeout=bind_timeout, clock=now)
+    await binder.bind(REQUEST)
+    assert server.timeouts[0] == pytest.approx(first)

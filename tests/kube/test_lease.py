@@ -1,12 +1,12 @@
 """At no time do two lead; a leader that cannot renew stops in time; and somebody leads again soon after."""
 
 import asyncio
-import random
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from tests.delays import random_delays
 from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import Unreachable
 from topo_scheduler.kube.leading.lease import RUSH_SECONDS, boot_time
@@ -156,12 +156,8 @@ async def test_two_requests_in_a_row_that_get_no_answer_do_not_end_a_term(monkey
 
 
 def delay_renewals(candidate: Candidate, *seconds: float) -> None:
-    """Delay each request for the Lease by one of these times, chosen at random."""
-    chance = random.Random(7)
-    for left, each in enumerate(reversed(seconds), start=1):
-        candidate.server.faults.rules.insert(
-            0, FaultRule(Delay(each), resource="leases", where=lambda _, left=left: chance.random() < 1 / left)
-        )
+    """Delay each request for the Lease by one of these times, chosen at random, whatever delayed it before."""
+    candidate.server.faults.rules[:0] = random_delays(*seconds, resource="leases")
 
 
 @pytest.mark.parametrize("begins", [0.0, 20.0], ids=["from the start", "in the middle of a term"])

@@ -61,7 +61,8 @@ class ClientConnection(Model):
     """Maximum number of concurrent Binding requests, and up to 48 more while as many hang. In measurements, more
     requests only queued in the API server."""
     bind_timeout: Seconds = 20.0
-    """Maximum time of one bind with its retries. A bind that takes longer counts as failed."""
+    """Maximum time of one bind with its retries. A bind that takes longer is repeated later. One attempt gets two
+    fifths of this time, at least 4 s if it is that long: choose more than a slow API server needs for an answer."""
 
 
 class Level(Model):

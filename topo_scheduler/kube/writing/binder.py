@@ -13,9 +13,11 @@ import asyncio
 import enum
 import itertools
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import msgspec
 
@@ -46,6 +48,12 @@ URGENT_PAUSE_SECONDS = 1.0
 """Longest pause, in seconds, before an urgent bind is repeated, whatever pause the API server asked for."""
 NOT_SETTLED = "not settled within"
 """Start of the message when a bind is abandoned at its deadline."""
+ATTEMPT_SHARE = 0.4
+"""Share of the time for a bind that one attempt gets, so that one lost packet does not consume all of it."""
+LEAST_ATTEMPT_SECONDS = 4.0
+"""Time that one attempt gets in any case, as far as the bind has it: a slow API server needs seconds for an answer."""
+READS_PER_HANGING_BIND = 3
+"""A bind hangs if it is not answered for as long as this many reads take. Otherwise the API server may be slow."""
 FLIGHT_SECONDS = 3.0
 """Longest time that a write travels to the API server, in seconds, in addition to the deadline that it carries."""
 TERM_ENDS = "given up, because this term of leadership ends"
@@ -102,15 +110,28 @@ class _Attempt:
     """
 
     since: float
+    began: float
+    """When the attempt on its way began; infinity between two attempts."""
+    longest: float = 0.0
+    """The longest time, in seconds, for which an attempt that has ended was not answered."""
+    answered: bool = False
+    """Whether an attempt was answered, with an error."""
     unreachable: bool = False
     fenced: bool = False
 
     def begin(self, now: float) -> None:
+        self.began = now
         if self.unreachable:
-            self.since, self.unreachable = now, False
+            self.since, self.longest, self.answered, self.unreachable = now, 0.0, False, False
 
-    def end(self, error: KubeError) -> None:
+    def end(self, error: KubeError, now: float) -> None:
         self.unreachable = isinstance(error, Unreachable) and not error.sent
+        overdue = isinstance(error, ServerError) and error.status == HTTPStatus.GATEWAY_TIMEOUT  # beyond ``?timeout=``
+        if overdue or isinstance(error, Unreachable):
+            self.longest = max(self.longest, now - self.began)
+        else:
+            self.answered = True
+        self.began = math.inf
 
 
 class _Metadata(Base):
@@ -193,7 +214,7 @@ class Binder:
         try:
             async with self._slots:
                 began = self._clock()
-                self._attempts[request.uid] = attempts = _Attempt(began)
+                self._attempts[request.uid] = attempts = _Attempt(began, began)
                 outcome, message = await self._settle(request, dry_run, began + self.timeout, recheck, urgent)
                 return BindResult(outcome, message, self._clock() - began, attempts.fenced)
         finally:
@@ -206,14 +227,19 @@ class Binder:
         """Return whether a bind gets no answer although the API server answers, and the pod still has no node.
 
         Its attempts have reached the API server for ``seconds`` or longer. While a bind pauses because the last one did
-        not, it does not hang.
+        not, it does not hang. Neither does it if the API server is that slow to answer a read as well.
         """
         attempt = self._attempts.get(request.uid)
-        if attempt is None or attempt.unreachable or self._clock() - attempt.since < seconds:
+        asked = self._clock()
+        if attempt is None or attempt.unreachable or asked - attempt.since < seconds:
             return False
         try:
             answer = await self._client.request("GET", PODS.path(request.namespace, request.name), timeout=self.timeout)
         except KubeError:
+            return False
+        now = self._clock()
+        waited = max(attempt.longest, now - attempt.began)
+        if not attempt.answered and waited < READS_PER_HANGING_BIND * (now - asked):
             return False
         pod = decode(_pod, answer)
         return pod.metadata.uid == request.uid and not pod.spec.node_name
@@ -223,7 +249,7 @@ class Binder:
 
         Waits until no attempt can take effect any more, then for an answer without a time limit.
         """
-        await asyncio.sleep(self.timeout * 0.4 + FLIGHT_SECONDS)
+        await asyncio.sleep(self._longest_attempt + FLIGHT_SECONDS)
         path = PODS.path(request.namespace, request.name)
         for attempt in itertools.count(1):
             try:
@@ -266,7 +292,7 @@ class Binder:
                 return BindStatus.UNKNOWN if doubt else BindStatus.WITHDRAWN, str(failure)
             except KubeError as failure:
                 error = failure
-            latest.end(error)
+            latest.end(error, self._clock())
             unanswered = isinstance(error, Unreachable) and error.sent
             doubt = doubt or (not dry_run and (unanswered or isinstance(error, ServerError)))
             refusal = error if isinstance(error, ApiError) and not passes(error) else None
@@ -327,8 +353,12 @@ class Binder:
         return None
 
     def _share(self, end: float) -> float:
-        """Return a part of the remaining seconds, so that one lost packet does not consume all of them."""
-        return max(0.1, min(end - self._clock(), self.timeout * 0.4))
+        """Return the seconds for the next request."""
+        return max(0.1, min(end - self._clock(), self._longest_attempt))
+
+    @property
+    def _longest_attempt(self) -> float:
+        return min(self.timeout, max(self.timeout * ATTEMPT_SHARE, LEAST_ATTEMPT_SECONDS))
 
 
 def _unsettled(doubt: bool) -> BindStatus:
