@@ -277,7 +277,7 @@ class Engine:
     def _read_nominations(self, pods: Iterable[Pod], now: float) -> None:
         for pod in pods:
             try:
-                self.preempting.pods_applied((pod,))
+                self.preempting.pods_applied((pod,), now)
             except Exception as error:
                 self._out += failure_of(f"nomination of pod {pod.key}", error, Activity.OBJECT)
                 self._unread_nominations.fail(pod.metadata.uid, pod, now)

@@ -30,6 +30,7 @@ from topo_scheduler.scheduling.placing.model.placement_query import Placement, P
 from topo_scheduler.scheduling.preemption.claims import PreemptionClaims
 from topo_scheduler.scheduling.preemption.freed_devices import ChosenDevices, Groups
 from topo_scheduler.scheduling.preemption.nominations import Nominations, nomination_of
+from topo_scheduler.scheduling.preemption.nominations_of_others import NominationsOfOthers
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan, plan_preemption, plan_waiting
 from topo_scheduler.scheduling.preemption.shares import ReservationShare
 from topo_scheduler.scheduling.preemption.victims import Candidates, candidates_below
@@ -123,6 +124,7 @@ class Preempting:
         """
         self.budgets = Budgets()
         self.nominations = nominations
+        self._of_others = NominationsOfOthers(world, nominations)
         self.replacements = replacements
         self._half_gangs = half_gangs
         self.enabled = spec.enabled
@@ -171,7 +173,7 @@ class Preempting:
 
     # ------------------------------------------------------------ input
 
-    def pods_applied(self, pods: Iterable[Pod]) -> None:
+    def pods_applied(self, pods: Iterable[Pod], now: float) -> None:
         """Record the nominations of pending pods of all schedulers. Must run after the workloads have processed these
         pods.
         """
@@ -182,12 +184,10 @@ class Preempting:
             ours = pod.spec.scheduler_name == self._scheduler_name
             if pod.spec.node_name or pod.finished or pod.metadata.deletion_timestamp:
                 self.nominations.drop(uid)
+                self._of_others.forget(uid)
                 self._claims.handled.discard(uid)
             elif not ours:
-                if pod.status.nominated_node_name:
-                    self.nominations.put(nomination_of(pod, self._world))
-                else:
-                    self.nominations.drop(uid)
+                self._of_others.applied(pod, now)
             elif uid not in self._claims.handled and self._workloads.of_pod(uid) is not None:
                 # Nominated by a previous process of this scheduler, or by a component that knows of upcoming room.
                 self._claims.handled.add(uid)
@@ -196,6 +196,7 @@ class Preempting:
     def pod_deleted(self, uid: str) -> None:
         """Forget a pod that was deleted."""
         self.nominations.drop(uid)
+        self._of_others.forget(uid)
         self._claims.pod_deleted(uid)
 
     def forget(self, id_: str) -> None:
@@ -523,7 +524,7 @@ class Preempting:
 
     def due(self, now: float) -> tuple[list[Instruction], list[str]]:
         """Return the instructions that are due by now, and the workloads that search for victims again."""
-        out: list[Instruction] = []
+        out: list[Instruction] = self._of_others.due(now)
         ids = [id_ for id_, at in self._again.items() if at <= now]
         for id_ in ids:
             del self._again[id_]
@@ -546,7 +547,8 @@ class Preempting:
     def next_due(self) -> float | None:
         """Return when `due` must be called next."""
         choice = self._claims.spared.next_end(self._asked)
-        times = (min(self._again.values(), default=None), self._claims.next_due(), choice)
+        again = min(self._again.values(), default=None)
+        times = (again, self._claims.next_due(), choice, self._of_others.next_due())
         return min((at for at in times if at is not None), default=None)
 
     # ------------------------------------------------------------ internals

@@ -1,0 +1,98 @@
+"""Nominations of pods of other schedulers take room for as long as victims may take to end, and not without end."""
+
+from tests.helpers import make_node, make_pod, timestamp
+from tests.scheduling.driver import Driver
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.scheduling.preemption.nominations_of_others import COUNTS_SECONDS, DOUBTED_SECONDS
+
+
+def nominated(name: str, node: str, namespace: str = "hostile", gpus: int = 8) -> Pod:
+    pod = make_pod(name, gpus=gpus, scheduler="other", namespace=namespace)
+    pod.status.nominated_node_name = node
+    return pod
+
+
+def ready(nodes: int = 1) -> Driver:
+    d = Driver([make_node(f"n{number}", "s/l", gpus=8) for number in range(nodes)])
+    d.engine.budgets_known()
+    return d
+
+
+def wait(d: Driver, pod: Pod, longest: float) -> float:
+    """Return how long a pod is pending."""
+    d.apply(pod)
+    began = d.now
+    d.settle()
+    while not pod.spec.node_name and d.now < began + longest:
+        d.settle(1)
+    return d.now - began
+
+
+def test_pods_of_no_scheduler_take_no_room_without_end() -> None:
+    d = ready(2)
+    d.apply(nominated("a", "n0"), nominated("b", "n1"))
+    assert 1 < wait(d, make_pod("first", gpus=8, namespace="victim"), 300) <= COUNTS_SECONDS + 1
+    d.apply(nominated("c", "n0"), nominated("d", "n1"))
+    assert wait(d, make_pod("second", gpus=8, namespace="victim"), 300) == 0
+
+
+def test_one_line_names_the_namespace() -> None:
+    d = ready(2)
+    d.apply(nominated("a", "n0"), nominated("b", "n1"))
+    d.settle(COUNTS_SECONDS)
+    (warning,) = d.complaints()
+    assert "namespace hostile" in warning
+
+
+def test_nominations_of_other_namespaces_count_on_and_those_of_the_namespace_do_later() -> None:
+    d = ready()
+    d.apply(nominated("a", "n0"))
+    d.settle(COUNTS_SECONDS)
+    d.apply(nominated("b", "n0", namespace="other"))
+    d.run(make_pod("waits", gpus=8))
+    assert d.where() == {}
+    d.settle(DOUBTED_SECONDS)
+    d.delete(*[pod for pod in d.pods.values() if pod.metadata.name in ("b", "waits")])
+    d.apply(nominated("c", "n0"))
+    d.run(make_pod("later", gpus=8))
+    assert d.where() == {}
+
+
+def test_a_nomination_counts_while_a_victim_on_the_node_ends() -> None:
+    d = ready()
+    victim = make_pod("v", gpus=8, node="n0", phase="Running")
+    victim.spec.termination_grace_period_seconds = 200
+    d.apply(victim)
+    victim.metadata.deletion_timestamp, victim.metadata.deletion_grace_period_seconds = timestamp(d.now + 200), 200
+    d.apply(victim, nominated("theirs", "n0"))
+    waiting = make_pod("waiting", gpus=8)
+    d.apply(waiting)
+    d.settle(190)
+    d.delete(victim)
+    d.settle(20)
+    assert not waiting.spec.node_name, "the other scheduler is about to bind its pod"
+    d.settle(COUNTS_SECONDS)
+    d.settle(1)
+    assert waiting.spec.node_name
+
+
+def test_a_nominated_pod_that_is_bound_lets_those_after_it_count() -> None:
+    d = ready(2)
+    first = nominated("first", "n0")
+    d.apply(first)
+    d.settle(COUNTS_SECONDS - 1)
+    first.spec.node_name = "n0"
+    d.apply(first)
+    d.settle(COUNTS_SECONDS)
+    d.apply(nominated("second", "n1"))
+    d.run(make_pod("waits", gpus=8))
+    assert d.where() == {}
+
+
+def test_time_begins_when_the_node_exists() -> None:
+    d = ready(1)
+    d.apply(nominated("theirs", "n1"), make_pod("full", gpus=8, node="n0", phase="Running"))
+    d.settle(5 * COUNTS_SECONDS)
+    d.nodes(make_node("n1", "s/l", gpus=8))
+    d.run(make_pod("waits", gpus=8))
+    assert d.where() == {}
