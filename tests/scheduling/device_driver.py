@@ -116,10 +116,10 @@ class DeviceDriver(Driver):
         self.claims[claim.metadata.namespace, claim.metadata.name] = claim
         self._sinks["resourceclaims"].applied([msgspec.convert(msgspec.to_builtins(claim), ResourceClaim)])
 
-    def drop_claim(self, name: str) -> None:
+    def drop_claim(self, name: str, namespace: str = "default") -> None:
         """A claim vanishes."""
-        claim = self.claims.pop(("default", name))
-        self._sinks["resourceclaims"].deleted([Deleted("default", name, claim.metadata.uid)])
+        claim = self.claims.pop((namespace, name))
+        self._sinks["resourceclaims"].deleted([Deleted(namespace, name, claim.metadata.uid)])
 
     def pod(self, name: str, spec: Json, **pod: Any) -> Pod:
         """Return a pod whose claim was made from a template."""

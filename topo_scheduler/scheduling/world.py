@@ -72,7 +72,7 @@ class World:
         self._shared_slices_read = 0
         self.accounts = Accounts(self.nodes)
         self.ledger = Ledger(self.nodes, self.pod_index, self.accounts, self.numa_zones)
-        self.inventory.bound_pods = self.ledger
+        self.inventory.consumers.bound_pods = self.ledger
         devices = NodeDevices(self.nodes, self.inventory, TermSelector(self.nodes))
         self.around = FilterContext(
             self.nodes,

@@ -68,8 +68,11 @@ class ClaimRepair:
         if meta.deletion_timestamp is not None or self._inventory.is_held(key) or key in self._inventory.unsettled:
             return None
         if claim.status.reserved_for:
-            bound = self._inventory.bound_pods
-            if bound is None or all(bound.get(entry.uid) is None for entry in claim.status.reserved_for):
-                return None  # from a decision that was not carried out, or its pods are gone
+            bound, may_use = self._inventory.bound_pods, self._inventory.consumers.may_use
+            if bound is None or not any(
+                entry.resource == "pods" and bound.get(entry.uid) is not None and may_use(entry.uid, meta.namespace)
+                for entry in claim.status.reserved_for
+            ):
+                return None  # from a decision that was not carried out, or its pods are gone or of another namespace
             return ProtectClaim(key, meta.uid, meta.resource_version, tuple(meta.finalizers))
         return release_of(key, claim) if key in self._left else None

@@ -22,7 +22,6 @@ from topo_scheduler.scheduling.preemption.nominations import Nomination, Nominat
 from topo_scheduler.scheduling.preemption.plan import PreemptionPlan
 from topo_scheduler.scheduling.preemption.spared import Pause, SparedVictims
 from topo_scheduler.scheduling.world import World
-from topo_scheduler.state.devices.claim_consumers import is_freed_without
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, Occupant
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload, Workloads
@@ -114,7 +113,7 @@ class PreemptionClaims:
             if found is not None
             and found.metadata.uid == uid
             and found.status.allocation is not None
-            and is_freed_without(found, gone)
+            and inventory.consumers.is_freed_without(found, gone)
         ]
 
     def give_up_devices(self, claim: PreemptionClaim) -> bool:

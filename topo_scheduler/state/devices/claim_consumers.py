@@ -1,7 +1,11 @@
-"""Which pods use which claims, and which claims become free once some of these pods are gone."""
+"""Which pods use which claims, and which claims become free once some of these pods are gone.
+
+Only pods of its namespace can use a claim. Who may write the status of a claim can reserve it for any pod. So pods of
+other namespaces do not count: no claim makes them hold devices.
+"""
 
 from collections.abc import Callable, Container, Iterable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from topo_scheduler.api.devices import DELETE_PROTECTION, ResourceClaim
 
@@ -9,10 +13,22 @@ _ClaimKey = tuple[str, str]
 _NOTHING: Final[Mapping[_ClaimKey, None]] = {}
 
 
+class BoundPods(Protocol):
+    """Pods that are bound, or about to be bound, and have not ended."""
+
+    def get(self, uid: str) -> object | None:
+        """Return what is known of a pod, None if it is no such pod."""
+
+    def namespace_of(self, uid: str) -> str | None:
+        """Return the namespace of such a pod, None if it is not known."""
+
+
 class ClaimConsumers:
     """The pods for which claims are reserved, by claim and by pod."""
 
     def __init__(self) -> None:
+        self.bound_pods: BoundPods | None = None
+        """Knows the namespaces of pods; without it any pod may use any claim."""
         self._pods: dict[_ClaimKey, tuple[str, ...]] = {}
         self._claims: dict[str, dict[_ClaimKey, None]] = {}
         self._departed: dict[str, None] = {}
@@ -64,8 +80,12 @@ class ClaimConsumers:
         self._departed.pop(uid, None)
 
     def claims_of(self, uid: str) -> Iterable[_ClaimKey]:
-        """Return the claims that are reserved for a pod."""
-        return self._claims.get(uid, _NOTHING).keys()
+        """Return the claims that are reserved for a pod, those of its namespace."""
+        return [key for key in self._claims.get(uid, _NOTHING) if self.may_use(uid, key[0])]
+
+    def may_use(self, uid: str, namespace: str) -> bool:
+        """Return whether a pod may use claims of a namespace; so may any pod whose namespace is not known."""
+        return self.bound_pods is None or self.bound_pods.namespace_of(uid) in (namespace, None)
 
     def pods_of(self, key: _ClaimKey) -> int:
         """Return for how many pods a claim is reserved."""
@@ -76,26 +96,25 @@ class ClaimConsumers:
         """Pods that are gone, while claims are still reserved for them."""
         return self._departed.keys()
 
+    def is_freed_without(self, claim: ResourceClaim, gone: Container[str]) -> bool:
+        """Return whether kube-controller-manager deallocates a claim once some pods are gone.
 
-def is_freed_without(claim: ResourceClaim, gone: Container[str]) -> bool:
-    """Return whether kube-controller-manager deallocates a claim once some pods are gone.
+        It does so when the last pod that uses the claim is gone, if the claim has the finalizer for that. Without it,
+        the claim must be deleted together with the pod that it was made for.
 
-    It does so when the last pod that uses the claim is gone, if the claim has the finalizer for that. Without it, the
-    claim must be deleted together with the pod that it was made for.
+        Args:
+            claim: the claim, allocated.
+            gone: uids of pods.
+        """
+        if not self.is_only_for(claim, gone):
+            return False
+        owner = claim.metadata.controller
+        return DELETE_PROTECTION in claim.metadata.finalizers or (
+            owner is not None and owner.kind == "Pod" and owner.uid in gone
+        )
 
-    Args:
-        claim: the claim, allocated.
-        gone: uids of pods.
-    """
-    if not is_only_for(claim, gone):
-        return False
-    owner = claim.metadata.controller
-    return DELETE_PROTECTION in claim.metadata.finalizers or (
-        owner is not None and owner.kind == "Pod" and owner.uid in gone
-    )
-
-
-def is_only_for(claim: ResourceClaim, pods: Container[str]) -> bool:
-    """Return whether a claim is reserved for some of these pods, and for nothing else."""
-    consumers = claim.status.reserved_for
-    return bool(consumers) and all(entry.resource == "pods" and entry.uid in pods for entry in consumers)
+    def is_only_for(self, claim: ResourceClaim, pods: Container[str]) -> bool:
+        """Return whether a claim is reserved for some of these pods, and for nothing else."""
+        namespace = claim.metadata.namespace
+        consumers = [entry for entry in claim.status.reserved_for if self.may_use(entry.uid, namespace)]
+        return bool(consumers) and all(entry.resource == "pods" and entry.uid in pods for entry in consumers)

@@ -3,24 +3,23 @@
 Whoever may edit a claim may remove its finalizer and delete it, also the owner of the running pod. Kubernetes then
 forgets that the devices are in use, and the kubelet does not stop the pod. So the scheduler keeps such a claim itself.
 A scheduler that starts later does not know of it.
+
+Who may write the status of claims too could make up any number of them, reserved for any pod, and delete them. So pods
+of other namespaces do not count, and for each pod no more devices are kept than one pod gets.
 """
 
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
-from topo_scheduler.api.devices import DELETE_PROTECTION, ResourceClaim
+from topo_scheduler.api.devices import DELETE_PROTECTION, Consumer, ResourceClaim
+from topo_scheduler.state.devices.claim_consumers import BoundPods
 
+MAX_DEVICES_OF_POD: Final = 256
+"""Devices of deleted claims that are kept for one pod. A pod gets no more than that in all its claims."""
 _ClaimKey = tuple[str, str]
 _MARK: Final = " (deleted, uid "
 """Part of the name of a kept claim, which no object in Kubernetes can have."""
-
-
-class BoundPods(Protocol):
-    """Pods that are bound, or about to be bound, and have not ended."""
-
-    def get(self, uid: str) -> object | None:
-        """Return what is known of a pod, None if it is no such pod."""
 
 
 class DeletedClaims:
@@ -28,7 +27,8 @@ class DeletedClaims:
 
     def __init__(self) -> None:
         self._pods: dict[_ClaimKey, dict[str, None]] = {}
-        self._of_pod: dict[str, dict[_ClaimKey, None]] = {}
+        self._of_pod: dict[str, dict[_ClaimKey, int]] = {}
+        """With the number of their devices."""
         self._original: dict[_ClaimKey, _ClaimKey] = {}
 
     def original(self, key: _ClaimKey) -> _ClaimKey:
@@ -41,20 +41,28 @@ class DeletedClaims:
         It has the finalizer, because its devices become free once its last pod is gone.
         """
         meta, status = claim.metadata, claim.status
-        pods = [entry for entry in status.reserved_for if bound.get(entry.uid) is not None]
         original = (meta.namespace, meta.name)
-        if original in self._original or status.allocation is None or not pods:
+        devices = len(status.allocation.devices.results) if status.allocation is not None else 0
+        pods = [entry for entry in status.reserved_for if self._may_run_with(entry, devices, meta.namespace, bound)]
+        if original in self._original or not devices or not pods:
             return None
         key = (meta.namespace, f"{meta.name}{_MARK}{meta.uid})")
         self._original[key] = original
         self._pods[key] = {entry.uid: None for entry in pods}
         for uid in self._pods[key]:
-            self._of_pod.setdefault(uid, {})[key] = None
+            self._of_pod.setdefault(uid, {})[key] = devices
         return ResourceClaim(
             msgspec.structs.replace(meta, name=key[1], finalizers=[DELETE_PROTECTION], deletion_timestamp=None),
             claim.spec,
             msgspec.structs.replace(status, reserved_for=pods),
         )
+
+    def _may_run_with(self, entry: Consumer, devices: int, namespace: str, bound: BoundPods) -> bool:
+        """Return whether a claim of a namespace is kept for a pod that it is reserved for."""
+        known = entry.resource == "pods" and bound.get(entry.uid) is not None
+        if not known or bound.namespace_of(entry.uid) not in (namespace, None):
+            return False
+        return sum(self._of_pod.get(entry.uid, {}).values()) + devices <= MAX_DEVICES_OF_POD
 
     def release(self, uid: str) -> list[_ClaimKey]:
         """Forget a pod that is gone; return the claims that no pod has any more."""

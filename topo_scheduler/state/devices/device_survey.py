@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from topo_scheduler.state.devices.claim_consumers import is_only_for
 from topo_scheduler.state.devices.hardware import NUMA_ATTRIBUTES
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceInventory, DevicesInUse
 from topo_scheduler.state.devices.pool_problems import DeviceProblem, gone, left, pool_problems, taken_twice
@@ -238,7 +237,7 @@ def _claims_of_ended(
     """Return the claims of devices that are reserved for pods that have ended, and for no others."""
     keys = {key for device in devices for key in inventory.users_of(device)}
     claims = ((key, inventory.claims.get(key)) for key in sorted(keys))
-    return [key for key, claim in claims if claim is not None and is_only_for(claim, departed)]
+    return [key for key, claim in claims if claim is not None and inventory.consumers.is_only_for(claim, departed)]
 
 
 def _claims(inventory: DeviceInventory, device: DeviceId) -> Sequence[ClaimKey]:

@@ -18,8 +18,8 @@ from topo_scheduler.api.devices import (
 )
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.quantity import QuantityError, parse_unbounded
-from topo_scheduler.state.devices.claim_consumers import ClaimConsumers
-from topo_scheduler.state.devices.deleted_claims import BoundPods, DeletedClaims
+from topo_scheduler.state.devices.claim_consumers import BoundPods, ClaimConsumers
+from topo_scheduler.state.devices.deleted_claims import DeletedClaims
 from topo_scheduler.state.devices.extended_resources import (
     class_of_resource,
     classes_by_resource,
@@ -128,8 +128,6 @@ class DeviceInventory:
         self.listeners: list[DeviceListener] = []
         self.consumers = ClaimConsumers()
         """Pods that use claims."""
-        self.bound_pods: BoundPods | None = None
-        """Pods that may run with devices; without it no deleted claim is kept."""
         self.deleted_claims = DeletedClaims()
         self._changes = DeviceChanges()
 
@@ -172,9 +170,15 @@ class DeviceInventory:
         elif item is not None:
             self._classes_changed()
 
+    @property
+    def bound_pods(self) -> BoundPods | None:
+        """Pods that may run with devices; without it no deleted claim is kept."""
+        return self.consumers.bound_pods
+
     def _keep_deleted(self, claim: ResourceClaim) -> None:
         """Keep a deleted claim as long as pods run with its devices."""
-        if self.bound_pods is not None and (kept := self.deleted_claims.keep(claim, self.bound_pods)) is not None:
+        bound = self.bound_pods
+        if bound is not None and (kept := self.deleted_claims.keep(claim, bound)) is not None:
             self.put(self.claims, (kept.metadata.namespace, kept.metadata.name), kept)
 
     def pod_gone(self, uid: str) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from topo_scheduler.api.devices import Allocation
-from topo_scheduler.state.devices.claim_consumers import is_freed_without
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceChanges, DeviceInventory, DevicesInUse
 from topo_scheduler.state.devices.pools import DeviceId, PoolId
 
@@ -52,9 +51,11 @@ class DevicesOnTrial(DeviceInventory):
 
     def _is_freed(self, key: ClaimKey) -> bool:
         claim = self.claims.get(key)
-        if claim is None or claim.status.allocation is None or not is_freed_without(claim, self._gone):
+        if claim is None or claim.status.allocation is None:
             return False
-        return all(uid in self._gone for uid in self.holders_of(key))
+        return self.consumers.is_freed_without(claim, self._gone) and all(
+            uid in self._gone for uid in self.holders_of(key)
+        )
 
     def _settle(self, key: ClaimKey, *, freed: bool) -> None:
         if freed == (key in self._freed):

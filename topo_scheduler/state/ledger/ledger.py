@@ -78,6 +78,11 @@ class Ledger:
         """Return a pod's entry."""
         return self._entries.get(uid)
 
+    def namespace_of(self, uid: str) -> str | None:
+        """Return the namespace of a pod with an entry, None if it is not known."""
+        entry = self._entries.get(uid)
+        return entry.profile.namespace if entry is not None and entry.profile is not None else None
+
     def items(self) -> Iterator[tuple[str, LedgerEntry]]:
         """Iterate over uid and entry."""
         return iter(self._entries.items())
