@@ -77,6 +77,13 @@ def test_a_claim_that_kubernetes_would_never_deallocate_is_not_freed() -> None:
     assert victims(replace(of, claims=(replace(of.claims[0], protected=False),))) is None
 
 
+@pytest.mark.parametrize("small", [9, 10, 11, 30])
+def test_many_small_pods_on_the_node_protect_no_devices(small: int) -> None:
+    """Beyond ten candidates the search takes all and reprieves one by one."""
+    beside = [(1, ())] * small
+    assert victims(case(*beside, (5, (0, 1, 2)), (4, (3,)))) == [f"v{small + 1}"]
+
+
 def test_a_gang_gets_the_devices_of_one_leaf() -> None:
     held = tuple(RunningPod(f"s1l{leaf}n{number}", 0, leaf, cpu=100) for leaf in (1, 2) for number in (1, 2))
     claims = tuple(ClaimHeld(pod.node, (0, 1, 2), (number,)) for number, pod in enumerate(held))

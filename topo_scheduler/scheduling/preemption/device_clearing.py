@@ -200,7 +200,7 @@ class DeviceClearing(Clearing):
         if count > EXHAUSTIVE_CANDIDATES:
             victims = self._reprieved(row, members, allowed, slack)
             pods = np.array(victims or (), np.int64)
-            return self._priced(pods, np.ones((bool(victims), len(pods)), np.bool_), slack)
+            return self._priced(pods, np.ones((int(bool(victims)), len(pods)), np.bool_), slack)
         charge(60 + (1 << count) // 16)
         # The earlier pod is the higher bit, so that equal sets come in the order of their pods.
         numbers = np.arange((1 << count) - 1, -1, -1, dtype=np.int64)
