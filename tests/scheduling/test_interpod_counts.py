@@ -1,9 +1,6 @@
 """Cached counts of inter-pod terms equal counts made anew, and their work is charged."""
 
-import sys
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver
+from tests.scheduling.function_calls import calls_of
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.selectors import (
     Affinity,
@@ -166,22 +164,6 @@ def of_many_spreads(name: str, members: int) -> list[Pod]:
     return pods
 
 
-def calls_of(work: Callable[[], Any]) -> int:
-    """Return how many Python functions something calls."""
-    calls = 0
-
-    def count(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal calls
-        calls += event == "call"
-
-    sys.setprofile(count)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return calls
-
-
 @pytest.mark.parametrize(
     "make",
     [lambda name: of_many_terms(name, 64, 16), lambda name: of_many_spreads(name, 64)],
@@ -196,6 +178,6 @@ def test_what_an_attempt_does_is_charged(make: Callable[[str], list[Pod]]) -> No
     crowded().run(*make("warm"))  # compiles
     d = crowded()
     d.apply(*make("measured"))
-    calls = calls_of(d.settle)
+    calls = calls_of(d.settle).total()
     assert d.engine._spent > 10_000
     assert calls < CALLS_PER_OPERATION * d.engine._spent

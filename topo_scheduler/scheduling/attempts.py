@@ -171,8 +171,9 @@ class Attempts:
                 else:
                     try:
                         volumes, claims = self._volumes(groups, outcome), self._claims(groups, outcome)
-                        self._check_numa_zones(groups, outcome)
-                        exceeded = self.lack_of_devices(workload.namespace, groups, outcome, claims)
+                        if len(groups) > 1:
+                            self._check_numa_zones(groups, outcome)
+                        exceeded = self.lack_of_devices(workload.namespace, groups, outcome, claims) if claims else None
                         if exceeded is not None and exceeded.domain:
                             caps = (*closed, Cap(exceeded.domain, 0, NO_LIMIT, NodeReason.QUOTA))
                             decision = self.decide(workload, members, siblings, whole, improvements, now, kept, caps)
@@ -323,7 +324,8 @@ class Attempts:
             return None
         try:
             volumes, claims = self._volumes(groups, placement), self._claims(groups, placement)
-            self._check_numa_zones(groups, placement)
+            if len(groups) > 1:
+                self._check_numa_zones(groups, placement)
             if self.lack_of_devices(workload.namespace, groups, placement, claims) is not None:
                 return None
             note = "on the nodes that were reserved for them"
@@ -413,14 +415,15 @@ class Attempts:
             DeviceChoiceError: the members can't have their devices on these nodes.
         """
         devices, names = self.planner.around.devices, self.planner.nodes.names
-        if devices is None or not any(cls.claims for cls, _ in groups):
+        placed: dict[str, PlacedPod] = {}
+        for (cls, members), rows in zip(groups, placement.rows, strict=True):
+            if cls.claims:
+                placed |= {
+                    member.uid: PlacedPod(cls.claims, member.claims, row, names[row], member.mappings, member.uid)
+                    for member, row in zip(members, rows, strict=True)
+                }
+        if devices is None or not placed:
             return {}
-        placed = {
-            member.uid: PlacedPod(cls.claims, member.claims, row, names[row], member.mappings, member.uid)
-            for (cls, members), rows in zip(groups, placement.rows, strict=True)
-            if cls.claims
-            for member, row in zip(members, rows, strict=True)
-        }
         return dict(zip(placed, choose_devices(devices, list(placed.values())), strict=True))
 
     def _check_numa_zones(self, groups: Sequence[tuple[PodClass, list[Member]]], placement: Placement) -> None:
@@ -430,7 +433,7 @@ class Attempts:
             DeviceChoiceError: the kubelet of a node may reject one of them.
         """
         around = self.planner.around
-        if not around.numa_zones or sum(cls.numa is not None for cls, _ in groups) < 2:
+        if not around.numa_zones.machines or sum(cls.numa is not None for cls, _ in groups) < 2:
             return
         requests_by_row: dict[int, Counter[NumaRequest]] = {}
         for (cls, _), rows in zip(groups, placement.rows, strict=True):

@@ -451,7 +451,6 @@ class Engine:
         """
         self._read_again(now)
         self._settle_devices(now)
-        self.world.settle_gpu_tables()
         self._out += [LogWarning(problem) for problem in self.world.settle_numa_zones(now)]
         if self.arrivals.large_bytes + self.world.pod_index.large_bytes > MAX_LARGE_BYTES:
             self._drop_caches()
@@ -542,6 +541,18 @@ class Engine:
             self._read_nominations(pods, now)
 
     def _settle_devices(self, now: float) -> None:
+        """Apply changes of devices and claims, and let the choice of GPUs follow the pods of the cluster.
+
+        Most clusters have no devices, and each decision asks. So attributes say whether there is anything to do.
+        """
+        world = self.world
+        # With classes, a resource that was not known before may be one that devices back.
+        if world.inventory.changed or world.inventory.classes or self.outcomes.claims.release_due:
+            self._apply_device_changes(now)
+        if (sets := world.around.gpu_sets) is not None and world.ledger.changes >= sets.tables.due_at:
+            world.settle_gpu_tables()
+
+    def _apply_device_changes(self, now: float) -> None:
         """Apply changes of devices and claims, so that pods with these claims are read again."""
         claims, offers = self.outcomes.claims, self.world.resources.offers
         of_watch, other_resources = self.world.settle_devices()
@@ -760,7 +771,6 @@ class Engine:
 
     def _decide(self, workload: Workload, pending: list[Member], kept: KeptRoom, now: float) -> Decision:
         self._settle_devices(now)
-        self.world.settle_gpu_tables()
         layout, improvements = self.world.layout, self.world.improvements
         if self.world.links.in_use:
             self.world.links.settle(layout)

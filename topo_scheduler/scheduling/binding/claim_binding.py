@@ -78,7 +78,7 @@ class ClaimBinding:
         self._complete: list[_PodsWithClaims] = []
         self._releasing: dict[ClaimKey, None] = {}
         """Claims of which a write that releases them is under way."""
-        self._release_due: dict[ClaimKey, float] = {}
+        self.release_due: dict[ClaimKey, float] = {}
         """When to release claims again, after a failure or because their write may come late."""
         self._writes: dict[str, _Write] = {}
         """Writes under way by pod, one at a time: a result says only whose it is."""
@@ -99,9 +99,12 @@ class ClaimBinding:
 
         None if no pod has claims.
         """
-        if not any(seat.claims for seat in seats):
+        waiting: dict[str, None] = {}
+        for seat in seats:
+            if seat.claims:
+                waiting[seat.uid] = None
+        if not waiting:
             return None
-        waiting = {seat.uid: None for seat in seats if seat.claims}
         decision = _PodsWithClaims(seats, {bind.pod.uid: bind for bind in binds}, waiting)
         for seat in seats:
             self._decisions[seat.uid] = decision
@@ -167,7 +170,7 @@ class ClaimBinding:
         wanted = tuple(
             release
             for release in releases
-            if release.key not in self._releasing and release.key not in self._release_due
+            if release.key not in self._releasing and release.key not in self.release_due
         )
         if not wanted or pod.uid in self._writes:
             return []
@@ -226,7 +229,7 @@ class ClaimBinding:
             self._inventory.put(self._inventory.claims, write.key, claim)
             if isinstance(write, ReleaseClaim):
                 self._releasing.pop(write.key, None)
-                self._release_due.pop(write.key, None)
+                self.release_due.pop(write.key, None)
         self._changed = True
         self.repair.written(uid)
         own = self._writes.pop(uid, None)
@@ -244,24 +247,24 @@ class ClaimBinding:
         elif waiting is not None and waiting.asked and not waiting.written:
             waiting.written, waiting.problem = True, problem
         else:
-            failed = [key for key in own.keys if key in self._releasing or key in self._release_due]
+            failed = [key for key in own.keys if key in self._releasing or key in self.release_due]
             self._release_again(failed, now + RELEASE_AGAIN_SECONDS)
 
     def _release_again(self, keys: Iterable[ClaimKey], at: float) -> None:
         for key in keys:
             self._releasing.pop(key, None)
-            self._release_due[key] = at
+            self.release_due[key] = at
 
     def take_due(self, now: float) -> list[ClaimKey]:
         """Return the claims whose release failed and is to be tried again."""
-        due = [key for key, at in self._release_due.items() if at <= now]
+        due = [key for key, at in self.release_due.items() if at <= now]
         for key in due:
-            del self._release_due[key]
+            del self.release_due[key]
         return due
 
     def next_due(self) -> float | None:
         """Return when to call `check` and `take_due` next, if nothing happens before."""
-        times = list(self._release_due.values())
+        times = list(self.release_due.values())
         times += [0.0] if self._changed and self._open else self._deadlines()
         return min(times, default=None)
 

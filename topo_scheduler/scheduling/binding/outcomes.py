@@ -126,6 +126,7 @@ class Outcomes:
 
     def _assume(self, workload: Workload, decision: Decision, now: float) -> list[Instruction]:
         binds: list[Bind] = []
+        has_claims = False
         workload.failing = False
         workload.forget_lost()
         bandwidth = bandwidth_of(workload, (workload.members[seat.uid] for seat in decision.seats))
@@ -135,8 +136,10 @@ class Outcomes:
             member = workload.members[seat.uid]
             amounts, profile = member.cls.amounts, member.profile
             self._world.ledger.assume(seat.uid, seat.node, amounts, profile, seat.devices, member.cls.numa)
-            made = next((choice.key for choice in seat.claims if choice.made is not None), None)
-            self._world.claimed_gpus.stand_for_requests(seat.uid, made, amounts)
+            if seat.claims:
+                has_claims = True
+                made = next((choice.key for choice in seat.claims if choice.made is not None), None)
+                self._world.claimed_gpus.stand_for_requests(seat.uid, made, amounts)
             member.bandwidth = bandwidth
             if bandwidth:
                 self._world.links.put(seat.uid, (workload.namespace, workload.id), seat.node, bandwidth)
@@ -156,7 +159,8 @@ class Outcomes:
         if self.admission_backoff or all_members:
             tried = self.admission_backoff.rehearse(workload.members, decision.seats, binds, all_members=all_members)
         if tried is None:
-            return self._hold(decision.seats, binds, now)
+            hold = self._hold if has_claims else self.volumes.hold
+            return hold(decision.seats, binds, now)
         self._keep_volumes(decision.seats)
         for seat in decision.seats:
             self.claims.reserve(seat)
@@ -584,9 +588,11 @@ def _annotations(workload: Workload, member: Member, seat: Seat, wall: float) ->
 
 def _where(workload: Workload, seat: Seat, decision: Decision) -> str:
     place = f" ({decision.sentence}"
-    if names := [
-        result.device for choice in seat.claims if choice.allocation for result in choice.allocation.devices.results
-    ]:
+    if seat.claims and (
+        names := [
+            result.device for choice in seat.claims if choice.allocation for result in choice.allocation.devices.results
+        ]
+    ):
         more = f" and {len(names) - MAX_NAMED_DEVICES} more" if len(names) > MAX_NAMED_DEVICES else ""
         place = f"{place}; devices {', '.join(names[:MAX_NAMED_DEVICES])}{more}"
     return f"{place}; rank {seat.rank} of gang {workload.name})" if workload.gang else f"{place})"

@@ -116,8 +116,8 @@ class GpuSets:
 
     def is_uneven(self, row: int) -> bool:
         """Return whether some GPUs of a row have better links than others."""
-        gpus = self.hardware.of(row)
-        return gpus is not None and gpus.uneven
+        gpus = self.hardware.kinds.get(int(self._nodes.gpus.kind[row]))
+        return gpus is not None and bool(gpus.hardware.links) and gpus.uneven
 
     def _count_free(self, row: int) -> int:
         gpus, devices = self.hardware.of(row), self._nodes.devices

@@ -93,7 +93,8 @@ class ShapeTables:
         self._hardware = hardware
         self._ledger = ledger
         self.weights = weights_of(ledger.sizes)
-        self._weighed_at = ledger.changes
+        self.due_at = ledger.changes + MIN_CHANGED_PODS
+        """Changes of the ledger after which `settle` has something to do."""
         self.deferred = False
         """Whether tables are computed elsewhere, and arrive by `put`."""
         self.version = 0
@@ -138,9 +139,9 @@ class ShapeTables:
 
     def settle(self) -> bool:
         """Let the weights follow the pods; return whether tables changed."""
-        if self._ledger.changes - self._weighed_at < MIN_CHANGED_PODS:
+        if self._ledger.changes < self.due_at:
             return False
-        self._weighed_at = self._ledger.changes
+        self.due_at = self._ledger.changes + MIN_CHANGED_PODS
         if len(self._known) >= MAX_LARGE_TABLES:
             self._drop_unused()
         if _moved_thousandths(self.weights, self._ledger.sizes) <= MOVED_THOUSANDTHS:

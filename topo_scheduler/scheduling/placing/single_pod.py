@@ -55,7 +55,8 @@ def plan_alone(task: PlanningTask, view: ClassView, rule: SizeRule) -> Placement
     if best_row < 0:
         return None
     row_score = int(node_scores.score[best_row])
-    added = ((score.name, row_score), *_device_parts(context, view, best_row))
+    needs_gpus = view.cls.gpu_needs is not None
+    added = ((score.name, row_score), *(_device_parts(context, view, best_row) if needs_gpus else ()))
     parts = ScoreParts(0, 0, 0, 0, row_score, added, by_node=True)
     leaf = int(layout.leaf_of_row[best_row])
     return Placement([[int(best_row)]], [leaf], rule, parts, int(np.count_nonzero(view.fit)))

@@ -20,9 +20,9 @@ GPUS_BY_ANNOTATION: Final = "no claim gives the pod the GPUs that annotations re
 NOT_READ: Final = "the pod was read before a DeviceClass backed one of its extended resources"
 
 
-def concerned(nodes: NodeTable, cls: PodClass) -> bool:
-    """Return whether devices limit where pods of a class fit."""
-    return bool(cls.claims) or bool(nodes.backed_columns and _by_column(nodes, cls))
+def lacks_claims(nodes: NodeTable, cls: PodClass) -> bool:
+    """Return whether a class requests something without a claim that some nodes may have only by devices."""
+    return bool(nodes.backed_columns and _by_column(nodes, cls))
 
 
 def _by_column(nodes: NodeTable, cls: PodClass) -> dict[int, str]:

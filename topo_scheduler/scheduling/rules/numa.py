@@ -43,7 +43,7 @@ def numa_limits(context: FilterContext, cls: PodClass, rows: Int64, *, empty: bo
     """
     limits = np.full(len(rows), NO_LIMIT, np.int64)
     zones, request = context.numa_zones, cls.numa
-    if request is None or not zones:
+    if request is None or not zones.machines:
         return limits
     charge_rows(len(rows), 20)
     names = context.nodes.names
@@ -71,7 +71,7 @@ def rejecting_node(context: FilterContext, members: Mapping[int, Counter[NumaReq
 
 def numa_rejections(context: FilterContext, cls: PodClass, rows: Int64) -> Iterator[tuple[str, Bool]]:
     """Yield reasons, and the rows that each rejects: with what is free, if few nodes differ in that."""
-    if cls.numa is None or not context.numa_zones:
+    if cls.numa is None or not context.numa_zones.machines:
         return
     closed = np.flatnonzero(numa_limits(context, cls, rows) == 0).tolist()
     reasons: dict[str, list[int]] = {}

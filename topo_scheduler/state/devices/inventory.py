@@ -130,6 +130,8 @@ class DeviceInventory:
         """Pods that use claims."""
         self.deleted_claims = DeletedClaims()
         self._changes = DeviceChanges()
+        self.changed = False
+        """Whether `take_changes` has something to return. An attribute, as each decision asks."""
 
     # ------------------------------------------------------------ observed objects
 
@@ -195,7 +197,7 @@ class DeviceInventory:
 
     def take_changes(self) -> DeviceChanges:
         """Return what changed since the last call."""
-        changes, self._changes = self._changes, DeviceChanges()
+        changes, self._changes, self.changed = self._changes, DeviceChanges(), False
         return changes
 
     def problems(self) -> Mapping[str, str]:
@@ -216,7 +218,7 @@ class DeviceInventory:
 
     def _classes_changed(self) -> None:
         self.classes_version += 1
-        self._changes.all_devices = True
+        self._changes.all_devices = self.changed = True
         before, self.class_of_resource = self.class_of_resource, classes_by_resource(self.classes.values())
         self._changes.resources |= before != self.class_of_resource
 
@@ -349,6 +351,7 @@ class DeviceInventory:
         """Count a change of the slices of a pool, or of the use of its devices, for the nodes that can use it."""
         versions = self._use_versions if used else self._slices_versions
         changed = self._changes.use if used else self._changes.devices
+        self.changed = True
         nodes: dict[str, None] = {}
         if pool in self._of_pool:
             self._version += 1
@@ -462,14 +465,15 @@ class DeviceInventory:
                     self._nominated.setdefault(device, {})[uid] = part
                 else:
                     _discard(self._nominated, device, uid)
-        woken, self._changes = self._changes, DeviceChanges()
+        before, self._changes = (self._changes, self.changed), DeviceChanges()
         for pool in pools:
             self._pool_changed(pool, used=True)
-        changed, self._changes = self._changes, woken
-        return changed
+        changes, (self._changes, self.changed) = self._changes, before
+        return changes
 
     def _claim_changed(self, key: ClaimKey) -> None:
         self._changes.claims[key] = None
+        self.changed = True
         self.consumers.changed(key, self.claims.get(key))
         self._count(key)
 

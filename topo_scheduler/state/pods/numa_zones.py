@@ -72,18 +72,15 @@ class NumaZones:
         self.objects: dict[str, NodeResourceTopology] = {}
         """Objects without their contents, which are in the reports."""
         self.unlisted: dict[str, None] = {}
-        self._machines: dict[str, _ReportedMachine] = {}
-        """Machines whose kubelet rejects pods, by name of the node."""
+        self.machines: dict[str, _ReportedMachine] = {}
+        """Machines whose kubelet rejects pods, by name of the node. Each decision asks whether there are any."""
         self._problems: dict[str, str] = {}
         self._new_problems: dict[str, None] = {}
-        self._held: dict[str, dict[NumaRequest, int]] = {}
+        self._held: dict[str, list[NumaRequest]] = {}
+        """Pods by node. They are counted only where a report is read: most clusters have none."""
         self._changed: dict[str, bool] = {}
         self._waiting: dict[str, None] = {}
         """Machines with changes that no report may show yet."""
-
-    def __bool__(self) -> bool:
-        """Return whether the kubelet of any machine rejects pods."""
-        return bool(self._machines)
 
     # ------------------------------------------------------------ observed objects
 
@@ -102,11 +99,11 @@ class NumaZones:
         if not report.enforced:
             self._forget_machine(name)
             return
-        machine, before_it = self._machines.get(name), self.state(name)
+        machine, before_it = self.machines.get(name), self.state(name)
         if machine is None:
             # It is not known how old the pods are that are there already.
-            before = _PodChanges(came=Counter(self._held.get(name, _NO_PODS)))
-            self._machines[name] = machine = _ReportedMachine(report, _PodChanges(), before)
+            before = _PodChanges(came=Counter(self._held.get(name)))
+            self.machines[name] = machine = _ReportedMachine(report, _PodChanges(), before)
         else:
             machine.report = report
             machine.rotate()
@@ -144,7 +141,7 @@ class NumaZones:
     def settle(self, now: float) -> None:
         """Let changes count as reported once they are old enough; ``now`` in seconds."""
         for name in list(self._waiting):
-            machine = self._machines[name]
+            machine = self.machines[name]
             if machine.reported is None:
                 machine.reported = now
             elif now - machine.reported >= REPORT_SECONDS:
@@ -157,12 +154,12 @@ class NumaZones:
         """Return when `settle` has something to do, in seconds; None for never."""
         if not self._waiting:
             return None
-        times = [self._machines[name].reported for name in self._waiting]
+        times = [self.machines[name].reported for name in self._waiting]
         return min(REPORT_SECONDS + time if time is not None else 0.0 for time in times)
 
     def _forget_machine(self, name: str) -> None:
         self._waiting.pop(name, None)
-        if self._machines.pop(name, None) is not None:
+        if self.machines.pop(name, None) is not None:
             self._changed[name] = True
 
     def _compare(self, name: str, before_it: NumaState | None) -> None:
@@ -184,23 +181,18 @@ class NumaZones:
 
     def hold(self, node: str, request: NumaRequest) -> None:
         """Count a pod on a node, from the decision on."""
-        held = self._held.get(node)
-        if held is None:
-            held = self._held[node] = {}
-        held[request] = held.get(request, 0) + 1
-        if (machine := self._machines.get(node)) is not None:
+        self._held.setdefault(node, []).append(request)
+        if (machine := self.machines.get(node)) is not None:
             machine.since.came[request] += 1
             self._note(node, machine)
 
     def release(self, node: str, request: NumaRequest) -> None:
         """Count a pod no longer."""
         held = self._held[node]
-        held[request] -= 1
-        if not held[request]:
-            del held[request]
+        held.remove(request)
         if not held:
             del self._held[node]
-        if (machine := self._machines.get(node)) is not None:
+        if (machine := self.machines.get(node)) is not None:
             if any(name in machine.report.resources for name, _ in request.total):
                 machine.since.ended[request] += 1
             self._note(node, machine)
@@ -209,15 +201,15 @@ class NumaZones:
 
     def names(self) -> Iterable[str]:
         """Return the nodes whose kubelet rejects pods that it can't align."""
-        return self._machines.keys()
+        return self.machines.keys()
 
     def state(self, node: str) -> NumaState | None:
         """Return what is known of a node whose kubelet rejects pods; None for other nodes."""
-        machine = self._machines.get(node)
+        machine = self.machines.get(node)
         if machine is None:
             return None
         if machine.state is None:
-            machine.state = self._state(machine, self._held.get(node, _NO_PODS))
+            machine.state = self._state(machine, Counter(self._held.get(node)))
         return machine.state
 
     def _state(self, machine: _ReportedMachine, pods: Mapping[NumaRequest, int]) -> NumaState:
@@ -269,6 +261,3 @@ def _spans(request: NumaRequest, report: NumaReport) -> bool:
     """Return whether the memory of a container may be spread over several NUMA nodes."""
     largest = {name: max(report.allocatable[index]) for index, name in enumerate(report.resources) if is_memory(name)}
     return any(amount > largest.get(name, amount) for name, amount in request.total)
-
-
-_NO_PODS: Final[Mapping[NumaRequest, int]] = {}

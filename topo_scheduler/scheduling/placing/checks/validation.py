@@ -14,7 +14,7 @@ from topo_scheduler.scheduling.placing.checks.bandwidth_limits import check_link
 from topo_scheduler.scheduling.placing.model.placement_query import ANYWHERE, Placement, PlacementQuery, SizeRuleLimits
 from topo_scheduler.scheduling.placing.model.second_tree import split_level
 from topo_scheduler.scheduling.placing.model.segments import broken_segment, seen_by
-from topo_scheduler.scheduling.rules.device_claims import concerned, device_limits
+from topo_scheduler.scheduling.rules.device_claims import device_limits, lacks_claims
 from topo_scheduler.scheduling.rules.feasible import allowed_rows
 from topo_scheduler.scheduling.rules.filters import eligible
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
@@ -68,18 +68,19 @@ def _check_nodes(filter_context: FilterContext, query: PlacementQuery, placement
 
 
 def _lacking_devices(filter_context: FilterContext, cls: PodClass, members_by_row: Mapping[int, int]) -> str:
-    by_devices = concerned(filter_context.nodes, cls)
-    if not by_devices and (cls.numa is None or not filter_context.numa_zones):
+    nodes = filter_context.nodes
+    by_devices = bool(cls.claims or (nodes.backed_columns and lacks_claims(nodes, cls)))
+    if not by_devices and (cls.numa is None or not filter_context.numa_zones.machines):
         return ""
     rows = np.array(sorted(members_by_row), np.int64)
     limits = numa_limits(filter_context, cls, rows)
     if len(exceeded := rows[limits < [members_by_row[row] for row in rows.tolist()]]):
-        return f"the kubelet of node {filter_context.nodes.names[int(exceeded[0])]} would reject a member"
+        return f"the kubelet of node {nodes.names[int(exceeded[0])]} would reject a member"
     if not by_devices:
         return ""
     for row, limit in zip(rows.tolist(), device_limits(filter_context, cls, rows, empty=False).tolist(), strict=True):
         if members_by_row[row] > limit:
-            return f"node {filter_context.nodes.names[row]} has devices for {limit} of {members_by_row[row]} members"
+            return f"node {nodes.names[row]} has devices for {limit} of {members_by_row[row]} members"
     return ""
 
 

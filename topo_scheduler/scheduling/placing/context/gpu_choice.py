@@ -54,7 +54,9 @@ def choose_gpus(context: PlanningContext, placements: Sequence[tuple[PodClass, i
 
 def _is_predicted(sets: GpuSets | None, cls: PodClass, row: int) -> bool:
     """Return whether it matters which GPUs a pod gets on a node."""
-    return sets is not None and cls.gpus > 0 and (asks_close_gpus(cls) or sets.is_uneven(row))
+    if sets is None or not cls.gpus:
+        return False
+    return (cls.gpu_needs is not None and asks_close_gpus(cls)) or sets.is_uneven(row)
 
 
 def _close(context: PlanningContext, sets: GpuSets, cls: PodClass, row: int, taken: int) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 from topo_scheduler.kernels.fit import fit_rows
 from topo_scheduler.scheduling.placing.model.leaf_counts import LeafCounts
 from topo_scheduler.scheduling.placing.model.placement_query import SizeRuleLimits
-from topo_scheduler.scheduling.rules.device_claims import concerned, device_limits
+from topo_scheduler.scheduling.rules.device_claims import device_limits, lacks_claims
 from topo_scheduler.scheduling.rules.feasible import allowed_and_reachable
 from topo_scheduler.scheduling.rules.filters import Bool, eligible
 from topo_scheduler.scheduling.rules.gpu_rules import (
@@ -248,11 +248,11 @@ class ClassView:
 
         ``empty``: as if no other pods were there.
         """
-        if concerned(self._nodes, self.cls):
+        if self.cls.claims or (self._nodes.backed_columns and lacks_claims(self._nodes, self.cls)):
             open_rows = rows[counts[rows] > 0]
             limits = device_limits(self._filter_context, self.cls, open_rows, empty=empty)
             counts[open_rows] = np.minimum(counts[open_rows], limits)
-        if self.cls.numa is not None and self._filter_context.numa_zones:
+        if self.cls.numa is not None and self._filter_context.numa_zones.machines:
             open_rows = rows[counts[rows] > 0]
             limits = numa_limits(self._filter_context, self.cls, open_rows, empty=empty)
             counts[open_rows] = np.minimum(counts[open_rows], limits)
