@@ -114,14 +114,15 @@ def test_no_pod_is_rejected_however_old_the_report_is(data: st.DataObject) -> No
         elif step == "end" and alive:
             name = data.draw(st.sampled_from(sorted(alive)))
             kubelet.remove(name)
-            zones.release("n", alive.pop(name))
+            del alive[name]
+            zones.release("n", name)
         elif step == "pod":
             pod = renamed(data.draw(st.sampled_from(kinds)), f"p{number}")
             request, state = request_of(pod), zones.state("n")
             assert state is not None
             if request is None or not admission(state, request).pods:
                 continue
-            zones.hold("n", request)
+            zones.hold("n", pod.metadata.name, request)
             alive[pod.metadata.name] = request
             assert kubelet.admit(pod), "the kubelet rejected a pod that was predicted to fit"
             event("admitted with an old report" if state.unreported else "admitted with a new report")
@@ -185,12 +186,13 @@ class Machine:
         request = request_of(pod)
         assert request is not None
         self.requests[pod.metadata.name] = request
-        self.zones.hold("n", request)
+        self.zones.hold("n", pod.metadata.name, request)
         return self.kubelet.admit(pod)
 
     def end(self, name: str) -> None:
         self.kubelet.remove(name)
-        self.zones.release("n", self.requests.pop(name))
+        del self.requests[name]
+        self.zones.release("n", name)
 
     def predicts(self, pod: Pod) -> int:
         state, request = self.zones.state("n"), request_of(pod)

@@ -1,6 +1,5 @@
 """One attempt to place a workload: from its pending members to a Decision, on the current state."""
 
-from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -42,7 +41,6 @@ from topo_scheduler.scheduling.rules.volume_limits import ClaimError
 from topo_scheduler.state.decision import Decision, Seat, Verdict
 from topo_scheduler.state.devices.claim_writes import ClaimChoice
 from topo_scheduler.state.pods.classes import NO_LIMIT, Cap, PodClass
-from topo_scheduler.state.pods.numa_request import NumaRequest
 from topo_scheduler.state.pods.workloads import Member, Stage, Workload
 from topo_scheduler.state.storage.storage_objects import VolumeChoice
 from topo_scheduler.state.topology.fabric import Layout, Path
@@ -432,16 +430,8 @@ class Attempts:
         Raises:
             DeviceChoiceError: the kubelet of a node may reject one of them.
         """
-        around = self.planner.around
-        if not around.numa_zones.machines or sum(cls.numa is not None for cls, _ in groups) < 2:
-            return
-        requests_by_row: dict[int, Counter[NumaRequest]] = {}
-        for (cls, _), rows in zip(groups, placement.rows, strict=True):
-            if cls.numa is not None:
-                for row in rows:
-                    requests_by_row.setdefault(row, Counter())[cls.numa] += 1
-        mixed = {row: requests for row, requests in requests_by_row.items() if len(requests) > 1}
-        if node := rejecting_node(around, mixed):
+        placed = [(cls, rows) for (cls, _), rows in zip(groups, placement.rows, strict=True)]
+        if node := rejecting_node(self.planner.around, placed):
             raise DeviceChoiceError(f"the NUMA nodes of node {node} may not have room for all members placed there")
 
     def lack_of_devices(

@@ -25,6 +25,10 @@ class ClaimedSets:
         self._devices = devices
         self._claimed = claimed
 
+    def on_trial(self, devices: NodeDevices) -> "ClaimedSets":
+        """Return the same for devices on a trial."""
+        return ClaimedSets(devices, self._claimed)
+
     def in_use(self, row: int, node: str, count: int) -> int:
         """Return the GPUs of a node that claims have, wholly or in part, as bits.
 

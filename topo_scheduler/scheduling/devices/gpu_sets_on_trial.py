@@ -14,6 +14,7 @@ import numpy as np
 from topo_scheduler.api.gpu_needs import GpuNeeds
 from topo_scheduler.scheduling.devices.gpu_closeness import any_is_close, is_close, knows_closeness
 from topo_scheduler.scheduling.devices.gpu_sets import GpuFit, GpuSets, RowFits
+from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.scheduling.devices.plugin_choice import set_of
 from topo_scheduler.state.nodes.node_table import Int64, NodeTable
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE
@@ -27,9 +28,11 @@ _NO_KIND: Final = -1
 class GpuSetsOnTrial(GpuSets):
     """Free GPUs that share all but what is free with the original. It is valid until the original changes."""
 
-    def __init__(self, original: GpuSets, nodes: NodeTable) -> None:
-        """``nodes``: those of the trial."""
+    def __init__(self, original: GpuSets, nodes: NodeTable, devices: NodeDevices | None) -> None:
+        """``nodes`` and ``devices``: those of the trial."""
         vars(self).update(vars(original))
+        if self.claimed is not None and devices is not None:
+            self.claimed = self.claimed.on_trial(devices)
         self._original = original
         self._nodes = nodes
         self._begun = False

@@ -15,8 +15,9 @@ How the search finds the cheapest set:
 - With resource claims: the same, but each set of victims of a node is also checked against the devices that their
   claims leave (`DeviceClearing`).
 - By trial: all candidates of a node or domain are removed. They are reprieved one by one as long as the ordinary
-  planner finds a place. The search does this for pods whose place depends on other pods, and for pods that require
-  close GPUs. It does so for gangs of different pods and gangs in segments, and for gangs that lack only bandwidth.
+  planner finds a place. The search does this for pods whose place depends on other pods, for pods that require close
+  GPUs, and for pods that a kubelet aligns to NUMA nodes. It does so for gangs of different pods and gangs in segments,
+  and for gangs that lack only bandwidth.
 
 Source of the order of reprieves: ``pkg/scheduler/framework/plugins/defaultpreemption`` of kube-scheduler.
 """
@@ -42,8 +43,8 @@ from topo_scheduler.scheduling.preemption.reprieve import by_trial
 from topo_scheduler.scheduling.preemption.shares import ReservationShare, ReservationShares
 from topo_scheduler.scheduling.preemption.trial import Trial
 from topo_scheduler.scheduling.preemption.victims import Candidate, Candidates, Key
-from topo_scheduler.scheduling.rules.gpu_rules import needs_close_gpus
 from topo_scheduler.scheduling.rules.interpod_filters import looks_around
+from topo_scheduler.scheduling.rules.numa import rejecting_node
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.topology.fabric import Layout
 
@@ -104,7 +105,7 @@ def plan_preemption(
     ) is not None:
         return plan
     only_bandwidth = links and isinstance(planner.plan_anywhere(ask, layout, now), Placement)
-    close = any(needs_close_gpus(cls) and not cls.claims for cls, _ in ask.groups)
+    close = any(map(trial.depends_on_sets, (cls for cls, _ in ask.groups)))
     for level in candidates.levels:
         several = len(ask.groups) > 1 or ask.in_segments
         options = by_trial if neighbours or only_bandwidth or several or close else _by_clearing
@@ -185,6 +186,9 @@ def _try(
     """Return the plan if the workload has a place, with all its devices, on a trial that the victims have left."""
     placement = trial.place(ask)
     if placement is None:
+        return None
+    placed = [(cls, rows) for (cls, _), rows in zip(ask.groups, placement.rows, strict=True)]
+    if len(placed) > 1 and rejecting_node(trial.planner.around, placed):
         return None
     devices: ChosenDevices | None = {}
     if trial.devices is not None and any(cls.claims for cls, _ in groups):

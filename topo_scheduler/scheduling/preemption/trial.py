@@ -14,12 +14,16 @@ from topo_scheduler.scheduling.placing.model.placement_query import Placement, P
 from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.scheduling.preemption.shares import ReservationShares
 from topo_scheduler.scheduling.preemption.victims import Candidate
+from topo_scheduler.scheduling.rules.gpu_rules import needs_close_gpus
+from topo_scheduler.scheduling.rules.numa import is_limited_by_numa
 from topo_scheduler.state.decision import SizeRule
 from topo_scheduler.state.devices.inventory import ClaimKey, DeviceChanges
 from topo_scheduler.state.devices.trial_use import DevicesOnTrial
 from topo_scheduler.state.nodes.change_log import ChangeLog
 from topo_scheduler.state.nodes.charges import charges_of
 from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.pods.classes import PodClass
+from topo_scheduler.state.pods.numa_zones_on_trial import NumaZonesOnTrial
 from topo_scheduler.state.topology.fabric import Layout
 from topo_scheduler.state.topology.links import GangKey, Links
 from topo_scheduler.state.topology.topology_merge import crossed
@@ -103,9 +107,18 @@ class Trial:
         if devices and of_nodes is not None:
             self.inventory = DevicesOnTrial(of_nodes.inventory)
             of_nodes = of_nodes.on_trial(self.inventory)
-        self.gpu_sets = GpuSetsOnTrial(around.gpu_sets, nodes) if around.gpu_sets is not None else None
+        sets = around.gpu_sets
+        self.gpu_sets = GpuSetsOnTrial(sets, nodes, of_nodes) if sets is not None else None
+        self._numa_zones = NumaZonesOnTrial(around.numa_zones)
         self.planner = Planner(
-            replace(around, nodes=nodes, pod_index=pod_index, devices=of_nodes, gpu_sets=self.gpu_sets),
+            replace(
+                around,
+                nodes=nodes,
+                pod_index=pod_index,
+                devices=of_nodes,
+                gpu_sets=self.gpu_sets,
+                numa_zones=self._numa_zones,
+            ),
             planner.history,
             policy,
         )
@@ -126,6 +139,11 @@ class Trial:
     def frees_claims(self) -> bool:
         """Return whether claims are allocated that will soon be free, whatever pods leave."""
         return self.inventory is not None and any(True for _ in self.inventory.freed)
+
+    def depends_on_sets(self, cls: PodClass) -> bool:
+        """Return whether it matters to a class which GPUs or NUMA nodes come free, and not only how much."""
+        around = self.planner.around
+        return needs_close_gpus(cls) or is_limited_by_numa(around, cls, self.planner.views.get(cls).eligible)
 
     def remove(self, pods: Iterable[Candidate]) -> None:
         """Remove pods."""
@@ -181,6 +199,11 @@ class Trial:
         if self.gpu_sets is not None:
             (self.gpu_sets.leave if change < 0 else self.gpu_sets.come_back)(
                 (pod.row, pod.occupant.uid) for pod in changed
+            )
+        if self._numa_zones.machines:
+            names = self.planner.nodes.names
+            (self._numa_zones.leave if change < 0 else self._numa_zones.come_back)(
+                (names[pod.row], pod.occupant.uid) for pod in changed
             )
         if self.inventory is not None:
             move = self.inventory.leave if change < 0 else self.inventory.come_back

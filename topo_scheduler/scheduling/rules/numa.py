@@ -1,7 +1,7 @@
 """Filter for NUMA nodes: pods that the kubelet of a node would reject with TopologyAffinityError."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -56,9 +56,29 @@ def numa_limits(context: FilterContext, cls: PodClass, rows: Int64, *, empty: bo
     return limits
 
 
-def rejecting_node(context: FilterContext, members: Mapping[int, Counter[NumaRequest]]) -> str:
-    """Return a node whose kubelet may reject one of the members, given by row; empty for none."""
+def is_limited_by_numa(context: FilterContext, cls: PodClass, eligible: Bool) -> bool:
+    """Return whether the kubelet of an eligible row (bool[all rows]) rejects pods of a class that it can't align."""
+    machines, row_of = context.numa_zones.machines, context.nodes.row_of
+    if cls.numa is None or not machines:
+        return False
+    return any(bool(eligible[row_of[name]]) for name in machines if name in row_of)
+
+
+def rejecting_node(context: FilterContext, placed: Iterable[tuple[PodClass, Sequence[int]]]) -> str:
+    """Return a node whose kubelet may reject a member because those of other classes share it; empty for none.
+
+    ``placed`` has the rows of the members of each class.
+    """
+    if not context.numa_zones.machines:
+        return ""
+    members: dict[int, Counter[NumaRequest]] = {}
+    for cls, rows in placed:
+        if cls.numa is not None:
+            for row in rows:
+                members.setdefault(row, Counter())[cls.numa] += 1
     for row, requests in sorted(members.items()):
+        if len(requests) < 2:
+            continue  # those of one class were counted together
         state = context.numa_zones.state(context.nodes.names[row])
         charge(1 + len(requests))
         if state is not None and not admits_together(state, tuple(requests.items())):

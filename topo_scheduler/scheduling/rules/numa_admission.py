@@ -166,7 +166,13 @@ def admission(state: NumaState, request: NumaRequest) -> Admission:
         machine = _AdmittingMachine(report, report.available, certain=True, spans=state.spans)
         if all(machine.admits(request) for _ in range(state.alike[1])):
             return _count(machine, request)
-    return _count(_machine(state, state.unreported), request)
+    least = _count(_machine(state, state.unreported), request)
+    if not state.possible or least.pods == NO_LIMIT:
+        return least
+    machines = [_AdmittingMachine(report, free, certain=True, spans=state.spans) for free in state.possible]
+    counts = [_count(machine, request) for machine in machines]
+    checks = least.checks + sum(count.checks for count in counts)
+    return Admission(max(least.pods, min(count.pods for count in counts)), checks)
 
 
 def admission_empty(report: NumaReport, request: NumaRequest) -> Admission:

@@ -165,7 +165,7 @@ class Ledger:
             del self.sizes[size]
         self.assumed -= entry.assumed
         if entry.numa is not None:
-            self._numa_zones.release(entry.node, entry.numa)
+            self._numa_zones.release(entry.node, uid)
         pods = self._by_node[entry.node]
         pods.discard(uid)
         if not pods:
@@ -194,7 +194,7 @@ class Ledger:
         self._by_node.setdefault(entry.node, set()).add(uid)
         self.assumed += entry.assumed
         if entry.numa is not None:
-            self._numa_zones.hold(entry.node, entry.numa)
+            self._numa_zones.hold(entry.node, uid, entry.numa)
         row = self._nodes.row_of.get(entry.node)
         if row is not None:
             self._charge(entry, row)

@@ -5,13 +5,14 @@ node, so it counts on each of them. That never promises more than there is.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from topo_scheduler.api.numa import NodeResourceTopology
 from topo_scheduler.state.nodes.numa_report import NumaAmounts, NumaReport, NumaReportError, is_memory, read_report
 from topo_scheduler.state.pods.numa_request import NumaRequest
+from topo_scheduler.state.pods.possible_numa_use import FreeAmounts, possibly_free
 
 REPORT_SECONDS: Final = 180.0
 """Time after which a machine without a new report counts as reported again: an unchanged report reaches no watch.
@@ -29,12 +30,14 @@ class NumaState:
         unreported: what pods may hold beyond it, on any NUMA node.
         alike: pods that the report does not show yet, if they are alike and hold exactly what is unreported.
         spans: whether the memory of a pod there may be spread over several NUMA nodes.
+        possible: what may be free of each resource by NUMA node if pods ended that the report shows: one of these.
     """
 
     report: NumaReport
     unreported: NumaAmounts = ()
     alike: tuple[NumaRequest, int] | None = None
     spans: bool = False
+    possible: tuple[FreeAmounts, ...] = ()
 
 
 @dataclass(slots=True)
@@ -76,8 +79,8 @@ class NumaZones:
         """Machines whose kubelet rejects pods, by name of the node. Each decision asks whether there are any."""
         self._problems: dict[str, str] = {}
         self._new_problems: dict[str, None] = {}
-        self._held: dict[str, list[NumaRequest]] = {}
-        """Pods by node. They are counted only where a report is read: most clusters have none."""
+        self._held: dict[str, dict[str, NumaRequest]] = {}
+        """Pods by node and uid. They are counted only where a report is read: most clusters have none."""
         self._changed: dict[str, bool] = {}
         self._waiting: dict[str, None] = {}
         """Machines with changes that no report may show yet."""
@@ -102,7 +105,7 @@ class NumaZones:
         machine, before_it = self.machines.get(name), self.state(name)
         if machine is None:
             # It is not known how old the pods are that are there already.
-            before = _PodChanges(came=Counter(self._held.get(name)))
+            before = _PodChanges(came=self._pods_on(name))
             self.machines[name] = machine = _ReportedMachine(report, _PodChanges(), before)
         else:
             machine.report = report
@@ -179,21 +182,21 @@ class NumaZones:
 
     # ------------------------------------------------------------ pods
 
-    def hold(self, node: str, request: NumaRequest) -> None:
+    def hold(self, node: str, uid: str, request: NumaRequest) -> None:
         """Count a pod on a node, from the decision on."""
-        self._held.setdefault(node, []).append(request)
+        self._held.setdefault(node, {})[uid] = request
         if (machine := self.machines.get(node)) is not None:
             machine.since.came[request] += 1
             self._note(node, machine)
 
-    def release(self, node: str, request: NumaRequest) -> None:
+    def release(self, node: str, uid: str) -> None:
         """Count a pod no longer."""
         held = self._held[node]
-        held.remove(request)
+        request = held.pop(uid)
         if not held:
             del self._held[node]
         if (machine := self.machines.get(node)) is not None:
-            if any(name in machine.report.resources for name, _ in request.total):
+            if _is_aligned(request, machine.report):
                 machine.since.ended[request] += 1
             self._note(node, machine)
 
@@ -209,10 +212,23 @@ class NumaZones:
         if machine is None:
             return None
         if machine.state is None:
-            machine.state = self._state(machine, Counter(self._held.get(node)))
+            machine.state = self._state(machine, self._pods_on(node))
         return machine.state
 
-    def _state(self, machine: _ReportedMachine, pods: Mapping[NumaRequest, int]) -> NumaState:
+    def state_without(self, node: str, gone: Container[str]) -> NumaState | None:
+        """Return what would be known of a node if some of its pods had ended, given by uid."""
+        machine = self.machines.get(node)
+        ended = Counter(request for uid, request in self._held.get(node, _NO_PODS).items() if uid in gone)
+        if machine is None or not ended:
+            return self.state(node)
+        shown = Counter({request: number for request, number in ended.items() if _is_aligned(request, machine.report)})
+        since = _PodChanges(machine.since.came, machine.since.ended + shown)
+        return self._state(replace(machine, since=since), self._pods_on(node) - ended)
+
+    def _pods_on(self, node: str) -> Counter[NumaRequest]:
+        return Counter(self._held.get(node, _NO_PODS).values())
+
+    def _state(self, machine: _ReportedMachine, pods: Counter[NumaRequest]) -> NumaState:
         report = machine.report
         unreported = _unreported(machine, pods)
         spans = any(_spans(request, report) for request in (*pods, *machine.since.ended, *machine.before.ended))
@@ -224,7 +240,11 @@ class NumaZones:
             for missing in range(1, number + 1):
                 if {name: missing * amount for name, amount in shown.items()} == unreported:
                     alike = request, missing
-        return NumaState(report, tuple(sorted(unreported.items())), alike, spans)
+        possible: tuple[FreeAmounts, ...] = ()
+        # The report may show those that ended before it or not.
+        for ended in (machine.since.ended, machine.since.ended + machine.before.ended):
+            possible = possible or possibly_free(report, pods, ended, unreported)
+        return NumaState(report, tuple(sorted(unreported.items())), alike, spans, possible)
 
 
 def _unreported(machine: _ReportedMachine, pods: Mapping[NumaRequest, int]) -> dict[str, int]:
@@ -257,7 +277,14 @@ def _total(machine: _ReportedMachine, kind: str) -> Counter[str]:
     return total
 
 
+def _is_aligned(request: NumaRequest, report: NumaReport) -> bool:
+    return any(name in report.resources for name, _ in request.total)
+
+
 def _spans(request: NumaRequest, report: NumaReport) -> bool:
     """Return whether the memory of a container may be spread over several NUMA nodes."""
     largest = {name: max(report.allocatable[index]) for index, name in enumerate(report.resources) if is_memory(name)}
     return any(amount > largest.get(name, amount) for name, amount in request.total)
+
+
+_NO_PODS: Final[Mapping[str, NumaRequest]] = {}
