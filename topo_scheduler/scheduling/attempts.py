@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from topo_scheduler.api.reasons import NodeReason
-from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError, PlacedPod, choose_devices
+from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError, choose_devices
 from topo_scheduler.scheduling.explaining.compute_domain import compute_domain_sentence
 from topo_scheduler.scheduling.explaining.explain import domain_reasons, node_reasons, sentence
 from topo_scheduler.scheduling.explaining.placement_reason import why_there
@@ -18,6 +18,7 @@ from topo_scheduler.scheduling.placing.checks.bandwidth_limits import traffic_of
 from topo_scheduler.scheduling.placing.checks.validation import check
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
 from topo_scheduler.scheduling.placing.context.gpu_choice import choose_gpus
+from topo_scheduler.scheduling.placing.context.pods_with_claims import pods_with_claims
 from topo_scheduler.scheduling.placing.levels import as_loosened, plan_by_levels, required_level, wish_of
 from topo_scheduler.scheduling.placing.model.placement_query import (
     Placement,
@@ -412,15 +413,14 @@ class Attempts:
         Raises:
             DeviceChoiceError: the members can't have their devices on these nodes.
         """
-        devices, names = self.planner.around.devices, self.planner.nodes.names
-        placed: dict[str, PlacedPod] = {}
-        for (cls, members), rows in zip(groups, placement.rows, strict=True):
+        devices = self.planner.around.devices
+        for cls, _ in groups:
             if cls.claims:
-                placed |= {
-                    member.uid: PlacedPod(cls.claims, member.claims, row, names[row], member.mappings, member.uid)
-                    for member, row in zip(members, rows, strict=True)
-                }
-        if devices is None or not placed:
+                break
+        else:
+            return {}
+        placed = pods_with_claims(self.planner, groups, placement)
+        if devices is None:
             return {}
         return dict(zip(placed, choose_devices(devices, list(placed.values())), strict=True))
 
@@ -493,6 +493,8 @@ class Attempts:
         domains: dict[int, str] = {}
         for (member, row), devices, leaf in zip(placed, gpus, layout.leaf_of_row[on].tolist(), strict=True):
             node, chosen = self.planner.nodes.names[row], volumes.get(member.uid, ())
+            if devices and self.planner.nodes.has_backed_gpus(row):
+                devices = ()  # the claim of the pod says which
             if leaf not in domains:
                 domains[leaf] = ".".join(layout.paths[leaf])
             rank, address = ranks[member.uid], f"{domains[leaf]}.{node}"

@@ -1,13 +1,13 @@
 """Which GPUs of a node ResourceClaims have, by index, so that they do not count as free for pods without claims."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from topo_scheduler.scheduling.devices.device_order import PCIE_ROOT
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
 from topo_scheduler.state.devices.gpus_of_devices import gpus_of_device
-from topo_scheduler.state.devices.pools import PublishedDevice
+from topo_scheduler.state.devices.pools import DeviceId, PublishedDevice
 from topo_scheduler.state.ledger.claimed_gpus import ClaimedGpus
 from topo_scheduler.state.operation_budget import charge_rows
 
@@ -43,14 +43,34 @@ class ClaimedSets:
         inventory = self._devices.inventory
         if not inventory.is_any_in_use or not inventory.slices_of(node):
             return 0
+        published = self._published(row, node)
+        used = inventory.use_of(device.id for device in published)
+        return self._indexes(published, {*used.whole, *used.shares}, count)
+
+    def held_by(self, uid: str, row: int, node: str, count: int) -> int:
+        """Return the GPUs of a node that the claims of a pod have, as bits; other arguments as for `in_use`."""
+        inventory = self._devices.inventory
+        found = [inventory.allocation_of(key) for key in inventory.consumers.claims_of(uid)]
+        devices = {id_ for one in found if one is not None for id_ in inventory.devices_of_allocation(one)}
+        return self._indexes(self._published(row, node), devices, count) if devices else 0
+
+    def devices_of(self, row: int, node: str, indexes: Collection[int]) -> frozenset[DeviceId]:
+        """Return the devices that are whole GPUs of a node, by index."""
+        whole = whole_gpus(self._published(row, node))
+        return frozenset(whole[index].id for index in indexes if index < len(whole))
+
+    def _published(self, row: int, node: str) -> list[PublishedDevice]:
         published = [
             device for pool in self._devices.pools_of(row) for device in pool.devices if device.scope.node == node
         ]
         charge_rows(len(published), 4)
-        used = inventory.use_of(device.id for device in published)
+        return published
+
+    @staticmethod
+    def _indexes(published: Sequence[PublishedDevice], chosen: Collection[DeviceId], count: int) -> int:
         whole, out = whole_gpus(published), 0
         for device in published:
-            if device.id not in used.whole and device.id not in used.shares:
+            if device.id not in chosen:
                 continue
             if not gpus_of_device(device.id[0], device, None, {}):
                 continue

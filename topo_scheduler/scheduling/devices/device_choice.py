@@ -17,6 +17,7 @@ from topo_scheduler.state.devices.claim_writes import ClaimChoice, ExtendedClaim
 from topo_scheduler.state.devices.extended_resources import RequestMapping
 from topo_scheduler.state.devices.inventory import ClaimKey, DevicesInUse
 from topo_scheduler.state.devices.pod_claims import PodClaim
+from topo_scheduler.state.devices.pools import DeviceId
 
 
 class DeviceChoiceError(Exception):
@@ -28,6 +29,7 @@ class PlacedPod:
     """A pod of a decision: its claims, what they ask for, its row and its node.
 
     ``mappings``: which container gets which request of the claim for extended resources, of the pod with this ``uid``.
+    ``preferred``: devices that are close to each other. ``only_preferred``: the pod gets no other GPUs of its node.
     """
 
     claims: PodClaims
@@ -36,6 +38,8 @@ class PlacedPod:
     node: str
     mappings: tuple[RequestMapping, ...] = ()
     uid: str = ""
+    preferred: frozenset[DeviceId] = frozenset()
+    only_preferred: bool = False
 
 
 @dataclass(slots=True)
@@ -109,7 +113,11 @@ def _allocate(
     if used is None:
         used = chosen.used[pod.row] = used_of(devices.inventory, candidates.pools)
         use(used, [chosen.everywhere])
-    grants = allocate(in_order(candidates, used), queries, used)
+    grants = allocate(in_order(candidates, used, pod.preferred), queries, used)
+    if grants is not None and pod.only_preferred:
+        got = {grant.device.id for of_claim in grants for grant in of_claim}
+        if not pod.preferred <= got:
+            raise DeviceChoiceError(f"node {pod.node} has no devices for this pod that are as close as it asks")
     if grants is None:
         raise DeviceChoiceError(f"node {pod.node} has too few devices for all of these pods")
     _give(pod.row, grants, chosen)

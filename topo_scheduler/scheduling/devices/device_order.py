@@ -9,7 +9,7 @@ What is feasible does not depend on the order.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
 from string import digits
@@ -26,8 +26,13 @@ _UNIT: Final = 840_000
 """Losses and shares are integers. Up to 8 places of a profile divide a slice without a remainder."""
 
 
-def in_order(candidates: DeviceCandidates, used: DevicesInUse) -> DeviceCandidates:
-    """Return the devices of each request, best first. Of equal ones the order of pools and slices decides."""
+def in_order(
+    candidates: DeviceCandidates, used: DevicesInUse, preferred: Collection[DeviceId] = ()
+) -> DeviceCandidates:
+    """Return the devices of each request, ``preferred`` ones first, then the best.
+
+    Of equal ones the order of pools and slices decides.
+    """
     losses: dict[DeviceId, int] = {}
     for pool in candidates.pools:
         if pool.usable and pool.counters:
@@ -36,9 +41,11 @@ def in_order(candidates: DeviceCandidates, used: DevicesInUse) -> DeviceCandidat
     for query in candidates.queries:
         found = candidates.of(query)
         roots = _roots(query, found, used)
-        if not losses and not roots and not any(_is_special(candidate.device) for candidate in found):
+        if not preferred and not losses and not roots and not any(_is_special(candidate.device) for candidate in found):
             continue  # all are equal: the order of pools and slices decides
-        keys = [_key(candidate.device, losses, used, roots) for candidate in found]
+        keys = [
+            (candidate.device.id not in preferred, _key(candidate.device, losses, used, roots)) for candidate in found
+        ]
         ordered[query] = [found[number] for number in sorted(range(len(found)), key=keys.__getitem__)]
     return candidates.reordered(ordered)
 

@@ -112,7 +112,7 @@ class GpuSets:
 
     def obeys_index(self, row: int) -> bool:
         """Return whether the GPUs of a row are given by index: then they are chosen, and not only predicted."""
-        return bool(self._nodes.devices.count[row])
+        return bool(self._nodes.devices.count[row]) or self._nodes.has_backed_gpus(row)
 
     def is_uneven(self, row: int) -> bool:
         """Return whether some GPUs of a row have better links than others."""
@@ -167,6 +167,8 @@ class GpuSets:
         # A node with more GPUs has replicas of them, or the description is of another machine.
         usable = nodes.allocatable[rows, GPU] <= counts
         exact = nodes.devices.count[rows] > 0
+        if nodes.backed_columns:
+            exact |= np.array([nodes.has_backed_gpus(row) for row in rows.tolist()], np.bool_)
         keys = (((kind_of_row * 2 + usable) * 2 + exact) << MAX_GPUS) | free
         _, first_rows, of_row = np.unique(keys, return_index=True, return_inverse=True)
         fits, kinds_of_fits = [], []

@@ -57,8 +57,11 @@ class GpuSetsOnTrial(GpuSets):
                 self._gone.pop(row, None)
 
     def held_by(self, uid: str) -> int:
-        """Return the GPUs of a pod as bits, as recorded; 0 without a record."""
+        """Return the GPUs of a pod as bits, as recorded or as its claims say; 0 without a record."""
         entry = self._ledger.get(uid)
+        if entry is not None and entry.row >= 0 and self.claimed is not None and not entry.devices:
+            gpus = self.hardware.of(entry.row)
+            return max(0, self.claimed.held_by(uid, entry.row, entry.node, gpus.count)) if gpus is not None else 0
         return set_of(sorted(set(entry.devices))) if entry is not None and self._is_recorded(uid) else 0
 
     def free_on(self, row: int) -> int:
@@ -107,9 +110,7 @@ class GpuSetsOnTrial(GpuSets):
             self._begun = True
             self._original._notice_changes()
             self._free = self._original._free.copy()
-            self._free[list(self._gone)] = self.STALE
-            self._position = self._nodes.capacity_changes.position
-            return
+            self._position = 0  # of the changes of the trial
         super()._notice_changes()
 
     def _pods_on(self, row: int) -> list[str]:
@@ -118,7 +119,7 @@ class GpuSetsOnTrial(GpuSets):
 
     def _count_free(self, row: int) -> int:
         gpus = self.hardware.of(row)
-        if gpus is None or not self.obeys_index(row) or row not in self._gone:
+        if gpus is None or not self._nodes.devices.count[row] or row not in self._gone:
             return super()._count_free(row)
         claimed = self.claimed.in_use(row, self._nodes.names[row], gpus.count) if self.claimed is not None else 0
         if claimed < 0:

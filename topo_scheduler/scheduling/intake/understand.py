@@ -32,7 +32,6 @@ from topo_scheduler.scheduling.intake.gpu_annotations import (
 from topo_scheduler.scheduling.intake.groups import find_group
 from topo_scheduler.scheduling.intake.ranks import place_in_series
 from topo_scheduler.scheduling.placing.model.segments import segment_of
-from topo_scheduler.scheduling.rules.gpu_rules import needs_close_gpus
 from topo_scheduler.state.devices.claim_writes import ClaimWrite
 from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, ResourceTable, as_amounts
@@ -227,9 +226,8 @@ def understand(
         index=index,
         series=series,
         controlled=pod.metadata.controller is not None,
-        # The search for victims does not know which GPUs have room for a share once a victim is gone, nor whether
-        # devices of claims are close then.
-        preempts=pod.spec.preemption_policy != "Never" and not (cls.share or (cls.claims and needs_close_gpus(cls))),
+        # The search for victims does not know which GPUs have room for a share once a victim is gone.
+        preempts=pod.spec.preemption_policy != "Never" and not cls.share,
         doubt=lineage.doubt or doubt,
         charged_gpus=charged,
         claims=devices.keys,

@@ -3,9 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from topo_scheduler.api.devices import Allocation
-from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError, PlacedPod, choose_devices
+from topo_scheduler.scheduling.devices.device_choice import DeviceChoiceError, choose_devices
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
+from topo_scheduler.scheduling.placing.context.pods_with_claims import pods_with_claims
 from topo_scheduler.scheduling.placing.model.placement_query import Placement
+from topo_scheduler.scheduling.placing.planner import Planner
 from topo_scheduler.state.devices.claim_writes import ClaimChoice
 from topo_scheduler.state.devices.inventory import ClaimKey
 from topo_scheduler.state.devices.trial_use import DevicesOnTrial
@@ -20,22 +22,19 @@ NominatedDevices = Mapping[str, tuple[Allocation, ...]]
 """The devices among it that no claim has yet."""
 
 
-def choose_freed(devices: NodeDevices, groups: Groups, placement: Placement) -> ChosenDevices | None:
+def choose_freed(planner: Planner, groups: Groups, placement: Placement) -> ChosenDevices | None:
     """Return the devices of each member with claims; None if they can't all have theirs.
 
     Args:
-        devices: devices of nodes on a trial that the victims have left.
+        planner: on a trial that the victims have left.
         groups: the members.
         placement: where they go.
     """
-    names = devices.node_names
-    placed = {
-        member.uid: PlacedPod(cls.claims, member.claims, row, names[row], member.mappings, member.uid)
-        for (cls, members), rows in zip(groups, placement.rows, strict=True)
-        if cls.claims
-        for member, row in zip(members, rows, strict=True)
-    }
+    devices = planner.around.devices
+    if devices is None:
+        return None
     try:
+        placed = pods_with_claims(planner, groups, placement)
         return dict(zip(placed, choose_devices(devices, list(placed.values())), strict=True))
     except DeviceChoiceError:
         return None

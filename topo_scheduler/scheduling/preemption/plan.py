@@ -15,9 +15,9 @@ How the search finds the cheapest set:
 - With resource claims: the same, but each set of victims of a node is also checked against the devices that their
   claims leave (`DeviceClearing`).
 - By trial: all candidates of a node or domain are removed. They are reprieved one by one as long as the ordinary
-  planner finds a place. The search does this for pods whose place depends on other pods, for pods that require close
-  GPUs, and for pods that a kubelet aligns to NUMA nodes. It does so for gangs of different pods and gangs in segments,
-  and for gangs that lack only bandwidth.
+  planner finds a place. It serves pods whose place depends on other pods, pods that require close GPUs, and pods that
+  a kubelet aligns to NUMA nodes. It also serves gangs of different pods, gangs in segments, and gangs that lack only
+  bandwidth.
 
 Source of the order of reprieves: ``pkg/scheduler/framework/plugins/defaultpreemption`` of kube-scheduler.
 """
@@ -192,7 +192,7 @@ def _try(
         return None
     devices: ChosenDevices | None = {}
     if trial.devices is not None and any(cls.claims for cls, _ in groups):
-        devices = choose_freed(trial.devices, groups, placement)
+        devices = choose_freed(trial.planner, groups, placement)
     if devices is None or not permits(devices, placement):
         return None
     rows = {row for group in placement.rows for row in group}

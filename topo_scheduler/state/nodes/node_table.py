@@ -225,6 +225,10 @@ class NodeTable:
         for column, count in self.claimed_columns.pop(row, {}).items():
             self.requested[row, column] -= count
 
+    def has_backed_gpus(self, row: int) -> bool:
+        """Return whether the GPUs of a row are devices of ResourceSlices, which pods get by claims."""
+        return GPU in self.backed_columns.get(row, ())
+
     def without_claimed(self, requested: Int64) -> Int64:
         """Return a copy of ``requested`` (int64[rows, k]) without the devices that pods hold by claims of their own."""
         left = requested.copy()

@@ -1,0 +1,132 @@
+"""Close GPUs by resource claims: pods get the close devices, and preempt others if close ones come free."""
+
+from collections.abc import Sequence
+from itertools import combinations
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from tests.helpers import make_node, make_pod
+from tests.scheduling.device_driver import DRIVER, Json, asking, slice_of
+from tests.scheduling.extended_driver import ExtendedDriver
+from topo_scheduler.api.objects import Pod
+
+V100 = "Tesla-V100-SXM2-16GB"
+GPU_TYPE: Json = {"type": {"string": "gpu"}}
+LINKS = set(
+    map(frozenset, ("01", "02", "03", "04", "12", "13", "15", "23", "26", "37", "45", "46", "47", "56", "57", "67"))
+)
+"""Pairs of GPUs of a DGX-1 with NVLink, by their numbers."""
+
+
+def cluster(*nodes: str) -> ExtendedDriver:
+    """Return DGX-1 nodes whose GPUs are in slices, each with a number to ask for."""
+    d = ExtendedDriver([make_node(name, "s1/l1", gpus=0, model=V100) for name in nodes], 8)
+    d.engine.budgets_known()
+    for name in nodes:
+        item = slice_of(name, 8, generation=2)
+        for number, device in enumerate(item.spec.devices):
+            device.attributes = (
+                slice_of(name, 1, attributes={**GPU_TYPE, "number": {"int": number}}).spec.devices[0].attributes
+            )
+        d.slices(item)
+    d.step()
+    return d
+
+
+def running(d: ExtendedDriver, name: str, gpus: Sequence[int], priority: int = 0) -> Pod:
+    """Run a pod with certain GPUs, by a claim that was made for it."""
+    expression = " || ".join(f"device.attributes['{DRIVER}'].number == {gpu}" for gpu in gpus)
+    spec = asking(len(gpus), selectors=[{"cel": {"expression": expression}}])
+    pod = d.pod(name, spec, priority=priority)
+    assert d.run(pod)
+    return pod
+
+
+def linked(name: str = "urgent", gpus: int = 2) -> Pod:
+    return make_pod(name, gpus=gpus, priority=10, annotations={"gpu-locality": "nvlink"})
+
+
+def numbers_of(d: ExtendedDriver, pod: Pod) -> set[int]:
+    """Return the numbers of the GPUs that the claims for a pod's extended resources have."""
+    return {
+        int(result.device.removeprefix("gpu-"))
+        for claim in d.claims.values()
+        if any(owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references)
+        for result in (claim.status.allocation.devices.results if claim.status.allocation else ())
+    }
+
+
+def preempt(d: ExtendedDriver, pod: Pod) -> list[str]:
+    """Let a pod preempt others, which end with their claims; it must then have a place."""
+    d.apply(pod)
+    d.step()
+    victims = d.preempted()
+    for name in victims:
+        d.delete(next(other for other in d.pods.values() if other.metadata.name == name))
+        d.drop_claim(f"{name}-claim")
+    d.settle()
+    d.settle(60)
+    assert bool(victims) <= bool(pod.spec.node_name), "pods were evicted in vain"
+    assert d.preempted() == victims
+    return victims
+
+
+def are_linked(gpus: Sequence[int]) -> bool:
+    """Return whether links connect all of these GPUs, over each other."""
+    reached = [gpus[0]]
+    for gpu in reached:
+        reached += [other for other in gpus if other not in reached and frozenset(f"{gpu}{other}") in LINKS]
+    return len(reached) == len(gpus)
+
+
+def test_a_pod_gets_the_devices_that_are_linked() -> None:
+    """The first free devices are 0 and 5, without a link between them."""
+    d = cluster("n")
+    running(d, "other", (1, 2, 3, 4))
+    pod = linked()
+    assert d.run(pod)
+    assert are_linked(sorted(numbers_of(d, pod)))
+
+
+def test_the_victim_is_the_pod_whose_device_is_linked_with_a_free_one() -> None:
+    d = cluster("n")
+    for gpu in range(1, 8):
+        running(d, f"p{gpu}", (gpu,))
+    pod = linked()
+    assert preempt(d, pod) in (["p1"], ["p2"], ["p3"], ["p4"])
+    assert are_linked(sorted(numbers_of(d, pod)))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sets=st.lists(st.sets(st.integers(0, 7), min_size=1, max_size=3), min_size=2, max_size=5),
+    priorities=st.lists(st.sampled_from([0, 5, 20]), min_size=5, max_size=5),
+    size=st.integers(2, 3),
+)
+def test_victims_free_linked_devices_or_no_pod_goes(sets: list[set[int]], priorities: list[int], size: int) -> None:
+    d = cluster("n")
+    held: dict[str, set[int]] = {}
+    low: dict[str, int] = {}
+    for number, gpus in enumerate(sets):
+        gpus = gpus.difference(*held.values())
+        if gpus:
+            pod = running(d, f"p{number}", sorted(gpus), priority=priorities[number])
+            held[pod.metadata.name] = gpus
+            if pod.spec.priority < 10:
+                low[pod.metadata.name] = pod.spec.priority
+
+    def has_room(without: Sequence[str]) -> bool:
+        free = set(range(8)).difference(*(gpus for name, gpus in held.items() if name not in without))
+        return any(map(are_linked, combinations(sorted(free), size)))
+
+    pod = linked(gpus=size)
+    victims = preempt(d, pod)
+    enough = [c for n in range(1, len(low) + 1) for c in combinations(low, n) if has_room(c)]
+    assert bool(victims) == (not has_room(()) and bool(enough))
+    if victims:
+        event("preempted")
+        assert max(low[name] for name in victims) == min(max(low[name] for name in names) for names in enough)
+        assert not any(has_room([other for other in victims if other != name]) for name in victims)
+    if pod.spec.node_name:
+        assert are_linked(sorted(numbers_of(d, pod)))
