@@ -1,8 +1,9 @@
-"""``python -m tests.bench.slices``: thousands of nodes with 152 MIG places each, listed and watched in one process.
+"""``python -m tests.bench.slices``: thousands of nodes with 208 devices each, listed and watched in one process.
 
-A server of its own makes the pages of ResourceSlices as they are asked for: one slice of counters and three of devices
-for each node, as a driver of 8 GPUs publishes them. The process that is measured has an engine with these nodes, and
-follows the slices with the reflector of the daemon. Then it places pods with a claim for one MIG place each.
+A server of its own makes the pages of ResourceSlices as they are asked for: one slice of counters and one of devices
+for each GPU, as NVIDIA's driver publishes 8 H100s with dynamic MIG. The process that is measured has an engine with
+these nodes, and follows the slices with the reflector of the daemon. Then it places pods with a claim for one MIG
+instance each.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,7 @@ import msgspec
 import psutil
 from aiohttp import web
 
+from tests.devices.driver_slices import DRIVER, GROUP, UUID, classes, pool_of, recorded, request, spec_of
 from topo_scheduler.api.devices import DeviceClass, ResourceClaim
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.cli.common import run_async
@@ -36,21 +38,12 @@ from .memory import peak_mb
 from .objects import Json
 from .placing import Cluster
 
-DRIVER: Final = "gpu.nvidia.com"
-GROUP: Final = "resource.k8s.io/v1"
 PATH: Final = "/apis/resource.k8s.io/v1/resourceslices"
 GPUS: Final = 8
-PROFILES: Final = (
-    ("1g.10gb", 1, 1, range(7)),
-    ("1g.20gb", 1, 2, range(0, 8, 2)),
-    ("2g.20gb", 2, 2, range(0, 6, 2)),
-    ("3g.40gb", 3, 4, (0, 4)),
-    ("4g.40gb", 4, 4, (0,)),
-    ("7g.80gb", 7, 8, (0,)),
-)
-"""Of an H100: name, compute slices, memory slices and where they may start."""
-DEVICES_OF_SLICE: Final = 64
-"""The most devices that a slice may have if they consume counters."""
+MODE: Final = "dynamicMIG"
+DEVICES_OF_GPU: Final = sum(len(item.get("devices", ())) for item in recorded(MODE))
+"""The whole GPU, and an instance for each profile and each of its starts."""
+MIG_CLASS: Final = "mig.nvidia.com"
 LEAF_NODES: Final = 16
 WAIT_SECONDS: Final = 300.0
 """Seconds of the engine within which all pods are placed."""
@@ -61,69 +54,14 @@ NODE: Final = "@NODE@"
 # ---------------------------------------------------------------- objects
 
 
-def _counters() -> Iterator[Json]:
-    for gpu in range(GPUS):
-        amounts = {"multiprocessors": "132", "copy-engines": "8", "decoders": "7"}
-        amounts |= {f"memory-slice-{number}": "1" for number in range(8)}
-        yield {"name": f"gpu-{gpu}-counters", "counters": {name: {"value": value} for name, value in amounts.items()}}
-
-
-def _devices() -> Iterator[Json]:
-    for gpu in range(GPUS):
-        uuid = f"GPU-{gpu:08x}-0000-0000-0000-{NODE}"
-        common = {
-            "productName": {"string": "NVIDIA H100 80GB HBM3"},
-            "brand": {"string": "Nvidia"},
-            "architecture": {"string": "Hopper"},
-            "cudaComputeCapability": {"version": "9.0.0"},
-            "driverVersion": {"version": "570.86.15"},
-            "cudaDriverVersion": {"version": "12.8.0"},
-            "resource.kubernetes.io/pcieRoot": {"string": f"pci0000:{16 * gpu:02x}"},
-        }
-        yield _device(f"gpu-{gpu}", gpu, {"type": {"string": "gpu"}, "uuid": {"string": uuid}, **common}, 132, range(8))
-        for profile, compute, size, starts in PROFILES:
-            own = {"type": {"string": "mig"}, "profile": {"string": profile}, "parentUUID": {"string": uuid}}
-            for start in starts:
-                name = f"gpu-{gpu}-mig-{profile.replace('.', '-')}-{start}"
-                yield _device(name, gpu, {**own, **common}, 16 * compute, range(start, start + size))
-
-
-def _device(name: str, gpu: int, attributes: Json, multiprocessors: int, memory: range) -> Json:
-    amounts = {"multiprocessors": str(multiprocessors), **{f"memory-slice-{number}": "1" for number in memory}}
-    counters = {counter: {"value": value} for counter, value in amounts.items()}
-    return {
-        "name": name,
-        "attributes": attributes,
-        "capacity": {
-            "memory": {"value": f"{len(memory) * 9856}Mi"},
-            "multiprocessors": {"value": str(multiprocessors)},
-        },
-        "consumesCounters": [{"counterSet": f"gpu-{gpu}-counters", "counters": counters}],
-    }
-
-
 def templates() -> list[str]:
     """Return the slices of a node as JSON, with a mark where the number of the node goes."""
-    devices = list(_devices())
-    parts = [devices[begin : begin + DEVICES_OF_SLICE] for begin in range(0, len(devices), DEVICES_OF_SLICE)]
-    contents: list[Json] = [{"sharedCounters": list(_counters())}, *({"devices": part} for part in parts)]
-    node = f"node-{NODE}"
-    pool = {"name": node, "generation": 1, "resourceSliceCount": len(contents)}
-    return [
-        json.dumps(
-            {
-                "metadata": {
-                    "name": f"{node}-{number}",
-                    "uid": f"uid-{NODE}-{number}",
-                    "resourceVersion": "1",
-                    "generation": 1,
-                },
-                "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, **content},
-            },
-            separators=(",", ":"),  # as an API server writes it
-        )
-        for number, content in enumerate(contents)
-    ]
+    written = []
+    for number, item in enumerate(pool_of(f"node-{NODE}", MODE, GPUS)):
+        item["metadata"] |= {"uid": f"uid-{NODE}-{number}", "resourceVersion": "1", "generation": 1}
+        text = json.dumps(item, separators=(",", ":"))  # as an API server writes it
+        written.append(text.replace(UUID[:12], f"GPU-{NODE}"))
+    return written
 
 
 # ---------------------------------------------------------------- server
@@ -230,7 +168,7 @@ async def measure(nodes: int, pods: int) -> Json:
     gc.collect()
     result: Json = {
         "nodes": nodes,
-        "devices": len(list(_devices())) * nodes,
+        "devices": DEVICES_OF_GPU * GPUS * nodes,
         "json_mb": round(nodes * sum(map(len, templates())) / 2**20, 1),
         "rss_mb": {"with_nodes": before, "listed": after, "listed_anew": _mb(process), "peak": peak_mb(process)},
         "listed": {name: round(value, 2) for name, value in listed.items()},
@@ -257,7 +195,7 @@ def _place(engine: Engine, sinks: Json, pods: int) -> Json:
     """Place pods with one claim each; add a class in between. Times are of the engine's steps, CPU, milliseconds."""
     for sink in sinks.values():
         sink.synced()
-    sinks["deviceclasses"].applied([_class("mig")])
+    sinks["deviceclasses"].applied([_class(MIG_CLASS)])
     first, first_decisions = _step(engine, sinks, 0, 1)
     _, some = _step(engine, sinks, 1, pods // 2)
     sinks["deviceclasses"].applied([_class("another")])
@@ -301,24 +239,15 @@ def _step(engine: Engine, sinks: Json, begin: int, count: int) -> tuple[float, l
 
 
 def _class(name: str) -> DeviceClass:
-    expression = f"device.driver == '{DRIVER}' && device.attributes['{DRIVER}'].type == 'mig'"
-    return msgspec.convert(
-        {"metadata": {"name": name, "uid": name}, "spec": {"selectors": [{"cel": {"expression": expression}}]}},
-        DeviceClass,
-    )
+    """The driver's class of MIG instances, by another name."""
+    (item,) = [item for item in classes() if item["metadata"]["name"] == MIG_CLASS]
+    return msgspec.convert({**item, "metadata": {"name": name, "uid": name}}, DeviceClass)
 
 
 def _claim(number: int) -> ResourceClaim:
-    expression = f"device.attributes['{DRIVER}'].profile == '1g.10gb'"
-    exactly = {
-        "deviceClassName": "mig",
-        "allocationMode": "ExactCount",
-        "count": 1,
-        "selectors": [{"cel": {"expression": expression}}],
-    }
     owner = {"kind": "Pod", "name": f"p{number}", "uid": f"uid-p{number}", "controller": True}
     metadata = {"name": f"c{number}", "namespace": "default", "uid": f"uid-c{number}", "ownerReferences": [owner]}
-    spec = {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}
+    spec = spec_of(request("gpu", MIG_CLASS, f"device.attributes['{DRIVER}'].profile == '1g.10gb'"))
     return msgspec.convert({"metadata": metadata, "spec": spec}, ResourceClaim)
 
 
@@ -347,7 +276,7 @@ async def slices() -> Json:
 def main() -> None:
     """Print what was measured as JSON."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.slices", description=__doc__)
-    parser.add_argument("--nodes", type=int, default=5000, help="nodes with 8 GPUs of 152 places")
+    parser.add_argument("--nodes", type=int, default=5000, help="nodes with 8 GPUs of 26 devices each")
     parser.add_argument("--pods", type=int, default=1000, help="pods to place")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -13,7 +13,8 @@ from topo_scheduler.state.devices.gpus_of_devices import gpus_of_device
 from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.devices.mig import MigGeometry, geometry_of
 from topo_scheduler.state.devices.pool_problems import pool_problems, unreadable_field
-from topo_scheduler.state.devices.pools import Pool, PublishedDevice, read_slice, whole_pool
+from topo_scheduler.state.devices.pools import Pool, PublishedDevice, whole_pool
+from topo_scheduler.state.devices.slice_reader import read_slice
 
 NVML = json.loads((Path(__file__).with_name("recorded") / "h100-80gb-nvml.json").read_text())
 GPU = {name.removeprefix("nvmlDeviceGet"): answer.get("value") for name, answer in NVML["gpus"][0].items()}

@@ -4,13 +4,12 @@ The slices have counters as NVIDIA's driver publishes them for dynamic MIG.
 """
 
 import asyncio
-import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from tests.bench.slices import DRIVER, NODE, templates
+from tests.devices.driver_slices import DRIVER, pool_of
 from topo_scheduler.api.config import Configuration, TopologySchedulerConfig
 
 from . import objects
@@ -30,23 +29,6 @@ def moving(*, on: bool = True) -> Configuration:
     repair = base.topology.spec.repair.model_copy(update={"after": 1.0})
     spec = base.topology.spec.model_copy(update={"repair": repair})
     return replace(base, topology=TopologySchedulerConfig(spec=spec))
-
-
-def slices(node: str) -> list[Json]:
-    """The slices of a node with two GPUs that can be split."""
-    found = []
-    for text in templates():
-        item = json.loads(text.replace(f"node-{NODE}", node).replace(NODE, "0"))
-        spec = item["spec"]
-        spec["pool"]["resourceSliceCount"] = 2
-        for field in ("devices", "sharedCounters"):
-            if field in spec:
-                spec[field] = [entry for entry in spec[field] if entry["name"].startswith(GPUS)]
-        if spec.get("devices") or spec.get("sharedCounters"):
-            name = item["metadata"]["name"]
-            found.append({"apiVersion": GROUP, "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec})
-    assert len(found) == 2
-    return found
 
 
 def device_class(profile: str, resource: str = "") -> Json:
@@ -88,7 +70,7 @@ async def scattered(cluster: Cluster, by: By) -> dict[str, str]:
     await cluster.add_fabric({"s1": [1]}, gpus=0)
     classes = [device_class(profile, f"nvidia.com/mig-{profile}") for profile in PROFILES]
     await cluster.apply(*classes, *(template(f"one-{profile}", asking(profile)) for profile in PROFILES))
-    await cluster.apply(*slices("s1-l1-1"))
+    await cluster.apply(*pool_of("s1-l1-1", "dynamicMIG", len(GPUS)))
     await cluster.apply(objects.replicated("StatefulSet", "first", 1, 0, **by("1g.10gb")))
     await cluster.wait_bound("first", 1)
     for number, profile in enumerate(("4g.40gb", "2g.20gb")):

@@ -3,6 +3,7 @@
 import asyncio
 import json
 
+import msgspec
 import pytest
 
 from topo_scheduler.api.objects import PartialObject, Pod
@@ -71,9 +72,20 @@ async def test_metadata_is_asked_for_alone_and_carries_its_kind() -> None:
         assert received > 0
 
 
+@pytest.mark.parametrize("large_bytes", [decoding.LARGE_BYTES, 0])
 @virtual_time
-async def test_a_relist_tells_only_what_changed_and_what_vanished(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_relist_tells_only_what_changed_and_what_vanished(
+    large_bytes: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     caplog.set_level("INFO")
+    monkeypatch.setattr(decoding, "LARGE_BYTES", large_bytes)
+    decoded: list[str] = []
+
+    def decode(decoder: msgspec.json.Decoder[Pod], raw: bytes) -> Pod:
+        decoded.append(decoder.decode(raw).metadata.name)
+        return decoder.decode(raw)
+
+    monkeypatch.setattr(decoding, "decode_object", decode)
     async with world() as w:
         for name in ("same", "changed", "deleted", "replaced"):
             w.create_pod(name)
@@ -88,9 +100,12 @@ async def test_a_relist_tells_only_what_changed_and_what_vanished(caplog: pytest
             w.create_pod("replaced")
             w.server.store.compact()
             view.calls.clear()
+            decoded.clear()
             await w.server.come_back()
             await eventually(lambda: reflector.lists == 2, within=60)
             assert view.versions == w.versions()
+            of_large_page = [] if large_bytes else ["changed", "replaced"]
+            assert decoded == of_large_page, "no object that is known already"
             assert view.calls == [
                 ("applied", ["changed"]),
                 ("deleted", ["replaced"]),

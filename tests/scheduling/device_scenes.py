@@ -13,7 +13,7 @@ from tests.scheduling.device_driver import DRIVER, asking, slice_of
 from tests.scheduling.planning import Small, grid
 from tests.scheduling.preemption_scenes import PreemptionScene, RunningPod
 from topo_scheduler.api.annotations import Enforcement
-from topo_scheduler.api.devices import DELETE_PROTECTION, DeviceClass, ResourceClaim, ResourceClaimSpec
+from topo_scheduler.api.devices import DELETE_PROTECTION, DeviceAttribute, DeviceClass, ResourceClaim, ResourceClaimSpec
 from topo_scheduler.scheduling.placing.model.placement_query import Placement, PlacementQuery
 from topo_scheduler.scheduling.preemption.victims import Key
 from topo_scheduler.state.devices.pod_claims import PodClaim, encoded
@@ -57,7 +57,7 @@ class DeviceCase:
         )
         for name in small.world.nodes.names:
             item = slice_of(name, GPUS_PER_NODE)
-            item.spec.devices[2].attributes["numa"].int_ = item.spec.devices[3].attributes["numa"].int_ = 1
+            item.spec.devices[2].attributes["numa"] = item.spec.devices[3].attributes["numa"] = DeviceAttribute(int_=1)
             inventory.put(inventory.slices, item.metadata.name, item)
         scene = PreemptionScene(small, ())
         for number, one in enumerate(self.held):

@@ -6,7 +6,8 @@ from tests.scheduling.device_driver import DRIVER, slice_of
 from topo_scheduler.scheduling.devices import selectors as module
 from topo_scheduler.scheduling.devices.allocator import SelectorFailure
 from topo_scheduler.scheduling.devices.selectors import Selectors
-from topo_scheduler.state.devices.pools import PublishedDevice, read_slice
+from topo_scheduler.state.devices.pools import PublishedDevice
+from topo_scheduler.state.devices.slice_reader import read_slice
 from topo_scheduler.state.operation_budget import OperationBudget, OverBudgetError, limited
 
 NUMBERS = str(list(range(20)))

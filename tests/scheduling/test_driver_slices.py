@@ -22,6 +22,8 @@ from tests.helpers import make_pod
 from tests.scheduling.device_driver import DeviceDriver, nodes_of
 from tests.scheduling.driver import fabric
 from tests.scheduling.extended_driver import ExtendedDriver
+from topo_scheduler.scheduling.devices import device_choice
+from topo_scheduler.scheduling.devices.allocator import allocate
 from topo_scheduler.state.devices.hardware import UNKNOWN_NUMA
 
 MIG = "mig.nvidia.com"
@@ -51,6 +53,28 @@ def selector(profile: str) -> str:
 def split(name: str, *profiles: str, **devices: Any) -> Json:
     """Return the spec of a claim for MIG instances."""
     return spec_of(*(request(f"{name}-{n}", MIG, selector(profile)) for n, profile in enumerate(profiles)), **devices)
+
+
+# ---------------------------------------------------------------- nodes that are alike
+
+
+def test_nodes_that_are_alike_share_the_search_and_its_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[object] = []
+
+    def counted(candidates: Any, claims: Any, in_use: Any) -> Any:
+        searches.append(claims)
+        return allocate(candidates, claims, in_use)
+
+    monkeypatch.setattr(device_choice, "allocate", counted)
+    d = driver("dynamicMIG", nodes=3, gpus=1)
+    pods = []
+    for number, profile in enumerate(["4g.40gb", "3g.40gb"] * 3):
+        pods.append(d.pod(f"p{number}", spec_of(request("gpu", MIG, selector(profile)))))
+        d.run(pods[-1])
+    assert sorted(nodes_of(pods)) == sorted(["s1-l1-1", "s1-l1-2", "s1-l1-3"] * 2)
+    assert len(searches) == 2
+    names = {"gpu-0-mig-4g40gb-5-0", "gpu-0-mig-3g40gb-9-4"}
+    assert set(d.allocated()) == {(node, name) for node in set(nodes_of(pods)) for name in names}
 
 
 # ---------------------------------------------------------------- whole GPUs

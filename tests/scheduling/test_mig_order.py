@@ -5,12 +5,13 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from topo_scheduler.scheduling.devices.device_order import _losses
+from topo_scheduler.scheduling.devices.device_order import _laid_out_losses, _losses
 from topo_scheduler.scheduling.devices.mig_slots import MigSlots, SplitGpu, slice_bits
 from topo_scheduler.state.devices.inventory import DevicesInUse
 from topo_scheduler.state.devices.mig import geometry_of
 from topo_scheduler.state.devices.node_hardware import GIB
-from topo_scheduler.state.devices.pools import NodeScope, Pool, PublishedDevice
+from topo_scheduler.state.devices.pool_layout import layout_of
+from topo_scheduler.state.devices.pools import DeviceKind, NodeScope, Pool, PublishedDevice
 
 GPUS = 2
 MODELS = [("NVIDIA H100 80GB HBM3", 80), ("NVIDIA A100-SXM4-40GB", 40), ("NVIDIA A30", 24)]
@@ -34,14 +35,13 @@ def pool_of(model: str, gib: int) -> tuple[Pool, MigSlots, dict[tuple[int, str, 
                 id_ = ("gpu.nvidia.com", "n", f"gpu-{gpu}-{profile.name}-{start}")
                 places[gpu, profile.name, start] = PublishedDevice(
                     id_,
+                    DeviceKind(
+                        counters=counters,
+                        counter_sets=frozenset((f"gpu-{gpu}",)),
+                        consumption=tuple(sorted(counters.items())),
+                    ),
                     {},
-                    {},
-                    counters,
-                    frozenset((f"gpu-{gpu}",)),
-                    (),
-                    shared=False,
-                    scope=NodeScope(node="n"),
-                    consumption=tuple(sorted(counters.items())),
+                    NodeScope(node="n"),
                 )
     every = {
         (f"gpu-{gpu}", name): amount
@@ -62,6 +62,8 @@ def test_losses_from_counters_are_those_of_the_tables_of_mig() -> None:
 
 def _check(model: str, gib: int) -> None:
     pool, slots, places = pool_of(model, gib)
+    layout = layout_of(pool)
+    assert len({counter_set.form for counter_set in layout.sets}) == 1 and len(layout.sets) == GPUS
 
     @settings(max_examples=40, deadline=None)
     @given(st.lists(st.sampled_from(sorted(places)), max_size=8))
@@ -74,6 +76,7 @@ def _check(model: str, gib: int) -> None:
                 gpus[gpu] = gpus[gpu].with_instance(profile, start)
                 used.whole.add(places[gpu, name, start].id)
         losses = _losses(pool, used)
+        assert _laid_out_losses(pool, layout, used) == losses, "GPUs in the same use share what was computed"
         ratios = set()
         for (gpu, name, start), device in places.items():
             profile = slots.geometry.profile(name)

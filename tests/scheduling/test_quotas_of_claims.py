@@ -10,7 +10,7 @@ from tests.scheduling.device_driver import DRIVER, DeviceDriver, asking, nodes_o
 from tests.scheduling.driver import configured, fabric
 from topo_scheduler.api.devices import ResourceSlice
 from topo_scheduler.state.devices.gpus_of_devices import gpus_of_device
-from topo_scheduler.state.devices.pools import read_slice
+from topo_scheduler.state.devices.slice_reader import read_slice
 
 QUOTA = "{quotas: [{namespaces: [default], hard: {gpus: 10}}]}"
 

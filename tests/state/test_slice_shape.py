@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from topo_scheduler.api.devices import ResourceSlice
-from topo_scheduler.state.devices.pools import SharedParts, Slice, gather_pools, read_slice
+from topo_scheduler.state.devices.pools import Slice, gather_pools
+from topo_scheduler.state.devices.slice_reader import SharedParts, read_slice
 
 DRIVER = "gpu.example.com"
 
@@ -58,7 +59,7 @@ def test_everything_else_does(changed: dict[str, Any]) -> None:
 
 
 def test_no_number_is_given_twice_when_parts_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topo_scheduler.state.devices.pools.MAX_SHARED_PARTS", 4)
+    monkeypatch.setattr("topo_scheduler.state.devices.slice_reader.MAX_SHARED_PARTS", 4)
     parts = SharedParts()
     numbers = [shape(parts, device(0, capacity={"memory": {"value": str(size)}})) for size in range(20)]
     assert len(set(numbers)) == 20

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import field
 
-from topo_scheduler.api.base import Base
+from topo_scheduler.api.base import Base, Value
 from topo_scheduler.api.objects import ApiObject, ObjectMeta, Quantity
 from topo_scheduler.api.selectors import NodeSelector
 
@@ -28,7 +28,7 @@ CLASS_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 # ---------------------------------------------------------------- devices
 
 
-class DeviceAttribute(Base):
+class DeviceAttribute(Value, frozen=True):
     """One attribute: exactly one of the fields is set. Attributes that are lists are not read."""
 
     int_: int | None = field(default=None, name="int")

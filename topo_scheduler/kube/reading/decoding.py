@@ -6,7 +6,7 @@ Go reads it: API servers write null for empty lists. Input that is not JSON at a
 raises ``Undecodable``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -38,6 +38,13 @@ class Bad:
     problem: str
 
 
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """An object that was not decoded, because the caller knows this version of it."""
+
+    metadata: ObjectMeta
+
+
 _BROKEN = (msgspec.DecodeError, RecursionError)
 """Errors of the decoders; RecursionError for input nested too deeply, which some definitions let any user write."""
 
@@ -45,6 +52,7 @@ _TYPES = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK"})
 
 
 Decoded: TypeAlias = T | Bad
+Listed: TypeAlias = T | Bad | Unchanged
 
 
 class _ListPage(Base, Generic[Item]):
@@ -66,8 +74,16 @@ class Codec(Generic[T]):
         self._page = msgspec.json.Decoder(_ListPage[resource.type])  # type: ignore[name-defined]
         self._event = msgspec.json.Decoder(_WatchEvent[resource.type])  # type: ignore[name-defined]
 
-    def page(self, answer: bytes) -> tuple[ListMeta, Iterator[list[Decoded[T]]]]:
-        """Return the list's own metadata, and its objects in slices that are decoded as the caller consumes them."""
+    def page(
+        self, answer: bytes, is_known: Callable[[ObjectMeta], bool] | None = None
+    ) -> tuple[ListMeta, Iterator[list[Listed[T]]]]:
+        """Return the list's own metadata, and its objects in slices that are decoded as the caller consumes them.
+
+        Args:
+            answer: the page.
+            is_known: returns whether the caller knows this version of an object. Of a large page such objects are
+                not decoded, which takes a tenth of the time.
+        """
         if len(answer) <= LARGE_BYTES:
             try:
                 page = self._page.decode(answer)
@@ -83,7 +99,7 @@ class Codec(Generic[T]):
             raw = _raw_page.decode(answer)
         except _BROKEN as error:
             raise Undecodable(f"list of {self._resource.described}: {error}") from error
-        return raw.metadata, self._slices(self._items(raw))
+        return raw.metadata, self._slices(self._items(raw), is_known)
 
     def one(self, answer: bytes) -> T:
         """Decode the answer to a GET.
@@ -122,11 +138,17 @@ class Codec(Generic[T]):
             raise Undecodable(f"list of {self._resource.described}: the answer is not a list")
         return page.items or []
 
-    def _slices(self, items: list[msgspec.Raw]) -> Iterator[list[Decoded[T]]]:
-        slice_: list[Decoded[T]] = []
+    def _slices(
+        self, items: list[msgspec.Raw], is_known: Callable[[ObjectMeta], bool] | None
+    ) -> Iterator[list[Listed[T]]]:
+        slice_: list[Listed[T]] = []
         size = 0
         for item in items:
-            slice_.append(self._item(item))
+            metadata = _metadata_of(item) if is_known is not None else None
+            if is_known is not None and metadata is not None and is_known(metadata):
+                slice_.append(Unchanged(metadata))
+            else:
+                slice_.append(self._item(item))
             size += len(memoryview(item))
             if len(slice_) == SLICE_OBJECTS or size >= SLICE_BYTES:
                 yield slice_
@@ -173,6 +195,13 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [without_nulls(item) for item in value]
     return value
+
+
+def _metadata_of(raw: msgspec.Raw) -> ObjectMeta | None:
+    try:
+        return _partial.decode(raw).metadata
+    except _BROKEN:
+        return None
 
 
 def _cut(items: list[Item], count: int) -> Iterator[list[Item]]:

@@ -6,7 +6,7 @@ from topo_scheduler.kube.connection.client import Client
 from topo_scheduler.kube.connection.errors import Gone
 from topo_scheduler.kube.connection.resources import Object, Resource
 from topo_scheduler.kube.connection.retrying import retried
-from topo_scheduler.kube.reading.decoding import Bad, Codec
+from topo_scheduler.kube.reading.decoding import Bad, Codec, Unchanged
 
 T = TypeVar("T", bound=Object)
 
@@ -59,7 +59,7 @@ async def _pages(
                 if isinstance(item, Bad):
                     name = "/".join(part for part in (item.metadata.namespace, item.metadata.name) if part)
                     problems.append(f"{resource.kind} {name} is left out: {item.problem}")
-                else:
+                elif not isinstance(item, Unchanged):
                     objects.append(item)
         if not metadata.continue_:
             return objects, problems

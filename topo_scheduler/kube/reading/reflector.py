@@ -21,7 +21,7 @@ from typing import Generic, NoReturn, TypeVar
 
 import tenacity
 
-from topo_scheduler.api.objects import ListMeta, Pod, Status
+from topo_scheduler.api.objects import ListMeta, ObjectMeta, Pod, Status
 from topo_scheduler.kube.connection.client import SILENCE_SECONDS, Client
 from topo_scheduler.kube.connection.errors import (
     Forbidden,
@@ -37,7 +37,7 @@ from topo_scheduler.kube.connection.errors import (
 from topo_scheduler.kube.connection.outage import Outage
 from topo_scheduler.kube.connection.resources import Object, Resource
 from topo_scheduler.kube.connection.retrying import retried
-from topo_scheduler.kube.reading.decoding import Bad, Codec
+from topo_scheduler.kube.reading.decoding import Bad, Codec, Unchanged
 from topo_scheduler.kube.reading.sinks import Batch, Deleted, Sink
 from topo_scheduler.kube.reading.slimming import slim, slim_object, slim_reference
 
@@ -274,7 +274,8 @@ class Reflector(Generic[T]):
                 batch = Batch(self._sink)
                 for item in objects:
                     seen.add(_key(item))
-                    self._apply(item, batch)
+                    if not isinstance(item, Unchanged):
+                        self._apply(item, batch)
                 batch.flush()
                 self._last_heard = self._clock()
                 await asyncio.sleep(0)
@@ -282,7 +283,7 @@ class Reflector(Generic[T]):
             if not token:
                 return metadata.resource_version
 
-    async def _page(self, token: str) -> tuple[ListMeta, Iterator[list[T | Bad]]]:
+    async def _page(self, token: str) -> tuple[ListMeta, Iterator[list[T | Bad | Unchanged]]]:
         query = {"limit": str(self._limit), **self._selectors}
         if token:
             query["continue"] = token
@@ -292,7 +293,7 @@ class Reflector(Generic[T]):
         )
         if self._limit < self._page_size and len(answer) < PAGE_BYTES // 8:
             self._limit = min(self._page_size, 2 * self._limit)
-        return self._codec.page(answer)
+        return self._codec.page(answer, self._is_known if self._known else None)
 
     # ------------------------------------------------------------ watch
 
@@ -336,6 +337,9 @@ class Reflector(Generic[T]):
 
     # ------------------------------------------------------------ known objects
 
+    def _is_known(self, metadata: ObjectMeta) -> bool:
+        return self._known.get((metadata.namespace, metadata.name)) == (metadata.uid, metadata.resource_version)
+
     def _apply(self, item: T | Bad, batch: Batch[T]) -> None:
         key = _key(item)
         state = (item.metadata.uid, item.metadata.resource_version)
@@ -373,7 +377,7 @@ class Reflector(Generic[T]):
             logger.error("%s %s is left out: it does not decode: %s", self.resource.kind, name, item.problem)
 
 
-def _key(item: Object | Bad) -> Key:
+def _key(item: Object | Bad | Unchanged) -> Key:
     return item.metadata.namespace, item.metadata.name
 
 

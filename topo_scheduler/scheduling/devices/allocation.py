@@ -49,8 +49,8 @@ def _result(grant: Grant, share: str | None) -> AllocatedDevice:
         device=name,
         admin_access=True if grant.query.admin_access else None,
         tolerations=list(grant.query.tolerations),
-        binding_conditions=list(grant.device.binding_conditions or ()),
-        binding_failure_conditions=list(grant.device.binding_failure_conditions),
+        binding_conditions=list(grant.device.kind.binding_conditions or ()),
+        binding_failure_conditions=list(grant.device.kind.binding_failure_conditions),
         share_id=share,
         consumed_capacity=dict(consumed) or None,
     )
@@ -83,7 +83,7 @@ def _node_selector(grants: Sequence[Grant], node: str) -> NodeSelector | None:
     expressions: list[Requirement] = []
     for grant in grants:
         scope = grant.device.scope
-        if scope.node or grant.device.binds_to_node:
+        if scope.node or grant.device.kind.binds_to_node:
             return NodeSelector((NodeSelectorTerm((), (Requirement("metadata.name", "In", (node,)),)),))
         for term in scope.selector.node_selector_terms if scope.selector is not None else ():
             fields += [entry for entry in term.match_fields if not _is_known(entry, fields)]

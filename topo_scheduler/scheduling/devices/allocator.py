@@ -148,6 +148,7 @@ class _Search:
         self._taken: dict[DeviceId, set[int]] = {}
         self._shares: dict[DeviceId, list[Mapping[str, Amount]]] = {}
         self._counters: dict[PoolId, dict[tuple[str, str], Number]] = {}
+        self._overdrawn: set[PoolId] = set()
         self._values: dict[AttributeConstraint, list[AttributeValue]] = {
             constraint: [] for claim in claims for constraint in claim.constraints
         }
@@ -358,8 +359,8 @@ class _Search:
         if not device.counters or self._is_shared_already(device):
             return True
         left = self._left(candidate.pool)
-        if any(value < 0 for value in left.values()):
-            return False  # as in Kubernetes: nothing of a pool that is overdrawn
+        if candidate.pool.id in self._overdrawn:
+            return False  # as in Kubernetes: nothing of such a pool
         return all(left[counter] >= wanted for counter, wanted in device.counters.items())
 
     def _count_counters(self, candidate: DeviceCandidate, sign: int) -> None:
@@ -377,8 +378,19 @@ class _Search:
         left = self._counters.get(pool.id)
         if left is None:
             left = self._counters[pool.id] = dict(pool.counters)
-            for device in (*pool.devices, *pool.others):
-                if device.id in self._in_use.whole or device.id in self._in_use.shares:
-                    for counter, wanted in device.counters.items():
-                        left[counter] -= wanted
+            for device in used_devices(pool, self._in_use):
+                for counter, wanted in device.counters.items():
+                    left[counter] -= wanted
+            if any(value < 0 for value in left.values()):
+                self._overdrawn.add(pool.id)  # a search takes no more than there is
         return left
+
+
+def used_devices(pool: Pool, in_use: DevicesInUse) -> list[PublishedDevice]:
+    """Return the devices of a pool that are in use, whole or in part."""
+    if pool.layout is None:
+        devices = (*pool.devices, *pool.others)
+        return [device for device in devices if device.id in in_use.whole or device.id in in_use.shares]
+    positions = pool.layout.positions
+    names = dict.fromkeys(id_[2] for ids in (in_use.whole, in_use.shares) for id_ in ids if id_[:2] == pool.id)
+    return [pool.devices[positions[name]] for name in names if name in positions]

@@ -17,7 +17,8 @@ from topo_scheduler.api.devices import (
     ResourceClaimSpec,
     SelectorSource,
 )
-from topo_scheduler.state.devices.pools import Amount, PublishedDevice, amount
+from topo_scheduler.state.devices.pools import Amount, PublishedDevice
+from topo_scheduler.state.devices.slice_reader import amount
 
 PREVENTING: Final = ("NoSchedule", "NoExecute")
 """Effects of taints that keep a device from being allocated."""

@@ -12,6 +12,7 @@ from topo_scheduler.scheduling.devices.allocation import allocation_of
 from topo_scheduler.scheduling.devices.allocator import DeviceAllocationError, Grant, allocate
 from topo_scheduler.scheduling.devices.claim_query import ClaimQueryError
 from topo_scheduler.scheduling.devices.device_order import in_order
+from topo_scheduler.scheduling.devices.known_choices import Granted
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices, PodClaims, use, used_of
 from topo_scheduler.state.devices.claim_writes import ClaimChoice, ExtendedClaim
 from topo_scheduler.state.devices.extended_resources import RequestMapping
@@ -113,7 +114,12 @@ def _allocate(
     if used is None:
         used = chosen.used[pod.row] = used_of(devices.inventory, candidates.pools)
         use(used, [chosen.everywhere])
-    grants = allocate(in_order(candidates, used, pod.preferred), queries, used)
+
+    def search() -> Granted | None:
+        return allocate(in_order(candidates, used, pod.preferred), queries, used)
+
+    # Preferred devices are devices of this node alone: what is found with them says nothing about others.
+    grants = search() if pod.preferred else devices.grants(pod.claims, pod.row, tuple(wanted), used, search)
     if grants is not None and pod.only_preferred:
         got = {grant.device.id for of_claim in grants for grant in of_claim}
         if not pod.preferred <= got:

@@ -38,12 +38,27 @@ def use_signature(pools: Sequence[Pool], used: DevicesInUse) -> object:
     """Return which devices of the pools of a node are in use, by position."""
     if not used.whole and not used.shares:
         return (), ()
+    if all(pool.layout is not None for pool in pools):
+        return tuple([_used_positions(pool, used) for pool in pools])
     devices = [*(device for pool in pools if pool.usable for device in pool.devices), *_others(pools)]
     whole = tuple(number for number, device in enumerate(devices) if device.id in used.whole)
     shares = tuple(
         (number, tuple(sorted(used.shares[device.id].items())))
         for number, device in enumerate(devices)
         if device.id in used.shares
+    )
+    return whole, shares
+
+
+def _used_positions(pool: Pool, used: DevicesInUse) -> object:
+    positions = pool.layout.positions if pool.layout is not None else {}
+    whole = tuple(sorted([positions[id_[2]] for id_ in used.whole if id_[2] in positions and id_[:2] == pool.id]))
+    shares = tuple(
+        sorted(
+            (positions[id_[2]], tuple(sorted(parts.items())))
+            for id_, parts in used.shares.items()
+            if id_[2] in positions and id_[:2] == pool.id
+        )
     )
     return whole, shares
 

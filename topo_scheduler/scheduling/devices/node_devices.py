@@ -15,10 +15,12 @@ from topo_scheduler.api.selectors import NodeSelectorTerm
 from topo_scheduler.scheduling.devices.allocator import DeviceAllocationError, DeviceCandidates, Grant, allocate
 from topo_scheduler.scheduling.devices.claim_query import ClaimQuery, ClaimQueryError, claim_query
 from topo_scheduler.scheduling.devices.fit_signature import hardware_signature, use_signature
+from topo_scheduler.scheduling.devices.known_choices import Granted, KnownChoices
 from topo_scheduler.scheduling.devices.selectors import Selectors
 from topo_scheduler.scheduling.devices.shortage import shortage
 from topo_scheduler.state.devices.inventory import DeviceInventory, DevicesInUse
 from topo_scheduler.state.devices.pod_claims import PodClaim, without
+from topo_scheduler.state.devices.pool_layout import PoolLayout, layout_key, layout_of
 from topo_scheduler.state.devices.pools import NodeScope, Pool, gather_pools
 from topo_scheduler.state.devices.slice_shape import is_identity
 from topo_scheduler.state.nodes.node_table import NodeTable
@@ -36,6 +38,8 @@ MAX_NODE_CANDIDATES: Final = 256
 """Sets of claims and nodes for which the matching devices are kept: pods are mostly placed on the same few nodes."""
 MAX_VARIANTS: Final = 1024
 """Sets of claims that are kept as they apply to nodes which offer some of the extended resources themselves."""
+MAX_LAYOUTS: Final = 256
+"""Layouts of pools that are kept to be shared; those that pools have stay if the table is cleared."""
 MAX_PODS_PER_NODE: Final = 64
 """Pods of a class with claims that are counted on one node."""
 
@@ -74,6 +78,7 @@ class _NodeState:
 class _Fits:
     """Fits of one set of claims: by node, and by hardware and use for all nodes that are alike.
 
+    ``choices``: devices that were chosen, by hardware and use.
     ``queries``: what the claims ask for; nothing for a claim that can't be allocated, as ``wrong`` says by number.
     ``of_shape``: the number of the hardware by shape, unless the claims read what ``identifies`` devices.
     """
@@ -86,6 +91,7 @@ class _Fits:
     of_shape: dict[object, int] = field(default_factory=dict)
     identifies: bool = False
     known: dict[object, NodeFit] = field(default_factory=dict)
+    choices: KnownChoices = field(default_factory=KnownChoices)
 
 
 class _KnownCandidates:
@@ -129,6 +135,7 @@ class NodeDevices:
         self._original_fits: Mapping[PodClaims, _Fits] = {}
         """On a trial: the fits without it. What they have found for nodes that are alike still holds."""
         self._pools: dict[str, tuple[object, list[Pool]]] = {}
+        self._layouts: dict[object, PoolLayout] = {}
         self._known_candidates = _KnownCandidates()
         self._variants: dict[tuple[PodClaims, frozenset[str]], PodClaims] = {}
 
@@ -156,8 +163,20 @@ class NodeDevices:
             pools = gather_pools(
                 self.inventory.slices_of(node), self.inventory.slices_of_pool, lambda scope: self._is_in(scope, row)
             )
-            known = self._pools[node] = version, pools
+            known = self._pools[node] = version, list(map(self._laid_out, pools))
         return known[1]
+
+    def _laid_out(self, pool: Pool) -> Pool:
+        """Return a pool with what it shares with pools of identical hardware."""
+        key = layout_key(pool)
+        if key is None:
+            return pool
+        layout = self._layouts.get(key)
+        if layout is None:
+            if len(self._layouts) >= MAX_LAYOUTS:
+                self._layouts.clear()
+            layout = self._layouts[key] = layout_of(pool)
+        return replace(pool, counters=layout.counters, layout=layout)
 
     def _slices_version(self, row: int) -> object:
         nodes = self._nodes
@@ -285,6 +304,36 @@ class NodeDevices:
                 raise fits.wrong[number]
         return fits.queries, self._candidates(claims, row, fits)
 
+    def grants(
+        self,
+        claims: PodClaims,
+        row: int,
+        wanted: tuple[int, ...],
+        used: DevicesInUse,
+        search: Callable[[], Granted | None],
+    ) -> Granted | None:
+        """Return devices for some of a pod's claims: as on an identical node in the same use, else what a search finds.
+
+        Args:
+            claims: the claims of the pod.
+            row: the node.
+            wanted: the numbers of the claims.
+            used: devices of the node that are in use.
+            search: returns the devices, None if there are too few.
+        """
+        fits, pools = self._fits_of(claims), self.pools_of(row)
+        shape = self._shape(fits, pools)
+        if shape is None:
+            return search()
+        charge(8)
+        return fits.choices.choose((shape, wanted, use_signature(pools, used)), pools, search)
+
+    def _shape(self, fits: _Fits, pools: Sequence[Pool]) -> object:
+        """Return a value that is equal for nodes on which the claims find the same devices; None if there is none."""
+        if fits.identifies or not pools or any(pool.layout is None for pool in pools):
+            return None
+        return tuple([(pool.id[0], pool.shapes) for pool in pools])
+
     def _check(self, claims: PodClaims, fits: _Fits) -> None:
         for number, error in fits.wrong.items():
             key = claims[number].key
@@ -294,13 +343,12 @@ class NodeDevices:
                 raise error
 
     def _hardware(self, claims: PodClaims, fits: _Fits, row: int) -> int:
-        shape = () if fits.identifies else tuple((pool.id[0], pool.shapes) for pool in self.pools_of(row))
-        by_shape = bool(shape) and all(shapes for _, shapes in shape)
-        if by_shape and (known := fits.of_shape.get(shape)) is not None:
+        shape = self._shape(fits, self.pools_of(row))
+        if shape is not None and (known := fits.of_shape.get(shape)) is not None:
             return known
         candidates = self._candidates(claims, row, fits)
         number = fits.hardware.setdefault(hardware_signature(candidates, fits.queries), len(fits.hardware))
-        if by_shape:
+        if shape is not None:
             if len(fits.of_shape) >= MAX_KNOWN_FITS:
                 fits.of_shape.clear()
             fits.of_shape[shape] = number
@@ -373,7 +421,7 @@ def _count(
 
 def used_of(inventory: DeviceInventory, pools: Iterable[Pool]) -> DevicesInUse:
     """Return which devices of some pools are in use."""
-    return inventory.use_of(device.id for pool in pools for device in (*pool.devices, *pool.others))
+    return inventory.use_of_pools(pool.id for pool in pools)
 
 
 def use(used: DevicesInUse, grants: Iterable[Iterable[Grant]]) -> bool:

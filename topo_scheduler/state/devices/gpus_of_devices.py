@@ -39,7 +39,7 @@ def gpus_of_device(
         driver: its driver.
         device: the device; None if no slice publishes it.
         consumed: amounts of its capacities that a share takes; None for the whole device.
-        counters: all counters of its pool.
+        counters: all counters of the sets that it consumes, others do not matter.
     """
     kind = _text(device, f"{driver}/type")
     if driver.partition(".")[0] != GPU_LABEL and kind not in TYPES:

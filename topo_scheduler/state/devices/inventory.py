@@ -32,11 +32,9 @@ from topo_scheduler.state.devices.pools import (
     Number,
     PoolId,
     PublishedDevice,
-    SharedParts,
     Slice,
-    read_slice,
-    unreadable_slice,
 )
+from topo_scheduler.state.devices.slice_reader import SharedParts, read_slice, unreadable_slice
 
 ClaimKey = tuple[str, str]
 """Namespace and name of a claim."""
@@ -123,6 +121,7 @@ class DeviceInventory:
         self._held_by: dict[str, dict[ClaimKey, Allocation]] = {}
         self._uses: dict[ClaimKey, Mapping[DeviceId, Mapping[str, Number] | None]] = {}
         self._users: dict[DeviceId, dict[ClaimKey, Mapping[str, Number] | None]] = {}
+        self._used_of_pool: dict[PoolId, dict[DeviceId, None]] = {}
         self._kept_claims = KeptClaims()
         self._nominated: dict[DeviceId, dict[str, Mapping[str, Number] | None]] = {}
         self.listeners: list[DeviceListener] = []
@@ -270,13 +269,21 @@ class DeviceInventory:
     def device(self, id_: DeviceId) -> PublishedDevice | None:
         """Return a device as the slices of its pool publish it."""
         slices = sorted(self.slices_of_pool(id_[:2]), key=lambda item: -item.generation)
-        return next((device for item in slices for device in item.devices if device.id == id_), None)
+        name = id_[2]
+        return next((device for item in slices for device in item.devices if device.id[2] == name), None)
 
-    def counters_of(self, pool: PoolId) -> dict[tuple[str, str], Number]:
-        """Return the counters of a pool."""
-        slices = sorted(self.slices_of_pool(pool), key=lambda item: item.generation)
+    def counters_of(self, device: PublishedDevice) -> dict[tuple[str, str], Number]:
+        """Return all counters of the sets that a device consumes."""
+        if not device.counters:
+            return {}
+        slices = sorted(self.slices_of_pool(device.id[:2]), key=lambda item: item.generation)
+        sets = {name for name, _ in device.counters}
         return {
-            (set_, name): value for item in slices for set_, named in item.counters for name, value in named.items()
+            (set_, name): value
+            for item in slices
+            for set_, named in item.counters
+            if set_ in sets
+            for name, value in named.items()
         }
 
     def use_version(self, node: str) -> tuple[int, int]:
@@ -380,6 +387,13 @@ class DeviceInventory:
     def use_of(self, devices: Iterable[DeviceId]) -> DevicesInUse:
         """Return which of some devices are in use, by allocated or held claims."""
         return self._use_without(devices, ())
+
+    def use_of_pools(self, pools: Iterable[PoolId]) -> DevicesInUse:
+        """Return which devices of some pools are in use, also those that no slice publishes."""
+        wanted = list(pools)
+        devices = {device: None for pool in wanted for device in self._used_of_pool.get(pool, ())}
+        devices |= {device: None for device in self._nominated if device[:2] in wanted}
+        return self.use_of(devices)
 
     def _use_without(self, devices: Iterable[DeviceId], freed: Container[ClaimKey]) -> DevicesInUse:
         """Return which of some devices are in use if some claims are not allocated."""
@@ -486,8 +500,11 @@ class DeviceInventory:
             self.evicting_changes += 1
         for device in before:
             _discard(self._users, device, key)
+            if device not in self._users:
+                _discard(self._used_of_pool, device[:2], device)
         for device, part in after.items():
             self._users.setdefault(device, {})[key] = part
+            self._used_of_pool.setdefault(device[:2], {})[device] = None
         if after:
             self._uses[key] = after
         else:

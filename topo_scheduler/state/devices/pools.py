@@ -4,20 +4,16 @@ The rules are those of Kubernetes 1.36 (``k8s.io/dynamic-resource-allocation/str
 generation of a pool count, and nothing of a pool is allocated until all its slices are there.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING
 
-from topo_scheduler.api.devices import CapacityPolicy, CounterSet, DeviceAttribute, DeviceEntry, ResourceSlice
-from topo_scheduler.api.quantity import parse_unbounded
 from topo_scheduler.api.selectors import NodeSelector
-from topo_scheduler.state.devices.slice_shape import shape_key
 
-Part = TypeVar("Part")
-MAX_SHARED_PARTS: Final = 20_000
-"""Parts of devices that are kept to be shared; those that devices have stay if the table is cleared."""
+if TYPE_CHECKING:
+    from topo_scheduler.state.devices.pool_layout import PoolLayout
+
 Number = int | Fraction
 """An exact quantity."""
 DeviceId = tuple[str, str, str]
@@ -62,37 +58,99 @@ class NodeScope:
     all_nodes: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class PublishedDevice:
-    """A device of a slice.
+class DeviceAttributes(Mapping[str, AttributeValue]):
+    """Attributes of a device by fully qualified name: those of its kind, and those that identify it."""
+
+    __slots__ = ("_of_kind", "_own")
+
+    def __init__(self, of_kind: Mapping[str, AttributeValue], own: Mapping[str, AttributeValue]) -> None:
+        self._of_kind = of_kind
+        self._own = own
+
+    def __getitem__(self, name: str) -> AttributeValue:
+        """Return an attribute."""
+        return self._own[name] if name in self._own else self._of_kind[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names."""
+        yield from self._of_kind
+        yield from self._own
+
+    def __len__(self) -> int:
+        """Return the number of attributes."""
+        return len(self._of_kind) + len(self._own)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceKind:
+    """What devices of identical hardware have alike, on all nodes: it is kept once.
 
     Attributes:
-        id: driver, pool and name.
-        attributes: by fully qualified name, such as ``gpu.nvidia.com/type``.
+        attributes: those that do not identify a device, by fully qualified name, such as ``gpu.nvidia.com/type``.
         capacity: by name as written.
         counters: consumed amounts by counter set and counter.
         counter_sets: the counter sets that it names.
+        consumption: the counters as one hashable value.
         taints: key, value and effect of each.
         shared: whether several claims may have it, each with a part of its capacity.
-        scope: the nodes that can use it.
         binds_to_node: whether an allocation is for the chosen node although more nodes can use the device.
         binding_conditions: conditions that must become true before the pod is bound.
         binding_failure_conditions: conditions of which one means that they never will.
-        consumption: the counters as one hashable value.
     """
 
-    id: DeviceId
-    attributes: Mapping[str, AttributeValue]
-    capacity: Mapping[str, Capacity]
-    counters: Mapping[tuple[str, str], Number]
-    counter_sets: frozenset[str]
-    taints: tuple[tuple[str, str, str], ...]
-    shared: bool
-    scope: NodeScope
+    attributes: Mapping[str, AttributeValue] = field(default_factory=dict)
+    capacity: Mapping[str, Capacity] = field(default_factory=dict)
+    counters: Mapping[tuple[str, str], Number] = field(default_factory=dict)
+    counter_sets: frozenset[str] = frozenset()
+    consumption: tuple[tuple[tuple[str, str], Number], ...] = ()
+    taints: tuple[tuple[str, str, str], ...] = ()
+    shared: bool = False
     binds_to_node: bool = False
     binding_conditions: tuple[str, ...] | None = None
     binding_failure_conditions: tuple[str, ...] = ()
-    consumption: tuple[tuple[tuple[str, str], Number], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PublishedDevice:
+    """A device of a slice; there may be a million, so that the rest is of its kind.
+
+    ``attributes``: all of them. ``scope``: the nodes that can use it.
+    """
+
+    id: DeviceId
+    kind: DeviceKind
+    attributes: Mapping[str, AttributeValue]
+    scope: NodeScope
+
+    @property
+    def capacity(self) -> Mapping[str, Capacity]:
+        """Return its capacities, by name as written."""
+        return self.kind.capacity
+
+    @property
+    def counters(self) -> Mapping[tuple[str, str], Number]:
+        """Return the amounts that it consumes, by counter set and counter."""
+        return self.kind.counters
+
+    @property
+    def counter_sets(self) -> frozenset[str]:
+        """Return the counter sets that it names."""
+        return self.kind.counter_sets
+
+    @property
+    def consumption(self) -> tuple[tuple[tuple[str, str], Number], ...]:
+        """Return the amounts that it consumes as one hashable value."""
+        return self.kind.consumption
+
+    @property
+    def taints(self) -> tuple[tuple[str, str, str], ...]:
+        """Return key, value and effect of its taints."""
+        return self.kind.taints
+
+    @property
+    def shared(self) -> bool:
+        """Return whether several claims may have it."""
+        return self.kind.shared
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,6 +186,7 @@ class Pool:
         incomplete: not all slices of its generation exist yet, so nothing of it is allocated.
         invalid: what contradicts itself in the pool; empty if nothing does. Nothing of an invalid pool is allocated.
         shapes: those of its slices, if all are for one node as a whole; otherwise none.
+        layout: what it has in common with pools of identical hardware; None where nothing shares it.
     """
 
     id: PoolId
@@ -137,6 +196,7 @@ class Pool:
     incomplete: bool = False
     invalid: str = ""
     shapes: tuple[int, ...] = ()
+    layout: "PoolLayout | None" = None
 
     @property
     def usable(self) -> bool:
@@ -149,169 +209,6 @@ class Pool:
         if self.usable:
             return ""
         return f"a pool of driver {self.id[0]} is {f'invalid: {self.invalid}' if self.invalid else 'being updated'}"
-
-
-# ---------------------------------------------------------------- reading
-
-
-class SharedParts:
-    """Parts of devices that many nodes have alike, such as their counters: each is read and kept once."""
-
-    def __init__(self) -> None:
-        self._parts: dict[object, Any] = {}
-        self._last_number = 0
-
-    def number(self, key: object) -> int:
-        """Return a number of a key, mostly the same one each time; no two keys ever have the same."""
-        return self.once(key, self._next_number)
-
-    def _next_number(self) -> int:
-        self._last_number += 1
-        return self._last_number
-
-    def once(self, key: object, read: Callable[[], Part]) -> Part:
-        """Return the part that was read for a key, which is all that it depends on."""
-        known: Part | None = self._parts.get(key)
-        if known is None:
-            if len(self._parts) >= MAX_SHARED_PARTS:
-                self._parts.clear()
-            known = self._parts[key] = read()
-        return known
-
-
-def read_slice(item: ResourceSlice, parts: SharedParts | None = None) -> Slice:
-    """Read a ResourceSlice.
-
-    Args:
-        item: the slice.
-        parts: what other slices have alike.
-
-    Raises:
-        QuantityError: a capacity or counter is not a quantity.
-    """
-    spec, parts, of_slice = item.spec, parts or SharedParts(), SharedParts()
-    scope = NodeScope(spec.node_name, spec.node_selector, spec.all_nodes)
-    pool, by_device = (spec.driver, spec.pool.name), spec.per_device_node_selection
-    devices = tuple(_device(pool, entry, scope, by_device, parts, of_slice) for entry in spec.devices)
-    counters = tuple((entry.name, parts.once(_key(entry), partial(_counters, entry))) for entry in spec.shared_counters)
-    return Slice(
-        item.metadata.name,
-        pool,
-        spec.pool.generation,
-        spec.pool.resource_slice_count,
-        scope,
-        by_device,
-        devices,
-        counters,
-        shape=parts.number(("shape", shape_key(spec.driver, devices, counters))),
-    )
-
-
-def unreadable_slice(item: ResourceSlice, problem: str) -> Slice:
-    """Return a slice that can't be read: without it, its pool would look as if the driver were still updating it."""
-    spec = item.spec
-    scope = NodeScope(spec.node_name, spec.node_selector, spec.all_nodes)
-    pool, by_device = spec.pool, spec.per_device_node_selection
-    id_, count = (spec.driver, pool.name), pool.resource_slice_count
-    return Slice(item.metadata.name, id_, pool.generation, count, scope, by_device, (), (), problem)
-
-
-def _device(
-    pool: PoolId, entry: DeviceEntry, scope: NodeScope, by_device: bool, parts: SharedParts, of_slice: SharedParts
-) -> PublishedDevice:
-    conditions = entry.binding_conditions
-    attributes = _attributes(pool[0], entry.attributes, parts)
-    counters, counter_sets, consumption = parts.once(
-        ("consumed", *map(_key, entry.consumes_counters)), partial(_consumed, entry.consumes_counters)
-    )
-    return PublishedDevice(
-        id=(*pool, parts.once(entry.name, lambda: entry.name)),
-        attributes=of_slice.once(tuple(attributes.items()), lambda: attributes),
-        capacity=_capacities(entry, parts),
-        counters=counters,
-        counter_sets=counter_sets,
-        taints=tuple((taint.key, taint.value, taint.effect) for taint in entry.taints),
-        shared=bool(entry.allow_multiple_allocations),
-        scope=NodeScope(entry.node_name or "", entry.node_selector, entry.all_nodes) if by_device else scope,
-        binds_to_node=entry.binds_to_node,
-        binding_conditions=tuple(conditions) if conditions is not None else None,
-        binding_failure_conditions=tuple(entry.binding_failure_conditions),
-        consumption=consumption,
-    )
-
-
-def _attributes(driver: str, written: Mapping[str, DeviceAttribute], parts: SharedParts) -> dict[str, AttributeValue]:
-    """Return attributes by fully qualified name; one that is written qualified wins."""
-    attributes: dict[str, AttributeValue] = {}
-    for name in sorted(written, key=_is_qualified):
-        attribute = written[name]
-        key = driver, name, attribute.int_, attribute.bool_, attribute.string, attribute.version
-        full, value = parts.once(key, partial(_attribute, driver, name, attribute))
-        if value is not None:
-            attributes[full] = value
-    return attributes
-
-
-def _is_qualified(name: str) -> bool:
-    return "/" in name
-
-
-def _attribute(driver: str, name: str, attribute: DeviceAttribute) -> tuple[str, AttributeValue | None]:
-    kinds = ("int", attribute.int_), ("bool", attribute.bool_), ("string", attribute.string)
-    values = ((kind, value) for kind, value in (*kinds, ("version", attribute.version)) if value is not None)
-    return name if _is_qualified(name) else f"{driver}/{name}", next(values, None)
-
-
-def _key(entry: CounterSet) -> object:
-    return entry.name, entry.counter_set, tuple((name, counter.value) for name, counter in entry.counters.items())
-
-
-def _consumed(
-    entries: Sequence[CounterSet],
-) -> tuple[Mapping[tuple[str, str], Number], frozenset[str], tuple[tuple[tuple[str, str], Number], ...]]:
-    counters = {
-        (consumed.counter_set, name): amount for consumed in entries for name, amount in _counters(consumed).items()
-    }
-    return counters, frozenset(consumed.counter_set for consumed in entries), tuple(sorted(counters.items()))
-
-
-def _capacities(entry: DeviceEntry, parts: SharedParts) -> Mapping[str, Capacity]:
-    def read() -> Mapping[str, Capacity]:
-        return {name: _capacity(item.value, item.request_policy) for name, item in entry.capacity.items()}
-
-    if any(item.request_policy is not None for item in entry.capacity.values()):
-        return read()
-    return parts.once(("capacity", *((name, item.value) for name, item in entry.capacity.items())), read)
-
-
-def amount(text: str | int | float) -> Amount:
-    """Return a quantity with its text.
-
-    Raises:
-        QuantityError: it is malformed or negative.
-    """
-    return Amount(parse_unbounded(text), str(text))
-
-
-def _capacity(total: str | int | float, policy: CapacityPolicy | None) -> Capacity:
-    if policy is None:
-        return Capacity(amount(total))
-    limits = policy.valid_range
-    minimum, maximum, step = (limits.min, limits.max, limits.step) if limits is not None else (None, None, None)
-    return Capacity(
-        amount(total),
-        limited=True,
-        default=amount(policy.default) if policy.default is not None else None,
-        valid_values=tuple(map(amount, policy.valid_values)) if policy.valid_values is not None else None,
-        ranged=limits is not None,
-        minimum=amount(minimum) if minimum is not None else None,
-        maximum=amount(maximum) if maximum is not None else None,
-        step=amount(step) if step is not None else None,
-    )
-
-
-def _counters(entry: CounterSet) -> dict[str, Number]:
-    return {name: parse_unbounded(counter.value) for name, counter in entry.counters.items()}
 
 
 # ---------------------------------------------------------------- pools of a node
@@ -419,4 +316,4 @@ def _contradiction(
 
 
 def _binds_later(pool: Pool) -> bool:
-    return any(device.binding_conditions is not None for device in pool.devices)
+    return any(device.kind.binding_conditions is not None for device in pool.devices)

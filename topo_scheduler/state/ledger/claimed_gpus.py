@@ -105,10 +105,12 @@ class ClaimedGpus:
 
     def gpus_of(self, allocation: Allocation) -> int:
         """Return how many GPUs an allocation has, in thousandths."""
-        return sum(
-            gpus_of_device(id_[0], self._inventory.device(id_), part, self._inventory.counters_of(id_[:2]))
-            for id_, part in self._inventory.devices_of_allocation(allocation).items()
-        )
+        inventory, total = self._inventory, 0
+        for id_, part in inventory.devices_of_allocation(allocation).items():
+            device = inventory.device(id_)
+            counters = inventory.counters_of(device) if device is not None else {}
+            total += gpus_of_device(id_[0], device, part, counters)
+        return total
 
     def beyond_requests(self, amounts: Amounts, choices: Iterable[ClaimChoice]) -> int:
         """Return how many GPUs new allocations for a pod have beyond its requests, in thousandths.

@@ -1,0 +1,84 @@
+"""Where devices are in pools of identical hardware, computed once for all nodes that have it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from topo_scheduler.state.devices.pools import Number, Pool, PublishedDevice
+
+Amounts = tuple[tuple[str, Number], ...]
+"""Amounts by counter."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CounterSetForm:
+    """What counter sets have in common whose devices consume alike: the counters, and what each device consumes.
+
+    GPUs of a pool that are alike share one object, the key of results that are computed once.
+    """
+
+    counters: Amounts
+    devices: tuple[Amounts, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CounterSetLayout:
+    """The devices that consume one counter set, which mostly are a GPU and its partitions: their positions."""
+
+    form: CounterSetForm
+    positions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolLayout:
+    """What pools have in common whose slices have the same shapes and the same names of devices.
+
+    Attributes:
+        counters: amounts by counter set and counter.
+        positions: the position of each device by its name.
+        sets: the counter sets; none if a device consumes counters of several, or there are no counters.
+        places: of each device by position the number of its counter set, and its number in that.
+    """
+
+    counters: Mapping[tuple[str, str], Number]
+    positions: Mapping[str, int]
+    sets: tuple[CounterSetLayout, ...]
+    places: Mapping[int, tuple[int, int]]
+
+
+def layout_key(pool: Pool) -> object:
+    """Return a value that is equal for pools of one layout; None for a pool that other nodes can use too."""
+    return (pool.shapes, tuple([device.id[2] for device in pool.devices])) if pool.shapes else None
+
+
+def layout_of(pool: Pool) -> PoolLayout:
+    """Return the layout of a pool that one node alone can use."""
+    positions = {device.id[2]: number for number, device in enumerate(pool.devices)}
+    sets = _sets(pool)
+    places = {
+        position: (number, index)
+        for number, counter_set in enumerate(sets)
+        for index, position in enumerate(counter_set.positions)
+    }
+    return PoolLayout(pool.counters, positions, sets, places)
+
+
+def _sets(pool: Pool) -> tuple[CounterSetLayout, ...]:
+    of_set: dict[str, list[int]] = {}
+    for number, device in enumerate(pool.devices):
+        names = {name for name, _ in device.counters}
+        if len(names) > 1 or names != device.counter_sets:
+            return ()
+        for name in names:
+            of_set.setdefault(name, []).append(number)
+    forms: dict[object, CounterSetForm] = {}
+    found = []
+    for name, positions in of_set.items():
+        counters = tuple(sorted((counter, value) for (set_, counter), value in pool.counters.items() if set_ == name))
+        devices = tuple(_amounts(pool.devices[number]) for number in positions)
+        form = forms.setdefault((counters, devices), CounterSetForm(counters, devices))
+        found.append(CounterSetLayout(form, tuple(positions)))
+    return tuple(found)
+
+
+def _amounts(device: PublishedDevice) -> Amounts:
+    return tuple((counter, amount) for (_, counter), amount in device.consumption)
