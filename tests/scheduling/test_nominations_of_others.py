@@ -49,13 +49,11 @@ def test_nominations_of_other_namespaces_count_on_and_those_of_the_namespace_do_
     d.apply(nominated("a", "n0"))
     d.settle(COUNTS_SECONDS)
     d.apply(nominated("b", "n0", namespace="other"))
-    d.run(make_pod("waits", gpus=8))
-    assert d.where() == {}
+    assert d.run(make_pod("waits", gpus=8)) == {}
     d.settle(DOUBTED_SECONDS)
     d.delete(*[pod for pod in d.pods.values() if pod.metadata.name in ("b", "waits")])
     d.apply(nominated("c", "n0"))
-    d.run(make_pod("later", gpus=8))
-    assert d.where() == {}
+    assert d.run(make_pod("later", gpus=8)) == {}
 
 
 def test_a_nomination_counts_while_a_victim_on_the_node_ends() -> None:
@@ -85,8 +83,7 @@ def test_a_nominated_pod_that_is_bound_lets_those_after_it_count() -> None:
     d.apply(first)
     d.settle(COUNTS_SECONDS)
     d.apply(nominated("second", "n1"))
-    d.run(make_pod("waits", gpus=8))
-    assert d.where() == {}
+    assert d.run(make_pod("waits", gpus=8)) == {}
 
 
 def test_time_begins_when_the_node_exists() -> None:
@@ -94,5 +91,4 @@ def test_time_begins_when_the_node_exists() -> None:
     d.apply(nominated("theirs", "n1"), make_pod("full", gpus=8, node="n0", phase="Running"))
     d.settle(5 * COUNTS_SECONDS)
     d.nodes(make_node("n1", "s/l", gpus=8))
-    d.run(make_pod("waits", gpus=8))
-    assert d.where() == {}
+    assert d.run(make_pod("waits", gpus=8)) == {}
