@@ -5,10 +5,11 @@ import pytest
 from tests.helpers import controlled_by, in_group, make_group, make_node, make_pod, owner, timestamp
 from tests.scheduling.driver import Driver, fabric, fabric_driver, gang
 from tests.scheduling.running_pods import run_pod, run_pod_until, urgent_pod
-from topo_scheduler.api.objects import Pod
+from topo_scheduler.api.objects import Container, Pod, ResourceRequirements
 from topo_scheduler.scheduling.instructions import BindOutcome, EvictionOutcome
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
 from topo_scheduler.scheduling.intake.pending import MAX_WARNINGS
+from topo_scheduler.state.nodes.resources import MEMORY
 
 
 def test_what_was_emitted_of_one_pod_is_bounded() -> None:
@@ -136,3 +137,27 @@ def test_pods_of_its_own_that_were_let_in_do_not_keep_a_reservation_alive() -> N
         d.delete(mine.pop())
     d.settle(60)
     assert d.where(victim) == {"v": "n1"}
+
+
+@pytest.mark.parametrize("amount", ["9007199254740993", "9223372036854775807", "1e30", "-1"])
+@pytest.mark.parametrize("name", ["cpu", "example.com/thing"])
+def test_a_request_that_cannot_be_read_hides_no_gpus_of_a_running_pod(name: str, amount: str) -> None:
+    """A kubelet leaves out extended resources that its node does not have, and refuses to resize a pod beyond it."""
+    pod = make_pod("h", gpus=6, node="s1-l1-1", phase="Running")
+    requests = pod.spec.containers[0].resources.requests
+    requests[name] = amount
+    d = Driver(fabric({"s1/l1": 1}))
+    d.apply(pod)
+    assert set(d.run(make_pod("large", gpus=3), make_pod("small", gpus=2))) == {"small"}
+    assert d.engine.world.nodes.requested[0, MEMORY] == 2 << 30, "the requests that can be read count"
+    (problem,) = (line for line in d.complaints() if "default/h" in line)
+    assert amount in problem
+
+
+def test_requests_that_are_too_large_together_take_no_gpus_from_their_pod() -> None:
+    half = str(2**52 // 1000)
+    pod = make_pod("h", cpu=half, gpus=6, node="s1-l1-1", phase="Running")
+    pod.spec.containers += [Container(f"more-{number}", ResourceRequirements({"cpu": half})) for number in range(2)]
+    d = Driver(fabric({"s1/l1": 1}))
+    d.apply(pod)
+    assert set(d.run(make_pod("large", gpus=3), make_pod("small", gpus=2))) == {"small"}

@@ -211,8 +211,8 @@ class World:
                 self.ledger.occupy(occupant_of(pod))
                 self._follow_extended_claim(pod, known.amounts if known else ())
                 return self.ledger.confirm(uid, node, known.amounts if known else (), profile=profile), []
-            problems.append(f"pod {pod.key}: {error}; it counts as a pod without requests on node {node}")
-            charged = {PODS: 1}
+            problems.append(f"pod {pod.key}: {error}; on node {node} it counts without the requests that can't be read")
+            charged = self.claims.readable_amounts(pod, known)
         amounts = as_amounts(charged)
         self._follow_extended_claim(pod, amounts)
         devices = self.claims.devices(pod, charged, known)
@@ -257,7 +257,7 @@ class World:
         return max((wanted / max(1, int(offered[column])) for column, wanted in amounts if column != PODS), default=0.0)
 
     def hold_place(self, pod: Pod) -> None:
-        """Charge a bound pod that could not be read with its requests, or with one pod slot if they can't be read."""
+        """Charge a bound pod that could not be read with its requests, or with one pod slot if none can be read."""
         uid, node = pod.metadata.uid, pod.spec.node_name
         known = self.ledger.get(uid)
         if known is not None and known.node == node:
@@ -266,7 +266,7 @@ class World:
         charged: Mapping[int, int] = {PODS: 1}
         devices: tuple[int, ...] = ()
         with suppress(Exception):
-            charged = self.claims.amounts(pod)
+            charged = self.claims.readable_amounts(pod)
             devices = self.claims.devices(pod, charged)
         self.ledger.confirm(uid, node, as_amounts(charged), daemon=_is_daemon(pod), devices=devices)
 
@@ -310,7 +310,7 @@ class World:
         ended = ended_of(pod, now + self.epoch if entry is not None else None)
         if ended is not None:
             run = run_of(pod)
-            amounts = dict(entry.amounts) if entry is not None else self._charged(pod)
+            amounts = dict(entry.amounts) if entry is not None else self.claims.readable_amounts(pod)
             self.runs.note(run, ended, likeness_of(run, members or recorded_size(pod), amounts.get(GPU, 0)))
         leaf = self.leaf_of(pod.spec.node_name) if entry is not None else None
         if leaf is None:
@@ -321,12 +321,6 @@ class World:
             if self.penalties.refused(pod.spec.node_name, pod.metadata.namespace, cls, now):
                 self.history.note(leaf, now, good=False)
             self.fade(now)
-
-    def _charged(self, pod: Pod) -> dict[int, int]:
-        try:
-            return self.claims.amounts(pod)
-        except QuantityError:
-            return {}
 
     def fade(self, now: float) -> None:
         """Update the state that depends on time alone: overruns of expected durations, and penalties for refusals."""

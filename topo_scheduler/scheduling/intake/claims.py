@@ -20,7 +20,14 @@ from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.sharing import matches
 from topo_scheduler.state.ledger.ledger import LedgerEntry
 from topo_scheduler.state.nodes.node_table import NodeTable
-from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE, KnownResources, NoColumnError, ResourceTable
+from topo_scheduler.state.nodes.resources import (
+    GPU,
+    GPU_SHARE,
+    KnownResources,
+    NoColumnError,
+    ReadableResources,
+    ResourceTable,
+)
 from topo_scheduler.state.pods.requests import pod_amounts
 
 _BY_ANNOTATION = (GPU, GPU_SHARE)
@@ -71,6 +78,18 @@ class GpuClaims:
         except NoColumnError:
             self._short[pod.metadata.uid] = pod
             amounts = pod_amounts(KnownResources(self._resources), pod)
+        return self._with_annotated(pod, amounts, known)
+
+    def readable_amounts(self, pod: Pod, known: LedgerEntry | None = None) -> dict[int, int]:
+        """Return the same of the requests that can be read, for a pod of which others can't.
+
+        Users can put pods on nodes themselves. A kubelet leaves out extended resources that its node does not have,
+        whatever their amount, and the pod runs with its GPUs.
+        """
+        return self._with_annotated(pod, pod_amounts(ReadableResources(self._resources), pod), known)
+
+    def _with_annotated(self, pod: Pod, amounts: dict[int, int], known: LedgerEntry | None) -> dict[int, int]:
+        """Add the GPUs that a pod has by its annotations."""
         if amounts.get(GPU) or not self.may_be_ours(pod):
             return amounts
         if known is not None and known.node == pod.spec.node_name:

@@ -7,6 +7,7 @@ limits are charged to one account. Column ``GPU_SHARE`` is defined here too: sha
 
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from fractions import Fraction
 from typing import Final
 
@@ -147,6 +148,19 @@ class KnownResources:
         """
         table = self._table
         return table.exact({name: value for name, value in quantities.items() if table.find(name) >= 0})
+
+
+class ReadableResources(KnownResources):
+    """Reads quantities as a table does, and skips those that can't be read."""
+
+    def exact(self, quantities: Mapping[str, Quantity]) -> dict[int, int | Fraction]:
+        """Return amounts by column, of the quantities that can be read."""
+        amounts: dict[int, int | Fraction] = {}
+        for name, value in quantities.items():
+            with suppress(QuantityError):
+                for column, amount in super().exact({name: value}).items():
+                    amounts[column] = amounts.get(column, 0) + amount
+        return amounts
 
 
 def amount_in(amounts: Amounts, column: int) -> int:

@@ -9,7 +9,7 @@ from typing import Final
 
 from topo_scheduler.api.objects import Container, Pod, Quantity
 from topo_scheduler.api.quantity import MAX_VALUE, QuantityError
-from topo_scheduler.state.nodes.resources import PODS, KnownResources, ResourceTable
+from topo_scheduler.state.nodes.resources import PODS, KnownResources, ReadableResources, ResourceTable
 
 _BY_POD: Final = ("cpu", "memory")
 _HUGE: Final = "hugepages-"
@@ -55,7 +55,7 @@ def pod_amounts(table: Resources, pod: Pod) -> dict[int, int]:
     the requests of a pod that has only limits.
 
     Raises:
-        QuantityError: names container, resource and value.
+        QuantityError: names container, resource and value. `ReadableResources` leave out what can't be read instead.
     """
     spec = pod.spec
     status = pod.status
@@ -89,6 +89,8 @@ def pod_amounts(table: Resources, pod: Pod) -> dict[int, int]:
     rounded[PODS] = 1
     largest = max(rounded, key=rounded.__getitem__)
     if rounded[largest] > MAX_VALUE:
+        if isinstance(table, ReadableResources):
+            return {column: amount for column, amount in rounded.items() if amount <= MAX_VALUE}
         raise QuantityError(f"{table.names[largest]}: its containers together ask for more than any node can have")
     return rounded
 
