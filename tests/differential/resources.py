@@ -66,6 +66,15 @@ def _container(rng: random.Random, name: str) -> Json:
     return container
 
 
+def _held(rng: random.Random, resources: Json) -> dict[str, str]:
+    """Return what a kubelet says that a container holds: only CPU and memory can differ from its requests.
+
+    kube-scheduler believes a status that says less of other resources, this scheduler does not.
+    """
+    fixed = {name: value for name, value in resources.get("requests", {}).items() if name not in ("cpu", "memory")}
+    return {**(amounts(rng) if chance(rng, 0.9) else {}), **fixed}
+
+
 def resize(rng: random.Random, pod: Json) -> None:
     """Give a running pod the status of a resize: under way, refused, or none."""
     spec, status = pod["spec"], pod["status"]
@@ -74,12 +83,12 @@ def resize(rng: random.Random, pod: Json) -> None:
             if chance(rng, 0.8):
                 found: Json = {"name": container["name"]}
                 if chance(rng, 0.8):
-                    found["resources"] = {"requests": amounts(rng)} if chance(rng, 0.9) else {}
+                    found["resources"] = {"requests": _held(rng, container.get("resources", {}))}
                 if chance(rng, 0.6):
                     found["allocatedResources"] = amounts(rng)
                 status.setdefault(of, []).append(found)
     if chance(rng, 0.5):
-        status["resources"] = {"requests": amounts(rng)}
+        status["resources"] = {"requests": _held(rng, spec.get("resources", {}))}
     if chance(rng, 0.5):
         status["allocatedResources"] = amounts(rng)
     if chance(rng, 0.6):

@@ -5,11 +5,11 @@ import pytest
 from tests.helpers import controlled_by, in_group, make_group, make_node, make_pod, owner, timestamp
 from tests.scheduling.driver import Driver, fabric, fabric_driver, gang
 from tests.scheduling.running_pods import run_pod, run_pod_until, urgent_pod
-from topo_scheduler.api.objects import Container, Pod, ResourceRequirements
+from topo_scheduler.api.objects import Container, ContainerStatus, Pod, PodCondition, ResourceRequirements
 from topo_scheduler.scheduling.instructions import BindOutcome, EvictionOutcome
 from topo_scheduler.scheduling.intake.arrivals import Arrivals
 from topo_scheduler.scheduling.intake.pending import MAX_WARNINGS
-from topo_scheduler.state.nodes.resources import MEMORY
+from topo_scheduler.state.nodes.resources import CPU, MEMORY
 
 
 def test_what_was_emitted_of_one_pod_is_bounded() -> None:
@@ -161,3 +161,16 @@ def test_requests_that_are_too_large_together_take_no_gpus_from_their_pod() -> N
     d = Driver(fabric({"s1/l1": 1}))
     d.apply(pod)
     assert set(d.run(make_pod("large", gpus=3), make_pod("small", gpus=2))) == {"small"}
+
+
+def test_a_status_that_a_tenant_writes_hides_no_gpus_of_a_running_pod() -> None:
+    """The API server lets who may write the status of a pod say that its node refused a resize."""
+    pod = make_pod("h", gpus=6, node="s1-l1-1", phase="Running")
+    pod.status.conditions = [PodCondition("PodResizePending", status="True", reason="Infeasible")]
+    held = ResourceRequirements({"cpu": "10m"})
+    pod.status.container_statuses = [ContainerStatus("main", resources=held, allocated_resources={"cpu": "10m"})]
+    pod.status.resources = held
+    d = Driver(fabric({"s1/l1": 1}))
+    d.apply(pod)
+    assert set(d.run(make_pod("large", gpus=3), make_pod("small", gpus=2))) == {"small"}
+    assert d.engine.world.nodes.requested[0, CPU] == 1010

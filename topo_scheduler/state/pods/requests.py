@@ -9,7 +9,7 @@ from typing import Final
 
 from topo_scheduler.api.objects import Container, Pod, Quantity
 from topo_scheduler.api.quantity import MAX_VALUE, QuantityError
-from topo_scheduler.state.nodes.resources import PODS, KnownResources, ReadableResources, ResourceTable
+from topo_scheduler.state.nodes.resources import CPU, MEMORY, PODS, KnownResources, ReadableResources, ResourceTable
 
 _BY_POD: Final = ("cpu", "memory")
 _HUGE: Final = "hugepages-"
@@ -28,7 +28,10 @@ Resources = ResourceTable | KnownResources
 
 @dataclass(frozen=True, slots=True)
 class _ResizedResources:
-    """Resources of a running pod by its status while it is resized; ``refused``: the node can never resize it."""
+    """Resources of a running pod by its status while it is resized; ``refused``: the node can never resize it.
+
+    Only CPU and memory can be resized. A pod holds what it requests of all others, whatever its status says.
+    """
 
     containers: Mapping[str, Exact] = field(default_factory=dict)
     pod: Exact | None = None
@@ -38,8 +41,8 @@ class _ResizedResources:
         if held is None:
             return requests
         result = dict(held)
-        if not self.refused:
-            _raise_to(result, requests)
+        fixed = {column: amount for column, amount in requests.items() if column not in (CPU, MEMORY)}
+        _raise_to(result, fixed if self.refused else requests)
         return result
 
 
