@@ -22,10 +22,15 @@ from topo_scheduler.kube.connection.client import STRATEGIC_MERGE_PATCH, Client,
 from topo_scheduler.kube.connection.errors import Conflict, Fenced, KubeError, NotFound, is_missing
 from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.resources import PODS
-from topo_scheduler.kube.connection.retrying import Slot, retried
+from topo_scheduler.kube.connection.retrying import retried
 from topo_scheduler.kube.connection.times import time as timestamp
 from topo_scheduler.kube.writing.fair_queue import FairQueue
-from topo_scheduler.kube.writing.low_priority_writes import CONCURRENT_WRITES, WRITES_OF_NAMESPACE, LowPriorityWriter
+from topo_scheduler.kube.writing.low_priority_writes import (
+    CONCURRENT_WRITES,
+    WRITES_OF_NAMESPACE,
+    LowPriorityWriter,
+    WriteSlot,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -136,7 +141,7 @@ class ConditionWriter:
         written, version = self._done.get(pod.metadata.uid, (None, ""))
         return seen or (written == hash(message) and not _after(pod.metadata.resource_version, version))
 
-    async def _write(self, mark: _PodConditions, slot: Slot) -> None:
+    async def _write(self, mark: _PodConditions, slot: WriteSlot) -> None:
         try:
             version = await self._patch(mark, slot)
         except KubeError as error:
@@ -151,7 +156,7 @@ class ConditionWriter:
             if not mark.forgotten:
                 self._done[mark.uid] = (hash(mark.message), version)
 
-    async def _patch(self, mark: _PodConditions, slot: Slot) -> str:
+    async def _patch(self, mark: _PodConditions, slot: WriteSlot) -> str:
         """Return the pod's resourceVersion with the condition; empty if it is gone, or has a node after all."""
         path = PODS.path(mark.namespace, mark.name)
         for _ in range(CONFLICTS):
@@ -182,10 +187,10 @@ class ConditionWriter:
         return _encode({"metadata": metadata, "status": {"conditions": [condition]}})
 
 
-async def send_status(client: Client, method: str, path: str, slot: Slot, body: bytes | None = None) -> bytes:
+async def send_status(client: Client, method: str, path: str, slot: WriteSlot, body: bytes | None = None) -> bytes:
     """Read an object or patch its status; retries for a minute while the server is busy or unreachable.
 
-    Each attempt holds a ``slot``.
+    Each attempt holds a ``slot``, which counts the bytes of the answer.
     """
 
     async def send() -> bytes:
@@ -193,7 +198,9 @@ async def send_status(client: Client, method: str, path: str, slot: Slot, body: 
             method, path, body=body, content_type=STRATEGIC_MERGE_PATCH, timeout=TIMEOUT_SECONDS
         )
 
-    return await retried(send, seconds=RETRY_SECONDS, slot=slot)
+    answer = await retried(send, seconds=RETRY_SECONDS, slot=slot)
+    slot.received += len(answer)
+    return answer
 
 
 def _turns(observed: PodCondition | None) -> bool:

@@ -1,4 +1,7 @@
-"""Pending writes of many namespaces, oldest first, of which a namespace gets its share: see `NamespaceShares`."""
+"""Pending writes of many namespaces, oldest first, of which a namespace gets its share.
+
+See `NamespaceShares` and `WritePace`.
+"""
 
 import heapq
 import itertools
@@ -9,6 +12,7 @@ from typing import Final, Generic, TypeVar
 
 from topo_scheduler.kube.connection.fair_slots import HANGING_SLOTS, MARKED_SECONDS
 from topo_scheduler.kube.connection.namespace_shares import NamespaceShares
+from topo_scheduler.kube.writing.write_pace import WritePace
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -80,14 +84,15 @@ class FairQueue(Generic[K, T]):
         self._shares = NamespaceShares(
             reserved=reserved, per_namespace=per_namespace, hanging=HANGING_SLOTS, marked_seconds=MARKED_SECONDS
         )
+        self._pace = WritePace()
         self._entries: dict[K, _Entry[T]] = {}
         self._behind: dict[K, _Entry[T]] = {}
         """Items queued behind an item in progress with the same key."""
         self._by_namespace: dict[str, list[tuple[float, int, K]]] = {}
         """A heap for each namespace. Items removed by other means are skipped when they reach the top."""
-        self._heads = _Heads(lambda namespace: self._shares.may_take(namespace, reserved + 1))
+        self._heads = _Heads(lambda namespace: self._may_go(namespace, reserved + 1))
         """Of the namespaces that may have one more in progress while more than the reserve is idle."""
-        self._first_heads = _Heads(lambda namespace: self._shares.may_take(namespace, reserved))
+        self._first_heads = _Heads(lambda namespace: self._may_go(namespace, reserved))
         """Of those that may take one of the reserve."""
         self._counts: Counter[str] = Counter()
         """Queued items by namespace."""
@@ -173,13 +178,26 @@ class FairQueue(Generic[K, T]):
         self.pop(key)
         return key, item
 
-    def done(self, key: K) -> None:
-        """Note that a taken item has ended."""
+    def done(self, key: K, received: int = 0, seconds: float = 0.0) -> float:
+        """Note that a taken item has ended; ``received``: bytes of the answers, ``seconds``: how long it took.
+
+        If these begin or prolong a rest of the namespace, return its seconds. Then the caller must call `rested`.
+        """
         namespace, _ = self._under_way.pop(key)
         self._shares.give_back(namespace)
+        rest = self._pace.wrote(namespace, received, seconds)
         if (entry := self._behind.pop(key, None)) is not None:
             self._line_up(key, entry)
         self._offer(namespace)
+        return rest
+
+    def rested(self, namespace: str) -> None:
+        """Make the first item of a namespace available, if its rest is over."""
+        self._offer(namespace)
+
+    def _may_go(self, namespace: str, idle: int) -> bool:
+        holds = namespace in self._shares.holders
+        return self._pace.may_write(namespace, holds=holds) and self._shares.may_take(namespace, idle)
 
     def _line_up(self, key: K, entry: _Entry[T]) -> None:
         self._entries[key] = entry
@@ -200,7 +218,7 @@ class FairQueue(Generic[K, T]):
                 heads.forget(namespace)
 
     def _next(self, idle: int | None) -> tuple[float, str] | None:
-        for namespace in self._shares.end_marks():
+        for namespace in (*self._shares.end_marks(), *self._pace.forgotten()):
             self._offer(namespace)
         heads = self._heads if idle is None or idle > self._reserved else self._first_heads
         return heads.first(self._place_of) if idle != 0 else None

@@ -19,11 +19,15 @@ from topo_scheduler.kube.connection.client import Client, decode
 from topo_scheduler.kube.connection.errors import Conflict, Fenced, KubeError, NotFound, is_missing
 from topo_scheduler.kube.connection.fair_slots import reserved_of
 from topo_scheduler.kube.connection.resources import Resource
-from topo_scheduler.kube.connection.retrying import Slot
 from topo_scheduler.kube.connection.times import time as timestamp
 from topo_scheduler.kube.writing.conditions import CONFLICTS, PATIENCE_SECONDS, send_status
 from topo_scheduler.kube.writing.fair_queue import FairQueue
-from topo_scheduler.kube.writing.low_priority_writes import CONCURRENT_WRITES, WRITES_OF_NAMESPACE, LowPriorityWriter
+from topo_scheduler.kube.writing.low_priority_writes import (
+    CONCURRENT_WRITES,
+    WRITES_OF_NAMESPACE,
+    LowPriorityWriter,
+    WriteSlot,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +101,7 @@ class GroupConditionWriter:
         """
         return await self._writer.flush(timeout)
 
-    async def _write(self, item: tuple[float, GroupMark], slot: Slot) -> None:
+    async def _write(self, item: tuple[float, GroupMark], slot: WriteSlot) -> None:
         _, mark = item
         try:
             self.written += await self._patch(mark, slot)
@@ -106,7 +110,7 @@ class GroupConditionWriter:
             level = logging.DEBUG if isinstance(error, Fenced) else logging.WARNING  # the end of a lease is logged once
             logger.log(level, "PodGroup %s/%s is not marked: %s", mark.namespace, mark.name, error)
 
-    async def _patch(self, mark: GroupMark, slot: Slot) -> bool:
+    async def _patch(self, mark: GroupMark, slot: WriteSlot) -> bool:
         """Return whether the condition was written; False if the PodGroup is gone or already has it."""
         resource = Resource(str(GroupApi.NATIVE), mark.version, PLURAL, "PodGroup", PodGroupObject)
         path = resource.path(mark.namespace, mark.name)

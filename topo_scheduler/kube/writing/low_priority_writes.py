@@ -2,12 +2,15 @@
 
 Reporting to users costs the API server as much as a bind does. During a burst of binds the writer pauses until its
 oldest item has waited for ``patience`` seconds. From then on it runs at its own bounded concurrency. Each namespace
-gets only a part of that concurrency, because its webhooks may not answer. See `NamespaceShares`.
+gets only a part of that concurrency, because its webhooks may not answer. See `NamespaceShares`. After writes about
+large objects a namespace rests. See `WritePace`.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Final, Generic, NoReturn
 
 from topo_scheduler.kube.connection.fair_slots import LENDABLE_SLOTS, Loans
@@ -22,6 +25,18 @@ WRITES_OF_NAMESPACE: Final = 6
 """Concurrent writes of one kind, in all and per namespace."""
 
 
+@dataclass(slots=True)
+class WriteSlot:
+    """A `Slot` for the attempts at one write, which counts the bytes of the answers."""
+
+    attempt: Slot
+    received: int = 0
+
+    def __call__(self) -> AbstractAsyncContextManager[None]:
+        """Hold the slot for one attempt."""
+        return self.attempt()
+
+
 class LowPriorityWriter(Generic[K, T]):
     """Processes an owner's queue. The queue stays with the owner, which may reorder, merge or drop items."""
 
@@ -29,14 +44,14 @@ class LowPriorityWriter(Generic[K, T]):
         self,
         *,
         queue: FairQueue[K, T],
-        do: Callable[[T, Slot], Awaitable[None]],
+        do: Callable[[T, WriteSlot], Awaitable[None]],
         busy: Callable[[], bool],
         concurrency: int = CONCURRENT_WRITES,
         patience: float,
         settle: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``do`` makes each attempt in the context that it gets, and must not raise.
+        """``do`` makes each attempt in the context that it gets, counts the bytes of answers, and must not raise.
 
         The writer does not take items younger than ``settle`` seconds, since the owner may replace them.
         """
@@ -70,7 +85,7 @@ class LowPriorityWriter(Generic[K, T]):
 
     async def flush(self, timeout: float) -> bool:
         """Stop waiting for binds; return whether all items were done within ``timeout`` seconds."""
-        if not self._doing and self._queue.oldest() is None:
+        if self._nothing_left:
             return True
         self._flushing += 1
         self._settled.clear()
@@ -84,12 +99,16 @@ class LowPriorityWriter(Generic[K, T]):
             self._flushing -= 1
         return True
 
+    @property
+    def _nothing_left(self) -> bool:
+        return not self._doing and not len(self._queue)
+
     async def _turn(self) -> None:
         while True:
             self._wake.clear()
             since = self._queue.oldest(self._idle)
             if since is None:
-                if not self._doing:
+                if self._nothing_left:
                     self._settled.set()
                 await self._wake.wait()
             elif not self._flushing and self._clock() - since < self._settle:
@@ -104,10 +123,19 @@ class LowPriorityWriter(Generic[K, T]):
         self._wake.set()
 
     async def _process(self, key: K, item: T) -> None:
+        loop = asyncio.get_running_loop()
+        namespace, received, began = self._queue.namespace_of(key), 0, loop.time()
         try:
-            with self._loans.request(self._queue.namespace_of(key)) as attempt:
-                await self._do(item, attempt)
+            with self._loans.request(namespace) as attempt:
+                slot = WriteSlot(attempt)
+                await self._do(item, slot)
+                received = slot.received
         finally:
-            self._queue.done(key)
+            if rest := self._queue.done(key, received, loop.time() - began):
+                loop.call_later(rest, self._end_rest, namespace)
             self._doing -= 1
             self._wake.set()  # items of the same key or namespace may be available now
+
+    def _end_rest(self, namespace: str) -> None:
+        self._queue.rested(namespace)
+        self._wake.set()
