@@ -1,15 +1,19 @@
-"""``python -m tests.attacks``: nine attacks by one tenant on a real API server, and what another namespace notices."""
+"""``python -m tests.attacks``: attacks by one tenant on a real API server, and what another namespace notices.
+
+There are nine, and with ``--devices`` six others by means of devices.
+"""
 
 import argparse
 import asyncio
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from tests.docs.results import keep
 
-from .measuring import Plan, measure
-from .verdict import figures, problems
+from .measuring import ANOTHER, DEVICE_ATTACKS, NINE_ATTACKS, Plan, measure
+from .verdict import Pair, figures, paired_figures, problems
 
 
 def main() -> int:
@@ -21,18 +25,38 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=plan.attack_seconds, help="seconds with attacks")
     parser.add_argument("--rate", type=float, default=plan.rate, help="requests a second of the hostile tenant")
     parser.add_argument("--scale", type=float, default=plan.scale, help="share of the full number of hostile pods")
-    parser.add_argument("--only", type=int, nargs="*", default=plan.only, help="numbers of attacks")
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of attacks; all by default")
     parser.add_argument("--log", type=Path, help="where to keep the daemon's log")
     parser.add_argument("--write", action="store_true", help="keep the result in docs/reference/results")
+    parser.add_argument("--devices", action="store_true", help="the six attacks by means of devices, not the nine")
+    parser.add_argument("--each", action="store_true", help="each attack alone first, then all at once")
+    parser.add_argument(
+        "--control", action="store_true", help="before each run one whose hostile pods are another scheduler's"
+    )
     options = parser.parse_args()
-    plan = Plan(options.nodes, options.quiet, options.seconds, options.rate, options.scale, options.only, options.log)
-    report = asyncio.run(measure(plan))
-    report["problems"] = problems(report)
-    print(json.dumps(report, indent=1))
+    every = options.only or list(range(1, 1 + (DEVICE_ATTACKS if options.devices else NINE_ATTACKS)))
+    plan = Plan(options.nodes, options.quiet, options.seconds, options.rate, options.scale, every, options.log)
+    plan = replace(plan, devices=options.devices)
+    sets = [[number] for number in every] if options.each else []
+    pairs = [_pair(replace(plan, only=only), options.control) for only in (*sets, every)]
+    report, _ = pairs[-1]
+    broken = sum(len(own["problems"]) for own, _ in pairs)
+    print(json.dumps([one for pair in pairs for one in pair if one is not None], indent=1))
     if options.write:
-        broken = len(report["problems"])
-        keep("attacks", f"{broken} problems" if broken else "all promises kept", figures(report))
-    return 1 if report["problems"] else 0
+        result = f"{broken} problems" if broken else "all promises kept"
+        if options.devices:
+            keep("attacks_devices", result, paired_figures(pairs))
+        else:
+            keep("attacks", result, figures(report))
+    return 1 if broken else 0
+
+
+def _pair(plan: Plan, control: bool) -> Pair:
+    """Measure; before it, with ``control``, the same with hostile pods of another scheduler."""
+    other = asyncio.run(measure(replace(plan, scheduler=ANOTHER))) if control else None
+    own = asyncio.run(measure(plan))
+    own["problems"] = problems(own)
+    return own, other
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import yaml
 
 from tests.controlplane import ControlPlane
 from tests.controlplane.process import free_ports
-from tests.e2e import objects
+from tests.e2e import device_objects, objects
 from tests.e2e.api import Api, Json
 from tests.e2e.cluster import ROOT, Cluster
 
@@ -25,6 +25,9 @@ from .victim import Victim
 from .watching import Watching
 
 ACCOUNT: Final = ("kube-system", "topology-scheduler")
+ANOTHER: Final = "another-scheduler"
+NINE_ATTACKS: Final = 9
+DEVICE_ATTACKS: Final = 6
 LEAF: Final = 16
 POOL_SHARE: Final = 5
 """One of so many leaves is of the pool that hostile pods select."""
@@ -53,9 +56,13 @@ class Plan:
     attack_seconds: float = 240.0
     rate: float = 120.0
     scale: float = 1.0
-    only: list[int] = field(default_factory=lambda: list(range(1, 10)))
+    only: list[int] = field(default_factory=lambda: list(range(1, 1 + NINE_ATTACKS)))
     log: Path | None = None
     """Where the daemon's log is kept, and beside it what it counted."""
+    devices: bool = False
+    """Whether the attacks are those by means of devices. Then nodes of the tenant's pool have ResourceSlices."""
+    scheduler: str = objects.SCHEDULER
+    """That of the tenant's pods. With another one, what is slower is due to the API server, not to the scheduler."""
 
 
 class Daemon:
@@ -121,9 +128,13 @@ async def _prepare(cluster: Cluster, plan: Plan) -> None:
         leaf = number // LEAF
         pool = "a" if leaf % POOL_SHARE == 0 else "b"
         spine, labels = f"s{leaf // 16}", {hostile.POOL: pool}
-        node = objects.node(f"n{number}", spine=spine, leaf=f"l{leaf}", labels=labels, bandwidth="400Gb")
+        gpus = 0 if plan.devices and pool == "a" else 8
+        node = objects.node(f"n{number}", spine=spine, leaf=f"l{leaf}", labels=labels, bandwidth="400Gb", gpus=gpus)
         nodes.append(node)
     await cluster.add_nodes(nodes)
+    if plan.devices:
+        pool_nodes = (node["metadata"] for node in nodes if node["metadata"]["labels"][hostile.POOL] == "a")
+        await cluster.apply(device_objects.BACKING, *(device_objects.slice_of(node["name"]) for node in pool_nodes))
     for name in (hostile.NAMESPACE, victim.NAMESPACE):
         await cluster.add_namespace(name)
     everything = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
@@ -145,7 +156,7 @@ async def _play(cluster: Cluster, plane: ControlPlane, plan: Plan, folder: Path)
     try:
         await watched.start()
         anchor = await _anchor(cluster)
-        watching = Watching(pid, daemon.port, cluster.api)
+        watching = Watching(pid, daemon.port, cluster.api, plane)
         await watching.start()
         quiet = await watched.load(plan.quiet_seconds)
         seen_quiet = await watching.stop()
@@ -162,6 +173,7 @@ async def _play(cluster: Cluster, plane: ControlPlane, plan: Plan, folder: Path)
             "nodes": plan.nodes,
             "scale": plan.scale,
             "attacks": plan.only,
+            "scheduler": plan.scheduler,
             "quiet": {**quiet.summary(), **seen_quiet},
             "attacked": {**attacked.summary(), **seen},
             "tenant": json.loads(output.decode().splitlines()[-1]) if output else {},
@@ -191,6 +203,7 @@ async def _start_tenant(plane: ControlPlane, plan: Plan, borrowed_uid: str) -> a
     kubeconfig = await asyncio.to_thread(plane.kubeconfig_for_service_account, hostile.NAMESPACE, "default")
     arguments = ["--kubeconfig", str(kubeconfig), "--seconds", str(plan.attack_seconds), "--rate", str(plan.rate)]
     arguments += ["--nodes", str(plan.nodes)]
+    arguments += ["--scheduler", plan.scheduler, *(["--devices"] if plan.devices else [])]
     arguments += ["--scale", str(plan.scale), "--borrowed-uid", borrowed_uid, "--only", *map(str, plan.only)]
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.attacks.tenant", *arguments), stdout=asyncio.subprocess.PIPE

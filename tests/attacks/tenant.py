@@ -11,7 +11,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -19,8 +19,9 @@ from typing import Final
 import aiohttp
 
 from tests.e2e.api import Api, ApiError, Json
+from tests.e2e.objects import PLURALS, SCHEDULER
 
-from . import hostile
+from . import hostile, hostile_devices
 
 CHURNING_GANGS: Final = 12
 """Gangs of the ninth attack that exist at a time."""
@@ -31,15 +32,22 @@ MIGRATIONS: Final = 300
 
 
 SHARES: Final = {6: 6.0, 7: 3.0, 2: 1.5, 9: 1.5}
+DEVICE_SHARES: Final = {3: 2.5, 4: 4.0, 5: 1.5, 6: 2.0}
 """How many times the requests of other attacks those get that need more objects."""
+
+
+Attacks = dict[int, Callable[[str], Awaitable[None]]]
 
 
 class Tenant:
     """Creates objects in its namespace, each attack at a rate of its own."""
 
-    def __init__(self, api: Api, rate: float, only: Sequence[int]) -> None:
+    def __init__(
+        self, api: Api, rate: float, weights: Mapping[int, float], only: Sequence[int], scheduler: str
+    ) -> None:
         self._api = api
-        shares = {str(number): SHARES.get(number, 1.0) for number in only}
+        self._scheduler = scheduler
+        shares = {str(number): weights.get(number, 1.0) for number in only}
         self._pauses = {attack: sum(shares.values()) / (share * rate) for attack, share in shares.items()}
         """Seconds between two requests of an attack."""
         self._fair_queue: dict[str, float] = {}
@@ -48,6 +56,8 @@ class Tenant:
 
     async def create(self, attack: str, plural: str, item: Json) -> bool:
         """Create an object; return whether the API server took it."""
+        if plural == "pods":
+            item["spec"]["schedulerName"] = self._scheduler
         await self._turn(attack)
         try:
             await self._api.create(plural, item, hostile.NAMESPACE)
@@ -75,20 +85,38 @@ class Tenant:
         with suppress(ApiError, aiohttp.ClientError, OSError, TimeoutError):
             await self._api.delete(plural, name, hostile.NAMESPACE, grace=0)
 
-    async def keep(self, attack: str, pods: Callable[[], Iterator[Json]]) -> None:
-        """Create the pods of an attack, and then replace one after the other for ever."""
-        items = pods()
+    async def keep(self, attack: str, objects: Callable[[], Iterator[Json]]) -> None:
+        """Create the pods and claims of an attack, and then replace one after the other for ever."""
+        items = objects()
         async with asyncio.TaskGroup() as group:
             for _ in range(CREATORS):
                 group.create_task(self._create_all(attack, items))
-        for item in itertools.chain.from_iterable(pods() for _ in itertools.count()):
-            await self.delete(attack, "pods", item["metadata"]["name"])
-            await self.create(attack, "pods", item)
+        for item in itertools.chain.from_iterable(objects() for _ in itertools.count()):
+            plural = PLURALS[item["kind"]]
+            await self.delete(attack, plural, item["metadata"]["name"])
+            await self.create(attack, plural, item)
             await asyncio.sleep(10 * self._pauses[attack])
 
     async def _create_all(self, attack: str, items: Iterator[Json]) -> None:
         for item in items:
-            await self.create(attack, "pods", item)
+            await self.create(attack, PLURALS[item["kind"]], item)
+
+    async def churn_claims(self, attack: str, count: int) -> None:
+        """Delete claims whose pods run, without their finalizer, and create them again; replace the pods as well."""
+        for number in itertools.count():
+            item, consumer = hostile_devices.churning(number % count)
+            name = item["metadata"]["name"]
+            if number >= count:
+                await self._turn(attack)
+                with suppress(ApiError, aiohttp.ClientError, OSError, TimeoutError):
+                    change = {"metadata": {"finalizers": None}}
+                    await self._api.patch("resourceclaims", name, change, hostile.NAMESPACE)
+                await self.delete(attack, "resourceclaims", name)
+                if number % 3 == 0:
+                    await self.delete(attack, "pods", name)
+            await self.create(attack, "resourceclaims", item)
+            if number < count or number % 3 == 0:
+                await self.create(attack, "pods", consumer)
 
     async def churn(self, attack: str) -> None:
         """Create and delete gangs that ask for whole nodes, and Migrations of their pods."""
@@ -111,12 +139,10 @@ class Tenant:
                     await self.delete(attack, "pods", name)
 
 
-async def attack(api: Api, options: argparse.Namespace) -> Json:
-    """Run the attacks for a time; return how much was created and refused."""
-    only, scale, uid = options.only, options.scale, options.borrowed_uid
-    tenant = Tenant(api, options.rate, only)
-    nodes = [f"n{number}" for number in range(options.nodes)]
-    attacks: dict[int, Callable[[str], Awaitable[None]]] = {
+def nine_attacks(tenant: Tenant, options: argparse.Namespace, nodes: list[str]) -> Attacks:
+    """Return the attacks of the first set."""
+    scale, uid = options.scale, options.borrowed_uid
+    return {
         1: lambda name: tenant.keep(name, lambda: hostile.numbers(max(2, round(100 * scale)))),
         2: lambda name: tenant.keep(name, lambda: hostile.gangs_of_classes(scale)),
         3: lambda name: tenant.keep(name, lambda: hostile.terms(scale)),
@@ -127,8 +153,28 @@ async def attack(api: Api, options: argparse.Namespace) -> Json:
         8: lambda name: tenant.keep(name, lambda: hostile.forged(scale, uid, nodes)),
         9: tenant.churn,
     }
+
+
+def device_attacks(tenant: Tenant, options: argparse.Namespace, nodes: list[str]) -> Attacks:
+    """Return the attacks of the second set, by means of devices."""
+    scale, uid = options.scale, options.borrowed_uid
+    return {
+        1: lambda name: tenant.keep(name, lambda: hostile_devices.selectors(scale)),
+        2: lambda name: tenant.keep(name, lambda: hostile_devices.alternatives(scale)),
+        3: lambda name: tenant.keep(name, lambda: hostile_devices.mappings(scale)),
+        4: lambda name: tenant.keep(name, lambda: hostile_devices.unmatched(scale)),
+        5: lambda name: tenant.keep(name, lambda: hostile_devices.annotations(scale, uid, nodes)),
+        6: lambda name: tenant.churn_claims(name, hostile_devices.count_of(6, scale)),
+    }
+
+
+async def attack(api: Api, options: argparse.Namespace) -> Json:
+    """Run the attacks for a time; return how much was created and refused."""
+    weights, of = (DEVICE_SHARES, device_attacks) if options.devices else (SHARES, nine_attacks)
+    tenant = Tenant(api, options.rate, weights, options.only, options.scheduler)
+    attacks = of(tenant, options, [f"n{number}" for number in range(options.nodes)])
     began = time.monotonic()
-    running = [asyncio.ensure_future(start(str(number))) for number, start in attacks.items() if number in only]
+    running = [asyncio.ensure_future(start(str(number))) for number, start in attacks.items() if number in options.only]
     done, _ = await asyncio.wait(running, timeout=options.seconds, return_when=asyncio.FIRST_EXCEPTION)
     for one in running:
         one.cancel()
@@ -153,6 +199,8 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, required=True, help="how many there are: n0, n1 and so on")
     parser.add_argument("--borrowed-uid", required=True)
     parser.add_argument("--only", type=int, nargs="*", required=True)
+    parser.add_argument("--devices", action="store_true", help="the second set of attacks, by means of devices")
+    parser.add_argument("--scheduler", default=SCHEDULER, help="schedulerName of the tenant's pods")
     asyncio.run(_main(parser.parse_args()))
 
 

@@ -4,7 +4,8 @@ import pytest
 
 from tests.e2e.api import Json
 
-from .measuring import Plan, measure
+from .api_requests import between, totals
+from .measuring import DEVICE_ATTACKS, Plan, measure
 from .verdict import problems
 
 SLOWER_SECONDS = 10.0
@@ -15,6 +16,14 @@ SLOWER_SECONDS = 10.0
 @pytest.mark.timeout(600)
 async def test_nine_attacks_end_nothing_and_the_other_namespace_is_bound() -> None:
     plan = Plan(nodes=96, quiet_seconds=4, attack_seconds=15, rate=90, scale=0.05)
+    assert problems(await measure(plan), SLOWER_SECONDS) == []
+
+
+@pytest.mark.real
+@pytest.mark.timeout(600)
+async def test_six_attacks_by_means_of_devices_end_nothing_and_the_other_namespace_is_bound() -> None:
+    attacks = list(range(1, 1 + DEVICE_ATTACKS))
+    plan = Plan(96, quiet_seconds=4, attack_seconds=15, rate=90, scale=0.05, only=attacks, devices=True)
     assert problems(await measure(plan), SLOWER_SECONDS) == []
 
 
@@ -60,3 +69,20 @@ def test_what_is_not_as_promised_is_a_problem(path: list[str], value: object, pr
         within = within[key]
     within[path[-1]] = value
     assert any(problem in found for found in problems(report))
+
+
+def test_requests_between_two_readings_are_counted_by_verb_and_resource() -> None:
+    name = "apiserver_request_duration_seconds"
+    line = name + '_{what}{{dry_run="",resource="pods",subresource="{of}",verb="{verb}"}} {value}'
+    readings = []
+    for factor in (1, 3):
+        figures = (("PATCH", "status", 10, 2.0), ("POST", "", 100, 1.0), ("WATCH", "", 5, 500.0))
+        readings.append(
+            "\n".join(
+                line.format(what=what, of=of, verb=verb, value=factor * value)
+                for verb, of, count, seconds in figures
+                for what, value in (("count", count), ("sum", seconds))
+            )
+        )
+    found = between(*map(totals, readings))
+    assert found == {"PATCH pods/status": {"count": 20, "mean": 0.2}, "POST pods": {"count": 200, "mean": 0.01}}

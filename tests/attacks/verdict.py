@@ -1,11 +1,13 @@
 """Whether a report keeps what is promised."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from tests.e2e.api import Json
 
 from .watching import ANSWER_SECONDS
 
+KINDS: Final = ("pods", "gangs")
 MOST_MIB: Final = 512
 SLOWER_SECONDS: Final = 1.0
 """How much longer than without attacks the 99th percentile of pods and of gangs may be pending."""
@@ -15,6 +17,10 @@ FORGED_PODS: Final = 500
 LARGE_GANG_PODS: Final = 4000
 PROBE_FAILURES: Final = 3
 """Unanswered probes one after the other that end the container, by the manifests."""
+
+
+Pair = tuple[Json, Json | None]
+"""A report, and its control: the same with hostile pods of another scheduler."""
 
 
 def problems(report: Json, slower_seconds: float = SLOWER_SECONDS) -> list[str]:
@@ -32,7 +38,7 @@ def problems(report: Json, slower_seconds: float = SLOWER_SECONDS) -> list[str]:
         found.append(f"{attacked['never_bound']} pods of the other namespace were not bound")
     if attacked["livez"]["unanswered"]:
         found.append(f"{attacked['livez']['unanswered']} probes were not answered in time")
-    for kind in ("pods", "gangs"):
+    for kind in KINDS:
         if not quiet[kind]["count"] or not attacked[kind]["count"]:
             found.append(f"no {kind} were measured")
             continue
@@ -49,7 +55,7 @@ def figures(report: Json) -> Json:
     """Return what is kept of a report: the report, with each promise and whether it was kept."""
     quiet, attacked, created = report["quiet"], report["attacked"], report["tenant"]["created"]
     livez = attacked["livez"]
-    slower = {kind: attacked[kind]["p99"] - quiet[kind]["p99"] for kind in ("pods", "gangs")}
+    slower = {kind: attacked[kind]["p99"] - quiet[kind]["p99"] for kind in KINDS}
     kept = {
         "process": report["alive"] and not attacked["died"] and report["terms"] == 1,
         "memory": attacked["rss_mib"] <= MOST_MIB,
@@ -73,4 +79,29 @@ def figures(report: Json) -> Json:
             "created_in_all": sum(created.values()),
             "of_the_large_gang": min(LARGE_GANG_PODS, max(0, created.get(FORGED, 0) - FORGED_PODS)),
         },
+    }
+
+
+def paired_figures(pairs: Sequence[Pair]) -> Json:
+    """Return what is kept of the attacks by means of devices: a row for each run."""
+    return {
+        "nodes": pairs[0][0]["nodes"],
+        "seconds": round(pairs[0][0]["attacked"]["seconds"]),
+        "runs": [*map(_row, pairs)],
+    }
+
+
+def _row(pair: Pair) -> Json:
+    report, control = pair
+    attacked = report["attacked"]
+    return {
+        "attacks": " ".join(map(str, report["attacks"])),
+        "created": sum(report["tenant"]["created"].values()),
+        **{f"{kind}_p99_quiet_s": report["quiet"][kind]["p99"] for kind in KINDS},
+        **{f"{kind}_p99_control_s": control["attacked"][kind]["p99"] if control else None for kind in KINDS},
+        **{f"{kind}_p99_s": attacked[kind]["p99"] for kind in KINDS},
+        "rss_mib": attacked["rss_mib"],
+        "cpus": attacked["cpus"],
+        "livez_max_s": attacked["livez"]["max"],
+        "kept": not report["problems"],
     }

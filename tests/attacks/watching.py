@@ -9,8 +9,10 @@ from typing import Final
 
 import aiohttp
 
+from tests.controlplane import ControlPlane
 from tests.e2e.api import Api, ApiError, Json
 
+from . import api_requests
 from .victim import spread
 
 EVERY_SECONDS: Final = 0.2
@@ -21,10 +23,11 @@ ANSWER_SECONDS: Final = 5.0
 class Watching:
     """Samples a process. Times in seconds, memory in MiB."""
 
-    def __init__(self, pid: int, port: int, api: Api) -> None:
+    def __init__(self, pid: int, port: int, api: Api, plane: ControlPlane) -> None:
         self._pid = pid
         self._url = f"http://127.0.0.1:{port}"
         self._api = api
+        self._plane = plane
         self._tasks: list[asyncio.Task[None]] = []
         self.rss_mib = 0.0
         self.anonymous_mib = 0.0
@@ -33,12 +36,15 @@ class Watching:
         self.api_seconds: list[float] = []
         self.died = False
         self._cpu = self._queued = 0.0
+        self._used: dict[str, float] = {}
+        self._requests: api_requests.Totals = {}
         self._began = 0.0
 
     async def start(self) -> None:
         """Begin a phase."""
         self.livez, self.api_seconds, self.unanswered = [], [], 0
         self.rss_mib = self.anonymous_mib = 0.0
+        self._used, self._requests = self._usage(), await self._counted()
         self._cpu, self._queued, self._began = self._cpu_seconds(), self._queued_seconds(), time.monotonic()
         self._tasks = [asyncio.create_task(one) for one in (self._memory(), self._probe(), self._ask())]
 
@@ -48,12 +54,16 @@ class Watching:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         took = time.monotonic() - self._began
+        requests = api_requests.between(self._requests, await self._counted())
         return {
+            "requests": requests,
             "seconds": round(took, 1),
             "rss_mib": round(self.rss_mib),
             "anonymous_mib": round(self.anonymous_mib),
             "cpus": round((self._cpu_seconds() - self._cpu) / took, 2),
             "waited_for_cpu": round((self._queued_seconds() - self._queued) / took, 2),
+            "cpus_of": {name: round((cpu - self._used[name]) / took, 2) for name, cpu in self._usage().items()},
+            "load_average": round(os.getloadavg()[0], 1),
             "livez": {**spread(self.livez), "unanswered": self.unanswered},
             "api_server": spread(self.api_seconds),
             "died": self.died,
@@ -63,6 +73,13 @@ class Watching:
         """Return what the daemon counted so far."""
         async with aiohttp.ClientSession() as session, session.get(self._url + "/metrics") as answer:
             return await answer.text()
+
+    async def _counted(self) -> api_requests.Totals:
+        return api_requests.totals(await self._api.text("/metrics"))
+
+    def _usage(self) -> dict[str, float]:
+        """Return the CPU seconds of each component of the control plane."""
+        return {name: usage.cpu_seconds for name, usage in self._plane.usage().items()}
 
     def _cpu_seconds(self) -> float:
         try:

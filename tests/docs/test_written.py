@@ -22,6 +22,7 @@ _PHASE = {"pods": _SPREAD, "gangs": _SPREAD, "never_bound": 0, "rss_mib": 400, "
 _PHASE |= {"livez": {**_SPREAD, "unanswered": 1}, "api_server": _SPREAD, "seconds": 240.2}
 _REPORT: dict[str, Any] = {"nodes": 1000, "quiet": _PHASE, "attacked": _PHASE, "alive": True, "terms": 1}
 _REPORT |= {"tenant": {"created": {"1": 100, "8": 700}}}
+_PAIRED = {**_REPORT, "attacks": [3], "problems": []}
 _SAMPLES = [soak.Sample(10 * number, number << 20, {}) for number in range(1, 11)]
 _CASES = [gap_together.Case(1, 30, 5, (2, 100), (2, 100)), gap_together.Case(2, 40, 7, (3, 150), (2, 100))]
 _ENDED = [
@@ -30,6 +31,7 @@ _ENDED = [
 ]
 WRITTEN = {
     "attacks": verdict.figures(_REPORT),
+    "attacks_devices": verdict.paired_figures([(_PAIRED, _PAIRED), (_PAIRED, None)]),
     "churn": day.figures(day.Day(24.0, 0.01, 1)),
     "gap_together": gap_together.figures(_CASES, 8),
     "half_gangs": half_gangs.figures([Result(kind) for kind in Kind]),

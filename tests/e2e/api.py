@@ -181,6 +181,12 @@ class Api:
                 event = json.loads(line)
                 yield event["type"], event["object"]
 
+    async def text(self, where: str) -> str:
+        """Get what is no JSON, such as metrics."""
+        assert self._session is not None
+        async with self._session.get(self.url + where, ssl=self._ssl) as answer:
+            return await answer.text()
+
     async def request(self, method: str, where: str, body: Json | None = None, query: Mapping[str, str] = {}) -> Json:
         """Make one request; 400 and above is an `ApiError`."""
         assert self._session is not None
