@@ -166,7 +166,7 @@ class PlanningView:
         for promised in engine.preempting.nominations:
             counts = promised.priority >= priority and not mine(promised.uid)
             if counts and (row := row_of.get(promised.node)) is not None:
-                trial.planner.nodes.charge(row, promised.amounts)
+                trial.charge(row, promised.amounts)
                 if promised.devices:
                     trial.count_devices(promised.uid, promised.devices, counts=True)
         trial.fill(avoided)

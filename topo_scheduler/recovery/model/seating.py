@@ -222,7 +222,7 @@ def place_members(groups: Groups, placement: Placement) -> dict[str, int]:
 def as_candidate(pod: MovingPod) -> Candidate:
     """Return a moving pod as a candidate of a trial."""
     occupant = pod.entry.occupant or replace(_UNKNOWN_OCCUPANT, uid=pod.member.uid)
-    return Candidate(occupant, pod.entry.row, pod.entry.amounts, pod.entry.profile, 0, NO_GANG, -1)
+    return Candidate(occupant, pod.entry.row, pod.entry.amounts, pod.entry.profile, 0, NO_GANG, -1, pod.entry.numa)
 
 
 def vacant(view: SchedulerView, moves: Sequence[Move]) -> bool:

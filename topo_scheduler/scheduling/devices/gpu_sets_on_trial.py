@@ -15,7 +15,7 @@ from topo_scheduler.api.gpu_needs import GpuNeeds
 from topo_scheduler.scheduling.devices.gpu_closeness import any_is_close, is_close, knows_closeness
 from topo_scheduler.scheduling.devices.gpu_sets import GpuFit, GpuSets, RowFits
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices
-from topo_scheduler.scheduling.devices.plugin_choice import set_of
+from topo_scheduler.scheduling.devices.plugin_choice import predicted, set_of
 from topo_scheduler.state.nodes.node_table import Int64, NodeTable
 from topo_scheduler.state.nodes.resources import GPU, GPU_SHARE
 from topo_scheduler.state.operation_budget import charge
@@ -38,23 +38,37 @@ class GpuSetsOnTrial(GpuSets):
         self._begun = False
         self._gone: dict[int, dict[str, None]] = {}
         """Pods that are gone, by row."""
+        self._come: dict[int, list[int]] = {}
+        """Numbers of GPUs of pods that are on other nodes than in reality, by row."""
 
     def __getstate__(self) -> dict[str, Any]:
         """A trial is no part of an engine's state."""
         raise TypeError("a trial can't be kept")
 
-    def leave(self, pods: Iterable[tuple[int, str]]) -> None:
-        """Remove pods, given as row and uid. The caller records that the rows changed."""
-        for row, uid in pods:
-            self._gone.setdefault(row, {})[uid] = None
+    def leave(self, pods: Iterable[tuple[int, str, int]]) -> None:
+        """Remove pods, given as row, uid and number of GPUs. The caller records that the rows changed."""
+        for row, uid, size in pods:
+            if self._runs_on(row, uid):
+                self._gone.setdefault(row, {})[uid] = None
+            elif size in self._come.get(row, ()):
+                self._come[row].remove(size)
+                if not self._come[row]:
+                    del self._come[row]
 
-    def come_back(self, pods: Iterable[tuple[int, str]]) -> None:
-        """Return pods that left."""
-        for row, uid in pods:
-            gone = self._gone.get(row, {})
-            gone.pop(uid, None)
-            if not gone:
-                self._gone.pop(row, None)
+    def come(self, pods: Iterable[tuple[int, str, int]]) -> None:
+        """Return pods that left, or put pods on other nodes."""
+        for row, uid, size in pods:
+            if self._runs_on(row, uid):
+                gone = self._gone.get(row, {})
+                gone.pop(uid, None)
+                if not gone:
+                    self._gone.pop(row, None)
+            elif size:
+                self._come.setdefault(row, []).append(size)
+
+    def _runs_on(self, row: int, uid: str) -> bool:
+        entry = self._ledger.get(uid)
+        return entry is not None and entry.row == row
 
     def held_by(self, uid: str) -> int:
         """Return the GPUs of a pod as bits, as recorded or as its claims say; 0 without a record."""
@@ -80,9 +94,9 @@ class GpuSetsOnTrial(GpuSets):
     def fits(self, needs: GpuNeeds, size: int, rows: Int64, *, empty: bool = False) -> RowFits:
         """Return how many pods of ``size`` GPUs fit on rows; none where it is not known which GPUs come free."""
         found = super().fits(needs, size, rows, empty=empty)
-        if empty or not self._gone:
+        if empty or not (self._gone or self._come):
             return found
-        changed = np.flatnonzero(np.isin(rows, np.fromiter(self._gone, np.int64, len(self._gone)))).tolist()
+        changed = np.flatnonzero(np.isin(rows, np.array([*self._gone, *self._come], np.int64))).tolist()
         unknown = [index for index in changed if not self._is_known(needs, int(rows[index]))]
         if not unknown:
             return found
@@ -91,11 +105,15 @@ class GpuSetsOnTrial(GpuSets):
         return RowFits([*found.fits, GpuFit(0, 0, 0)], [*found.kinds, _NO_KIND], of_row)
 
     def _is_known(self, needs: GpuNeeds, row: int) -> bool:
-        """Return whether the GPUs that come free on a row are known as well as a pod needs to know them."""
-        if all(self._is_recorded(uid) for uid in super()._pods_on(row)):
+        """Return whether the free GPUs of a row are known as well as a pod needs to know them.
+
+        It is predicted which ones pods get that come, except where they are chosen by what each pod asks.
+        """
+        gpus, obeys = self.hardware.of(row), self.obeys_index(row)
+        recorded = row not in self._gone or all(self._is_recorded(uid) for uid in super()._pods_on(row))
+        if recorded and not (obeys and row in self._come):
             return True
-        gpus = self.hardware.of(row)
-        return gpus is not None and not self.obeys_index(row) and any_is_close(gpus, needs, self.tables.of)
+        return gpus is not None and (recorded or not obeys) and any_is_close(gpus, needs, self.tables.of)
 
     def _is_recorded(self, uid: str) -> bool:
         entry = self._ledger.get(uid)
@@ -118,6 +136,14 @@ class GpuSetsOnTrial(GpuSets):
         return [uid for uid in super()._pods_on(row) if uid not in gone]
 
     def _count_free(self, row: int) -> int:
+        gpus, free = self.hardware.of(row), self._count_without_gone(row)
+        if gpus is None:
+            return free
+        for size in self._come.get(row, ()):
+            free &= ~max(0, predicted(gpus.hardware, gpus.vendor, free, min(size, free.bit_count())))
+        return free
+
+    def _count_without_gone(self, row: int) -> int:
         gpus = self.hardware.of(row)
         if gpus is None or not self._nodes.devices.count[row] or row not in self._gone:
             return super()._count_free(row)

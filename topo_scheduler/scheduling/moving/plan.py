@@ -196,7 +196,11 @@ def by_domain(
     """Yield sets, and None after each part of the work."""
     level = max(candidates.levels)
     sets: set[tuple[int, ...]] = set()
-    if len(ask.groups) > 1 or ask.in_segments or any(looks_around(cls) for cls, _ in ask.groups):
+    if (
+        len(ask.groups) > 1
+        or ask.in_segments
+        or any(looks_around(cls) or trial.depends_on_sets(cls) for cls, _ in ask.groups)
+    ):
         sets = {option.victims for option in by_trial(trial, ask, layout, candidates, level)}
     else:
         views = trial.planner.views_for(ask)
@@ -226,7 +230,7 @@ def as_candidates(
     """Return the members of the workload as if they were running."""
     group_profiles = profiles or [[None] * count for _, count in ask.groups]
     return [
-        Candidate(_NO_OCCUPANT, row, cls.amounts, profile, 0, NO_GANG, -1)
+        Candidate(_NO_OCCUPANT, row, cls.amounts, profile, 0, NO_GANG, -1, cls.numa)
         for (cls, _), rows, group in zip(ask.groups, placement.rows, group_profiles, strict=True)
         for row, profile in zip(rows, group, strict=True)
     ]
@@ -258,7 +262,7 @@ def seat_again(
             if len(classes) % PODS_PER_PART == 0:
                 yield
         yield
-        if any(looks_around(cls) for cls in classes):
+        if any(looks_around(cls) or trial.depends_on_sets(cls) for cls in classes):
             for number in singles:
                 if not _seat_together(trial, candidates, [number], again, seated, rows):
                     return None

@@ -160,7 +160,7 @@ class _JointAssignment:
         )
 
     def _hold(self, request: PodToSeat, row: int, allocations: Sequence[Allocation], change: int) -> None:
-        pod = Candidate(_NOBODY, row, request.amounts, request.profile, 0, NO_GANG, -1)
+        pod = Candidate(_NOBODY, row, request.amounts, request.profile, 0, NO_GANG, -1, request.groups[0][0].numa)
         (self._trial.restore if change > 0 else self._trial.remove)([pod])
         self._trial.count_devices(request.uid, allocations, counts=change > 0)
 

@@ -22,6 +22,7 @@ from topo_scheduler.state.devices.trial_use import DevicesOnTrial
 from topo_scheduler.state.nodes.change_log import ChangeLog
 from topo_scheduler.state.nodes.charges import charges_of
 from topo_scheduler.state.nodes.node_table import Int64
+from topo_scheduler.state.nodes.resources import GPU, Amounts, amount_in
 from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.numa_zones_on_trial import NumaZonesOnTrial
 from topo_scheduler.state.topology.fabric import Layout
@@ -159,6 +160,12 @@ class Trial:
         rows = np.array(sorted(row_of[name] for name in set(nodes) if name in row_of), np.int64)
         table.charge_all(rows, np.maximum(table.allocatable[rows] - table.requested[rows], 0))
 
+    def charge(self, row: int, amounts: Amounts) -> None:
+        """Count what a nominated pod will hold on a row."""
+        self.planner.nodes.charge(row, amounts)
+        if self.gpu_sets is not None:
+            self.gpu_sets.come([(row, "", amount_in(amounts, GPU))])
+
     def place(self, ask: PlacementQuery) -> Placement | None:
         """Return where a workload would go; None if it has no place."""
         placement = self.planner.plan(ask, crossed(self._layout, ask.woven), self._now)
@@ -197,13 +204,13 @@ class Trial:
     def _tell(self, changed: Sequence[Candidate], change: int) -> None:
         """Apply pods that leave or return to the reservation shares, the index of pods, and the links."""
         if self.gpu_sets is not None:
-            (self.gpu_sets.leave if change < 0 else self.gpu_sets.come_back)(
-                (pod.row, pod.occupant.uid) for pod in changed
+            (self.gpu_sets.leave if change < 0 else self.gpu_sets.come)(
+                (pod.row, pod.occupant.uid, amount_in(pod.amounts, GPU)) for pod in changed
             )
         if self._numa_zones.machines:
             names = self.planner.nodes.names
-            (self._numa_zones.leave if change < 0 else self._numa_zones.come_back)(
-                (names[pod.row], pod.occupant.uid) for pod in changed
+            (self._numa_zones.leave if change < 0 else self._numa_zones.come)(
+                (names[pod.row], pod.occupant.uid, pod.numa) for pod in changed
             )
         if self.inventory is not None:
             move = self.inventory.leave if change < 0 else self.inventory.come_back

@@ -15,6 +15,7 @@ from topo_scheduler.state.nodes.gpu_shares import WHOLE_GPU
 from topo_scheduler.state.nodes.node_table import Int64
 from topo_scheduler.state.nodes.resources import GPU, Amounts, amount_in
 from topo_scheduler.state.pods.disruption_budgets import Budgets, DisruptionLimit
+from topo_scheduler.state.pods.numa_request import NumaRequest
 from topo_scheduler.state.pods.pod_groups import Disruption
 from topo_scheduler.state.pods.pod_index import Profile
 from topo_scheduler.state.pods.victim_info import LONGEST_WAIT_SECONDS, Occupant
@@ -37,7 +38,10 @@ Key = tuple[int, int, int, int, float, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A pod that may be evicted. ``gpu_seconds`` is its GPUs, those of its claims too, times the seconds it ran."""
+    """A pod that may be evicted. ``gpu_seconds`` is its GPUs, those of its claims too, times the seconds it ran.
+
+    ``numa`` is what a kubelet aligns for it, for pods that a trial puts on another node.
+    """
 
     occupant: Occupant
     row: int
@@ -46,6 +50,7 @@ class Candidate:
     gpu_seconds: int
     gang: int
     guard: int
+    numa: NumaRequest | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +246,9 @@ def collecting(
         ran = max(0, int(wall - occupant.started))
         gpus = WHOLE_GPU * amount_in(amounts, GPU) + world.claimed_gpus.of_pod(occupant.uid)
         lost = min(MAX_SECONDS, ran * gpus // WHOLE_GPU)
-        pods.append(Candidate(occupant, row, amounts, profile, lost, gang, guarded))
+        entry = world.ledger.get(occupant.uid)
+        numa = entry.numa if entry is not None else None
+        pods.append(Candidate(occupant, row, amounts, profile, lost, gang, guarded, numa))
     yield
     gangs = []
     for number, (candidate, inside) in enumerate(zip(known, members, strict=True)):

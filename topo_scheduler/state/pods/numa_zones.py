@@ -5,7 +5,7 @@ node, so it counts on each of them. That never promises more than there is.
 """
 
 from collections import Counter
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -215,15 +215,19 @@ class NumaZones:
             machine.state = self._state(machine, self._pods_on(node))
         return machine.state
 
-    def state_without(self, node: str, gone: Container[str]) -> NumaState | None:
-        """Return what would be known of a node if some of its pods had ended, given by uid."""
+    def runs_on(self, node: str, uid: str) -> bool:
+        """Return whether a pod with resources that are aligned counts on a node."""
+        return uid in self._held.get(node, _NO_PODS)
+
+    def state_after(self, node: str, gone: Container[str], come: Sequence[NumaRequest]) -> NumaState | None:
+        """Return what would be known of a node if some of its pods had ended, given by uid, and others had come."""
         machine = self.machines.get(node)
         ended = Counter(request for uid, request in self._held.get(node, _NO_PODS).items() if uid in gone)
-        if machine is None or not ended:
+        if machine is None or not (ended or come):
             return self.state(node)
         shown = Counter({request: number for request, number in ended.items() if _is_aligned(request, machine.report)})
-        since = _PodChanges(machine.since.came, machine.since.ended + shown)
-        return self._state(replace(machine, since=since), self._pods_on(node) - ended)
+        since = _PodChanges(machine.since.came + Counter(come), machine.since.ended + shown)
+        return self._state(replace(machine, since=since), self._pods_on(node) - ended + Counter(come))
 
     def _pods_on(self, node: str) -> Counter[NumaRequest]:
         return Counter(self._held.get(node, _NO_PODS).values())
