@@ -1,17 +1,23 @@
 """Predictions of what device plugins choose, against a search that enumerates everything, and examples."""
 
+from collections.abc import Sequence
 from functools import cache
+from itertools import combinations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.devices.shapes import dgx_1v
+from tests.devices.shapes import dgx_1v, from_file
+from tests.scheduling.function_calls import calls_of
 from topo_scheduler.scheduling.devices.plugin_choice import (
     best_effort,
     distributed,
     lowest_weight,
+    members_of,
     packed,
+    pair_scores,
+    pair_weights,
     predicted,
     set_of,
 )
@@ -19,6 +25,7 @@ from topo_scheduler.simulation.devices.gpu_choosers import NvidiaBestEffort, Roc
 from topo_scheduler.state.devices.hardware import NodeHardware
 from topo_scheduler.state.devices.products import layout_of, product_of
 
+MAX_CALLS = 25_000
 MODELS = ("NVIDIA-H100-80GB-HBM3", "NVIDIA-L40S", "Tesla-V100-SXM2-32GB", "AMD-Instinct-MI300X-OAM")
 
 
@@ -71,3 +78,31 @@ def test_shared_gpus_are_spread_or_packed() -> None:
     assert distributed([2, 0, 1], 3) == (1, 1, 2)
     assert packed([2, 0, 1], [1, 3, 2], 3) == (0, 2, 2)
     assert packed([3, 3], [0, 0], 1) == ()
+
+
+@pytest.mark.parametrize("vendor", ["nvidia", "amd"])
+def test_a_prediction_never_delays_the_event_loop(vendor: str) -> None:
+    """Each of these calls takes less than 0.2 microseconds; a choice among 12,870 sets took 400,000 of them."""
+    node = from_file("rccl/topo_16p1h.xml")
+    for count in range(2, 17):
+        for size in range(1, count + 1):
+            calls = calls_of(lambda count=count, size=size: predicted.__wrapped__(node, vendor, (1 << count) - 1, size))  # type: ignore[misc]
+            assert calls.total() <= MAX_CALLS, (count, size)
+
+
+@settings(max_examples=20, deadline=None)
+@given(free=st.integers(1, (1 << 16) - 1), size=st.integers(2, 15))
+@example((1 << 16) - 1, 8)
+def test_of_many_free_gpus_the_best_set_is_taken_the_first_of_equal_ones(free: int, size: int) -> None:
+    node = from_file("rccl/topo_16p1h.xml")
+    gpus = members_of(free)
+    if not len(gpus) > 10 or not 1 < size < len(gpus):
+        return
+    scores, weights = pair_scores(node), pair_weights(node)
+
+    def total(table: Sequence[Sequence[int]], chosen: Sequence[int]) -> int:
+        return sum(table[first][second] for first, second in combinations(chosen, 2))
+
+    sets = list(combinations(gpus, size))
+    assert best_effort(node, free, size) == set_of(max(sets, key=lambda chosen: total(scores, chosen)))
+    assert lowest_weight(node, free, size) == set_of(min(sets, key=lambda chosen: total(weights, chosen)))

@@ -14,7 +14,7 @@ from topo_scheduler.api.gpu_needs import GpuLocality, GpuNeeds
 from topo_scheduler.api.labels import GPU_SHARING
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.devices.gpu_closeness import is_close
-from topo_scheduler.scheduling.devices.plugin_choice import predicted, set_of
+from topo_scheduler.scheduling.devices.plugin_choice import predicted, prediction_operations, set_of
 
 MODELS = ("Tesla-V100-SXM2-32GB", "NVIDIA-H100-80GB-HBM3", "NVIDIA-A100-SXM4-80GB", "AMD-Instinct-MI300X-OAM")
 LOCALITIES = ("nvlink", "same-socket", "same-pcie-switch")
@@ -130,3 +130,12 @@ def test_hardware_that_changes_is_noticed() -> None:
     d.nodes(make_node("n", "s1/l1", model=MODELS[1]))
     d.settle(300)
     assert d.where(pod) == {"p": "n"}
+
+
+def test_predictions_for_many_large_nodes_are_charged() -> None:
+    """Each takes a millisecond, and no limit of an attempt would see it otherwise."""
+    nodes = [make_node(f"n{number}", "s1/l1", gpus=16, model="AMD-Instinct-MI300X-OAM") for number in range(40)]
+    d = Driver(nodes)
+    d.apply(make_pod("p", gpus=8, annotations={"gpu-locality": "nvlink"}))
+    d.step()
+    assert d.engine._spent > prediction_operations((1 << 16) - 1, 8) > 100

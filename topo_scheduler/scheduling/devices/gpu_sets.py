@@ -23,7 +23,7 @@ from topo_scheduler.scheduling.devices.gpu_closeness import (
     name_of_links,
 )
 from topo_scheduler.scheduling.devices.hardware_table import HardwareTable
-from topo_scheduler.scheduling.devices.plugin_choice import members_of, predicted, set_of
+from topo_scheduler.scheduling.devices.plugin_choice import members_of, predicted, prediction_operations, set_of
 from topo_scheduler.scheduling.devices.shape_tables import ShapeTables
 from topo_scheduler.state.devices.hardware import MAX_GPUS, NodeHardware
 from topo_scheduler.state.devices.node_hardware import NodeGpus
@@ -195,7 +195,7 @@ class GpuSets:
         return np.flatnonzero(self._nodes.devices.count).astype(np.int64)
 
     def _fit(self, kind: int, needs: GpuNeeds, size: int, free: int, *, exact: bool) -> GpuFit:
-        charge(OPERATIONS_PER_FIT)
+        charge(OPERATIONS_PER_FIT + (0 if exact else prediction_operations(free, size)))
         gpus = self.hardware.kinds.get(kind)
         if gpus is None:
             return GpuFit(0, free.bit_count(), 0)
