@@ -15,8 +15,9 @@ from topo_scheduler.api.devices import (
     DeviceTaint,
     ResourceClaim,
     ResourceSlice,
+    ResourceSliceSpec,
 )
-from topo_scheduler.api.objects import ObjectMeta
+from topo_scheduler.api.objects import ObjectMeta, OwnerReference
 from topo_scheduler.api.quantity import QuantityError, parse_unbounded
 from topo_scheduler.state.devices.claim_consumers import BoundPods, ClaimConsumers
 from topo_scheduler.state.devices.deleted_claims import DeletedClaims
@@ -39,6 +40,9 @@ from topo_scheduler.state.devices.slice_reader import SharedParts, read_slice, u
 ClaimKey = tuple[str, str]
 """Namespace and name of a claim."""
 Key = TypeVar("Key", bound=Hashable)
+_NO_SPEC: Final = ResourceSliceSpec()
+_NO_LABELS: Final[dict[str, str]] = {}
+_NO_OWNERS: Final[list[OwnerReference]] = []
 _NOTHING: Final[Mapping[DeviceId, Mapping[str, Number] | None]] = {}
 
 
@@ -143,7 +147,7 @@ class DeviceInventory:
         if old is not None and _is_older(item.metadata, old.metadata):
             return  # from before our own write
         if isinstance(item, ResourceSlice):
-            self.slices[item.metadata.name] = ResourceSlice(item.metadata)
+            self.slices[item.metadata.name] = ResourceSlice(_kept_metadata(item.metadata), _NO_SPEC)
             if old is None or not _has_same_spec(item.metadata, old.metadata):
                 self._index(item)
             return
@@ -556,6 +560,19 @@ def _discard(table: dict[Any, dict[Any, Any]], key: object, item: object) -> Non
         items.pop(item, None)
         if not items:
             del table[key]
+
+
+def _kept_metadata(metadata: ObjectMeta) -> ObjectMeta:
+    """Return what is read of a slice's metadata: there are tens of thousands."""
+    return ObjectMeta(
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        generation=metadata.generation,
+        labels=_NO_LABELS,
+        annotations=_NO_LABELS,
+        owner_references=_NO_OWNERS,
+    )
 
 
 def _has_same_spec(metadata: ObjectMeta, other: ObjectMeta) -> bool:

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from topo_scheduler.api.devices import CapacityPolicy, CounterSet, DeviceAttribute, DeviceEntry, ResourceSlice
+from topo_scheduler.api.devices import CapacityPolicy, CounterSet, DeviceAttribute, DeviceEntry, ResourceSlice, ResourceSliceSpec
 from topo_scheduler.api.quantity import parse_unbounded
 from topo_scheduler.state.devices.pools import (
     Amount,
@@ -67,8 +67,8 @@ def read_slice(item: ResourceSlice, parts: SharedParts | None = None) -> Slice:
         QuantityError: a capacity or counter is not a quantity.
     """
     spec, parts, of_slice = item.spec, parts or SharedParts(), SharedParts()
-    scope = NodeScope(spec.node_name, spec.node_selector, spec.all_nodes)
-    pool, by_device = (spec.driver, spec.pool.name), spec.per_device_node_selection
+    scope, pool = _scope_and_pool(spec, parts)
+    by_device = spec.per_device_node_selection
     devices = tuple(_device(pool, entry, scope, by_device, parts, of_slice) for entry in spec.devices)
     counters = tuple((entry.name, parts.once(_key(entry), partial(_counters, entry))) for entry in spec.shared_counters)
     return Slice(
@@ -82,6 +82,15 @@ def read_slice(item: ResourceSlice, parts: SharedParts | None = None) -> Slice:
         counters,
         shape=parts.number(("shape", shape_key(spec.driver, devices, counters))),
     )
+
+
+def _scope_and_pool(spec: ResourceSliceSpec, parts: SharedParts) -> tuple[NodeScope, PoolId]:
+    """Return the nodes of a slice and its pool, which other slices mostly have too."""
+    if spec.node_selector is not None:
+        return NodeScope(spec.node_name, spec.node_selector, spec.all_nodes), (spec.driver, spec.pool.name)
+    scope = NodeScope(spec.node_name, None, spec.all_nodes)
+    pool = parts.once(spec.driver, lambda: spec.driver), spec.pool.name
+    return parts.once(("of", scope, pool), lambda: (scope, pool))
 
 
 def unreadable_slice(item: ResourceSlice, problem: str) -> Slice:
