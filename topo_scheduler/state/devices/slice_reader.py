@@ -6,7 +6,14 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from topo_scheduler.api.devices import CapacityPolicy, CounterSet, DeviceAttribute, DeviceEntry, ResourceSlice, ResourceSliceSpec
+from topo_scheduler.api.devices import (
+    CapacityPolicy,
+    CounterSet,
+    DeviceAttribute,
+    DeviceEntry,
+    ResourceSlice,
+    ResourceSliceSpec,
+)
 from topo_scheduler.api.quantity import parse_unbounded
 from topo_scheduler.state.devices.pools import (
     Amount,
