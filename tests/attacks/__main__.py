@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.docs.results import keep
 
 from .measuring import ANOTHER, DEVICE_ATTACKS, NINE_ATTACKS, Plan, measure
+from .tenant import DEVICE_SHARES, SHARES
 from .verdict import Pair, figures, paired_figures, problems
 
 
@@ -37,8 +38,8 @@ def main() -> int:
     every = options.only or list(range(1, 1 + (DEVICE_ATTACKS if options.devices else NINE_ATTACKS)))
     plan = Plan(options.nodes, options.quiet, options.seconds, options.rate, options.scale, every, options.log)
     plan = replace(plan, devices=options.devices)
-    sets = [[number] for number in every] if options.each else []
-    pairs = [_pair(replace(plan, only=only), options.control) for only in (*sets, every)]
+    plans = [*_alone(plan), plan] if options.each else [plan]
+    pairs = [_pair(one, options.control) for one in plans]
     report, _ = pairs[-1]
     broken = sum(len(own["problems"]) for own, _ in pairs)
     print(json.dumps([one for pair in pairs for one in pair if one is not None], indent=1))
@@ -49,6 +50,14 @@ def main() -> int:
         else:
             keep("attacks", result, figures(report))
     return 1 if broken else 0
+
+
+def _alone(plan: Plan) -> list[Plan]:
+    """Return a plan for each attack alone, at the rate that it has among all."""
+    weights = DEVICE_SHARES if plan.devices else SHARES
+    shares = {number: weights.get(number, 1.0) for number in plan.only}
+    total = sum(shares.values())
+    return [replace(plan, only=[number], rate=plan.rate * share / total) for number, share in shares.items()]
 
 
 def _pair(plan: Plan, control: bool) -> Pair:
