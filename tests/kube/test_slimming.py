@@ -2,9 +2,10 @@
 
 import pytest
 
+from topo_scheduler.api.devices import Allocation, ResourceClaim, ResourceClaimStatus
 from topo_scheduler.api.groups import GroupApi, PodGroupObject
 from topo_scheduler.api.objects import BudgetSpec, BudgetStatus, DisruptionBudget, ObjectMeta, OwnerReference
-from topo_scheduler.api.selectors import LabelSelector, Requirement
+from topo_scheduler.api.selectors import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
 from topo_scheduler.api.storage import PersistentVolumeClaim, PersistentVolumeClaimSpec
 from topo_scheduler.kube.reading.slimming import (
     MAX_CHARACTERS,
@@ -85,6 +86,15 @@ def test_a_claim_whose_selector_is_too_long_fits_no_volume() -> None:
     claim = PersistentVolumeClaim(spec=PersistentVolumeClaimSpec(selector=LONG))
     slim_object(claim)
     assert claim.spec.selector == NO_VOLUME
+
+
+def test_devices_whose_node_selector_is_too_long_are_on_no_node() -> None:
+    requirements = tuple(Requirement(f"key-{number}", "Exists") for number in range(1000))
+    selector = NodeSelector((NodeSelectorTerm(match_expressions=requirements),))
+    claim = ResourceClaim(status=ResourceClaimStatus(allocation=Allocation(node_selector=selector)))
+    slim_object(claim)
+    assert claim.status.allocation is not None
+    assert claim.status.allocation.node_selector == NodeSelector()
 
 
 @pytest.mark.parametrize("api", [GroupApi.VOLCANO, GroupApi.PLUGINS, GroupApi.NATIVE])

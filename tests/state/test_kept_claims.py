@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topo_scheduler.api.devices import ResourceClaim
+from topo_scheduler.api.devices import Consumer, ResourceClaim
 from topo_scheduler.state.devices import kept_claims
 from topo_scheduler.state.devices.inventory import DeviceInventory
 from topo_scheduler.state.devices.kept_claims import KeptClaims
@@ -17,6 +17,12 @@ def claim(name: str, wanted: str = "a", namespace: str = "default", **metadata: 
     request = {"name": "gpus", "exactly": {"deviceClassName": wanted, "count": 1}}
     own = {"name": name, "namespace": namespace, "uid": f"uid-{name}", **metadata}
     return msgspec.convert({"metadata": own, "spec": {"devices": {"requests": [request]}}}, ResourceClaim)
+
+
+def reserved(item: ResourceClaim, pods: int, more: str = "") -> ResourceClaim:
+    """Return a claim as it is while it is reserved for some pods."""
+    consumers = [Consumer(resource="pods", name=f"p{number}", uid=f"uid-p{number}{more}") for number in range(pods)]
+    return msgspec.structs.replace(item, status=msgspec.structs.replace(item.status, reserved_for=consumers))
 
 
 def put(inventory: DeviceInventory, item: ResourceClaim) -> ResourceClaim:
@@ -65,6 +71,32 @@ def test_a_claim_with_finalizers_without_end_is_refused_and_keeps_none() -> None
     assert "finalizers" in kept.spec.excess and not kept.metadata.finalizers
 
 
+def test_reservations_of_a_namespace_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_claims, "MAX_RESERVATIONS_OF_NAMESPACE", 300)
+    inventory = DeviceInventory()
+    first, second, small = (put(inventory, reserved(claim(name), 200 if name != "e" else 50)) for name in "cde")
+    assert len(first.status.reserved_for) == 200
+    assert second.status.reserved_for == [kept_claims.UNREAD], "it is in use, by pods that are not known"
+    assert len(small.status.reserved_for) == 50
+    assert list(inventory.consumers.claims_of("uid-p0")) == [("default", "c"), ("default", "e")]
+    assert len(put(inventory, reserved(claim("c", namespace="elsewhere"), 200)).status.reserved_for) == 200
+    inventory.drop(inventory.claims, ("default", "c"))
+    assert len(put(inventory, reserved(claim("d"), 200)).status.reserved_for) == 200
+
+
+def test_beyond_the_cap_of_all_reservations_a_namespace_has_an_equal_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_claims, "MAX_RESERVATIONS", 400)
+    inventory = DeviceInventory()
+    for number in range(3):
+        put(inventory, reserved(claim(f"c{number}"), 190))
+    assert len(put(inventory, reserved(claim("c", namespace="modest"), 190)).status.reserved_for) == 190
+
+
+def test_a_long_reference_to_a_pod_is_not_kept() -> None:
+    kept = KeptClaims().keep(reserved(claim("c"), 2, "x" * 1024))
+    assert kept.status.reserved_for == [kept_claims.UNREAD]
+
+
 @given(
     st.lists(
         st.tuples(
@@ -79,11 +111,13 @@ def test_nothing_stays_behind_of_claims_that_are_gone(steps: list[tuple[str, str
             inventory.drop(inventory.claims, ("default", name))
         else:
             finalizers = ["x/" + "y" * 5000] if protected else []
-            put(inventory, claim(name, wanted, resourceVersion=str(version), finalizers=finalizers))
+            item = claim(name, wanted, resourceVersion=str(version), finalizers=finalizers)
+            put(inventory, reserved(item, version % 4, "y" * 2000 if protected else ""))
     for name in "cde":
         inventory.drop(inventory.claims, ("default", name))
     kept = inventory._kept_claims
     assert (kept._specs, kept._bytes, dict(kept._bytes_of)) == ({}, 0, {})
+    assert (kept._reservations, dict(kept._reservations_of)) == (0, {})
 
 
 def test_our_own_write_that_comes_back_is_no_change() -> None:

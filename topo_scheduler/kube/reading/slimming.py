@@ -11,7 +11,7 @@ from topo_scheduler.api.devices import ResourceClaim, ResourceClaimSpec
 from topo_scheduler.api.groups import MAX_SPEC_BYTES, TOO_LONG, PodGroupObject
 from topo_scheduler.api.labels import PREFIX
 from topo_scheduler.api.objects import DisruptionBudget, ObjectMeta
-from topo_scheduler.api.selectors import LabelSelector
+from topo_scheduler.api.selectors import LabelSelector, NodeSelector
 from topo_scheduler.api.storage import PersistentVolumeClaim
 
 MAX_CHARACTERS: Final = 16_384
@@ -23,6 +23,8 @@ MAX_LABEL_CHARACTERS: Final = 8_192
 """Characters of all labels of an object together, names included."""
 MAX_NAME_CHARACTERS: Final = 253
 """Longest possible name in characters. Of a longer one in a reference this many are kept, and one more."""
+MAX_NODE_SELECTOR_BYTES: Final = 16_384
+"""Bytes of the node selector of an allocation, as JSON; a longer one selects no node."""
 NO_VOLUME: Final = LabelSelector({f"{PREFIX}selector-is-too-long": "true"})
 """Selects no volume."""
 
@@ -31,7 +33,7 @@ def slim_object(item: object) -> None:
     """Cut an oversized ``spec`` or ``status`` of an object to a safe value.
 
     A budget then protects all pods of its namespace. A claim fits no existing volume. The pods of a PodGroup can't
-    be placed.
+    be placed. The devices of an allocation are on no node.
     """
     if isinstance(item, DisruptionBudget) and _bytes(item.spec) > MAX_SPEC_BYTES:
         item.spec.selector = LabelSelector()
@@ -47,8 +49,10 @@ def slim_object(item: object) -> None:
     elif isinstance(item, ResourceClaim):
         if (size := _bytes(item.spec)) > MAX_SPEC_BYTES:
             item.spec = ResourceClaimSpec(excess=f"its spec has {size:,} bytes, of {MAX_SPEC_BYTES:,} at most")
-        if item.status.allocation is not None:
-            item.status.allocation.devices.config = []  # only drivers read it
+        if (allocation := item.status.allocation) is not None:
+            allocation.devices.config = []  # only drivers read it
+            if allocation.node_selector is not None and _bytes(allocation.node_selector) > MAX_NODE_SELECTOR_BYTES:
+                allocation.node_selector = NodeSelector()
 
 
 def _bytes(value: object) -> int:

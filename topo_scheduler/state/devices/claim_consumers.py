@@ -36,7 +36,7 @@ class ClaimConsumers:
 
     def changed(self, key: _ClaimKey, claim: ResourceClaim | None) -> None:
         """Record a claim that changed; None if it is gone."""
-        pods = tuple(entry.uid for entry in claim.status.reserved_for) if claim is not None else ()
+        pods = tuple(entry.uid for entry in claim.status.reserved_for if entry.uid) if claim is not None else ()
         known = self._pods.get(key, ())
         if pods == known:
             return

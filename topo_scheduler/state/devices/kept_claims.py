@@ -1,7 +1,8 @@
 """The form in which claims are kept: without the parts that have no reader, and equal specifications only once.
 
 Tenants may create as many claims as the API server takes, each with a specification, annotations and labels of its
-own. So what specifications take is capped, for each namespace and in all.
+own. So what specifications take is capped, for each namespace and in all. So is the number of pods for which claims are
+reserved: who may write their status can reserve each for 256 of any name.
 """
 
 import sys
@@ -14,6 +15,7 @@ import msgspec
 from topo_scheduler.api.devices import (
     EXTENDED_RESOURCE_CLAIM,
     Allocation,
+    Consumer,
     ResourceClaim,
     ResourceClaimSpec,
     ResourceClaimStatus,
@@ -31,6 +33,14 @@ FINALIZER_CHARACTERS: Final = 128
 """What each finalizer counts beside its characters, so that many short ones take no more memory than few long ones."""
 MAX_OWNER_CHARACTERS: Final = 1024
 """Characters of the reference to a claim's owner. The API server caps none of them but the size of the object."""
+MAX_RESERVATIONS_OF_NAMESPACE: Final = 2**16
+"""Pods for which claims of one namespace are reserved, counted once for each claim: about 0.6 KiB each."""
+MAX_RESERVATIONS: Final = 2**17
+"""The same of all namespaces together: beyond it, each has an equal share."""
+MAX_CONSUMER_CHARACTERS: Final = 1024
+"""Characters of the reference to a pod for which a claim is reserved. The API server caps none of them."""
+UNREAD: Final = Consumer(resource="unread")
+"""Stands for the pods that use a claim beyond these caps."""
 
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 _TOO_MANY: Final = (
@@ -60,6 +70,9 @@ class KeptClaims:
         self._bytes_of: Counter[str] = Counter()
         """Bytes of specifications by namespace."""
         self._bytes = 0
+        self._reservations_of: Counter[str] = Counter()
+        """Reservations by namespace."""
+        self._reservations = 0
 
     def keep(self, claim: ResourceClaim, old: ResourceClaim | None = None) -> ResourceClaim:
         """Return a claim as it is kept, until `drop` is called. ``old``: as it was kept before."""
@@ -68,6 +81,8 @@ class KeptClaims:
         spec, finalizers = self._shared(namespace, claim.spec), meta.finalizers
         if old is not None:
             self.drop(old)
+        if status.reserved_for:
+            status = msgspec.structs.replace(status, reserved_for=self._reserved(namespace, status.reserved_for))
         if sum(len(name) + FINALIZER_CHARACTERS for name in finalizers) > MAX_FINALIZER_CHARACTERS:
             self._forget(namespace, spec)
             finalizers, spec = [], ResourceClaimSpec(excess=_TOO_MANY_FINALIZERS)
@@ -92,6 +107,25 @@ class KeptClaims:
     def drop(self, claim: ResourceClaim) -> None:
         """Forget a claim that was kept."""
         self._forget(claim.metadata.namespace, claim.spec)
+        self._reserve(claim.metadata.namespace, -len(claim.status.reserved_for))
+
+    def _reserved(self, namespace: str, pods: list[Consumer]) -> list[Consumer]:
+        """Return the pods for which a claim is reserved as they are kept."""
+        taken = self._reservations_of.get(namespace, 0) + len(pods)
+        most = MAX_RESERVATIONS_OF_NAMESPACE
+        if self._reservations + len(pods) > MAX_RESERVATIONS:
+            others = len(self._reservations_of) + (namespace not in self._reservations_of)
+            most = min(most, MAX_RESERVATIONS // others)
+        longest = max(len(pod.api_group) + len(pod.resource) + len(pod.name) + len(pod.uid) for pod in pods)
+        kept = pods if taken <= most and longest <= MAX_CONSUMER_CHARACTERS else [UNREAD]
+        self._reserve(namespace, len(kept))
+        return kept
+
+    def _reserve(self, namespace: str, count: int) -> None:
+        self._reservations += count
+        self._reservations_of[namespace] += count
+        if not self._reservations_of[namespace]:
+            del self._reservations_of[namespace]
 
     def _shared(self, namespace: str, spec: ResourceClaimSpec) -> ResourceClaimSpec:
         """Return an equal specification that claims of the namespace share, or one that says why it is not kept."""
