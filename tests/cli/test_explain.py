@@ -111,6 +111,26 @@ def test_predicted_gpus_are_reported_as_such(served: Served) -> None:
     assert explained(served, "linked")["predictedGpus"] == [0, 3]
 
 
+def test_the_score_of_gpus_is_reported_by_name_as_it_was_when_the_pod_was_bound(served: Served) -> None:
+    served.create_pod("linked")
+    score = "total=67,topology=92,base=40,nvlink=40,same-socket=12,same-pcie-switch=0,resources=50,balance=51"
+    served.bind("linked", "node-4", rank="0", address="s.l.node-4", score="0.500", device_score=score)
+    shown = explain(served, "linked")[1]
+    assert "  GPU score  67 of 100 when it was bound, from:\n" in shown
+    assert "             topology 92 (base 40, NVLink 40, same socket 12), weight 40\n" in shown
+    assert "             resources 50, weight 35\n             balance 51, weight 25\n" in shown
+    assert explained(served, "linked")["deviceScore"]["sameSocket"] == 12
+
+
+@pytest.mark.parametrize("written", [None, "", "total=1000", "total=67,topology=92", "total=" * 1000])
+def test_a_score_that_was_not_written_or_was_edited_is_not_made_up(served: Served, written: str | None) -> None:
+    served.create_pod("plain")
+    annotations = {} if written is None else {"device_score": written}
+    served.bind("plain", "node-4", rank="0", address="s.l.node-4", score="0.500", **annotations)
+    assert explained(served, "plain")["deviceScore"] is None
+    assert "GPU score" not in explain(served, "plain")[1]
+
+
 def test_a_pod_bound_by_another(served: Served) -> None:
     served.create_pod("taken")
     served.bind("taken", "node-1")

@@ -12,7 +12,7 @@ from tests.helpers import make_node, make_pod
 from tests.scheduling.device_driver import DeviceDriver, Json, slice_of
 from tests.scheduling.driver import Driver
 from tests.scheduling.running_pods import run_pod, with_priority
-from topo_scheduler.api.annotations import PREDICTED_GPUS
+from topo_scheduler.api.annotations import DEVICE_SCORE, PREDICTED_GPUS
 from topo_scheduler.api.devices import ResourceSlice
 from topo_scheduler.api.objects import Container, Node, Pod, PodSpec, Quantity, ResourceRequirements
 from topo_scheduler.api.reasons import Reason
@@ -378,6 +378,19 @@ def test_the_score_of_devices_is_reported_by_name() -> None:
     assert added["device-resources"] == 500
     assert added["device-balance"] == 10 * (100 - (50 - 1))
     assert added["device"] == 10 * ((40 * 92 + 35 * 50 + 25 * 51) // 100)
+    (bind,) = d.binds()
+    assert bind.annotations[DEVICE_SCORE] == (
+        "total=67,topology=92,base=40,nvlink=40,same-socket=12,same-pcie-switch=0,resources=50,balance=51"
+    )
+
+
+def test_each_member_of_a_gang_has_the_score_of_its_gpus() -> None:
+    d = Driver([node("a", V100), node("b", V100)])
+    gang = [pod(f"g-{number}", 8, gang_name="g", gang_size="2", gpu_locality="nvlink") for number in range(2)]
+    d.run(*gang, pod("plain", 0))
+    scores = {bind.pod.name: bind.annotations.get(DEVICE_SCORE, "") for bind in d.binds()}
+    assert all(scores[f"g-{number}"].startswith("total=") for number in range(2))
+    assert not scores["plain"]
 
 
 def test_the_node_with_the_better_links_wins_where_the_rest_is_equal() -> None:

@@ -71,6 +71,8 @@ GPU_INDEX: Final = PREFIX + "gpu-index"
 """Written on the Binding on nodes that share GPUs: indexes of the pod's GPUs, separated by commas."""
 PREDICTED_GPUS: Final = PREFIX + "predicted-gpus"
 """Written on the Binding on other nodes: indexes of the GPUs that the device plugin is predicted to give to the pod."""
+DEVICE_SCORE: Final = PREFIX + "device-score"
+"""Written on the Binding of a pod that asks how close its GPUs are: the parts of their score."""
 RESERVED_BANDWIDTH: Final = PREFIX + "reserved-bandwidth"
 """Written on the Binding: Mbit/s that the pod's gang has reserved on each of its nodes."""
 GANG_ID: Final = PREFIX + "gang-id"
@@ -92,6 +94,7 @@ WRITTEN: Final = frozenset(
         CHARGED_FRACTION,
         GPU_INDEX,
         PREDICTED_GPUS,
+        DEVICE_SCORE,
         RESERVED_BANDWIDTH,
         GANG_ID,
         GANG_MINIMUM,

@@ -1,8 +1,9 @@
 """What `explain` reports about devices: those that a bound pod has, and why a pending pod gets none."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from topo_scheduler.api.device_score import BALANCE_WEIGHT, RESOURCES_WEIGHT, TOPOLOGY_WEIGHT, written_device_score
 from topo_scheduler.api.devices import ResourceClaim
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.api.text import counted
@@ -64,6 +65,27 @@ def device_lines(devices: Sequence[Json]) -> Iterator[str]:
         requests.setdefault((device["claim"], device["request"]), []).append(device)
     for (claim, request), results in requests.items():
         yield f"  devices    {names_of(results)} of driver {results[0]['driver']} (request {request} of claim {claim})"
+
+
+def score_json(annotations: Mapping[str, str]) -> Json | None:
+    """Return the score of a bound pod's GPUs by its parts, as it was when the pod was bound; None without one."""
+    parts = written_device_score(annotations)
+    if parts is None:
+        return None
+    renamed = {"same-socket": "sameSocket", "same-pcie-switch": "samePcieSwitch"}
+    return {renamed.get(name, name): part for name, part in parts.items()}
+
+
+def score_lines(score: Json | None) -> Iterator[str]:
+    """Yield the score of a bound pod's GPUs with the weights of its parts, and the bonuses that it got."""
+    if score is None:
+        return
+    bonuses = {"NVLink": score["nvlink"], "same socket": score["sameSocket"], "same switch": score["samePcieSwitch"]}
+    parts = ", ".join([f"base {score['base']}", *(f"{name} {bonus}" for name, bonus in bonuses.items() if bonus)])
+    yield f"  GPU score  {score['total']} of 100 when it was bound, from:"
+    yield f"             topology {score['topology']} ({parts}), weight {TOPOLOGY_WEIGHT}"
+    yield f"             resources {score['resources']}, weight {RESOURCES_WEIGHT}"
+    yield f"             balance {score['balance']}, weight {BALANCE_WEIGHT}"
 
 
 def names_of(devices: Sequence[Json]) -> str:

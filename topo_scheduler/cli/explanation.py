@@ -107,6 +107,7 @@ async def _bound(client: Client, pod: Pod) -> Json:
         "gpuFraction": annotations.get(CHARGED_FRACTION),
         "gpuIndex": list(written_indexes(annotations, GPU_INDEX)),
         "predictedGpus": list(written_indexes(annotations, PREDICTED_GPUS)),
+        "deviceScore": device_report.score_json(annotations),
         "bandwidthMbit": written_number(annotations, RESERVED_BANDWIDTH),
     }
     claims: list[ResourceClaim] | None = []

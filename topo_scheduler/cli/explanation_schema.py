@@ -228,11 +228,29 @@ class PendingReport(ReportPart):
     seconds: float
 
 
+class DeviceScoreReport(ReportPart):
+    """The score of a pod's GPUs when it was bound, each part from 0 to 100.
+
+    ``total`` weights ``topology`` by 40, ``resources`` by 35 and ``balance`` by 25. ``topology`` is the sum of the
+    parts from ``base`` to ``same_pcie_switch``.
+    """
+
+    total: int
+    topology: int
+    base: int
+    nvlink: int
+    same_socket: int
+    same_pcie_switch: int
+    resources: int
+    balance: int
+
+
 class Explained(ReportPart):
     """The explanation of one pod.
 
     Bound or finished pods have the fields ``node`` to ``warnings``, pending pods ``workload`` to ``unread_objects``.
     ``devices``: null if claims may not be listed. ``device_problems``: of ResourceSlices, if the pod has claims.
+    ``device_score``: null if the pod did not ask how close its GPUs are.
     """
 
     schema: Literal["topology.scheduler/explain/v1"]
@@ -253,6 +271,7 @@ class Explained(ReportPart):
     gpu_fraction: str | msgspec.UnsetType | None = msgspec.UNSET
     gpu_index: list[int] | msgspec.UnsetType = msgspec.UNSET
     predicted_gpus: list[int] | msgspec.UnsetType = msgspec.UNSET
+    device_score: DeviceScoreReport | msgspec.UnsetType | None = msgspec.UNSET
     bandwidth_mbit: int | msgspec.UnsetType | None = msgspec.UNSET
     devices: list[AllocatedDeviceReport] | msgspec.UnsetType | None = msgspec.UNSET
     gang: GangReport | msgspec.UnsetType = msgspec.UNSET

@@ -58,6 +58,7 @@ def _bound(pod: str, report: Json) -> Iterator[str]:
     if report["predictedGpus"]:
         indexes = ", ".join(map(str, report["predictedGpus"]))
         yield f"  GPU index  {indexes} (predicted: the device plugin of the node chooses)"
+    yield from device_report.score_lines(report["deviceScore"])
     if gang := report.get("gang"):
         yield ""
         known_as = f" ({gang['id']})" if not gang["id"].endswith(f"/{gang['name']}") else ""

@@ -35,6 +35,7 @@ from topo_scheduler.scheduling.queueing.quotas import QuotaLack
 from topo_scheduler.scheduling.queueing.sharing import Sharing
 from topo_scheduler.scheduling.reserving.replacements import Replacements
 from topo_scheduler.scheduling.reserving.spares import Spares
+from topo_scheduler.scheduling.rules.gpu_rules import device_score_of
 from topo_scheduler.scheduling.rules.interpod_filters import Position, looks_around
 from topo_scheduler.scheduling.rules.numa import rejecting_node
 from topo_scheduler.scheduling.rules.volume_choice import Seated, choose_volumes
@@ -493,6 +494,9 @@ class Attempts:
         domains: dict[int, str] = {}
         for (member, row), devices, leaf in zip(placed, gpus, layout.leaf_of_row[on].tolist(), strict=True):
             node, chosen = self.planner.nodes.names[row], volumes.get(member.uid, ())
+            score = None
+            if devices and member.cls.gpu_needs is not None:
+                score = device_score_of(self.planner.around, member.cls, row, devices)
             if devices and self.planner.nodes.has_backed_gpus(row):
                 devices = ()  # the claim of the pod says which
             if leaf not in domains:
@@ -511,6 +515,7 @@ class Attempts:
                     claims=claims.get(member.uid, ()),
                     devices=devices,
                     predicted=bool(devices) and not self.planner.nodes.devices.count[row],
+                    device_score=score,
                 )
             )
         leaves = tuple(layout.paths[leaf] for leaf in placement.leaves)

@@ -71,7 +71,8 @@ class Seat(msgspec.Struct, frozen=True):
 
     ``volumes`` has the volume choices for its WaitForFirstConsumer claims. ``claims`` has the devices of its
     ResourceClaims. ``devices`` has the indexes of its GPUs on a node that shares GPUs. If ``predicted``, they are those
-    that the device plugin of another node is expected to give to it.
+    that the device plugin of another node is expected to give to it. ``device_score`` has the parts of their score by
+    name, if the pod asks how close its GPUs are.
     """
 
     uid: str
@@ -85,6 +86,7 @@ class Seat(msgspec.Struct, frozen=True):
     claims: tuple[ClaimChoice, ...] = ()
     devices: tuple[int, ...] = ()
     predicted: bool = False
+    device_score: Mapping[str, int] | None = None
 
 
 class Decision(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from topo_scheduler.api.annotations import (
     ADDRESS,
     CHARGED_FRACTION,
     CHARGED_GPUS,
+    DEVICE_SCORE,
     EXPECTED_DURATION,
     GANG_ID,
     GANG_MINIMUM,
@@ -31,6 +32,7 @@ from topo_scheduler.api.annotations import (
     SCORE,
     SPANNED_LEVEL,
 )
+from topo_scheduler.api.device_score import write_device_score
 from topo_scheduler.api.durations import written_duration
 from topo_scheduler.api.fractions import write_fraction, write_indexes
 from topo_scheduler.api.groups import GroupApi
@@ -581,6 +583,8 @@ def _annotations(workload: Workload, member: Member, seat: Seat, wall: float) ->
         annotations[CHARGED_FRACTION] = write_fraction(member.cls.share)
     if seat.devices:
         annotations[PREDICTED_GPUS if seat.predicted else GPU_INDEX] = write_indexes(seat.devices)
+    if seat.device_score:
+        annotations[DEVICE_SCORE] = write_device_score(seat.device_score)
     if member.bandwidth:
         annotations[RESERVED_BANDWIDTH] = str(member.bandwidth)
     return annotations

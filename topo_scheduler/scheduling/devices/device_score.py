@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from topo_scheduler.api.device_score import BALANCE_WEIGHT, RESOURCES_WEIGHT, TOPOLOGY_WEIGHT
 from topo_scheduler.api.gpu_needs import GpuLocality, GpuNeeds
 from topo_scheduler.scheduling.devices.gpu_closeness import TablesOf, best_bandwidth, is_close, ring_bandwidth
 from topo_scheduler.state.devices.node_hardware import NodeGpus
@@ -18,9 +19,6 @@ from topo_scheduler.state.nodes.node_table import Int64, NodeTable
 from topo_scheduler.state.nodes.resources import CPU, GPU
 from topo_scheduler.state.pods.classes import PodClass
 
-TOPOLOGY_WEIGHT: Final = 40
-RESOURCES_WEIGHT: Final = 35
-BALANCE_WEIGHT: Final = 25
 BASE: Final = 40
 """Topology of GPUs that only meet across sockets, or of which nothing is known."""
 NVLINK_BONUS: Final = 40
@@ -44,19 +42,32 @@ class DeviceScores(NamedTuple):
         return weighted // BEST_SCORE
 
 
-def topology_score(gpus: NodeGpus, chosen: int, tables: TablesOf | None = None) -> int:
+class TopologyParts(NamedTuple):
+    """What the topology of a set of GPUs consists of: the base, and the bonuses that it gets."""
+
+    base: int
+    nvlink: int = 0
+    same_socket: int = 0
+    same_pcie_switch: int = 0
+
+
+def topology_parts(gpus: NodeGpus, chosen: int, tables: TablesOf | None = None) -> TopologyParts:
     """Return how close GPUs of a node are to each other; ``chosen`` as bits."""
     if chosen.bit_count() < 2:
-        return BEST_SCORE
-    score = BASE
+        return TopologyParts(BEST_SCORE)
     is_linked = is_close(gpus, GpuNeeds(GpuLocality.NVLINK), chosen)
-    if is_linked and ring_bandwidth(gpus, chosen, tables) >= best_bandwidth(gpus, chosen.bit_count(), tables):
-        score += NVLINK_BONUS
-    if is_close(gpus, GpuNeeds(GpuLocality.SAME_SOCKET), chosen):
-        score += SOCKET_BONUS
-    if is_close(gpus, GpuNeeds(GpuLocality.SAME_PCIE_SWITCH), chosen):
-        score += SWITCH_BONUS
-    return score
+    is_best = is_linked and ring_bandwidth(gpus, chosen, tables) >= best_bandwidth(gpus, chosen.bit_count(), tables)
+    return TopologyParts(
+        BASE,
+        NVLINK_BONUS if is_best else 0,
+        SOCKET_BONUS if is_close(gpus, GpuNeeds(GpuLocality.SAME_SOCKET), chosen) else 0,
+        SWITCH_BONUS if is_close(gpus, GpuNeeds(GpuLocality.SAME_PCIE_SWITCH), chosen) else 0,
+    )
+
+
+def topology_score(gpus: NodeGpus, chosen: int, tables: TablesOf | None = None) -> int:
+    """Return the sum of the parts."""
+    return sum(topology_parts(gpus, chosen, tables))
 
 
 def use_scores(nodes: NodeTable, cls: PodClass, rows: Int64) -> tuple[Int64, Int64]:

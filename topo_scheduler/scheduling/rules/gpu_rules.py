@@ -1,13 +1,14 @@
 """Rules for what a pod asks of its GPUs by annotation: number, memory, architecture, MIG, and how close they are."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from topo_scheduler.api.gpu_needs import GpuNeeds
 from topo_scheduler.api.reasons import NodeReason
-from topo_scheduler.scheduling.devices.device_score import BEST_SCORE, DeviceScores, use_scores
+from topo_scheduler.scheduling.devices.device_score import BEST_SCORE, DeviceScores, topology_parts, use_scores
+from topo_scheduler.scheduling.devices.plugin_choice import set_of
 from topo_scheduler.scheduling.rules.gpu_filters import Bool, enough_memory, right_architecture, right_profile
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.state.nodes.node_table import Int64
@@ -57,6 +58,20 @@ def device_scores(context: FilterContext, cls: PodClass, rows: Int64) -> DeviceS
     if context.gpu_sets is not None and cls.gpu_needs is not None:
         topology = context.gpu_sets.topologies(cls.gpu_needs.closeness(), cls.gpus, rows)
     return DeviceScores(topology, *use_scores(context.nodes, cls, rows))
+
+
+def device_score_of(context: FilterContext, cls: PodClass, row: int, indexes: Sequence[int]) -> dict[str, int] | None:
+    """Return the score of the GPUs that a pod gets on a row, by its parts; None if it does not ask for close ones."""
+    sets = context.gpu_sets
+    gpus = sets.hardware.of(row) if sets is not None else None
+    if sets is None or gpus is None or not indexes or not asks_close_gpus(cls):
+        return None
+    topology = topology_parts(gpus, set_of(indexes), sets.tables.of)
+    resources, balance = use_scores(context.nodes, cls, np.array([row], np.int64))
+    scores = DeviceScores(np.array([sum(topology)], np.int64), resources, balance)
+    of_topology = {name.replace("_", "-"): part for name, part in topology._asdict().items()}
+    of_node = {name: int(part[0]) for name, part in scores._asdict().items()}
+    return {"total": int(scores.total[0]), **of_node, **of_topology}
 
 
 def met_wishes(context: FilterContext, cls: PodClass, rows: Int64) -> Int64:
