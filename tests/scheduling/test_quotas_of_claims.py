@@ -140,6 +140,24 @@ def test_a_share_counts_by_the_largest_part_of_a_capacity() -> None:
     assert gpus_of_device(DRIVER, found, {"memory": 20 * 2**30}, {}) == 250
 
 
+@pytest.mark.parametrize("consumed", [{}, {"memory": 0}, {"gone": 1}])
+def test_a_share_that_consumes_nothing_counts_as_a_device(consumed: dict[str, int]) -> None:
+    """Kubernetes counts ``<class>.deviceclass.resource.k8s.io/devices`` so: one for each device of a request."""
+    device = {"name": "d", "allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
+    (found,) = read([device]).devices
+    assert gpus_of_device(DRIVER, found, consumed, {}) == 1000
+
+
+def test_shares_without_limits_do_not_evade_a_quota() -> None:
+    d = limited("{quotas: [{namespaces: [default], hard: {gpus: 2}}]}", {"s1/l1": 1})
+    item = msgspec.to_builtins(slice_of("s1-l1-1", 1, generation=2))
+    policy = {"default": "0", "validValues": ["0"]}
+    for device in item["spec"]["devices"]:
+        device |= {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi", "requestPolicy": policy}}}
+    d.slices(msgspec.convert(item, ResourceSlice))
+    assert len(d.run(*[d.pod(f"p{number}", asking(1)) for number in range(4)])) == 2
+
+
 def test_shares_of_namespaces_count_devices() -> None:
     d = limited("{}")
     d.run(d.pod("p", asking(8)))

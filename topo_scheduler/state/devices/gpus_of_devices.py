@@ -8,7 +8,8 @@ one if its attribute ``type`` is ``gpu``, ``mig`` or ``vgpu``. Only drivers publ
   Counters whose names differ only in a number at the end, such as memory slices, are of one kind. A kind of which
   there is just one says nothing about size: ``1g.10gb+me`` has the only OFA engine of an H100, and is 1/7 of it.
 - A MIG instance without counters is as many sevenths of a GPU as its attribute ``profile`` says.
-- A share of a device is the largest part of a capacity that it consumes.
+- A share of a device is the largest part of a capacity that it consumes. A share that consumes nothing is a whole
+  device, as for ``ResourceQuota`` of Kubernetes, which counts each device of a request as one.
 """
 
 from collections import Counter
@@ -54,7 +55,8 @@ def gpus_of_device(
         for name, amount in consumed.items()
         if name in device.capacity and device.capacity[name].total.value
     ]
-    return _thousandths(part * min(Fraction(1), max(parts, default=Fraction(1))))
+    largest = max(parts, default=Fraction(0)) or Fraction(1)  # else such shares would evade all quotas
+    return _thousandths(part * min(Fraction(1), largest))
 
 
 def _partition(device: PublishedDevice, driver: str, counters: Counters) -> Fraction:
