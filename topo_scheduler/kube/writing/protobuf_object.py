@@ -21,6 +21,8 @@ _FINALIZERS: Final = 14
 _LENGTH_DELIMITED: Final = 2
 """Wire type of texts and messages."""
 _MAX_VARINT_BYTES: Final = 10
+MAX_BYTES: Final = 2**19
+"""Bytes of an object that is changed. Labels without end let larger ones keep the event loop busy."""
 
 
 class ProtobufError(ValueError):
@@ -31,8 +33,10 @@ def with_finalizers(encoded: bytes, finalizers: Sequence[str], resource_version:
     """Return an object with other finalizers, and with the resourceVersion that a write expects.
 
     Raises:
-        ProtobufError: it can't be read.
+        ProtobufError: it can't be read, or it is too large.
     """
+    if len(encoded) > MAX_BYTES:
+        raise ProtobufError(f"it has {len(encoded):,} bytes, of {MAX_BYTES:,} at most")
     if not encoded.startswith(_PREFIX):
         raise ProtobufError("the answer is not in the protobuf encoding of Kubernetes")
 
