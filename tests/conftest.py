@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 from collections.abc import Generator
@@ -62,6 +63,36 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         return (yield)
     finally:
         kept.end_test(item.nodeid)
+
+
+class _InternalErrors(logging.Handler):
+    """Collects what is logged as an internal error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.msg.startswith("internal error"):
+            self.texts.append(f"{record.getMessage()}: {record.exc_info[1]!r}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Fail a test in which the daemon went on after an internal error."""
+    if item.get_closest_marker("internal_errors"):
+        return (yield)
+    errors = _InternalErrors()
+    loggers = [logging.getLogger(f"topo_scheduler.{package}") for package in ("kube", "runtime")]
+    for logger in loggers:
+        logger.addHandler(errors)
+    try:
+        result = yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(errors)
+    assert not errors.texts
+    return result
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -197,3 +197,18 @@ async def test_a_missing_right_to_allocate_is_named_though_the_server_calls_it_a
         problem = (await ClaimWriter(w.client).write([made(w)])).problem
         assert said in problem
         assert "(grant update and patch on resourceclaims, resourceclaims/status and resourceclaims/binding" in problem
+
+
+@pytest.mark.internal_errors
+@virtual_time
+async def test_a_fault_in_a_write_is_the_problem_of_its_pod(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world() as w:
+        write = made(w)
+        with monkeypatch.context() as patched:
+            patched.setattr(ClaimWriter, "_set_finalizers", lambda *_: {}["not expected"])
+            done = await ClaimWriter(w.client).write([write])
+        assert not done.done and "internal error, please report it: KeyError" in done.problem
+        assert "internal error in a write, please report it: claim default/c" in caplog.text
+        assert (await ClaimWriter(w.client).write([write])).problem == ""

@@ -132,6 +132,20 @@ async def test_a_refused_connection_was_never_sent() -> None:
         await client.close()
 
 
+@pytest.mark.internal_errors
+@virtual_time
+async def test_a_fault_of_the_http_library_is_the_failure_of_one_request(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with stubbed(answering(lambda: web.Response(body=b"ok"))) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(aiohttp.ClientSession, "request", lambda *_, **__: {}["not expected"])
+            with pytest.raises(Unreachable, match="internal error: KeyError"):
+                await get(client)
+        assert "internal error in a request, please report it: GET /api/v1/pods" in caplog.text
+        assert await get(client) == b"ok"
+
+
 @virtual_time
 async def test_no_answer_in_time_may_have_been_sent() -> None:
     async def handler(request: web.BaseRequest) -> web.StreamResponse:

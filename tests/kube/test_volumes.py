@@ -1,5 +1,7 @@
 """Writes of volumes: on the state they were decided on, once, and by nobody who leads no more."""
 
+import pytest
+
 from topo_scheduler.kube.connection.fence import Fence
 from topo_scheduler.kube.writing.volumes import VolumeWriter
 from topo_scheduler.simulation.apiserver import Disconnect, Refuse
@@ -103,3 +105,17 @@ async def test_who_leads_no_more_writes_nothing() -> None:
         done = await VolumeWriter(w.client.fenced(Fence(lambda: 0.0))).write([reserve])
         assert "the lease has ended" in done.problem
         assert reference(w) == {} and w.asked("patch", "persistentvolumes") == 0
+
+
+@pytest.mark.internal_errors
+@virtual_time
+async def test_a_fault_in_a_write_is_the_problem_of_its_pod(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with world() as w:
+        reserve, _ = made(w)
+        with monkeypatch.context() as patched:
+            patched.setattr(VolumeWriter, "_patch", lambda *_: {}["not expected"])
+            done = await VolumeWriter(w.client).write([reserve])
+        assert not done.done and "internal error, please report it: KeyError" in done.problem
+        assert "internal error in a write, please report it: claim default/" in caplog.text

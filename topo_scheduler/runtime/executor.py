@@ -230,6 +230,14 @@ class Executor:
             uid = work.pod.uid if isinstance(work, Bind) else work.bind.pod.uid
             try:
                 await (self._bind(work) if isinstance(work, Bind) else self._dry_run(work.bind))
+            except Exception as error:  # a fault in one bind must stop no other
+                log.exception("internal error during a bind, please report it: pod uid %s", uid)
+                message = f"internal error, please report it: {error!r}"
+                if isinstance(work, Bind):  # it may have been sent: the watch shows it, or it is written again
+                    self._engine.bind_finished(uid, BindOutcome.UNKNOWN, message, self._clock())
+                else:
+                    self._engine.rehearsed(uid, BindOutcome.UNKNOWN, message, self._clock())
+                self._changed()
             finally:
                 replaced = uid in self._hanging_binds
                 self._hanging_binds.discard(uid)

@@ -477,9 +477,11 @@ class Term:
     def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Start a task of this term that ends by itself."""
         assert self._group is not None
+        guarded = _guarded(work, name)
         try:
-            task = self._group.create_task(work, name=name)
+            task = self._group.create_task(guarded, name=name)
         except RuntimeError:  # the term ends because a task failed: other tasks end in order, and none starts
+            guarded.close()
             work.close()
             return
         self._passing[task] = None
@@ -506,6 +508,14 @@ class Term:
         own = {name: reflector.staleness(now) for name, reflector in self._reflectors.items()}
         own[NODE_TOPOLOGIES.plural] = self._node_topologies.staleness(now)
         return own | self._groups.staleness(now)
+
+
+async def _guarded(work: Coroutine[Any, Any, None], name: str) -> None:
+    """Do what concerns one object. A fault in it must stop nothing else."""
+    try:
+        await work
+    except Exception:
+        log.exception("internal error in a task, please report it: %s", name)
 
 
 async def let_io_run() -> None:

@@ -396,7 +396,8 @@ class Engine:
         self, uid: str, done: Iterable[tuple[ClaimWrite, ResourceClaim]], problem: str, now: float
     ) -> None:
         """Record the result of a WriteClaims. See `ClaimBinding.written`."""
-        self.outcomes.claims.written(uid, done, problem, now)
+        with guard(f"claims of pod {uid}", self._out, Activity.OUTCOME):
+            self.outcomes.claims.written(uid, done, problem, now)
 
     def eviction_finished(self, uid: str, outcome: EvictionOutcome, message: str, now: float) -> None:
         """Record how the eviction of a victim ended. If that raises an exception, the claim ends at its timeout."""

@@ -10,6 +10,7 @@ request that is not a GET (see ``fence``). No writer can therefore forget the ch
 
 import asyncio
 import copy
+import logging
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -55,6 +56,8 @@ SILENCE_SECONDS = 70.0
 
 LONGEST_LINE_BYTES = 64 * 1024 * 1024
 """Longest line in bytes: etcd stores objects of up to 1.5 MiB; a line beyond this is not a Kubernetes object."""
+
+logger = logging.getLogger(__name__)
 
 _NOT_SENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
 _status = msgspec.json.Decoder(Status)
@@ -315,6 +318,10 @@ class Client:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             sent = body is None or body.left
             raise Unreachable(f"{method} {url}: {_describe(error, timeout)}", sent=sent) from error
+        except Exception as error:  # a fault of the client concerns one request, and must not end the process
+            logger.exception("internal error in a request, please report it: %s %s", method, url)
+            sent = body is None or body.left
+            raise Unreachable(f"{method} {url}: internal error: {error!r}", sent=sent) from error
         finally:
             self.traffic.requests[method, status] += 1
         self.traffic.bytes_received += len(answer)

@@ -78,6 +78,10 @@ class ClaimWriter:
             except (KubeError, _TakenError) as error:
                 result.problem, result.fenced = _describe(write, error), isinstance(error, Fenced)
                 break
+            except Exception as error:  # a fault in one write must stop no other
+                result.problem = f"internal error, please report it: {error!r}"
+                logger.exception("internal error in a write, please report it: claim %s/%s", *write.key)
+                break
         return result
 
     async def _write(self, write: ClaimWrite) -> ResourceClaim:

@@ -7,6 +7,7 @@ large objects a namespace rests. See `WritePace`.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -16,6 +17,8 @@ from typing import Final, Generic, NoReturn
 from topo_scheduler.kube.connection.fair_slots import LENDABLE_SLOTS, Loans
 from topo_scheduler.kube.connection.retrying import Slot
 from topo_scheduler.kube.writing.fair_queue import FairQueue, K, T
+
+logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.05
 """Interval, in seconds, at which a paused writer checks whether it may continue."""
@@ -130,6 +133,8 @@ class LowPriorityWriter(Generic[K, T]):
                 slot = WriteSlot(attempt)
                 await self._do(item, slot)
                 received = slot.received
+        except Exception:  # a fault in one write must stop no other
+            logger.exception("internal error in a write, please report it: %s", key)
         finally:
             if rest := self._queue.done(key, received, loop.time() - began):
                 loop.call_later(rest, self._end_rest, namespace)

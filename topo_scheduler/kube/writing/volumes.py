@@ -78,6 +78,10 @@ class VolumeWriter:
             except KubeError as error:
                 result.problem, result.fenced = _describe(write, error), isinstance(error, Fenced)
                 break
+            except Exception as error:  # a fault in one write must stop no other
+                result.problem = f"internal error, please report it: {error!r}"
+                logger.exception("internal error in a write, please report it: claim %s/%s", *write.claim)
+                break
         return result
 
     async def _settle(self, write: VolumeWrite, slot: Slot) -> str:
