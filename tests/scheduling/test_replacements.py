@@ -52,6 +52,21 @@ def test_others_of_equal_priority_do_not_get_it_and_those_of_higher_do() -> None
     assert d.run(high) == {"high": "s1-l1-2"}
 
 
+def test_the_reason_of_a_pending_pod_counts_the_nodes_that_only_seats_keep_from_it() -> None:
+    """A Job may take minutes to make the replacements. Until then their nodes look free."""
+    d = _driver({"s1/l1": 3})
+    d.engine.seats_kept("default/m", [SEAT, replace(SEAT, pod="other", index=0, node="s1-l1-3")])
+    blocker, low = make_pod("blocker", gpus=8), make_pod("low", gpus=8)
+    assert d.run(blocker) == {"blocker": "s1-l1-1"}
+    assert d.run(low) == {}
+    said = "2 node(s) with room reserved for replacements of moved pods."
+    assert said in d.told(low)[-1]
+    d.apply(make_pod("taken", gpus=8, node="s1-l1-3", scheduler="other"))
+    late = make_pod("late", gpus=4)
+    assert d.run(late) == {}
+    assert said.replace("2", "1", 1) in d.told(late)[-1]
+
+
 def test_once_given_back_it_is_anybodys_and_who_waited_is_woken() -> None:
     d = _driver({"s1/l1": 2})
     d.engine.seats_kept("default/m", [SEAT])
@@ -154,3 +169,21 @@ def test_each_replacement_takes_the_seat_of_its_own_index_whichever_comes_first(
         found = d.engine.preempting.replacements.rows_for(gang, members)
         assert found == {pod.metadata.uid: rows[node] for pod, node in zip(pods, seats, strict=True)}
         d.engine.seats_kept("default/m", [])
+
+
+def test_members_that_others_deleted_stay_near_the_rest_and_the_whole_gang_moves_once_that_is_deleted_too() -> None:
+    """No Migration holds seats for them, so that other workloads may take their nodes."""
+    d = _driver({"s1/l1": 2, "s1/l2": 2})
+    pods = _gang(d)
+    before = d.run(*pods)
+    leaf = before["g-0"][:5]
+    d.delete(pods[1])
+    d.apply(make_pod("taken", gpus=8, node=before["g-1"], scheduler="other"))
+    again = _gang(d)
+    for pod in again:
+        pod.metadata.name = pod.metadata.uid = f"{pod.metadata.name}-again"
+    assert d.run(again[1]) == {}
+    d.delete(pods[0])
+    after = d.run(again[0])
+    assert len(d.where(*again)) == 2
+    assert {node[:5] for node in d.where(*again).values()}.isdisjoint({leaf}), after

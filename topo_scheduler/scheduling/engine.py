@@ -739,7 +739,8 @@ class Engine:
         try:
             held = self.reserving.parked(workload, decision, text, now)
             moves = self.moving.parked(workload, text, order_of(workload).since, room_helps=decision.room_helps)
-            text = " ".join(filter(None, (text, held, moves)))
+            seats = self.preempting.replacements.keep_off(workload, pending[0].cls)
+            text = " ".join(filter(None, (text, held, seats, moves)))
             if not preempt:  # otherwise evictions already make room
                 self.why.failed(workload, text, decision.members, now)
             out = [*self._unschedulable.tell(workload, pending, text), *preempt]

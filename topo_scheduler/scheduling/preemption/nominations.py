@@ -106,6 +106,10 @@ class Nominations:
         self.stamp = stamp
         return stamp
 
+    def is_charged(self, uid: str) -> bool:
+        """Return whether a nomination is charged to its node at this moment."""
+        return uid in self._counted
+
     def remove_charges(self) -> None:
         """Remove all charges."""
         counted, self._counted = self._counted, {}

@@ -5,7 +5,7 @@ the controller of the pod that leaves, and to its index if it has one. Other mod
 and for how long. Here no seat expires.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +15,7 @@ from topo_scheduler.scheduling.world import World
 from topo_scheduler.state.decision import Decision
 from topo_scheduler.state.devices.pools import DeviceId
 from topo_scheduler.state.nodes.resources import GPU, PODS, Amounts, amount_in
+from topo_scheduler.state.pods.classes import PodClass
 from topo_scheduler.state.pods.workloads import Member, Workload
 
 
@@ -131,6 +132,26 @@ class Replacements:
                     rows[member.uid] = row_of[seat.node]
                     free.remove(seat)
         return rows if len(rows) == len(members) else {}
+
+    def keep_off(self, workload: Workload, cls: PodClass) -> str:
+        """Return how many nodes would have room for a pod of a workload without the seats of others; empty for none."""
+        kept: dict[int, Counter[int]] = defaultdict(Counter)
+        charged: dict[int, Counter[int]] = defaultdict(Counter)
+        for id_, seat in self._seats.items():
+            row = self._world.nodes.row_of.get(seat.node)
+            if row is not None and seat.priority >= workload.priority and not seat.is_for(workload):
+                kept[row].update(dict(self._amounts(seat)))
+                if self._nominations.is_charged(id_):
+                    charged[row].update(dict(self._amounts(seat)))
+        if not kept:
+            return ""
+        nodes, held, count = self._world.nodes, self._world.held(), 0
+        for row, seats in kept.items():
+            free = {column: int(nodes.allocatable[row, column] - held[row, column]) for column, _ in cls.amounts}
+            has_room = all(free[column] + charged[row][column] >= amount for column, amount in cls.amounts)
+            left = {column: free[column] + charged[row][column] - seats[column] for column, _ in cls.amounts}
+            count += has_room and any(left[column] < amount for column, amount in cls.amounts)
+        return f"{count} node(s) with room reserved for replacements of moved pods." if count else ""
 
     def placed(self, workload: Workload, decision: Decision) -> None:
         """Give seats to the members that were placed: the ledger holds their room from now on."""
