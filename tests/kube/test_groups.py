@@ -1,7 +1,6 @@
 """PodGroups are followed where they are served, and an API that comes or goes is noticed; nothing else is asked for."""
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +17,7 @@ from topo_scheduler.state.pods.pod_groups import GroupKey, PodGroup, Serving
 
 from .stub import status, stubbed
 from .virtual import now, virtual_time
-from .world import World, eventually, running, world
+from .world import World, eventually, running, warnings_logged, world
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 
@@ -84,12 +83,7 @@ async def test_all_that_is_served_is_followed_and_nothing_else() -> None:
 
 @virtual_time
 async def test_what_is_not_served_makes_no_noise() -> None:
-    records: list[logging.LogRecord] = []
-    handler = logging.Handler(logging.INFO)
-    handler.emit = records.append  # type: ignore[assignment,method-assign]
-    logger = logging.getLogger("topo_scheduler.kube")
-    logger.addHandler(handler)
-    try:
+    with warnings_logged() as warnings:
         async with world() as w:
             follows, _ = directory(w)
             async with running(follows.run()):
@@ -97,9 +91,7 @@ async def test_what_is_not_served_makes_no_noise() -> None:
                 before = len(w.server.requests)
                 await asyncio.sleep(10 * ASK_SECONDS)
                 asked = len(w.server.requests) - before
-    finally:
-        logger.removeHandler(handler)
-    assert not [record for record in records if record.levelno >= logging.WARNING]
+    assert not warnings
     assert asked <= 10 * 4 + 4, "one question for all, one for each version of the native group that could have it"
 
 

@@ -1,7 +1,6 @@
 """A kind that may not be served is followed while it is, and its objects go with its definition."""
 
 import asyncio
-import logging
 from typing import Any
 
 from tests.crds import node_topology_definition
@@ -12,7 +11,7 @@ from topo_scheduler.simulation.apiserver import Disconnect
 from topo_scheduler.state.pods.numa_zones import NumaZones
 
 from .virtual import now, virtual_time
-from .world import World, running, world
+from .world import World, running, warnings_logged, world
 
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 KIND = NODE_TOPOLOGIES.described
@@ -59,12 +58,7 @@ async def test_a_kind_that_comes_later_is_followed_and_one_that_goes_is_forgotte
 
 @virtual_time
 async def test_what_is_not_served_makes_no_noise_and_few_requests() -> None:
-    records: list[logging.LogRecord] = []
-    handler = logging.Handler(logging.INFO)
-    handler.emit = records.append  # type: ignore[assignment,method-assign]
-    logger = logging.getLogger("topo_scheduler.kube")
-    logger.addHandler(handler)
-    try:
+    with warnings_logged() as warnings:
         async with world() as w:
             kind = follows(w, NumaZones())
             async with running(kind.run()):
@@ -72,9 +66,7 @@ async def test_what_is_not_served_makes_no_noise_and_few_requests() -> None:
                 before = len(w.server.requests)
                 await asyncio.sleep(10 * ASK_SECONDS)
                 asked = len(w.server.requests) - before
-    finally:
-        logger.removeHandler(handler)
-    assert not [record for record in records if record.levelno >= logging.WARNING]
+    assert not warnings
     assert asked <= 2 * 11
 
 

@@ -1,9 +1,10 @@
 """An embedded API server, a client of it, and small things to look at what happens."""
 
 import asyncio
+import logging
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -145,3 +146,17 @@ async def eventually(true: Callable[[], object], within: float = 5.0) -> None:
         assert now() < end, f"not within {within} s"
         await asyncio.sleep(pause)
         pause = min(pause * 1.5, 0.2)
+
+
+@contextmanager
+def warnings_logged() -> Iterator[list[str]]:
+    """Collect what is logged about the API server as a warning or worse."""
+    warnings: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: warnings.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("topo_scheduler.kube")
+    logger.addHandler(handler)
+    try:
+        yield warnings
+    finally:
+        logger.removeHandler(handler)

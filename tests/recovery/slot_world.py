@@ -6,17 +6,15 @@ from typing import Any
 
 import msgspec
 
-from tests.helpers import EPOCH, controlled_by, make_pod
-from tests.recovery.world import World, copies_of, copy_of
+from tests.helpers import controlled_by, make_pod
+from tests.recovery.world import World, copies_of
 from tests.scheduling.device_driver import DRIVER, DeviceDriver
-from tests.scheduling.driver import configured, copies
 from tests.scheduling.partitioned_nodes import partitioned, profile
+from topo_scheduler.api.config import Configuration
 from topo_scheduler.api.devices import DELETE_PROTECTION, ResourceClaim
 from topo_scheduler.api.migrations import Cause, Migration
 from topo_scheduler.api.objects import Pod, PodCondition
 from topo_scheduler.api.recovery import DefragmentationSpec, RecoverySpec
-from topo_scheduler.recovery.core.machine import Recovery
-from topo_scheduler.scheduling.scheduler_view import SchedulerView
 
 ON = RecoverySpec(enabled=True, defragmentation=DefragmentationSpec(mig_slots=True))
 CONFIG = (
@@ -31,32 +29,21 @@ Placed = Mapping[str, str]
 class SlotWorld(World):
     """`World` with claims. Each pod has one, which is made for it and vanishes with it."""
 
+    d: DeviceDriver = field(init=False)
     gpus: int = 2
     gpus_of: Mapping[str, int] = field(default_factory=dict)
     """GPUs of nodes that have another number."""
     deallocates: bool = True
     """Whether kube-controller-manager deletes the claims of pods that are gone."""
 
-    def start(self) -> None:
-        """A new daemon reads everything."""
+    def _driver(self, config: Configuration) -> DeviceDriver:
         known: list[ResourceClaim] = list(self.d.claims.values()) if hasattr(self, "d") else []
-        nodes = copies_of(self.node_objects.values())
-        self.d: DeviceDriver = DeviceDriver(nodes, 0, config=configured(self.config))
-        self.d.now = self.now
-        self.d.chains = dict(self.chains)
+        d = DeviceDriver(copies_of(self.node_objects.values()), 0, config=config)
         for node in self.node_objects:
-            self.d.slices(*partitioned(node, self.gpus_of.get(node, self.gpus)))
+            d.slices(*partitioned(node, self.gpus_of.get(node, self.gpus)))
         for claim in known:
-            self.d.put_claim(claim)
-        self.d.engine.budgets_known()
-        for pod in self.pods.values():
-            self.d.apply(copies([pod])[0])
-        self.view = SchedulerView(self.d.engine)
-        self.recovery = Recovery(self.view, self.d.engine, self.spec, EPOCH, clock=self.clock)
-        for migration in self.migrations.values():
-            self.recovery.migration_seen(copy_of(migration), self.now)
-        for name in self.node_objects:
-            self.tell_node(name)
+            d.put_claim(claim)
+        return d
 
     # ------------------------------------------------------------ pods with claims
 

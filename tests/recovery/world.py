@@ -105,7 +105,7 @@ class World:
         """A new daemon reads everything."""
         base = configured(self.config)
         config = Configuration(base.scheduler.model_copy(update={"scheduler_name": self.scheduler}), base.topology)
-        self.d = Driver(copies_of(self.node_objects.values()), config)
+        self.d = self._driver(config)
         self.d.now = self.now
         self.d.chains = dict(self.chains)
         self.d.engine.budgets_known()
@@ -117,6 +117,10 @@ class World:
             self.recovery.migration_seen(copy_of(migration), self.now)
         for name in self.node_objects:
             self.tell_node(name)
+
+    def _driver(self, config: Configuration) -> Driver:
+        """Return an engine that knows all but the pods."""
+        return Driver(copies_of(self.node_objects.values()), config)
 
     def run(self, seconds: float = 0.0, step: float = 1.0) -> None:
         """Let time pass; the daemon does what it does, and is started anew when it is killed."""

@@ -6,24 +6,16 @@ read, so it never undoes a change of another client: the server refuses it inste
 Repeating a write is harmless: a claim that already has the allocation counts as written.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from topo_scheduler.api.devices import DELETE_PROTECTION, Allocation, ResourceClaim
-from topo_scheduler.kube.connection.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client, decode
+from topo_scheduler.kube.connection.client import STRATEGIC_MERGE_PATCH, Client
 from topo_scheduler.kube.connection.errors import ApiError, Conflict, Fenced, KubeError, Unreachable, lacks_rights
-from topo_scheduler.kube.connection.errors import passes as _passes
 from topo_scheduler.kube.connection.fair_slots import FairSlots
-from topo_scheduler.kube.connection.resources import RESOURCE_CLAIMS
-from topo_scheduler.kube.connection.retrying import Slot, retried
+from topo_scheduler.kube.writing.claim_requests import MAX_CHANGES, UNPROCESSABLE, ClaimRequests, TakenError
 from topo_scheduler.kube.writing.extended_claims import ExtendedClaimWriter
-from topo_scheduler.kube.writing.extended_claims import TakenError as _TakenError
-from topo_scheduler.kube.writing.protobuf_object import PROTOBUF, ProtobufError, with_finalizers
 from topo_scheduler.state.devices.claim_writes import (
     AllocateClaim,
     ClaimWrite,
@@ -33,21 +25,9 @@ from topo_scheduler.state.devices.claim_writes import (
     ReleaseClaim,
 )
 
-CLAIM_WRITES_IN_FLIGHT: Final = 64
-"""Concurrent writes. One namespace may have all but the reserve, as with binds, until writes of it hang."""
 WRITES_AHEAD_IN_FLIGHT: Final = 8
 """Concurrent writes of finalizers for pods that wait: few, so that they delay no allocation."""
-MAX_CHANGES: Final = 3
-"""How often a claim may change, without being allocated, while the scheduler allocates it."""
-RETRY_SECONDS: Final = 20.0
-"""How long, in seconds, writes are retried while the server is busy or unreachable."""
-TIMEOUT_SECONDS: Final = 10.0
-_UNPROCESSABLE: Final = 422
 _RIGHT_TO_ALLOCATE: Final = 'requires resource="resourceclaims/binding"'
-
-logger = logging.getLogger(__name__)
-_encode = msgspec.json.Encoder().encode
-_claim = msgspec.json.Decoder(ResourceClaim)
 
 
 @dataclass(slots=True)
@@ -64,10 +44,9 @@ class ClaimWriter:
     """Writes claims; never raises for server failures."""
 
     def __init__(self, client: Client) -> None:
-        self._client = client
-        self._slots = FairSlots(CLAIM_WRITES_IN_FLIGHT, None)
+        self._requests = ClaimRequests(client)
         self._slots_ahead = FairSlots(WRITES_AHEAD_IN_FLIGHT, None)
-        self._extended = ExtendedClaimWriter(client, self._slots, self._allocate)
+        self._extended = ExtendedClaimWriter(self._requests, self._allocate)
 
     async def write(self, writes: Sequence[ClaimWrite]) -> ClaimWriteResult:
         """Write in order, up to the first that fails."""
@@ -75,7 +54,7 @@ class ClaimWriter:
         for write in writes:
             try:
                 result.done.append((write, await self._write(write)))
-            except (KubeError, _TakenError) as error:
+            except (KubeError, TakenError) as error:
                 result.problem, result.fenced = _describe(write, error), isinstance(error, Fenced)
                 break
             except Exception as error:  # a fault in one write must stop no other
@@ -101,13 +80,13 @@ class ClaimWriter:
 
     async def _allocate(self, write: AllocateClaim) -> ResourceClaim:
         if write.allocation is None:
-            return await self._settle(write, lambda: self._reserve(write))
+            return await self._requests.settle(write.key, lambda: self._reserve(write))
         claim: ResourceClaim | None = None  # as it is now, if it changed since the decision
         for attempt in range(MAX_CHANGES + 1):
             try:
                 return await self._protect_and_allocate(write, claim)
             except Conflict:
-                claim = await self._look(write)
+                claim = await self._requests.get(write.key, write.uid)
                 if _has(claim, write):
                     return claim  # an earlier attempt was written
                 if claim.status.allocation is not None or attempt == MAX_CHANGES:
@@ -119,46 +98,46 @@ class ClaimWriter:
         finalizers = write.finalizers if claim is None else tuple(claim.metadata.finalizers)
         reserved = write.reserved_for if claim is None else tuple(claim.status.reserved_for)
         if DELETE_PROTECTION not in finalizers:
-            claim = await self._settle(write, lambda: self._add_finalizer(write, version, finalizers))
+            claim = await self._requests.settle(write.key, lambda: self._add_finalizer(write, version, finalizers))
             version = claim.metadata.resource_version
         others = [entry for entry in reserved if entry.uid != write.pod.uid]
         status = {"allocation": write.allocation, "reservedFor": [*others, write.pod]}
         body = {"metadata": {"uid": write.uid, "resourceVersion": version}, "status": status}
-        return await self._settle(write, lambda: self._patch(write, "status", body))
+        return await self._requests.settle(write.key, lambda: self._requests.patch(write.key, "status", body))
 
     async def _protect_ahead(self, write: ProtectClaim) -> ResourceClaim:
         try:
-            return await self._settle(
-                write, lambda: self._add_finalizer(write, write.version, write.finalizers), self._slots_ahead
+            return await self._requests.settle(
+                write.key, lambda: self._add_finalizer(write, write.version, write.finalizers), self._slots_ahead
             )
         except Conflict:
-            return await self._look(write)  # the allocation writes it where it is still missing
+            return await self._requests.get(write.key, write.uid)  # the allocation writes it where it is still missing
 
     async def _add_finalizer(
         self, write: AllocateClaim | ProtectClaim, version: str, finalizers: Sequence[str]
     ) -> ResourceClaim:
-        return await self._set_finalizers(write, version, [*finalizers, DELETE_PROTECTION])
+        return await self._requests.set_finalizers(write.key, write.uid, version, [*finalizers, DELETE_PROTECTION])
 
     async def _reserve(self, write: AllocateClaim) -> ResourceClaim:
         """Add a pod to those for which an allocated claim is reserved."""
         body = {"metadata": {"uid": write.uid}, "status": {"reservedFor": [write.pod]}}
-        return await self._patch(write, "status", body, STRATEGIC_MERGE_PATCH)
+        return await self._requests.patch(write.key, "status", body, STRATEGIC_MERGE_PATCH)
 
     # ------------------------------------------------------------ release
 
     async def _release(self, write: ReleaseClaim) -> ResourceClaim:
-        claim = await self._settle(write, lambda: self._deallocate(write))
+        claim = await self._requests.settle(write.key, lambda: self._deallocate(write))
         if DELETE_PROTECTION not in claim.metadata.finalizers:
             return claim
-        return await self._settle(write, lambda: self._unprotect(write, claim))
+        return await self._requests.settle(write.key, lambda: self._unprotect(write, claim))
 
     async def _deallocate(self, write: ReleaseClaim) -> ResourceClaim:
         metadata = {"uid": write.uid, "resourceVersion": write.version}
         body = {"metadata": metadata, "status": {"allocation": None, "reservedFor": None}}
         try:
-            return await self._patch(write, "status", body)
+            return await self._requests.patch(write.key, "status", body)
         except Conflict:
-            claim = await self._look(write)
+            claim = await self._requests.get(write.key, write.uid)
             if claim.status.allocation is None:
                 return claim
             raise
@@ -166,51 +145,11 @@ class ClaimWriter:
     async def _unprotect(self, write: ReleaseClaim, claim: ResourceClaim) -> ResourceClaim:
         finalizers = [name for name in claim.metadata.finalizers if name != DELETE_PROTECTION]
         try:
-            return await self._set_finalizers(write, claim.metadata.resource_version, finalizers)
+            return await self._requests.set_finalizers(
+                write.key, write.uid, claim.metadata.resource_version, finalizers
+            )
         except Conflict:
-            return await self._look(write)  # Kubernetes removes it as well
-
-    # ------------------------------------------------------------ requests
-
-    async def _set_finalizers(
-        self, write: AllocateClaim | ProtectClaim | ReleaseClaim, version: str, finalizers: Sequence[str]
-    ) -> ResourceClaim:
-        metadata = {"uid": write.uid, "resourceVersion": version, "finalizers": finalizers}
-        try:
-            return await self._patch(write, "", {"metadata": metadata})  # a merge patch replaces the list
-        except ApiError as error:
-            if error.status != _UNPROCESSABLE:
-                raise
-            # Opaque configuration that a client wrote with spaces does not survive a patch, which is refused then.
-            path = RESOURCE_CLAIMS.path(*write.key)
-            encoded = await self._client.request("GET", path, accept=PROTOBUF, timeout=TIMEOUT_SECONDS)
-            try:
-                body = with_finalizers(encoded, finalizers, version)
-            except ProtobufError:
-                raise error from None
-        answer = await self._client.request("PUT", path, body=body, content_type=PROTOBUF, timeout=TIMEOUT_SECONDS)
-        return decode(_claim, answer)
-
-    async def _settle(self, write: ClaimWrite, send: Any, slots: FairSlots | None = None) -> ResourceClaim:
-        slot: Slot = partial((self._slots if slots is None else slots).slot, write.key[0])
-        claim: ResourceClaim = await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=_passes, slot=slot)
-        return claim
-
-    async def _patch(
-        self, write: ClaimWrite, subresource: str, body: object, content_type: str = MERGE_PATCH
-    ) -> ResourceClaim:
-        path = RESOURCE_CLAIMS.path(*write.key, subresource)
-        answer = await self._client.request(
-            "PATCH", path, body=_encode(body), content_type=content_type, timeout=TIMEOUT_SECONDS
-        )
-        return decode(_claim, answer)
-
-    async def _look(self, write: AllocateClaim | ProtectClaim | ReleaseClaim) -> ResourceClaim:
-        answer = await self._client.request("GET", RESOURCE_CLAIMS.path(*write.key), timeout=TIMEOUT_SECONDS)
-        claim = decode(_claim, answer)
-        if claim.metadata.uid != write.uid:
-            raise _TakenError("it was deleted, and another one has its name")
-        return claim
+            return await self._requests.get(write.key, write.uid)  # Kubernetes removes it as well
 
 
 def _has(claim: ResourceClaim, write: AllocateClaim) -> bool:
@@ -226,7 +165,7 @@ def _devices(allocation: Allocation | None) -> list[tuple[str, ...]]:
 
 def _lacks_right_to_allocate(error: Exception) -> bool:
     """Return whether RBAC refused an allocation: the API server reports that as an invalid field."""
-    return isinstance(error, ApiError) and error.status == _UNPROCESSABLE and _RIGHT_TO_ALLOCATE in error.message
+    return isinstance(error, ApiError) and error.status == UNPROCESSABLE and _RIGHT_TO_ALLOCATE in error.message
 
 
 def _describe(write: ClaimWrite, error: Exception) -> str:

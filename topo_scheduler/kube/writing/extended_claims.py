@@ -7,44 +7,25 @@ Repeating a write is harmless: the name of the claim follows from the pod, so th
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, TypeVar
-
-import msgspec
+from typing import Any
 
 from topo_scheduler.api.devices import DELETE_PROTECTION, Consumer, ResourceClaim
-from topo_scheduler.kube.connection.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, Client, decode
-from topo_scheduler.kube.connection.errors import Conflict, NotFound, passes
-from topo_scheduler.kube.connection.fair_slots import FairSlots
-from topo_scheduler.kube.connection.resources import PODS, RESOURCE_CLAIMS
-from topo_scheduler.kube.connection.retrying import Slot, retried
+from topo_scheduler.kube.connection.client import STRATEGIC_MERGE_PATCH
+from topo_scheduler.kube.connection.errors import Conflict, NotFound
+from topo_scheduler.kube.connection.resources import PODS
+from topo_scheduler.kube.writing.claim_requests import MAX_CHANGES, ClaimRequests, TakenError
 from topo_scheduler.state.devices.claim_writes import AllocateClaim, CreateClaim, DeleteClaim, after, manifest_of
 from topo_scheduler.state.devices.extended_resources import extended_claim_owner
 from topo_scheduler.state.devices.inventory import ClaimKey
-
-MAX_CHANGES: Final = 3
-"""How often a claim may change while the scheduler removes it."""
-RETRY_SECONDS: Final = 20.0
-"""How long, in seconds, writes are retried while the server is busy or unreachable."""
-TIMEOUT_SECONDS: Final = 10.0
-
-_encode = msgspec.json.Encoder().encode
-_claim = msgspec.json.Decoder(ResourceClaim)
-T = TypeVar("T")
-
-
-class TakenError(Exception):
-    """A claim has changed such that a write makes no sense any more. The message says how."""
 
 
 class ExtendedClaimWriter:
     """Makes and removes claims for extended resources."""
 
-    def __init__(
-        self, client: Client, slots: FairSlots, allocate: Callable[[AllocateClaim], Awaitable[ResourceClaim]]
-    ) -> None:
+    def __init__(self, requests: ClaimRequests, allocate: Callable[[AllocateClaim], Awaitable[ResourceClaim]]) -> None:
         """``allocate`` writes the devices of a claim that exists."""
-        self._client = client
-        self._slots = slots
+        self._requests = requests
+        self._settle = requests.settle
         self._allocate = allocate
 
     async def create(self, write: CreateClaim) -> ResourceClaim:
@@ -55,9 +36,9 @@ class ExtendedClaimWriter:
             KubeError: the server refused a write, or did not answer in time.
         """
         try:
-            claim = await self._settle(write.key, lambda: self._post(write))
+            claim = await self._settle(write.key, lambda: self._requests.post(write.key[0], manifest_of(write)))
         except Conflict:
-            claim = await self._settle(write.key, lambda: self._get(write.key))  # from an attempt without an answer
+            claim = await self._settle(write.key, lambda: self._requests.get(write.key))  # of an earlier attempt
             _check_is_wanted(claim, write)
         meta, reserved = claim.metadata, tuple(claim.status.reserved_for)
         finalizers = tuple(meta.finalizers)
@@ -86,7 +67,8 @@ class ExtendedClaimWriter:
         if write.uid:
             with suppress(NotFound):
                 await self._unprotect(write)
-                await self._settle(write.key, lambda: self._delete(write))
+                with suppress(Conflict):  # another one has its name
+                    await self._settle(write.key, lambda: self._requests.delete(write.key, write.uid))
         return after(write, None)
 
     async def _unprotect(self, write: DeleteClaim) -> None:
@@ -94,12 +76,13 @@ class ExtendedClaimWriter:
         for attempt in range(MAX_CHANGES + 1):
             if DELETE_PROTECTION not in finalizers:
                 return
-            kept = [name for name in finalizers if name != DELETE_PROTECTION]  # a merge patch replaces the list
-            body = {"metadata": {"uid": write.uid, "resourceVersion": version, "finalizers": kept}}
+            kept = [name for name in finalizers if name != DELETE_PROTECTION]
             try:
-                await self._settle(write.key, partial(self._patch, RESOURCE_CLAIMS.path(*write.key), body))
+                await self._settle(
+                    write.key, partial(self._requests.set_finalizers, write.key, write.uid, version, kept)
+                )
             except Conflict:
-                claim = await self._settle(write.key, lambda: self._get(write.key))
+                claim = await self._settle(write.key, lambda: self._requests.get(write.key))
                 if claim.metadata.uid != write.uid:
                     return
                 if attempt == MAX_CHANGES:
@@ -108,33 +91,9 @@ class ExtendedClaimWriter:
                 continue
             return
 
-    # ------------------------------------------------------------ requests
-
-    async def _settle(self, key: ClaimKey, send: Callable[[], Awaitable[T]]) -> T:
-        slot: Slot = partial(self._slots.slot, key[0])
-        return await retried(send, seconds=RETRY_SECONDS, longest=5.0, passing=passes, slot=slot)
-
-    async def _post(self, write: CreateClaim) -> ResourceClaim:
-        path, body = RESOURCE_CLAIMS.collection(write.key[0]), _encode(manifest_of(write))
-        return decode(_claim, await self._client.request("POST", path, body=body, timeout=TIMEOUT_SECONDS))
-
-    async def _get(self, key: ClaimKey) -> ResourceClaim:
-        answer = await self._client.request("GET", RESOURCE_CLAIMS.path(*key), timeout=TIMEOUT_SECONDS)
-        return decode(_claim, answer)
-
-    async def _patch(self, path: str, body: object, content_type: str = MERGE_PATCH) -> None:
-        await self._client.request(
-            "PATCH", path, body=_encode(body), content_type=content_type, timeout=TIMEOUT_SECONDS
-        )
-
     async def _record(self, key: ClaimKey, pod: Consumer, status: dict[str, Any] | None) -> None:
         body = {"metadata": {"uid": pod.uid}, "status": {"extendedResourceClaimStatus": status}}
-        await self._patch(f"{PODS.path(key[0], pod.name)}/status", body, STRATEGIC_MERGE_PATCH)
-
-    async def _delete(self, write: DeleteClaim) -> None:
-        body = _encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": write.uid}})
-        with suppress(Conflict):  # another one has its name
-            await self._client.request("DELETE", RESOURCE_CLAIMS.path(*write.key), body=body, timeout=TIMEOUT_SECONDS)
+        await self._requests.patch_path(f"{PODS.path(key[0], pod.name)}/status", body, STRATEGIC_MERGE_PATCH)
 
 
 def _check_is_wanted(claim: ResourceClaim, write: CreateClaim) -> None:
