@@ -11,6 +11,7 @@ from typing import Final
 
 from topo_scheduler.api.devices import DELETE_PROTECTION, Allocation, ResourceClaim
 from topo_scheduler.scheduling.binding.claim_repair import ClaimRepair
+from topo_scheduler.scheduling.binding.waiting_decisions import WaitingDecisions
 from topo_scheduler.scheduling.instructions import Bind, Instruction, PodRef, WriteClaims
 from topo_scheduler.state.decision import Seat
 from topo_scheduler.state.devices.claim_writes import (
@@ -33,16 +34,6 @@ MAX_WAITING_FOR_PROTECTION: Final = 20_000
 """Unschedulable pods whose claims may be waiting for the finalizer; those of others get it when they are allocated."""
 MAX_PROTECTIONS: Final = 16
 """Pods whose claims get the finalizer at once, before they have a decision."""
-
-
-@dataclass(slots=True)
-class _PodsWithClaims:
-    """Pods of one decision, in its order; ``waiting``: those whose claims are not allocated yet."""
-
-    seats: Sequence[Seat]
-    binds: dict[str, Bind]
-    waiting: dict[str, None]
-    failed: bool = False
 
 
 @dataclass(slots=True)
@@ -71,11 +62,10 @@ class ClaimBinding:
 
     def __init__(self, inventory: DeviceInventory) -> None:
         self._inventory = inventory
-        self._decisions: dict[str, _PodsWithClaims] = {}
+        self._decisions = WaitingDecisions()
         self._waiting: dict[str, _WaitingPod] = {}
         self._open: dict[str, None] = {}
         """Those of them to look at when claims change: all but those whose write is under way, which may be many."""
-        self._complete: list[_PodsWithClaims] = []
         self._releasing: dict[ClaimKey, None] = {}
         """Claims of which a write that releases them is under way."""
         self.release_due: dict[ClaimKey, float] = {}
@@ -105,14 +95,13 @@ class ClaimBinding:
                 waiting[seat.uid] = None
         if not waiting:
             return None
-        decision = _PodsWithClaims(seats, {bind.pod.uid: bind for bind in binds}, waiting)
+        self._decisions.put(seats, binds, waiting)
         for seat in seats:
-            self._decisions[seat.uid] = decision
             if seat.claims:
                 self.reserve(seat)
                 self._waiting[seat.uid] = _WaitingPod(seat.claims, now + CONDITIONS_TIMEOUT_SECONDS)
                 self._open[seat.uid] = None
-        return [write for uid in waiting for write in self._ask(decision.binds[uid].pod, self._waiting[uid])]
+        return [write for uid in waiting for write in self._ask(self._decisions.bind_of(uid).pod, self._waiting[uid])]
 
     def reserve(self, seat: Seat) -> None:
         """Keep other decisions from taking the devices of a pod."""
@@ -134,23 +123,14 @@ class ClaimBinding:
             self._inventory.unsettled |= dict.fromkeys(write.keys)
             self._release_again(write.keys, 0.0)
         self._inventory.release(uid)
-        decision = self._decisions.pop(uid, None)
-        waiting = self._waiting.pop(uid, None)
+        self._waiting.pop(uid, None)
         self._open.pop(uid, None)
-        if decision is None:
-            return
-        self._changed = True
-        del decision.binds[uid]
-        if waiting is None:
-            return
-        del decision.waiting[uid]
-        if decision.binds and not decision.waiting and not decision.failed:
-            self._complete.append(decision)
+        if self._decisions.release(uid):
+            self._changed = True
 
     def holds_back(self, uid: str) -> bool:
         """Return whether the bind of a pod was not handed out yet because its decision waits for claims."""
-        decision = self._decisions.get(uid)
-        return decision is not None and (bool(decision.waiting) or any(decision is done for done in self._complete))
+        return self._decisions.holds_back(uid)
 
     def contested(self, uid: str) -> str:
         """Return which device of a decided pod another claim has too, or an empty string."""
@@ -284,9 +264,9 @@ class ClaimBinding:
         out: list[Instruction] = []
         failed: dict[str, str] = {}
         for uid in list(self._open):
-            waiting, decision = self._waiting[uid], self._decisions[uid]
+            waiting = self._waiting[uid]
             if not waiting.asked:
-                out += self._ask(decision.binds[uid].pod, waiting)
+                out += self._ask(self._decisions.bind_of(uid).pod, waiting)
                 if not waiting.asked and now >= waiting.until:
                     waiting.problem = "another pod that shares a claim did not allocate it in time"
             if waiting.problem:
@@ -297,16 +277,12 @@ class ClaimBinding:
                     failed[uid] = f"allocating resource claims: {problem.removeprefix('!')}"
                 elif not problem:
                     del self._waiting[uid], self._open[uid]
-                    del decision.waiting[uid]
-                    if not decision.waiting:
-                        self._complete.append(decision)
+                    self._decisions.ready(uid)
         done = [
             ([seat for seat in decision.seats if seat.uid in decision.binds], list(decision.binds.values()))
-            for decision in self._complete
-            if not decision.failed
+            for decision in self._decisions.take_complete()
         ]
-        self._complete.clear()
-        return out, done, self._with_their_gangs(failed)
+        return out, done, self._decisions.fail(failed)
 
     def _ask(self, pod: PodRef, waiting: _WaitingPod) -> list[Instruction]:
         """Return the writes of a pod, unless a claim that it shares is still being allocated for another pod."""
@@ -386,16 +362,6 @@ class ClaimBinding:
                     if (*device, name) not in conditions:
                         return f"device {'/'.join(device)} does not report {name}"
         return ""
-
-    def _with_their_gangs(self, failed: dict[str, str]) -> list[tuple[str, str]]:
-        failures = dict(failed)
-        for uid, why in failed.items():
-            decision = self._decisions[uid]
-            decision.failed = True
-            pod = decision.binds[uid].pod
-            for other in decision.binds:
-                failures.setdefault(other, f"pod {pod.namespace}/{pod.name} of its gang: {why}")
-        return list(failures.items())
 
 
 def _late(uid: str) -> str:

@@ -15,6 +15,7 @@ from typing import Final
 
 from topo_scheduler.api.objects import ObjectMeta
 from topo_scheduler.api.reasons import Reason
+from topo_scheduler.scheduling.binding.waiting_decisions import WaitingDecisions
 from topo_scheduler.scheduling.instructions import Bind, EmitEvent, Instruction, PrepareVolumes
 from topo_scheduler.scheduling.rules.interpod_filters import FilterContext
 from topo_scheduler.scheduling.rules.volume_choice import unfit, writes_for
@@ -37,15 +38,6 @@ EVENT_AFTER_SECONDS: Final = 5.0
 
 
 @dataclass(slots=True)
-class _DecidedPods:
-    """Pods of one decision: ``binds`` in the order of the decision, ``waiting`` the pods without their volumes."""
-
-    binds: dict[str, Bind]
-    waiting: dict[str, None]
-    failed: bool = False
-
-
-@dataclass(slots=True)
 class _WaitingVolumes:
     choices: tuple[VolumeChoice, ...]
     since: float
@@ -61,9 +53,8 @@ class VolumeBinding:
     def __init__(self, around: FilterContext, timeout: float) -> None:
         self._around = around
         self._timeout = timeout
-        self._groups: dict[str, _DecidedPods] = {}
+        self._decisions = WaitingDecisions()
         self._waiting: dict[str, _WaitingVolumes] = {}
-        self._complete: list[_DecidedPods] = []
         self._known: dict[str | ClaimKey, str] = {}
         """The resourceVersion since which the API server has the choice: by name of a volume, or by claim."""
         self._seen = -1
@@ -75,10 +66,9 @@ class VolumeBinding:
         """Hold the volumes of a decision; return its binds if it needs none, else what to write first."""
         if not any(seat.volumes for seat in seats):
             return list(binds)
-        group = _DecidedPods({bind.pod.uid: bind for bind in binds}, {seat.uid: None for seat in seats if seat.volumes})
+        self._decisions.put(seats, binds, [seat.uid for seat in seats if seat.volumes])
         out: list[Instruction] = []
         for seat, bind in zip(seats, binds, strict=True):
-            self._groups[seat.uid] = group
             if seat.volumes:
                 writes = self._begin(seat)
                 self._waiting[seat.uid] = _WaitingVolumes(seat.volumes, now, now + self._timeout, bool(writes))
@@ -131,22 +121,14 @@ class VolumeBinding:
     def release(self, uid: str) -> None:
         """Release what a pod held: it is bound, was deleted, or awaits a new decision."""
         storage = self._around.storage
-        group = self._groups.pop(uid, None)
         waiting = self._waiting.pop(uid, None)
         if waiting is not None and waiting.writing:
             storage.hold(uid + UNANSWERED, waiting.choices)  # until the result of the write is known
         held = storage.held_by(uid)
         storage.release(uid)
         self._forget(held)
-        if group is None:
-            return
-        self._seen = -1
-        del group.binds[uid]
-        if waiting is None:
-            return
-        del group.waiting[uid]
-        if group.binds and not group.waiting and not group.failed:
-            self._complete.append(group)
+        if self._decisions.release(uid):
+            self._seen = -1
 
     def _forget(self, choices: Iterable[VolumeChoice]) -> None:
         """Forget what is known of claims for which no pod holds anything."""
@@ -163,36 +145,32 @@ class VolumeBinding:
 
     def holds_back(self, uid: str) -> bool:
         """Return whether the bind of a pod was not handed out yet because its decision waits for volumes."""
-        group = self._groups.get(uid)
-        return group is not None and (bool(group.waiting) or any(group is complete for complete in self._complete))
+        return self._decisions.holds_back(uid)
 
     # ------------------------------------------------------------ what came of it
 
     def check(self, now: float) -> tuple[list[Instruction], list[tuple[str, str]]]:
         """Return what to do by now, and the pods that will not get their volumes: uid and reason."""
-        if not self._groups or (self._seen == self._around.storage.changes and now < (self.next_due() or now)):
+        if not self._decisions or (self._seen == self._around.storage.changes and now < (self.next_due() or now)):
             return [], []
         self._seen = self._around.storage.changes
         out: list[Instruction] = []
         failed: dict[str, str] = {}
         for uid, waiting in list(self._waiting.items()):
-            group = self._groups[uid]
+            bind = self._decisions.bind_of(uid)
             try:
-                ready = self._ready(waiting, group.binds[uid].node, now)
+                ready = self._ready(waiting, bind.node, now)
             except ClaimError as error:
                 failed[uid] = f"binding volumes: {error}"
                 continue
             if ready:
                 del self._waiting[uid]
-                del group.waiting[uid]
-                if not group.waiting:
-                    self._complete.append(group)
+                self._decisions.ready(uid)
             elif not waiting.reported and now - waiting.since >= EVENT_AFTER_SECONDS:
                 waiting.reported = True
-                out.append(self._tell(group.binds[uid], waiting))
-        out += [bind for group in self._complete for bind in group.binds.values()]
-        self._complete.clear()
-        return out, self._with_their_groups(failed)
+                out.append(self._tell(bind, waiting))
+        out += [bind for decision in self._decisions.take_complete() for bind in decision.binds.values()]
+        return out, self._decisions.fail(failed)
 
     def next_due(self) -> float | None:
         """Return when to call `check` next, if nothing happens before."""
@@ -201,16 +179,6 @@ class VolumeBinding:
             for waiting in self._waiting.values()
         )
         return min(times, default=None)
-
-    def _with_their_groups(self, failed: dict[str, str]) -> list[tuple[str, str]]:
-        failures = dict(failed)
-        for uid, why in failed.items():
-            group = self._groups[uid]
-            group.failed = True
-            pod = group.binds[uid].pod
-            for other in group.binds:
-                failures.setdefault(other, f"pod {pod.namespace}/{pod.name} of its gang: {why}")
-        return list(failures.items())
 
     def _tell(self, bind: Bind, waiting: _WaitingVolumes) -> EmitEvent:
         text = f"waiting for volumes on node {bind.node}: persistentvolumeclaims not bound yet: {_names(waiting)}"

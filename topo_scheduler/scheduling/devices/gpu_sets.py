@@ -5,7 +5,7 @@ a pod there are those that this scheduler predicted when it placed the pod. Pods
 plugin is predicted to choose. The free GPUs follow from the pods on the node, in whatever order they arrived.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -66,29 +66,44 @@ class RowFits(NamedTuple):
     of_row: Int64
 
 
+@dataclass(slots=True)
+class SetResults:
+    """What was computed for sets of GPUs, with tables of a version."""
+
+    version: int = 0
+    fits: dict[tuple[int, GpuNeeds, int, int, bool], GpuFit] = field(default_factory=dict)
+    topologies: dict[tuple[int, int], int] = field(default_factory=dict)
+
+
 class GpuSets:
     """Free GPUs of nodes, by index."""
 
     STALE: Final = -1
     """Stands for free GPUs that are to be counted again."""
 
-    def __init__(self, nodes: NodeTable, ledger: Ledger, hardware: HardwareTable) -> None:
+    def __init__(
+        self,
+        nodes: NodeTable,
+        ledger: Ledger,
+        hardware: HardwareTable,
+        tables: ShapeTables | None = None,
+        results: SetResults | None = None,
+    ) -> None:
+        """``tables`` and ``results``: those of an original, for a trial; by default new ones."""
         self._nodes = nodes
-        self._ledger = ledger
+        self.ledger = ledger
         self.hardware = hardware
         self.claimed: ClaimedSets | None = None
         """GPUs of ResourceClaims."""
-        self.tables = ShapeTables(nodes, hardware, ledger)
-        self._tables_version = 0
+        self.tables = tables or ShapeTables(nodes, hardware, ledger)
+        self.results = results or SetResults()
         self._free: Int64 = np.full(0, self.STALE, np.int64)
         self._position = -1
-        self._fits: dict[tuple[int, GpuNeeds, int, int, bool], GpuFit] = {}
-        self._topologies: dict[tuple[int, int], int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out results: they are computed again."""
         nothing = np.full(0, self.STALE, np.int64)
-        return {**self.__dict__, "_free": nothing, "_position": -1, "_fits": {}, "_topologies": {}}
+        return {**self.__dict__, "_free": nothing, "_position": -1, "results": SetResults()}
 
     # ------------------------------------------------------------ free GPUs
 
@@ -98,6 +113,11 @@ class GpuSets:
         for row in rows[self._free[rows] == self.STALE].tolist():
             self._free[row] = self._count_free(row)
         return self._free[rows]
+
+    def all_free(self) -> Int64:
+        """Return a copy of what `free` knows of all rows; `STALE` where that is to be counted."""
+        self._notice_changes()
+        return self._free.copy()
 
     def _notice_changes(self) -> None:
         changes = self._nodes.capacity_changes
@@ -135,7 +155,7 @@ class GpuSets:
             )
         free, unrecorded = gpus.all_gpus & ~claimed, []
         for uid in self._pods_on(row):
-            entry = self._ledger.get(uid)
+            entry = self.ledger.get(uid)
             size = entry.amount(GPU) if entry is not None else 0
             if entry is None or not size or (self.claimed is not None and self.claimed.has_requests_of(uid)):
                 continue
@@ -150,7 +170,7 @@ class GpuSets:
 
     def _pods_on(self, row: int) -> list[str]:
         """Return the uids of the pods on a row, in order."""
-        return sorted(self._ledger.on_node(self._nodes.names[row]))
+        return sorted(self.ledger.on_node(self._nodes.names[row]))
 
     # ------------------------------------------------------------ fits
 
@@ -158,7 +178,7 @@ class GpuSets:
         """Return how many pods of ``size`` GPUs fit on rows; with ``empty``, if all GPUs were free."""
         nodes = self._nodes
         charge_rows(len(rows), 4)
-        self._notice_tables()
+        self.notice_tables()
         kinds, kind_of_row = np.unique(nodes.gpus.kind[rows], return_inverse=True)
         described = [self.hardware.kinds.get(kind) for kind in kinds.tolist()]
         counts = np.array([gpus.count if gpus is not None else 0 for gpus in described], np.int64)[kind_of_row]
@@ -178,12 +198,10 @@ class GpuSets:
             kinds_of_fits.append(kind)
         return RowFits(fits, kinds_of_fits, of_row.astype(np.int64))
 
-    def _notice_tables(self) -> None:
+    def notice_tables(self) -> None:
         """Drop results from tables that no longer decide."""
-        if self._tables_version != self.tables.version:
-            self._tables_version = self.tables.version
-            self._fits.clear()
-            self._topologies.clear()
+        if self.results.version != self.tables.version:
+            self.results = SetResults(self.tables.version)
 
     def rows_with(self, hardware: NodeHardware) -> Int64:
         """Return the rows of nodes with some hardware."""
@@ -200,11 +218,11 @@ class GpuSets:
         if gpus is None:
             return GpuFit(0, free.bit_count(), 0)
         key = kind, needs, size, free, exact
-        fit = self._fits.get(key)
+        fit = self.results.fits.get(key)
         if fit is None:
-            if len(self._fits) >= MAX_FITS:
-                self._fits.clear()
-            fit = self._fits[key] = _fit(gpus, needs, size, free, self.tables.of, exact=exact)
+            if len(self.results.fits) >= MAX_FITS:
+                self.results.fits.clear()
+            fit = self.results.fits[key] = _fit(gpus, needs, size, free, self.tables.of, exact=exact)
         return fit
 
     def choose(self, needs: GpuNeeds | None, size: int, row: int, taken: int) -> int:
@@ -233,11 +251,13 @@ class GpuSets:
     def _topology(self, kind: int, chosen: int) -> int:
         if chosen < 0:
             return 0
-        score = self._topologies.get((kind, chosen))
+        score = self.results.topologies.get((kind, chosen))
         if score is None:
-            if len(self._topologies) >= MAX_TOPOLOGIES:
-                self._topologies.clear()
-            score = self._topologies[kind, chosen] = topology_score(self.hardware.kinds[kind], chosen, self.tables.of)
+            if len(self.results.topologies) >= MAX_TOPOLOGIES:
+                self.results.topologies.clear()
+            score = self.results.topologies[kind, chosen] = topology_score(
+                self.hardware.kinds[kind], chosen, self.tables.of
+            )
         return score
 
     def shortages(self, needs: GpuNeeds, size: int, rows: Int64) -> list[str]:

@@ -30,11 +30,11 @@ class GpuSetsOnTrial(GpuSets):
 
     def __init__(self, original: GpuSets, nodes: NodeTable, devices: NodeDevices | None) -> None:
         """``nodes`` and ``devices``: those of the trial."""
-        vars(self).update(vars(original))
-        if self.claimed is not None and devices is not None:
-            self.claimed = self.claimed.on_trial(devices)
+        original.notice_tables()
+        super().__init__(nodes, original.ledger, original.hardware, original.tables, original.results)
+        claimed = original.claimed
+        self.claimed = claimed.on_trial(devices) if claimed is not None and devices is not None else claimed
         self._original = original
-        self._nodes = nodes
         self._begun = False
         self._gone: dict[int, dict[str, None]] = {}
         """Pods that are gone, by row."""
@@ -67,12 +67,12 @@ class GpuSetsOnTrial(GpuSets):
                 self._come.setdefault(row, []).append(size)
 
     def _runs_on(self, row: int, uid: str) -> bool:
-        entry = self._ledger.get(uid)
+        entry = self.ledger.get(uid)
         return entry is not None and entry.row == row
 
     def held_by(self, uid: str) -> int:
         """Return the GPUs of a pod as bits, as recorded or as its claims say; 0 without a record."""
-        entry = self._ledger.get(uid)
+        entry = self.ledger.get(uid)
         if entry is not None and entry.row >= 0 and self.claimed is not None and not entry.devices:
             gpus = self.hardware.of(entry.row)
             return max(0, self.claimed.held_by(uid, entry.row, entry.node, gpus.count)) if gpus is not None else 0
@@ -116,7 +116,7 @@ class GpuSetsOnTrial(GpuSets):
         return gpus is not None and (recorded or not obeys) and any_is_close(gpus, needs, self.tables.of)
 
     def _is_recorded(self, uid: str) -> bool:
-        entry = self._ledger.get(uid)
+        entry = self.ledger.get(uid)
         if entry is None or not (entry.amount(GPU) or entry.amount(GPU_SHARE)):
             return True
         if self.claimed is not None and self.claimed.has_requests_of(uid):
@@ -126,8 +126,7 @@ class GpuSetsOnTrial(GpuSets):
     def _notice_changes(self) -> None:
         if not self._begun:
             self._begun = True
-            self._original._notice_changes()
-            self._free = self._original._free.copy()
+            self._free = self._original.all_free()
             self._position = 0  # of the changes of the trial
         super()._notice_changes()
 
@@ -150,6 +149,6 @@ class GpuSetsOnTrial(GpuSets):
         claimed = self.claimed.in_use(row, self._nodes.names[row], gpus.count) if self.claimed is not None else 0
         if claimed < 0:
             return 0
-        entries = [entry for uid in self._pods_on(row) if (entry := self._ledger.get(uid)) is not None]
+        entries = [entry for uid in self._pods_on(row) if (entry := self.ledger.get(uid)) is not None]
         held = {index for entry in entries for index in entry.devices}
         return sum(1 << index for index in range(gpus.count) if index not in held) & ~claimed
