@@ -94,7 +94,10 @@ def gpus(seeds: int) -> Json:
         tables = GpuTables(shape_of(hardware), usual_sizes(len(hardware.gpus)))
         row: Json = {"node": name, "gpus": len(hardware.gpus), "files": files, "mesh": is_mesh(hardware)}
         for policy, make in gpu_choosers(hardware, tables).items():
-            kept = [bandwidth_kept(tables, make(seed), seed, pods=PODS, load=GPU_LOAD) for seed in range(seeds)]
+            kept = [
+                bandwidth_kept(tables, make(seed), seed, pods=PODS, load=GPU_LOAD, beside=policy == "ours")
+                for seed in range(seeds)
+            ]
             row[policy] = round(100 * mean(one.share for one in kept), 2)
             row[f"{policy}_lowest"] = round(100 * min(one.share for one in kept), 2)
             row[f"{policy}_ideal"] = round(100 * mean(one.ideal for one in kept), 2)

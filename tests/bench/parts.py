@@ -77,7 +77,11 @@ PARTS: Final = {
         Part(
             "claims", "pods with a claim for one GPU each on it, beside kube-scheduler", "claims:race_of_claims", REAL
         ),
-        Part("slices", "5,000 nodes with 152 MIG places each, listed, listed again, and pods placed", "slices:slices"),
+        Part(
+            "slices",
+            "5,000 nodes with 8 H100s as 208 devices each, listed, listed again, and pods placed",
+            "slices:slices",
+        ),
         Part("record", "what recording costs, in core and on it", "recording:recording", REAL),
     )
 }

@@ -53,6 +53,52 @@ def _ring(shape: Shape, chosen: tuple[int, ...]) -> int:
     )
 
 
+@given(_shapes(), st.data())
+def test_choices_that_are_alike_are_told_apart_by_what_is_free_once_a_pod_ends(
+    shape: Shape, data: st.DataObject
+) -> None:
+    count = len(shape.pairs)
+    tables = GpuTables(shape, usual_sizes(count))
+    owner = data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+    free = set_of([gpu for gpu in range(count) if not owner[gpu]])
+    running = [pod for number in (1, 2, 3) if (pod := set_of([gpu for gpu in range(count) if owner[gpu] == number]))]
+    size = data.draw(st.integers(1, count))
+    chosen = tables.choose(free, size)
+    if chosen < 0:
+        return
+    refused = data.draw(st.sets(st.integers(1, tables.all_gpus)))
+    found = tables.choose_beside(free, chosen, running, lambda other: other not in refused)
+    assert found & ~free == 0 and found.bit_count() == size
+    assert tables.ring(found) == tables.ring(chosen)
+
+    def offers(gpus: int) -> int:
+        return int(tables.offers[gpus])
+
+    def later(other: int) -> int:
+        return sum(offers((free ^ other) | pod) for pod in running)
+
+    alike = [
+        other
+        for other in map(set_of, combinations(members_of(free), size))
+        if tables.ring(other) == tables.ring(chosen) and offers(free ^ other) == offers(free ^ chosen)
+    ]
+    accepted = [other for other in alike if other not in refused]
+    if not running or not accepted or len(alike) == 1:
+        assert found == chosen
+    else:
+        assert later(found) == max(map(later, accepted)) and found in accepted
+
+
+@pytest.mark.parametrize("name", ["topo_16p1h", "topo_4p4h"])
+def test_running_pods_tell_what_to_keep_on_meshes_of_16_gpus(name: str) -> None:
+    tables = GpuTables(shape_of(from_file(f"rccl/{name}.xml")), usual_sizes(16))
+    kept = [
+        sum(bandwidth_kept(tables, tables.choose, seed, pods=1500, load=0.9, beside=beside).share for seed in range(3))
+        for beside in (False, True)
+    ]
+    assert kept[1] > kept[0] + 0.005
+
+
 @given(_shapes())
 def test_the_ring_of_each_set_is_the_best_of_all_orders(shape: Shape) -> None:
     count = len(shape.pairs)

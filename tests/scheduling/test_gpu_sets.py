@@ -1,6 +1,8 @@
 """Free GPUs of nodes by index, while pods come and go: what must hold at any time."""
 
 from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from topo_scheduler.api.gpu_needs import GpuLocality, GpuNeeds
 from topo_scheduler.api.labels import GPU_SHARING
 from topo_scheduler.api.objects import Pod
 from topo_scheduler.scheduling.devices.gpu_closeness import is_close
+from topo_scheduler.scheduling.devices.gpu_tables import GpuTables
 from topo_scheduler.scheduling.devices.plugin_choice import predicted, prediction_operations, set_of
 
 MODELS = ("Tesla-V100-SXM2-32GB", "NVIDIA-H100-80GB-HBM3", "NVIDIA-A100-SXM4-80GB", "AMD-Instinct-MI300X-OAM")
@@ -139,3 +142,20 @@ def test_predictions_for_many_large_nodes_are_charged() -> None:
     d.apply(make_pod("p", gpus=8, annotations={"gpu-locality": "nvlink"}))
     d.step()
     assert d.engine._spent > prediction_operations((1 << 16) - 1, 8) > 100
+
+
+def test_a_choice_by_index_considers_which_gpus_running_pods_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[int]] = []
+    beside = GpuTables.choose_beside
+
+    def recorded(self: GpuTables, free: int, chosen: int, running: Sequence[int], *accepts: Any) -> int:
+        seen.append(list(running))
+        return beside(self, free, chosen, running, *accepts)
+
+    monkeypatch.setattr(GpuTables, "choose_beside", recorded)
+    d = Driver([make_node("n", "s1/l1", model="Tesla-V100-SXM2-32GB", labels={GPU_SHARING: "true"})])
+    pods = [make_pod(f"p{number}", gpus=2, annotations={"gpu-locality": "nvlink"}) for number in range(3)]
+    for pod in pods:
+        d.run(pod)
+    held = [set_of(indexes(pod, GPU_INDEX)) for pod in pods]
+    assert [sorted(running) for running in seen] == [[], sorted(held[:1]), sorted(held[:2])]

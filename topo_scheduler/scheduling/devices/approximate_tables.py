@@ -5,7 +5,7 @@ at `b` or more. So `ApproximateTables.ring` never says more than the tables do. 
 same. A pod that requires a bandwidth may stay pending until the tables are there. It never gets less than it requires.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from topo_scheduler.scheduling.devices.plugin_choice import members_of, set_of
@@ -34,6 +34,12 @@ class ApproximateTables:
     def choose(self, free: int, size: int) -> int:
         """Return the best known choice of ``size`` GPUs, the lowest indexes of equal ones; -1 if fewer are free."""
         return self.closest(free, size, 0, lambda chosen: True)
+
+    def choose_beside(
+        self, free: int, chosen: int, running: Sequence[int], accepts: Callable[[int], bool] = lambda chosen: True
+    ) -> int:
+        """Return the chosen set: what the free GPUs offer to later pods is not computed yet."""
+        return chosen
 
     def best_ring(self, free: int, size: int) -> int:
         """Return the highest bandwidth that a ring over ``size`` free GPUs surely has, or -1 if fewer are free."""

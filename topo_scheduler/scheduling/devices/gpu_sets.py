@@ -240,7 +240,23 @@ class GpuSets:
         free = int(self.free(np.array([row], np.int64))[0]) & ~taken
         if needs is None:
             return predicted(gpus.hardware, gpus.vendor, free, size)
-        return self._fit(int(self._nodes.gpus.kind[row]), needs, size, free, exact=self.obeys_index(row)).first
+        exact = self.obeys_index(row)
+        chosen = self._fit(int(self._nodes.gpus.kind[row]), needs, size, free, exact=exact).first
+        if chosen <= 0 or not exact or not gpus.uneven:
+            return chosen
+        running = [*self._running(row), *([taken] if taken else [])]  # pods of one decision mostly end together
+        return self.tables.of(gpus.hardware).choose_beside(
+            free, chosen, running, lambda other: not needs.required or is_close(gpus, needs, other, self.tables.of)
+        )
+
+    def _running(self, row: int) -> list[int]:
+        """Return the GPUs of each pod on a row that has whole ones."""
+        entries = [self._ledger.get(uid) for uid in self._pods_on(row)]
+        return [
+            set_of(sorted(set(entry.devices)))
+            for entry in entries
+            if entry is not None and entry.amount(GPU) and len(set(entry.devices)) == entry.amount(GPU)
+        ]
 
     def topologies(self, needs: GpuNeeds, size: int, rows: Int64) -> Int64:
         """Return how close the GPUs are that a pod gets on rows: 0 to 100, 0 if not as it requires (int64[n])."""

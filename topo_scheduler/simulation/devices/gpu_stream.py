@@ -30,7 +30,9 @@ class BandwidthKept:
     blocked: float
 
 
-def bandwidth_kept(tables: GpuTables, choose: Choose, seed: int, *, pods: int, load: float) -> BandwidthKept:
+def bandwidth_kept(
+    tables: GpuTables, choose: Choose, seed: int, *, pods: int, load: float, beside: bool = False
+) -> BandwidthKept:
     """Run a stream. Arrivals are Poisson, durations exponential; a pod without room is not run.
 
     A pod with a single GPU has no ring: it decides only what is left for others.
@@ -41,6 +43,7 @@ def bandwidth_kept(tables: GpuTables, choose: Choose, seed: int, *, pods: int, l
         seed: of arrivals, sizes and durations; equal for all choosers.
         pods: number of arrivals.
         load: GPUs that pods ask for at once on average, over the GPUs of the node.
+        beside: whether of choices that are alike the one counts that leaves the most once a running pod ends.
     """
     rng = random.Random(seed)
     sizes = [size for size in SIZES if size <= tables.size]
@@ -54,6 +57,8 @@ def bandwidth_kept(tables: GpuTables, choose: Choose, seed: int, *, pods: int, l
         while running and running[0][0] <= now:
             free |= heapq.heappop(running)[1]
         chosen = choose(free, size)
+        if chosen > 0 and beside:
+            chosen = tables.choose_beside(free, chosen, [gpus for _, gpus in running])
         if chosen < 0:
             blocked += 1
             continue

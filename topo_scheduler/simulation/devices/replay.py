@@ -108,7 +108,8 @@ def replay(hardware: NodeHardware, history: RunHistory, policies: Sequence[str],
     figures = []
     for policy in policies:
         choose = _chooser(policy, hardware, tables, seed)
-        shares = [share for node in sorted(by_node) for share in _shares(tables, choose, by_node[node])]
+        ours = policy == OURS
+        shares = [share for node in sorted(by_node) for share in _shares(tables, choose, by_node[node], beside=ours)]
         ideal = mean(share == 1.0 for share in shares) if shares else None
         figures.append(DeviceFigures(policy, len(shares), mean(shares) if shares else None, ideal))
     return figures
@@ -128,8 +129,11 @@ def _chooser(policy: str, hardware: NodeHardware, tables: GpuTables, seed: int) 
             return tables.choose
 
 
-def _shares(tables: GpuTables, choose: Choose, stays: Sequence[Stay]) -> list[float]:
-    """Return the share of the best bandwidth for each pod with several GPUs of a node, in the order of their starts."""
+def _shares(tables: GpuTables, choose: Choose, stays: Sequence[Stay], *, beside: bool) -> list[float]:
+    """Return the share of the best bandwidth for each pod with several GPUs of a node, in the order of their starts.
+
+    ``beside``: of choices that are alike, the one counts that leaves the most once a running pod ends.
+    """
     starts = [(stay.start, True, number) for number, stay in enumerate(stays)]
     ends = [(stay.end, False, number) for number, stay in enumerate(stays)]
     free, held, shares = tables.all_gpus, dict[int, int](), list[float]()
@@ -141,6 +145,8 @@ def _shares(tables: GpuTables, choose: Choose, stays: Sequence[Stay]) -> list[fl
         chosen = choose(free, size)
         if chosen < 0:
             continue
+        if beside and chosen:
+            chosen = tables.choose_beside(free, chosen, list(held.values()))
         free &= ~chosen
         held[number] = chosen
         if size > 1:
