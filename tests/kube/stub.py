@@ -5,7 +5,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from aiohttp import web
 
@@ -60,3 +60,8 @@ def status(code: int, reason: str = "", message: str = "", **more: Any) -> web.R
     """An error as the API server words it."""
     body = {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message, **more}
     return web.json_response(body, status=code)
+
+
+def fault(*_: object, **__: object) -> NoReturn:
+    """Fail as code with an error of its own does."""
+    raise KeyError("not expected")

@@ -11,6 +11,7 @@ from topo_scheduler.kube.writing.claims import ClaimWriter
 from topo_scheduler.simulation.apiserver import Disconnect, Refuse
 from topo_scheduler.state.devices.claim_writes import AllocateClaim, ProtectClaim, ReleaseClaim, consumer
 
+from .stub import fault
 from .virtual import virtual_time
 from .world import Json, World, world
 
@@ -207,7 +208,7 @@ async def test_a_fault_in_a_write_is_the_problem_of_its_pod(
     async with world() as w:
         write = made(w)
         with monkeypatch.context() as patched:
-            patched.setattr(ClaimWriter, "_set_finalizers", lambda *_: {}["not expected"])
+            patched.setattr(ClaimWriter, "_write", fault)
             done = await ClaimWriter(w.client).write([write])
         assert not done.done and "internal error, please report it: KeyError" in done.problem
         assert "internal error in a write, please report it: claim default/c" in caplog.text

@@ -29,7 +29,7 @@ from topo_scheduler.kube.connection.errors import (
     Unreachable,
 )
 
-from .stub import Handler, kubeconfig, serving, status, stubbed
+from .stub import Handler, fault, kubeconfig, serving, status, stubbed
 from .virtual import now, run_virtually, virtual_time
 
 
@@ -139,7 +139,7 @@ async def test_a_fault_of_the_http_library_is_the_failure_of_one_request(
 ) -> None:
     async with stubbed(answering(lambda: web.Response(body=b"ok"))) as client:
         with monkeypatch.context() as patched:
-            patched.setattr(aiohttp.ClientSession, "request", lambda *_, **__: {}["not expected"])
+            patched.setattr(aiohttp.ClientSession, "request", fault)
             with pytest.raises(Unreachable, match="internal error: KeyError"):
                 await get(client)
         assert "internal error in a request, please report it: GET /api/v1/pods" in caplog.text

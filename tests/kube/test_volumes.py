@@ -7,6 +7,7 @@ from topo_scheduler.kube.writing.volumes import VolumeWriter
 from topo_scheduler.simulation.apiserver import Disconnect, Refuse
 from topo_scheduler.state.storage.storage_objects import ReserveVolume, SelectNode
 
+from .stub import fault
 from .virtual import virtual_time
 from .world import Json, World, world
 
@@ -115,7 +116,7 @@ async def test_a_fault_in_a_write_is_the_problem_of_its_pod(
     async with world() as w:
         reserve, _ = made(w)
         with monkeypatch.context() as patched:
-            patched.setattr(VolumeWriter, "_patch", lambda *_: {}["not expected"])
+            patched.setattr(VolumeWriter, "_patch", fault)
             done = await VolumeWriter(w.client).write([reserve])
         assert not done.done and "internal error, please report it: KeyError" in done.problem
         assert "internal error in a write, please report it: claim default/" in caplog.text

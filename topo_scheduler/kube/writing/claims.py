@@ -6,6 +6,7 @@ read, so it never undoes a change of another client: the server refuses it inste
 Repeating a write is harmless: a claim that already has the allocation counts as written.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,6 +29,8 @@ from topo_scheduler.state.devices.claim_writes import (
 WRITES_AHEAD_IN_FLIGHT: Final = 8
 """Concurrent writes of finalizers for pods that wait: few, so that they delay no allocation."""
 _RIGHT_TO_ALLOCATE: Final = 'requires resource="resourceclaims/binding"'
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)

@@ -251,7 +251,7 @@ class GpuSets:
 
     def _running(self, row: int) -> list[int]:
         """Return the GPUs of each pod on a row that has whole ones."""
-        entries = [self._ledger.get(uid) for uid in self._pods_on(row)]
+        entries = [self.ledger.get(uid) for uid in self._pods_on(row)]
         return [
             set_of(sorted(set(entry.devices)))
             for entry in entries
