@@ -14,7 +14,7 @@ from topo_scheduler.kube.connection.namespace_shares import loop_time
 USUAL_ANSWER_BYTES: Final = 32 * 1024
 """Bytes of the answers to one write that cost no rest."""
 REST_FACTOR: Final = 7.0
-"""Seconds of rest for each second of a write, times the part of the answers beyond `USUAL_ANSWER_BYTES`."""
+"""Rest as a multiple of the duration of a write, times the part of the answers beyond `USUAL_ANSWER_BYTES`."""
 LONGEST_REST_SECONDS: Final = 30.0
 REMEMBERED_SECONDS: Final = 60.0
 """Seconds after its last large answer for which a namespace has one write in progress at a time."""
