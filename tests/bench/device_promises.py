@@ -14,8 +14,8 @@ BEHIND_BOUND_POINTS: Final = 0.5
 MIG_BOUNDS: Final[Mapping[str, float]] = {
     "ours_at_70": 0.5,
     "ours_at_90": 4.0,
-    "ours_two_moves_at_70": 0.0,
-    "ours_two_moves_at_90": 1.0,
+    "engine_two_moves_at_70": 0.0,
+    "engine_two_moves_at_90": 1.0,
 }
 """Percent of requests blocked only by fragmentation, at most; by chooser and load, for the mix that is recorded."""
 _PAGE: Final = "measurements-devices.md"
@@ -29,7 +29,8 @@ def recorded() -> dict[str, Json]:
 
 def device_promises(figures: Mapping[str, Json]) -> Iterator[SettledElsewhere]:
     """Yield each promise on the choice of devices with the figure that was measured."""
-    gpus, mig = figures["device_bandwidth"], figures["mig_fragmentation"]
+    gpus = figures["device_bandwidth"]
+    mig = figures["mig_fragmentation"]["fitted"] | figures["mig_engine"]["fitted"]
     load, lowest, behind = gpus["load_percent"], gpus["lowest_on_meshes_percent"], gpus["most_behind_points"]
     yield SettledElsewhere(
         f"bandwidth kept inside nodes with a mesh at {load} % load, the lowest of {gpus['meshes']} meshes",
@@ -47,12 +48,12 @@ def device_promises(figures: Mapping[str, Json]) -> Iterator[SettledElsewhere]:
     )
     for name, bound in MIG_BOUNDS.items():
         policy, _, at = name.rpartition("_at_")
-        moves = "with up to two moves" if policy == "ours_two_moves" else "without moves"
-        share = mig["fitted"][name]
+        moves = "with up to two moves" if policy == "engine_two_moves" else "without moves"
+        share = mig[name]
         yield SettledElsewhere(
             f"MIG requests blocked only by fragmentation at {at} % load, {moves}",
             f"at most {bound:g} %",
-            f"{share:g} %",
-            share <= bound,
+            "not recorded" if share is None else f"{share:g} %",
+            share is not None and share <= bound,
             f"{_PAGE}#mig-slots",
         )

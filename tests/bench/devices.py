@@ -1,6 +1,7 @@
 """How well devices are chosen: GPUs of real nodes by bandwidth, and slots of MIG instances by fragmentation.
 
-``python -m tests.bench.devices {gpus,mig} [--seeds N] [--write]``: JSON on stdout. Every policy sees the same pods.
+``python -m tests.bench.devices {gpus,mig,mig-engine} [--seeds N] [--write]``: JSON on stdout. Every policy sees the
+same pods.
 """
 
 import argparse
@@ -8,8 +9,10 @@ import json
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from statistics import mean
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import product
+from statistics import mean, stdev
 from typing import Final
 
 from tests.devices.shapes import dgx_1v, folder, from_file
@@ -31,6 +34,7 @@ from topo_scheduler.state.devices.hardware import HardwareError, NodeHardware, p
 from topo_scheduler.state.devices.mig import GIB, geometry_of
 
 from .device_promises import BEHIND_BOUND_POINTS, MESH_BOUND_PERCENT, MIG_BOUNDS
+from .mig_engine import EngineOutcome, run_engine
 from .mig_repack import Repacking
 from .objects import Json
 
@@ -141,24 +145,28 @@ MIXES: Final[Mapping[str, Mapping[str, int]]] = {
     "many whole GPUs": {"1g.10gb": 5, "2g.20gb": 1, "3g.40gb": 1, "7g.80gb": 3},
 }
 """How often each profile is asked for. ``fitted`` comes nearest to the published shares of five simple policies."""
-OF_OTHER_MIXES: Final = frozenset({"spread", "first_fit", "ours", "ours_two_moves"})
-SEEDS_OF_OTHER_MIXES: Final = 2
+OF_OTHER_MIXES: Final = frozenset({"spread", "first_fit", "ours"})
+OURS: Final = "ours"
+SEEDS_OF_OURS: Final = 20
+"""Runs of our rule for each run of the other choosers: its verdict is near the bound."""
+ENGINE_POLICIES: Final[Mapping[str, int]] = {"engine": 0, "engine_two_moves": 2}
+"""What an engine decides, each with the moves that it may plan for a request."""
+ENGINES_AT_ONCE: Final = 2
+"""Processes."""
 MIG_LOADS: Final = (0.7, 0.9)
 MIG_GPUS: Final = 24
 REQUESTS: Final = 2_000
 MakeSlotChooser = Callable[[int], ChooseSlot]
 
 
-def slot_choosers(slots: MigSlots) -> dict[str, tuple[MakeSlotChooser, int]]:
-    """Return the policies by name, each with the moves that it may make for a request."""
+def slot_choosers(slots: MigSlots) -> dict[str, MakeSlotChooser]:
+    """Return the policies by name."""
     return {
-        "random": (lambda seed: RandomSlot(slots, random.Random(seed)), 0),
-        "spread": (lambda _: spread(slots), 0),
-        "first_fit": (lambda _: first_slot(slots), 0),
-        "packed": (lambda _: packed(slots), 0),
-        "ours": (lambda _: slots.choose, 0),
-        "ours_one_move": (lambda _: slots.choose, 1),
-        "ours_two_moves": (lambda _: slots.choose, 2),
+        "random": lambda seed: RandomSlot(slots, random.Random(seed)),
+        "spread": lambda _: spread(slots),
+        "first_fit": lambda _: first_slot(slots),
+        "packed": lambda _: packed(slots),
+        OURS: lambda _: slots.choose,
     }
 
 
@@ -166,56 +174,89 @@ def mig(seeds: int) -> Json:
     """Measure which share of requests is blocked only by fragmentation, by mix, load and policy."""
     geometry = geometry_of(MODEL, MEMORY_BYTES)
     assert geometry is not None
-    repacking = Repacking(geometry, MIG_GPUS)
+    repacking, slots = Repacking(geometry, MIG_GPUS), MigSlots(geometry)
     rows: list[Json] = []
     for mix, weights in MIXES.items():
-        slots = MigSlots(geometry, weights)
         for load in MIG_LOADS:
             asked = MigLoad(weights, load, MIG_GPUS, REQUESTS)
-            for policy, (make, moves) in slot_choosers(slots).items():
+            for policy, make in slot_choosers(slots).items():
                 if mix != FITTED and policy not in OF_OTHER_MIXES:
                     continue
-                runs = seeds if mix == FITTED else min(seeds, SEEDS_OF_OTHER_MIXES)
-                outcomes = [
-                    run_stream(slots, make(seed), asked, seed, repacking.fits, max_moves=moves) for seed in range(runs)
-                ]
+                runs = seeds * SEEDS_OF_OURS if policy == OURS and mix == FITTED else seeds
+                outcomes = [run_stream(geometry, make(seed), asked, seed, repacking.fits) for seed in range(runs)]
                 rows.append({"mix": mix, "load_percent": round(100 * load), "policy": policy} | _blocked(outcomes))
                 _say(f"{mix} {load} {policy}: {rows[-1]['fragmented_percent']} %")
-    fitted = {(row["policy"], row["load_percent"]): row for row in rows if row["mix"] == FITTED}
     return {
         "model": MODEL,
         "gpus": MIG_GPUS,
         "requests": REQUESTS - WARM_UP,
         "seeds": seeds,
-        "fitted": {
-            f"{policy}_at_{load}": fitted[policy, load]["fragmented_percent"]
-            for policy in slot_choosers(MigSlots(geometry, {}))
-            for load in (70, 90)
+        "seeds_of_ours": seeds * SEEDS_OF_OURS,
+        "fitted": _by_name(rows),
+        **{
+            f"ours_{end}_at_{row['load_percent']}": row[f"{end}_percent"]
+            for row in rows
+            if row["mix"] == FITTED and row["policy"] == OURS
+            for end in ("lowest", "highest")
         },
         "rows": rows,
     }
 
 
-def _blocked(outcomes: list[MigOutcome]) -> Json:
+def mig_engine(seeds: int) -> Json:
+    """Measure the same for the decisions of an engine, without moves and with those that it plans."""
+    rows: list[Json] = []
+    runs: dict[tuple[float, str], list[Future[EngineOutcome]]] = {}
+    with ProcessPoolExecutor(ENGINES_AT_ONCE) as pool:
+        for load, policy in product(MIG_LOADS, ENGINE_POLICIES):
+            runs[load, policy] = [pool.submit(_run_engine, load, policy, seed) for seed in range(seeds)]
+        for (load, policy), submitted in runs.items():
+            outcomes = [run.result() for run in submitted]
+            plans = sum((one.plans for one in outcomes), Counter[int]())
+            counted = sum(one.counted for one in outcomes)
+            made = {
+                "one_move_percent": round(100 * plans[1] / counted, 2),
+                "two_moves_percent": round(100 * plans[2] / counted, 2),
+            }
+            row = {"mix": FITTED, "load_percent": round(100 * load), "policy": policy}
+            rows.append(row | _blocked(outcomes) | made)
+    return {"seeds": seeds, "fitted": _by_name(rows), "rows": rows}
+
+
+def _run_engine(load: float, policy: str, seed: int) -> EngineOutcome:
+    geometry = geometry_of(MODEL, MEMORY_BYTES)
+    assert geometry is not None
+    asked = MigLoad(MIXES[FITTED], load, MIG_GPUS, REQUESTS)
+    outcome = run_engine(geometry, asked, seed, Repacking(geometry, MIG_GPUS).fits, ENGINE_POLICIES[policy])
+    _say(f"{load} {policy} seed {seed}: {100 * outcome.share:.2f} %")
+    return outcome
+
+
+def _by_name(rows: Sequence[Json]) -> Json:
+    """Return the figures of the mix that is fitted, by policy and load."""
+    return {
+        f"{row['policy']}_at_{row['load_percent']}": row["fragmented_percent"] for row in rows if row["mix"] == FITTED
+    }
+
+
+def _blocked(outcomes: Sequence[MigOutcome]) -> Json:
     shares = [100 * one.share for one in outcomes]
     counted = sum(one.counted for one in outcomes)
-    plans = sum((one.plans for one in outcomes), Counter[int]())
     return {
         "seeds": len(outcomes),
         "fragmented_percent": round(mean(shares), 2),
+        "error_percent": round(stdev(shares) / len(shares) ** 0.5, 2) if len(shares) > 1 else None,
         "lowest_percent": round(min(shares), 2),
         "highest_percent": round(max(shares), 2),
         "full_percent": round(100 * sum(one.full for one in outcomes) / counted, 2),
-        "one_move_percent": round(100 * plans[1] / counted, 2),
-        "two_moves_percent": round(100 * plans[2] / counted, 2),
     }
 
 
 def result_of_mig(figures: Json) -> str:
     """Return the result in words."""
-    found = {name: figures["fitted"][name] for name in MIG_BOUNDS}
-    kept = sum(found[name] <= bound for name, bound in MIG_BOUNDS.items())
-    return f"{kept} of {len(MIG_BOUNDS)} bounds kept: " + ", ".join(f"{value} %" for value in found.values())
+    found = {name: figures["fitted"][name] for name in MIG_BOUNDS if figures["fitted"].get(name) is not None}
+    kept = sum(value <= MIG_BOUNDS[name] for name, value in found.items())
+    return f"{kept} of {len(found)} bounds kept: " + ", ".join(f"{value} %" for value in found.values())
 
 
 # ---------------------------------------------------------------- command
@@ -223,6 +264,7 @@ def result_of_mig(figures: Json) -> str:
 PARTS: Final = {
     "gpus": ("device_bandwidth", gpus, result_of_gpus),
     "mig": ("mig_fragmentation", mig, result_of_mig),
+    "mig-engine": ("mig_engine", mig_engine, result_of_mig),
 }
 
 

@@ -84,7 +84,7 @@ def test_a_product_with_other_or_unknown_memory_has_no_geometry(model: str, giga
 def _splits(draw: st.DrawFn) -> tuple[MigGeometry, list[SplitGpu]]:
     """Draw GPUs with instances that fit together."""
     geometry = draw(st.sampled_from([_geometry(), _geometry("NVIDIA A30", 24)]))
-    slots, gpus = MigSlots(geometry, {}), []
+    slots, gpus = MigSlots(geometry), []
     for _ in range(draw(st.integers(1, 3))):
         gpu, instances = SplitGpu(), []
         for _ in range(draw(st.integers(0, 5))):
@@ -98,17 +98,16 @@ def _splits(draw: st.DrawFn) -> tuple[MigGeometry, list[SplitGpu]]:
     return geometry, gpus
 
 
-@given(_splits(), st.dictionaries(st.sampled_from(["1g.10gb", "2g.20gb", "7g.80gb", "1g.6gb"]), st.integers(0, 9)))
-def test_the_slot_that_loses_the_least_capacity_is_chosen(
-    drawn: tuple[MigGeometry, list[SplitGpu]], weights: dict[str, int]
-) -> None:
+@given(_splits())
+def test_the_slot_that_loses_the_least_capacity_is_chosen(drawn: tuple[MigGeometry, list[SplitGpu]]) -> None:
+    """Of equal ones, that on the GPU with the most instances."""
     geometry, gpus = drawn
-    slots = MigSlots(geometry, weights)
+    slots = MigSlots(geometry)
 
     def capacity(gpu: SplitGpu) -> Fraction:
         compute_left = geometry.compute_slices - gpu.compute
         return sum(
-            (Fraction(max(1, weights.get(profile.name, 1)) * profile.memory_slices, len(profile.starts)))
+            Fraction(profile.memory_slices, len(profile.starts))
             for profile in geometry.profiles
             for start in profile.starts
             if profile.compute_slices <= compute_left
@@ -117,18 +116,18 @@ def test_the_slot_that_loses_the_least_capacity_is_chosen(
 
     for profile in geometry.profiles:
         ranked = [
-            (capacity(gpu) - capacity(gpu.with_instance(profile, start)), gpu.whole, index, -start)
+            (capacity(gpu) - capacity(gpu.with_instance(profile, start)), -gpu.instances, index, start)
             for index, gpu in enumerate(gpus)
             for start in slots.starts(gpu, profile)
         ]
-        expected = MigSlot(min(ranked)[2], -min(ranked)[3]) if ranked else None
+        expected = MigSlot(min(ranked)[2], min(ranked)[3]) if ranked else None
         assert slots.choose(gpus, profile) == expected
 
 
 @given(_splits())
 def test_an_instance_that_is_taken_back_leaves_the_gpu_as_it_was(drawn: tuple[MigGeometry, list[SplitGpu]]) -> None:
     geometry, gpus = drawn
-    slots = MigSlots(geometry, {})
+    slots = MigSlots(geometry)
     for gpu in gpus:
         for profile in geometry.profiles:
             for start in slots.starts(gpu, profile):
@@ -136,15 +135,14 @@ def test_an_instance_that_is_taken_back_leaves_the_gpu_as_it_was(drawn: tuple[Mi
 
 
 @pytest.mark.parametrize("name", ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb"])
-@pytest.mark.parametrize("weights", [{}, {"1g.10gb": 4, "1g.20gb": 7, "2g.20gb": 2, "3g.40gb": 4, "7g.80gb": 2}])
-def test_split_gpus_are_filled_before_a_whole_one(name: str, weights: dict[str, int]) -> None:
+def test_split_gpus_are_filled_before_a_whole_one(name: str) -> None:
     """Whatever the first small instance is: the whole GPU counts as much for one large instance."""
     geometry = _geometry()
     profile = _profile(geometry, name)
     for other in geometry.profiles:
         for start in other.starts:
             split = SplitGpu().with_instance(other, start)
-            slots = MigSlots(geometry, weights)
+            slots = MigSlots(geometry)
             if slots.starts(split, profile):
                 slot = slots.choose([SplitGpu(), split], profile)
                 assert slot is not None and slot.gpu == 1, (other.name, start)
@@ -153,7 +151,7 @@ def test_split_gpus_are_filled_before_a_whole_one(name: str, weights: dict[str, 
 def test_an_instance_with_media_engines_is_on_a_gpu_once() -> None:
     geometry = _geometry()
     profile = _profile(geometry, "1g.10gb+me")
-    slots = MigSlots(geometry, {})
+    slots = MigSlots(geometry)
     gpu = SplitGpu().with_instance(profile, 0)
     assert slots.choose([gpu], profile) is None
     assert slots.choose([gpu], _profile(geometry, "1g.10gb")) is not None
@@ -164,7 +162,7 @@ def test_two_of_three_slices_strand_one_compute_slice() -> None:
     three = _profile(geometry, "3g.40gb")
     gpu = SplitGpu().with_instance(three, 0).with_instance(three, 4)
     assert gpu.compute == 6
-    assert all(MigSlots(geometry, {}).choose([gpu], profile) is None for profile in geometry.profiles)
+    assert all(MigSlots(geometry).choose([gpu], profile) is None for profile in geometry.profiles)
 
 
 @pytest.mark.parametrize(

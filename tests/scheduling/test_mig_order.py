@@ -1,6 +1,7 @@
 """Partitions are chosen by the capacity that their GPU loses: from the counters of slices as from tables of MIG."""
 
-from fractions import Fraction
+from itertools import combinations
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from topo_scheduler.state.devices.inventory import DevicesInUse
 from topo_scheduler.state.devices.mig import geometry_of
 from topo_scheduler.state.devices.node_hardware import GIB
 from topo_scheduler.state.devices.pool_layout import layout_of
-from topo_scheduler.state.devices.pools import DeviceKind, NodeScope, Pool, PublishedDevice
+from topo_scheduler.state.devices.pools import DeviceId, DeviceKind, NodeScope, Pool, PublishedDevice
 
 GPUS = 2
 MODELS = [("NVIDIA H100 80GB HBM3", 80), ("NVIDIA A100-SXM4-40GB", 40), ("NVIDIA A30", 24)]
@@ -52,7 +53,7 @@ def pool_of(model: str, gib: int) -> tuple[Pool, MigSlots, dict[tuple[int, str, 
             ("engines", 100),
         ]
     }
-    return Pool(("gpu.nvidia.com", "n"), tuple(places.values()), counters=every), MigSlots(geometry, {}), places
+    return Pool(("gpu.nvidia.com", "n"), tuple(places.values()), counters=every), MigSlots(geometry), places
 
 
 def test_losses_from_counters_are_those_of_the_tables_of_mig() -> None:
@@ -77,7 +78,7 @@ def _check(model: str, gib: int) -> None:
                 used.whole.add(places[gpu, name, start].id)
         losses = _losses(pool, used)
         assert _laid_out_losses(pool, layout, used) == losses, "GPUs in the same use share what was computed"
-        ratios = set()
+        by_tables: dict[DeviceId, tuple[int, int]] = {}
         for (gpu, name, start), device in places.items():
             profile = slots.geometry.profile(name)
             assert profile is not None
@@ -85,8 +86,14 @@ def _check(model: str, gib: int) -> None:
             if not room or gpus[gpu].compute + profile.compute_slices > slots.geometry.compute_slices:
                 assert device.id not in losses
                 continue
-            assert losses[device.id] % 2 == gpus[gpu].whole, "of equal losses, a split GPU comes first"
-            ratios.add(Fraction(losses[device.id] // 2, slots.loss(gpus[gpu], profile, start)))
-        assert len(ratios) <= 1, "the order of all places is the same"
+            loss = slots.loss(gpus[gpu], profile, start)
+            by_tables[device.id] = loss, -gpus[gpu].instances
+            assert losses[device.id].thousandths == 1_000 * loss // slots.capacity(SplitGpu())
+        for one, other in combinations(by_tables, 2):
+            assert _order(losses[one].rank, losses[other].rank) == _order(by_tables[one], by_tables[other])
 
     holds()
+
+
+def _order(one: Any, other: Any) -> int:
+    return int(one > other) - int(one < other)

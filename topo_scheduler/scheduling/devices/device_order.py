@@ -1,7 +1,8 @@
 """In which order the search tries devices: those first whose use leaves the most for pods that come later.
 
 - **Partitions**, such as MIG instances: those with which the GPU loses the least capacity, as its counters say. So
-  partitions go to GPUs that are split already, and to the slots that overlap the fewest larger ones.
+  partitions go to GPUs that are split already, and to the slots that overlap the fewest larger ones. Of equal ones,
+  that on the GPU with the most partitions in use comes first: it will be the last to be whole again.
 - **Shared devices**: those that have shares already, the fullest first.
 - **Whole devices**: those of the PCIe root that has just enough of them.
 
@@ -16,7 +17,7 @@ from string import digits
 from typing import Final, NamedTuple
 
 from topo_scheduler.scheduling.devices.allocator import DeviceCandidate, DeviceCandidates
-from topo_scheduler.scheduling.devices.claim_query import DeviceQuery
+from topo_scheduler.scheduling.devices.claim_query import ClaimQuery, DeviceQuery
 from topo_scheduler.state.devices.inventory import DevicesInUse
 from topo_scheduler.state.devices.pool_layout import CounterSetForm, PoolLayout
 from topo_scheduler.state.devices.pools import DeviceId, DeviceKind, NodeScope, Number, Pool, PublishedDevice
@@ -27,6 +28,8 @@ _UNIT: Final = 840_000
 """Losses and shares are integers. Up to 8 places of a profile divide a slice without a remainder."""
 MAX_KNOWN_LOSSES: Final = 16_384
 """Uses of a GPU for which losses are kept, by the form of the GPU: an H100 has 723 without media extensions."""
+MAX_BESIDE: Final = 31
+"""Devices in use on a GPU up to which their number decides between equal losses."""
 
 
 def in_order(
@@ -39,7 +42,7 @@ def in_order(
     losses: dict[DeviceId, int] = {}
     for pool in candidates.pools:
         if pool.usable and pool.counters:
-            losses |= _losses(pool, used) if pool.layout is None else _laid_out_losses(pool, pool.layout, used)
+            losses |= {id_: loss.rank for id_, loss in capacity_lost(pool, used).items()}
     ordered: dict[DeviceQuery, list[DeviceCandidate]] = {}
     for query in candidates.queries:
         found = candidates.of(query)
@@ -95,7 +98,22 @@ def _roots(
 # ---------------------------------------------------------------- partitions
 
 
-def _laid_out_losses(pool: Pool, layout: PoolLayout, used: DevicesInUse) -> dict[DeviceId, int]:
+class CapacityLoss(NamedTuple):
+    """What is lost with a partition. The lowest rank is best; ``thousandths``: of the capacity of an unused GPU."""
+
+    rank: int
+    thousandths: int
+
+
+NO_LOSS: Final = CapacityLoss(0, 0)
+
+
+def capacity_lost(pool: Pool, used: DevicesInUse) -> dict[DeviceId, CapacityLoss]:
+    """Return for each free device of a pool how much capacity its GPU loses with it."""
+    return _losses(pool, used) if pool.layout is None else _laid_out_losses(pool, pool.layout, used)
+
+
+def _laid_out_losses(pool: Pool, layout: PoolLayout, used: DevicesInUse) -> dict[DeviceId, CapacityLoss]:
     """Return what `_losses` does, computed once for all GPUs that are alike and in the same use."""
     if not layout.sets:
         return _losses(pool, used)
@@ -107,7 +125,7 @@ def _laid_out_losses(pool: Pool, layout: PoolLayout, used: DevicesInUse) -> dict
             if position in layout.places:
                 number, index = layout.places[position]
                 of_set[number].append(index)
-    losses: dict[DeviceId, int] = {}
+    losses: dict[DeviceId, CapacityLoss] = {}
     for number, counter_set in enumerate(layout.sets):
         charge(4)
         found = _losses_of_form(counter_set.form, tuple(sorted(whole[number])), tuple(sorted(shares[number])))
@@ -118,7 +136,7 @@ def _laid_out_losses(pool: Pool, layout: PoolLayout, used: DevicesInUse) -> dict
 @lru_cache(maxsize=MAX_KNOWN_LOSSES)
 def _losses_of_form(
     form: CounterSetForm, whole: tuple[int, ...], shares: tuple[int, ...]
-) -> tuple[tuple[int, int], ...]:
+) -> tuple[tuple[int, CapacityLoss], ...]:
     """Return the losses on one GPU by the numbers of its devices, of which some are in use."""
     devices = [
         PublishedDevice(
@@ -138,20 +156,24 @@ def _losses_of_form(
     return tuple((int(id_[2]), loss) for id_, loss in _losses(pool, used).items())
 
 
-def _losses(pool: Pool, used: DevicesInUse) -> dict[DeviceId, int]:
-    """Return for each free device of a pool how much capacity its GPU loses with it.
+def _losses(pool: Pool, used: DevicesInUse) -> dict[DeviceId, CapacityLoss]:
+    """Return for each free device of a pool how much capacity its GPU loses with it, computed anew.
 
     A GPU's capacity is a sum over profiles: the share of their places that are free, times the slices of the profile.
-    `mig_slots` has the same rule by tables. Of equal losses, that on a GPU which is split already is lower.
+    `mig_slots` has the same rule by tables. Of equal losses, that on the GPU with more devices in use is lower.
     """
     left = dict(pool.counters)
+    in_use: Counter[str] = Counter()
     for device in (*pool.devices, *pool.others):
         if device.id in used.whole or device.id in used.shares:
+            in_use.update(device.counter_sets)
             for counter, wanted in device.counters.items():
                 left[counter] -= wanted
     partitions = [device for device in pool.devices if device.counters]
     places = Counter((set_, _profile(device.consumption)) for device in partitions for set_ in device.counter_sets)
-    split = {set_ for (set_, name), amount in left.items() if amount != pool.counters[set_, name]}
+    total: Counter[str] = Counter()
+    for set_, profile in places:
+        total[set_] += _UNIT * profile.slices
     by_set: dict[str, list[tuple[PublishedDevice, int]]] = {}
     open_devices = [
         device for device in partitions if device.id not in used.whole and _fits(device.counters.items(), left)
@@ -160,7 +182,25 @@ def _losses(pool: Pool, used: DevicesInUse) -> dict[DeviceId, int]:
         profile = _profile(device.consumption)
         for set_ in {set_ for set_, _ in device.counters}:
             by_set.setdefault(set_, []).append((device, _UNIT * profile.slices // max(1, places[set_, profile])))
-    return {device.id: 2 * _loss(device, by_set, left) + (not device.counter_sets & split) for device in open_devices}
+    found = {}
+    for device in open_devices:
+        loss = _loss(device, by_set, left)
+        beside = min(sum(in_use[set_] for set_ in device.counter_sets), MAX_BESIDE)
+        whole = sum(total[set_] for set_ in device.counter_sets)
+        found[device.id] = CapacityLoss((MAX_BESIDE + 1) * loss + MAX_BESIDE - beside, 1_000 * loss // max(1, whole))
+    return found
+
+
+def least_lost(candidates: DeviceCandidates, claims: Sequence[ClaimQuery], used: DevicesInUse) -> CapacityLoss:
+    """Return the least capacity that a GPU loses with one pod; nothing unless its claims ask for one partition."""
+    requests = [request for claim in claims for request in claim.requests]
+    if len(requests) != 1 or len(requests[0]) != 1 or requests[0][0].count != 1 or requests[0][0].admin_access:
+        return NO_LOSS
+    partitions = [one.device for one in candidates.of(requests[0][0]) if one.device.counters]
+    pools = {device.id[:2] for device in partitions}
+    losses = [capacity_lost(pool, used) for pool in candidates.pools if pool.id in pools and pool.usable]
+    found = [of_pool[device.id] for device in partitions for of_pool in losses if device.id in of_pool]
+    return min(found, default=NO_LOSS)
 
 
 def _fits(wanted: Iterable[tuple[tuple[str, str], Number]], left: Mapping[tuple[str, str], Number]) -> bool:

@@ -1,13 +1,16 @@
 """Where on which GPU a MIG instance goes: there where the least capacity for other instances is lost.
 
 The capacity of a GPU is the sum over profiles of the share of their places that are free. A profile weighs as much as
-it has memory slices, times how often this cluster asks for it. So a whole GPU counts as much for one large instance as
-for the small ones that could be in its place. Loss of capacity decides between the starts on a GPU and between GPUs. A
-whole GPU loses most with its first instance, so split GPUs are filled first.
+it has memory slices. So a whole GPU counts as much for one large instance as for the small ones that could be in its
+place. Loss of capacity decides between the starts on a GPU and between GPUs. A whole GPU loses most with its first
+instance, so split GPUs are filled first. Of equal ones, that with the most instances comes first: it will be the last
+to be whole again.
+
+`device_order` has the same rule for devices, by the counters that drivers publish.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import lcm
@@ -18,25 +21,19 @@ import numpy as np
 from topo_scheduler.state.devices.hardware import Int64
 from topo_scheduler.state.devices.mig import MigGeometry, MigProfile
 
-MAX_WEIGHT: Final = 1_000_000
-
 
 @dataclass(frozen=True, slots=True)
 class SplitGpu:
     """What the instances on a GPU take.
 
     ``memory``: memory slices as bits. ``compute``: number of compute slices. ``counts``: instances by profile, of those
-    that may not be on a GPU as often as there is room.
+    that may not be on a GPU as often as there is room. ``instances``: number of all of them.
     """
 
     memory: int = 0
     compute: int = 0
     counts: tuple[tuple[str, int], ...] = ()
-
-    @property
-    def whole(self) -> bool:
-        """Whether there is no instance on it."""
-        return not self.memory
+    instances: int = 0
 
     def with_instance(self, profile: MigProfile, start: int) -> "SplitGpu":
         """Return the GPU with one more instance."""
@@ -51,7 +48,8 @@ class SplitGpu:
         if profile.max_count < len(profile.starts):
             counts[profile.name] = counts.get(profile.name, 0) + by
         kept = tuple(sorted((name, count) for name, count in counts.items() if count))
-        return SplitGpu(self.memory ^ slice_bits(profile, start), self.compute + by * profile.compute_slices, kept)
+        memory, compute = self.memory ^ slice_bits(profile, start), self.compute + by * profile.compute_slices
+        return SplitGpu(memory, compute, kept, self.instances + by)
 
 
 def slice_bits(profile: MigProfile, start: int) -> int:
@@ -70,23 +68,14 @@ class MigSlot:
 class MigSlots:
     """Chooses slots on GPUs of one geometry."""
 
-    def __init__(self, geometry: MigGeometry, weights: Mapping[str, int]) -> None:
-        """Compute the capacity of every state of a GPU: less than 10 ms.
-
-        Args:
-            geometry: of the GPUs.
-            weights: how much the cluster asks for each profile, by name, of `MAX_WEIGHT` at most. A profile without a
-                weight counts 1, so that its places are not given up for nothing.
-        """
+    def __init__(self, geometry: MigGeometry) -> None:
+        """Compute the capacity of every state of a GPU: less than 10 ms."""
         self.geometry: Final = geometry
-        self._weights: Final = {
-            profile.name: min(max(1, weights.get(profile.name, 1)), MAX_WEIGHT) for profile in geometry.profiles
-        }
         states = 1 << geometry.memory_slices
         capacity: Int64 = np.zeros((states, geometry.compute_slices + 1), np.int64)
         starts = lcm(*(len(profile.starts) for profile in geometry.profiles))
         for profile in geometry.profiles:
-            place = self._weights[profile.name] * profile.memory_slices * (starts // len(profile.starts))
+            place = profile.memory_slices * (starts // len(profile.starts))
             enough = geometry.compute_slices - np.arange(geometry.compute_slices + 1) >= profile.compute_slices
             for start in profile.starts:
                 places = (np.arange(states) & slice_bits(profile, start)) == 0
@@ -104,14 +93,15 @@ class MigSlots:
     def choose(self, gpus: Sequence[SplitGpu], profile: MigProfile) -> MigSlot | None:
         """Return the slot where the least capacity is lost, or None if no GPU has room.
 
-        Of equal slots the one on a split GPU is chosen, then the one on the lowest GPU, then the highest start.
+        Of equal slots the one on the GPU with the most instances is chosen, then the one on the lowest GPU, then the
+        lowest start.
         """
-        best: tuple[int, bool, int, int] | None = None
+        best: tuple[int, int, int, int] | None = None
         for index, gpu in enumerate(gpus):
             for start in self.starts(gpu, profile):
-                rank = self.loss(gpu, profile, start), gpu.whole, index, -start
+                rank = self.loss(gpu, profile, start), -gpu.instances, index, start
                 best = rank if best is None else min(best, rank)
-        return None if best is None else MigSlot(best[2], -best[3])
+        return None if best is None else MigSlot(best[2], best[3])
 
     def capacity(self, gpu: SplitGpu) -> int:
         """Return the capacity of a GPU."""

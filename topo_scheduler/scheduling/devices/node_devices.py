@@ -14,6 +14,7 @@ from topo_scheduler.api.quantity import QuantityError
 from topo_scheduler.api.selectors import NodeSelectorTerm
 from topo_scheduler.scheduling.devices.allocator import DeviceAllocationError, DeviceCandidates, Grant, allocate
 from topo_scheduler.scheduling.devices.claim_query import ClaimQuery, ClaimQueryError, claim_query
+from topo_scheduler.scheduling.devices.device_order import NO_LOSS, CapacityLoss, least_lost
 from topo_scheduler.scheduling.devices.fit_signature import hardware_signature, use_signature
 from topo_scheduler.scheduling.devices.known_choices import Granted, KnownChoices
 from topo_scheduler.scheduling.devices.selectors import Selectors
@@ -51,7 +52,8 @@ class NodeFit:
     """Pods that a node has devices for: now, and if all its devices were free.
 
     ``elsewhere``: an allocated claim has its devices on other nodes. ``reason``: why the search was given up.
-    ``shortage``: why no device can serve a request, where that is known.
+    ``shortage``: why no device can serve a request, where that is known. ``lost``: the capacity that a GPU of the node
+    loses with one pod, if the pod asks for one partition.
     """
 
     now: int
@@ -59,6 +61,7 @@ class NodeFit:
     elsewhere: bool = False
     reason: str = ""
     shortage: str = ""
+    lost: CapacityLoss = NO_LOSS
 
 
 _UNLIMITED: Final = NodeFit(NO_LIMIT, NO_LIMIT)
@@ -379,10 +382,13 @@ class NodeDevices:
             candidates = self._candidates(claims, row, fits)
             if len(fits.known) >= MAX_KNOWN_FITS:
                 fits.known.clear()
+            lost = least_lost(candidates, [*once, *each], used)
             now, reason = _count(candidates, once, each, used)
             empty, _ = _count(candidates, once, each, DevicesInUse()) if now < NO_LIMIT else (now, "")
             lack = "" if now or reason else shortage(candidates, [*once, *each])
-            fit = fits.known[key] = NodeFit(now, max(now, empty), reason="" if now else reason, shortage=lack)
+            fit = fits.known[key] = NodeFit(
+                now, max(now, empty), reason="" if now else reason, shortage=lack, lost=lost
+            )
         return fit
 
 

@@ -27,7 +27,7 @@ from topo_scheduler.scheduling.placing.model.segments import in_one_piece, segme
 from topo_scheduler.scheduling.placing.model.size_rule import make_rule, too_large, too_large_within
 from topo_scheduler.scheduling.placing.outer_segments import breaks_bounds, narrower_asks, rule_outside
 from topo_scheduler.scheduling.placing.placement_rules import plan_with_rules
-from topo_scheduler.scheduling.placing.single_pod import gpu_share_error, plan_alone
+from topo_scheduler.scheduling.placing.single_pod import gpu_share_error, plan_alone, plan_partition
 from topo_scheduler.scheduling.placing.uniform.leaf_choice import best_window
 from topo_scheduler.scheduling.placing.uniform.node_assignment import seat
 from topo_scheduler.scheduling.placing.uniform.one_domain import in_one_domain
@@ -132,8 +132,9 @@ class Planner(PlanningContext):
             if query.within and capacity:
                 return PlacementFailure(too_large_within(query, layout))
             return PlacementFailure(too_large(query, capacity, task.limits, layout))
-        if (single := plan_alone(task, views[0], rule)) is not None:
-            return single
+        for plan_single in (plan_partition, plan_alone):
+            if (single := plan_single(task, views[0], rule)) is not None:
+                return single
         window = best_window(task, views, rule)
         if window is None:
             return PlacementFailure("", rule)

@@ -1,4 +1,7 @@
-"""Placement of single pods that ask for GPUs: one score of nodes decides, over all nodes of the fabric."""
+"""Placement of single pods that ask for GPUs, or for one partition of a GPU, over all nodes of the fabric.
+
+For GPUs a score of nodes decides. For a partition, such as a MIG instance, the capacity that its GPU loses decides.
+"""
 
 from typing import Final
 
@@ -6,6 +9,7 @@ import numpy as np
 
 from topo_scheduler.api.annotations import PlacementStrategy
 from topo_scheduler.api.small_pods import FGD
+from topo_scheduler.scheduling.extensions.extension import WHOLE
 from topo_scheduler.scheduling.extensions.gradient import kernels
 from topo_scheduler.scheduling.placing.constrained.constrained_gang import is_tied
 from topo_scheduler.scheduling.placing.context.planning_context import PlanningContext, PlanningTask
@@ -58,6 +62,41 @@ def plan_alone(task: PlanningTask, view: ClassView, rule: SizeRule) -> Placement
     needs_gpus = view.cls.gpu_needs is not None
     added = ((score.name, row_score), *(_device_parts(context, view, best_row) if needs_gpus else ()))
     parts = ScoreParts(0, 0, 0, 0, row_score, added, by_node=True)
+    leaf = int(layout.leaf_of_row[best_row])
+    return Placement([[int(best_row)]], [leaf], rule, parts, int(np.count_nonzero(view.fit)))
+
+
+def plan_partition(task: PlanningTask, view: ClassView, rule: SizeRule) -> Placement | None:
+    """Return the place of a single pod that asks for one partition: there where a GPU loses the least capacity.
+
+    Of equal nodes, that with room for the fewest such pods is taken. None for other pods, and where no node has room.
+    """
+    context, query, layout = task.context, task.query, task.layout
+    if query.gang or query.running or query.strategy != PlacementStrategy.BALANCED or query.within:
+        return None
+    if not view.capacity_lost.size or not view.capacity_lost[0][view.fit > 0].any() or context.extensions.scores_nodes:
+        return None
+    first_preferred, end_preferred = query.preferred or (0, 0)
+    load = load_of_leaves(context, layout, context.totals(view.cls.scarce, layout), None) if query.latency else _NOTHING
+    ranks, thousandths = view.capacity_lost
+    best_row = kernels().choose_row(
+        layout.order,
+        layout.leaf_of_row,
+        view.fit,
+        view.liking,
+        view.preference,
+        layout.aligned,
+        first_preferred,
+        end_preferred,
+        load,
+        -ranks,
+        view.fit,
+        _NOTHING,
+    )
+    if best_row < 0:
+        return None
+    kept = WHOLE - int(thousandths[best_row])
+    parts = ScoreParts(0, 0, 0, 0, kept, (("capacity-kept", kept),), by_node=True)
     leaf = int(layout.leaf_of_row[best_row])
     return Placement([[int(best_row)]], [leaf], rule, parts, int(np.count_nonzero(view.fit)))
 

@@ -71,6 +71,19 @@ def device_limits(context: FilterContext, cls: PodClass, rows: Int64, *, empty: 
     return limits
 
 
+def least_capacity_lost(context: FilterContext, cls: PodClass, rows: Int64) -> Int64:
+    """Return how much capacity a GPU of each row loses with a pod of a class that asks for one partition.
+
+    Returns:
+        int64[2, n]: ranks of which the lowest is best, and thousandths of the capacity of an unused GPU; 0 for pods
+        that don't ask for one partition.
+    """
+    devices = context.devices
+    if devices is None:
+        return np.zeros((2, len(rows)), np.int64)
+    return np.array([devices.fit(cls.claims, row).lost for row in rows.tolist()], np.int64).reshape(-1, 2).T
+
+
 def device_rejections(context: FilterContext, cls: PodClass, rows: Int64) -> Iterator[tuple[str, Bool]]:
     """Yield reasons, and the rows that each rejects.
 

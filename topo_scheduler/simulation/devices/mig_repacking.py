@@ -23,7 +23,7 @@ _Counts = tuple[int, ...]
 
 def maximal_sets(geometry: MigGeometry) -> list[_Counts]:
     """Return every set of instances that a GPU can hold and to which none can be added: counts by profile, in order."""
-    slots = MigSlots(geometry, {})
+    slots = MigSlots(geometry)
     none = (0,) * len(geometry.profiles)
     seen = {(SplitGpu(), none)}
     pending = list(seen)

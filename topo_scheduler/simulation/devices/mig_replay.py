@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Final
 
-from topo_scheduler.scheduling.devices.mig_slots import MAX_WEIGHT, MigSlot, MigSlots, SplitGpu
+from topo_scheduler.scheduling.devices.mig_slots import MigSlot, MigSlots, SplitGpu
 from topo_scheduler.simulation.cases.model import CaseError, ClusterCase, WorkloadCase
 from topo_scheduler.simulation.devices.mig_choosers import ChooseSlot, RandomSlot, first_fit, packed, spread
 from topo_scheduler.simulation.devices.mig_repacking import MigRepacking
@@ -205,9 +205,7 @@ class _SplitGpus:
 
 
 def _replay(gpus: MigGpus, requests: Sequence[MigRequest], policy: str, seed: int) -> MigFigures:
-    mix = Counter(profile.name for request in requests for pod in request.pods for profile in pod)
-    most = max(mix.values())
-    slots = MigSlots(gpus.geometry, {name: -(-count * MAX_WEIGHT // most) for name, count in mix.items()})
+    slots = MigSlots(gpus.geometry)
     split, repacking = _SplitGpus(gpus, _chooser(policy, slots, seed)), MigRepacking(gpus.geometry, len(gpus.nodes))
     figures = MigFigures(policy, len(requests))
     ends: list[tuple[float, int, _Placed]] = []

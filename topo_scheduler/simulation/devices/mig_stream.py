@@ -7,14 +7,13 @@ room.
 import heapq
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from topo_scheduler.scheduling.devices.mig_moves import MigInstance, MigPlan, plan_moves
-from topo_scheduler.scheduling.devices.mig_slots import MigSlot, MigSlots, SplitGpu
+from topo_scheduler.scheduling.devices.mig_slots import MigSlot, SplitGpu
 from topo_scheduler.simulation.devices.mig_choosers import ChooseSlot
-from topo_scheduler.state.devices.mig import MigProfile
+from topo_scheduler.state.devices.mig import MigGeometry, MigProfile
 
 WARM_UP: Final = 200
 """Requests at the start that are not counted: the GPUs begin empty."""
@@ -43,15 +42,13 @@ class MigOutcome:
 
     Attributes:
         counted: requests after the warm-up.
-        fragmented: those blocked only by fragmentation, after all moves that were allowed.
+        fragmented: those blocked only by fragmentation.
         full: those that would not fit whatever the placement of the instances.
-        plans: those that moves made room for, by number of moves.
     """
 
     counted: int = 0
     fragmented: int = 0
     full: int = 0
-    plans: Counter[int] = field(default_factory=Counter)
 
     @property
     def share(self) -> float:
@@ -59,83 +56,68 @@ class MigOutcome:
         return self.fragmented / self.counted
 
 
-class _Gpus:
-    """The running instances, by number of their pod."""
+@dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """A pod: when it arrives, what it asks for and how long it runs, in units of the mean duration."""
 
-    def __init__(self, count: int) -> None:
-        self.instances: list[dict[int, MigInstance]] = [{} for _ in range(count)]
-        self.states = [SplitGpu()] * count
-        self._where: dict[int, int] = {}
+    number: int
+    at: float
+    profile: MigProfile
+    duration: float
 
-    def add(self, pod: int, profile: MigProfile, slot: MigSlot) -> None:
-        self.instances[slot.gpu][pod] = MigInstance(profile, slot.start)
-        self.states[slot.gpu] = self.states[slot.gpu].with_instance(profile, slot.start)
-        self._where[pod] = slot.gpu
 
-    def remove(self, pod: int) -> MigProfile:
-        gpu = self._where.pop(pod)
-        instance = self.instances[gpu].pop(pod)
-        self.states[gpu] = self.states[gpu].without_instance(instance.profile, instance.start)
-        return instance.profile
+def requests_of(geometry: MigGeometry, asked: MigLoad, seed: int) -> Iterator[StreamRequest]:
+    """Yield the requests of a stream in order. Arrivals are Poisson, durations exponential with mean 1.
 
-    def move(self, plan: MigPlan) -> None:
-        """Carry out a plan: all instances leave before any is created again."""
-        pods = [list(self.instances[move.gpu])[move.number] for move in plan.moves]
-        profiles = [self.remove(pod) for pod in pods]
-        for pod, profile, move in zip(pods, profiles, plan.moves, strict=True):
-            self.add(pod, profile, move.to)
-
-    def profiles(self) -> Counter[str]:
-        return Counter(instance.profile.name for held in self.instances for instance in held.values())
+    Args:
+        geometry: of the GPUs.
+        asked: what is asked for.
+        seed: of arrivals, profiles and durations.
+    """
+    rng = random.Random(seed)
+    profiles = [profile for profile in geometry.profiles if asked.mix.get(profile.name)]
+    weights = [asked.mix[profile.name] for profile in profiles]
+    slices = sum(profile.memory_slices * weight for profile, weight in zip(profiles, weights, strict=True))
+    rate = asked.load * asked.gpus * geometry.memory_slices * sum(weights) / slices
+    now = 0.0
+    for number in range(asked.requests):
+        now += rng.expovariate(rate)
+        (profile,), duration = rng.choices(profiles, weights), rng.expovariate(1.0)
+        yield StreamRequest(number, now, profile, duration)
 
 
 def run_stream(
-    slots: MigSlots,
+    geometry: MigGeometry,
     choose: ChooseSlot,
     asked: MigLoad,
     seed: int,
     fits_anew: Callable[[Counter[str]], bool],
-    *,
-    max_moves: int = 0,
 ) -> MigOutcome:
-    """Run a stream. Arrivals are Poisson, durations exponential with mean 1; a blocked request is not repeated.
+    """Run a stream of `requests_of`; a blocked request is not repeated.
 
     Args:
-        slots: of the geometry of the GPUs.
+        geometry: of the GPUs.
         choose: chooses the slot of an instance.
         asked: what is asked for.
-        seed: of arrivals, profiles and durations; equal for all choosers.
+        seed: equal for all choosers.
         fits_anew: whether instances, counted by profile, fit on the GPUs after a repack of all.
-        max_moves: moves that may be made for a request that is blocked.
     """
-    rng = random.Random(seed)
-    profiles = [profile for profile in slots.geometry.profiles if asked.mix.get(profile.name)]
-    weights = [asked.mix[profile.name] for profile in profiles]
-    mean_slices = sum(profile.memory_slices * weight for profile, weight in zip(profiles, weights, strict=True)) / sum(
-        weights
-    )
-    per_second = asked.load * asked.gpus * slots.geometry.memory_slices / mean_slices
-    gpus, outcome, now = _Gpus(asked.gpus), MigOutcome(), 0.0
-    ends: list[tuple[float, int]] = []
-    for pod in range(asked.requests):
-        now += rng.expovariate(per_second)
-        (profile,), seconds = rng.choices(profiles, weights), rng.expovariate(1.0)
-        while ends and ends[0][0] <= now:
-            gpus.remove(heapq.heappop(ends)[1])
-        counts = pod >= WARM_UP
+    states, running, outcome = [SplitGpu()] * asked.gpus, Counter[str](), MigOutcome()
+    ends: list[tuple[float, int, MigProfile, MigSlot]] = []
+    for request in requests_of(geometry, asked, seed):
+        while ends and ends[0][0] <= request.at:
+            _, _, profile, slot = heapq.heappop(ends)
+            states[slot.gpu] = states[slot.gpu].without_instance(profile, slot.start)
+            running[profile.name] -= 1
+        profile, counts = request.profile, request.number >= WARM_UP
         outcome.counted += counts
-        slot = choose(gpus.states, profile)
-        if slot is None and max_moves:
-            plan = plan_moves(slots, [list(held.values()) for held in gpus.instances], profile, max_moves)
-            if plan is not None:
-                gpus.move(plan)
-                slot = plan.slot
-                outcome.plans[len(plan.moves)] += counts
-        if slot is None:
-            fragmented = counts and fits_anew(gpus.profiles() + Counter([profile.name]))
+        chosen = choose(states, profile)
+        if chosen is None:
+            fragmented = counts and fits_anew(running + Counter([profile.name]))
             outcome.fragmented += fragmented
             outcome.full += counts and not fragmented
             continue
-        gpus.add(pod, profile, slot)
-        heapq.heappush(ends, (now + seconds, pod))
+        states[chosen.gpu] = states[chosen.gpu].with_instance(profile, chosen.start)
+        running[profile.name] += 1
+        heapq.heappush(ends, (request.at + request.duration, request.number, profile, chosen))
     return outcome

@@ -13,7 +13,7 @@ import numpy as np
 from topo_scheduler.kernels.fit import fit_rows
 from topo_scheduler.scheduling.placing.model.leaf_counts import LeafCounts
 from topo_scheduler.scheduling.placing.model.placement_query import SizeRuleLimits
-from topo_scheduler.scheduling.rules.device_claims import device_limits, lacks_claims
+from topo_scheduler.scheduling.rules.device_claims import device_limits, lacks_claims, least_capacity_lost
 from topo_scheduler.scheduling.rules.feasible import allowed_and_reachable
 from topo_scheduler.scheduling.rules.filters import Bool, eligible
 from topo_scheduler.scheduling.rules.gpu_rules import (
@@ -48,8 +48,8 @@ KEEP_BYTES: Final = 40 * 2**20
 """The most memory for views: it limits them to fewer than `MAX_VIEWS` with more than 640 nodes."""
 MIN_VIEWS: Final = 64
 """Number of views to keep whatever their size: the classes of one gang."""
-BYTES_PER_ROW: Final = 64
-"""Memory of a view for each row of the node table: six numbers and four flags, rounded up."""
+BYTES_PER_ROW: Final = 80
+"""Memory of a view for each row of the node table: eight numbers and four flags, rounded up."""
 MAX_CHANGED_ROWS: Final = 512
 """Changed rows that a view records for `LeafCounts`; with more, they recount all leaves."""
 ANY_MODEL: Final = -2
@@ -110,6 +110,8 @@ class ClassView:
         """int64[rows], if the class prefers some GPUs: share of what it asks that each row meets."""
         self.device_score: Int64 = np.empty(0, np.int64)
         """int64[rows], if the class asks how close its GPUs are: score of each row by them, 0 to 100."""
+        self.capacity_lost: Int64 = np.empty((2, 0), np.int64)
+        """int64[2, rows], if the class has claims: see `least_capacity_lost`."""
         self._max_per_row = 1 if cls.constraints is not None and cls.constraints.alone else 0
 
     def refresh(self) -> None:
@@ -202,6 +204,7 @@ class ClassView:
             self._unreached = np.zeros(nodes.rows, np.bool_)
             self._gpu_wishes = np.zeros(nodes.rows, np.int64) if wishes_of_gpus(self.cls) else None
             self.device_score = np.zeros(nodes.rows if self._asks_close_gpus else 0, np.int64)
+            self.capacity_lost = np.zeros((2, nodes.rows if self.cls.claims else 0), np.int64)
             self._capacity_position = -1
         accepted = eligible(nodes, self.cls, rows, self._filter_context.extensions.filters)
         if self.model != ANY_MODEL:
@@ -241,6 +244,8 @@ class ClassView:
         if counts is self.fit:
             if self.cls.gpu_needs is not None:
                 self._rate_gpus(rows[counts[rows] > 0])
+            if self.cls.claims and len(open_rows := rows[counts[rows] > 0]):
+                self.capacity_lost[:, open_rows] = least_capacity_lost(self._filter_context, self.cls, open_rows)
             self.changes.extend(rows.tolist())
 
     def limit_by_devices(self, counts: Int64, rows: Int64, *, empty: bool) -> None:
