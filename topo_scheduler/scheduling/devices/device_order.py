@@ -157,7 +157,7 @@ def _losses_of_form(
 
 
 def _losses(pool: Pool, used: DevicesInUse) -> dict[DeviceId, CapacityLoss]:
-    """Return for each free device of a pool how much capacity its GPU loses with it, computed anew.
+    """Return for each free device of a pool how much capacity its GPU loses with it, by a look at all of them.
 
     A GPU's capacity is a sum over profiles: the share of their places that are free, times the slices of the profile.
     `mig_slots` has the same rule by tables. Of equal losses, that on the GPU with more devices in use is lower.
