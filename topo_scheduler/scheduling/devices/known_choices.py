@@ -1,14 +1,11 @@
 """Devices that were chosen for some claims, for nodes with the same hardware in the same use."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
 
 from topo_scheduler.scheduling.devices.allocator import Grant
 from topo_scheduler.scheduling.devices.claim_query import DeviceQuery
 from topo_scheduler.state.devices.pools import Amount, Pool
 
-MAX_KNOWN_CHOICES: Final = 4096
-"""Choices of devices for one set of claims that are kept."""
 Granted = list[list[Grant]]
 """Devices by claim."""
 _GrantedPosition = tuple[DeviceQuery, int, int, Mapping[str, Amount] | None]
@@ -21,15 +18,20 @@ class KnownChoices:
     def __init__(self) -> None:
         self._known: dict[object, list[list[_GrantedPosition]] | None] = {}
 
-    def choose(self, key: object, pools: Sequence[Pool], search: Callable[[], Granted | None]) -> Granted | None:
-        """Return what is known for a key, as devices of these pools; else what a search finds."""
+    def choose(
+        self, key: object, pools: Sequence[Pool], search: Callable[[], Granted | None], most: int
+    ) -> Granted | None:
+        """Return what is known for a key, as devices of these pools; else what a search finds.
+
+        ``most``: results that are kept; with one more, the others are dropped.
+        """
         if key in self._known:
             known = self._known[key]
             if known is None:
                 return None
             return [[_grant(pools, position) for position in of_claim] for of_claim in known]
         granted = search()
-        if len(self._known) >= MAX_KNOWN_CHOICES:
+        if len(self._known) >= most:
             self._known.clear()
         self._known[key] = None if granted is None else [_positions(pools, of_claim) for of_claim in granted]
         return granted

@@ -34,7 +34,9 @@ MAX_CLAIM_SETS: Final = 256
 MAX_NODE_FITS: Final = 200_000
 """Fits on nodes that are kept for all sets of claims together: there are fewer sets in large clusters."""
 MAX_KNOWN_FITS: Final = 4096
-"""Fits of one set of claims that are kept for nodes that are alike."""
+"""Fits of one set of claims that are kept for nodes that are alike, and as many choices of devices."""
+MAX_KNOWN_FITS_IN_ALL: Final = 32_768
+"""The same of all sets of claims together, of which each has an equal share: tenants can bring about many uses."""
 MAX_NODE_CANDIDATES: Final = 256
 """Sets of claims and nodes for which the matching devices are kept: pods are mostly placed on the same few nodes."""
 MAX_VARIANTS: Final = 1024
@@ -329,7 +331,12 @@ class NodeDevices:
         if shape is None:
             return search()
         charge(8)
-        return fits.choices.choose((shape, wanted, use_signature(pools, used)), pools, search)
+        key = shape, wanted, use_signature(pools, used)
+        return fits.choices.choose(key, pools, search, self._most_known())
+
+    def _most_known(self) -> int:
+        """Return how many fits one set of claims may keep for nodes that are alike, and how many choices."""
+        return min(MAX_KNOWN_FITS, MAX_KNOWN_FITS_IN_ALL // max(1, len(self._fits)))
 
     def _shape(self, fits: _Fits, pools: Sequence[Pool]) -> object:
         """Return a value that is equal for nodes on which the claims find the same devices; None if there is none."""
@@ -380,7 +387,7 @@ class NodeDevices:
         fit = fits.known.get(key)
         if fit is None:
             candidates = self._candidates(claims, row, fits)
-            if len(fits.known) >= MAX_KNOWN_FITS:
+            if len(fits.known) >= self._most_known():
                 fits.known.clear()
             lost = least_lost(candidates, [*once, *each], used)
             now, reason = _count(candidates, once, each, used)
