@@ -486,6 +486,7 @@ class Term:
             return
         self._passing[task] = None
         task.add_done_callback(lambda ended: self._passing.pop(ended, None))
+        task.add_done_callback(lambda _: work.close())  # of a task that was cancelled before it began
 
     # ------------------------------------------------------------ observation
 

@@ -29,6 +29,7 @@ from topo_scheduler import __version__
 from topo_scheduler.api.objects import Status
 from topo_scheduler.kube.connection.errors import (
     ApiError,
+    KubeError,
     NotFound,
     ServerError,
     TooLarge,
@@ -318,6 +319,8 @@ class Client:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             sent = body is None or body.left
             raise Unreachable(f"{method} {url}: {_describe(error, timeout)}", sent=sent) from error
+        except KubeError:
+            raise
         except Exception as error:  # a fault of the client concerns one request, and must not end the process
             logger.exception("internal error in a request, please report it: %s %s", method, url)
             sent = body is None or body.left
