@@ -56,6 +56,7 @@ class Loaded:
     def __init__(self) -> None:
         self._of: dict[tuple[str, str, int], list[FunctionType]] = {}
         package = str(ROOT / PACKAGE)
+        gc.unfreeze()  # frozen objects are not listed
         for one in gc.get_objects():
             if isinstance(one, FunctionType) and one.__code__.co_filename.startswith(package):
                 self._of.setdefault(self._key(one.__code__), []).append(one)

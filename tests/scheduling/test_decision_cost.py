@@ -16,6 +16,7 @@ def pods_of(name: str, gpus: int) -> list[Pod]:
     return [make_pod(f"{name}-{n}", gpus=gpus) for n in range(PODS)]
 
 
+@pytest.mark.unrecorded
 @pytest.mark.parametrize("gpus", [0, 1, 8])
 def test_pods_without_devices_cost_what_they_cost_before_devices(gpus: int) -> None:
     d = Driver(fabric({f"s{spine}/l{leaf}": 32 for spine in (1, 2) for leaf in (1, 2)}))
