@@ -322,6 +322,8 @@ class Client:
         except KubeError:
             raise
         except Exception as error:  # a fault of the client concerns one request, and must not end the process
+            if transport.session.closed:
+                raise  # the process ends
             logger.exception("internal error in a request, please report it: %s %s", method, url)
             sent = body is None or body.left
             raise Unreachable(f"{method} {url}: internal error: {error!r}", sent=sent) from error

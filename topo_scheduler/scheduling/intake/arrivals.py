@@ -231,8 +231,10 @@ class Arrivals:
             else:
                 extensions = self._world.around.extensions
                 self.understand(trimmed(pod, extensions.annotations, plugins=bool(extensions.plugins)), now)
-        elif not self.deciding:
-            self._pending_elsewhere[pod.metadata.uid] = None
+        else:
+            self.unread.drop(pod.metadata.uid)
+            if not self.deciding:
+                self._pending_elsewhere[pod.metadata.uid] = None
 
     def deleted(self, uid: str, now: float, *, succeeded: bool = False) -> None:
         """Forget a pod that was deleted or need not be placed any more. ``succeeded``: the pod has done its work."""
@@ -335,6 +337,8 @@ class Arrivals:
                     membership[0].set_stage(membership[1], Stage.BOUND)
                     membership[1].node = pod.spec.node_name
                     self._outcomes.forget(uid)
+        elif pod.spec.scheduler_name != self._scheduler_name:
+            return  # it only has to be read again
         elif membership is None or membership[1].stage is Stage.PENDING:
             self._drop_unresolved(uid)
             if membership is not None:
