@@ -350,3 +350,22 @@ def test_a_pod_bound_by_hand_leaves_the_queue_though_taking_that_over_raises(mon
     assert ("understanding", "fault") in counted(d)
     assert stage(d, pod) is Stage.BOUND
     assert queued_alike(d)
+
+
+def test_a_pod_of_another_scheduler_that_raised_is_read_again_and_refused_by_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    d = Driver(fabric({"s1/l1": 1}))
+    pod = make_pod("foreign", gpus=1, scheduler="other")
+
+    def fault(_: str) -> None:
+        raise ValueError("not expected")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(d.engine.world.inventory.consumers, "appear", fault)
+        d.apply(pod)
+        d.step()
+    assert d.engine.arrivals.unread
+    d.step(2 * LONGEST_PAUSE_SECONDS)
+    assert not d.engine.arrivals.unread
+    assert d.engine.workloads.of_pod(pod.metadata.uid) is None
