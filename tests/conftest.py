@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import logging
 import os
 import signal
 from collections.abc import Generator
@@ -12,6 +11,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
+from tests.internal_errors import internal_errors
 from tests.recording import kept
 
 # CI tries the same examples every time: red must mean that the change broke something. Elsewhere they are random.
@@ -65,35 +65,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         kept.end_test(item.nodeid)
 
 
-class _InternalErrors(logging.Handler):
-    """Collects what is logged as an internal error."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if not record.exc_info or not record.msg.startswith("internal error"):
-            return
-        error = record.exc_info[1]
-        if str(error) != "Session is closed":  # as in a process that the test has killed
-            self.texts.append(f"{record.getMessage()}: {error!r}")
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     """Fail a test in which the daemon went on after an internal error."""
     if item.get_closest_marker("internal_errors"):
         return (yield)
-    errors = _InternalErrors()
-    loggers = [logging.getLogger(f"topo_scheduler.{package}") for package in ("kube", "runtime")]
-    for logger in loggers:
-        logger.addHandler(errors)
-    try:
+    with internal_errors() as errors:
         result = yield
-    finally:
-        for logger in loggers:
-            logger.removeHandler(errors)
     assert not errors.texts
     return result
 

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import yaml
 
+from tests.internal_errors import process_killed
 from topo_scheduler.api.config import Configuration, TopologySchedulerConfig, TopologySpec
 from topo_scheduler.api.process import ClientConnection, LeaderElection, MetricsSettings, SchedulerConfig
 from topo_scheduler.api.recording import Recording
@@ -134,6 +135,7 @@ class Replica:
     async def kill(self) -> None:
         """End it as SIGKILL does: nothing more reaches the server, the Lease included."""
         self.ended = True
+        process_killed()
         await self.client.close()
         self.task.cancel()
         with suppress(asyncio.CancelledError, Exception):

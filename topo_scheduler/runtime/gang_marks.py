@@ -178,6 +178,9 @@ class GangMarks:
         namespace, written = mark.pod.namespace, True
         try:
             written = await self._write(mark.pod, not mark.failures)
+        except Exception:  # a fault in one mark must stop no other
+            log.exception("internal error in a write, please report it: mark of pod uid %s", uid)
+            written = False
         finally:
             lane.under_way -= 1
             if written or self._ending or not self._known(uid):
