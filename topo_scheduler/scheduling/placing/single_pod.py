@@ -40,30 +40,15 @@ def plan_alone(task: PlanningTask, view: ClassView, rule: SizeRule) -> Placement
     if not (view.cls.gpus or view.cls.share) and not _only_with_gpus(context.nodes, view):
         return None
     node_scores = context.node_scores.get(score, view, context.typical_pods.now(context.policy.typical))
-    first_preferred, end_preferred = query.preferred or (0, 0)
-    best_row = kernels().choose_row(
-        layout.order,
-        layout.leaf_of_row,
-        view.fit,
-        view.liking,
-        view.preference,
-        layout.aligned,
-        first_preferred,
-        end_preferred,
-        load_of_leaves(context, layout, context.totals(view.cls.scarce, layout), None) if query.latency else _NOTHING,
-        node_scores.score,
-        node_scores.left,
-        # FGD takes the first of equal rows, as published.
-        _NOTHING if score.name == FGD else _free_gpus(context, layout),
-    )
+    # FGD takes the first of equal rows, as published.
+    free_gpus = _NOTHING if score.name == FGD else _free_gpus(context, layout)
+    best_row = _best_row(task, view, node_scores.score, node_scores.left, free_gpus)
     if best_row < 0:
         return None
     row_score = int(node_scores.score[best_row])
     needs_gpus = view.cls.gpu_needs is not None
     added = ((score.name, row_score), *(_device_parts(context, view, best_row) if needs_gpus else ()))
-    parts = ScoreParts(0, 0, 0, 0, row_score, added, by_node=True)
-    leaf = int(layout.leaf_of_row[best_row])
-    return Placement([[int(best_row)]], [leaf], rule, parts, int(np.count_nonzero(view.fit)))
+    return _placed(task, view, rule, best_row, ScoreParts(0, 0, 0, 0, row_score, added, by_node=True))
 
 
 def plan_partition(task: PlanningTask, view: ClassView, rule: SizeRule) -> Placement | None:
@@ -71,34 +56,49 @@ def plan_partition(task: PlanningTask, view: ClassView, rule: SizeRule) -> Place
 
     Of equal nodes, that with room for the fewest such pods is taken. None for other pods, and where no node has room.
     """
-    context, query, layout = task.context, task.query, task.layout
+    query = task.query
     if query.gang or query.running or query.strategy != PlacementStrategy.BALANCED or query.within:
         return None
-    if not view.capacity_lost.size or not view.capacity_lost[0][view.fit > 0].any() or context.extensions.scores_nodes:
-        return None
-    first_preferred, end_preferred = query.preferred or (0, 0)
-    load = load_of_leaves(context, layout, context.totals(view.cls.scarce, layout), None) if query.latency else _NOTHING
     ranks, thousandths = view.capacity_lost
-    best_row = kernels().choose_row(
-        layout.order,
-        layout.leaf_of_row,
-        view.fit,
-        view.liking,
-        view.preference,
-        layout.aligned,
-        first_preferred,
-        end_preferred,
-        load,
-        -ranks,
-        view.fit,
-        _NOTHING,
-    )
+    if not ranks.size or not ranks[view.fit > 0].any() or task.context.extensions.scores_nodes:
+        return None
+    best_row = _best_row(task, view, -ranks, view.fit, _NOTHING)
     if best_row < 0:
         return None
     kept = WHOLE - int(thousandths[best_row])
     parts = ScoreParts(0, 0, 0, 0, kept, (("capacity-kept", kept),), by_node=True)
-    leaf = int(layout.leaf_of_row[best_row])
-    return Placement([[int(best_row)]], [leaf], rule, parts, int(np.count_nonzero(view.fit)))
+    return _placed(task, view, rule, best_row, parts)
+
+
+def _best_row(task: PlanningTask, view: ClassView, score: Int64, left: Int64, free_gpus: Int64) -> int:
+    """Return the row with room that is best by preference, traffic and score, -1 if there is none.
+
+    Of equal rows, that with the least ``left`` comes first, then that with the fewest ``free_gpus``.
+    """
+    context, query, layout = task.context, task.query, task.layout
+    first_preferred, end_preferred = query.preferred or (0, 0)
+    load = load_of_leaves(context, layout, context.totals(view.cls.scarce, layout), None) if query.latency else _NOTHING
+    return int(
+        kernels().choose_row(
+            layout.order,
+            layout.leaf_of_row,
+            view.fit,
+            view.liking,
+            view.preference,
+            layout.aligned,
+            first_preferred,
+            end_preferred,
+            load,
+            score,
+            left,
+            free_gpus,
+        )
+    )
+
+
+def _placed(task: PlanningTask, view: ClassView, rule: SizeRule, row: int, parts: ScoreParts) -> Placement:
+    leaf = int(task.layout.leaf_of_row[row])
+    return Placement([[row]], [leaf], rule, parts, int(np.count_nonzero(view.fit)))
 
 
 def _device_parts(context: PlanningContext, view: ClassView, row: int) -> tuple[tuple[str, int], ...]:
