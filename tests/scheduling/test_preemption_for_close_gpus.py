@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import make_node, make_pod
 from tests.scheduling.driver import Driver
+from tests.scheduling.ending_victims import preempt
 from topo_scheduler.api.annotations import GPU_INDEX, PREDICTED_GPUS
 from topo_scheduler.api.labels import GPU_SHARING
 from topo_scheduler.api.objects import Pod
@@ -35,19 +36,6 @@ def urgent(gpus: int = 2, **asks: str) -> Pod:
     asks = asks or {"gpu_locality": "nvlink"}
     annotations = {key.replace("_", "-"): value for key, value in asks.items()}
     return make_pod("urgent", gpus=gpus, priority=10, annotations=annotations)
-
-
-def preempt(d: Driver, pod: Pod) -> list[str]:
-    """Let a pod preempt others, which end; return the evicted ones. The pod must then have a place."""
-    d.apply(pod)
-    d.step()
-    victims = d.preempted()
-    for name in victims:
-        d.delete(next(other for other in d.pods.values() if other.metadata.name == name))
-    d.settle()
-    d.settle(60)
-    assert bool(victims) <= bool(pod.spec.node_name), "pods were evicted in vain"
-    return victims
 
 
 @pytest.mark.parametrize("key", [PREDICTED_GPUS, GPU_INDEX])

@@ -8,6 +8,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers import NVIDIA, make_node
+from tests.scheduling.ending_victims import preempt
 from tests.scheduling.numa_nodes import Kubelet, NumaDriver, container, pod_of, topology
 from topo_scheduler.api.objects import Pod
 
@@ -36,16 +37,9 @@ def urgent(gpus: int) -> Pod:
     return pod_of("urgent", container(gpu=gpus), priority=10)
 
 
-def preempt(d: NumaDriver, pod: Pod) -> list[str]:
+def preempt_once(d: NumaDriver, pod: Pod) -> list[str]:
     """Let a pod preempt others, which end; it must then have a place, before any report."""
-    d.apply(pod)
-    d.step()
-    victims = d.preempted()
-    for name in victims:
-        d.delete(next(other for other in d.pods.values() if other.metadata.name == name))
-    d.settle()
-    d.settle(60)
-    assert bool(victims) <= bool(pod.spec.node_name), "pods were evicted in vain"
+    victims = preempt(d, pod)
     assert d.preempted() == victims, "pods were evicted twice"
     return victims
 
@@ -53,32 +47,32 @@ def preempt(d: NumaDriver, pod: Pod) -> list[str]:
 def test_one_of_two_pods_with_a_numa_node_each_goes() -> None:
     """It is not known which pod has which NUMA node, and it does not matter."""
     d = cluster([running("a", 4), running("b", 4)], [0, 0])
-    assert preempt(d, urgent(4)) in (["a"], ["b"])
+    assert preempt_once(d, urgent(4)) in (["a"], ["b"])
 
 
 def test_a_pod_goes_that_must_be_on_the_numa_node_with_free_gpus() -> None:
     d = cluster([running("three", 3), running("two", 2), running("other", 2, priority=20)], [1, 0])
-    assert preempt(d, urgent(4)) == ["three"]
+    assert preempt_once(d, urgent(4)) == ["three"]
 
 
 def test_no_pod_goes_if_it_may_be_on_either_numa_node() -> None:
     """Two GPUs are free on each NUMA node, and it is not known where the pod of low priority is."""
     d = cluster([running("low", 2), running("high", 2, priority=20)], [2, 2])
-    assert preempt(d, urgent(4)) == ["low"]
+    assert preempt_once(d, urgent(4)) == ["low"]
     d = cluster([running("low", 1), running("high-1", 1, priority=20), running("high-2", 2, priority=20)], [2, 2])
-    assert preempt(d, urgent(4)) == []
+    assert preempt_once(d, urgent(4)) == []
 
 
 def test_pods_of_which_no_report_shows_anything_yet_are_spared() -> None:
     d = cluster([running("a", 4)], [0, 4])
     d.apply(running("b", 4))
-    assert preempt(d, urgent(4)) == []
+    assert preempt_once(d, urgent(4)) == []
 
 
 def test_pods_on_other_machines_go_as_before() -> None:
     d = cluster([running("a", 8, "n1")], [4, 4], nodes=1)
     d.nodes(make_node("n1", "s/l1", gpus=8))
-    assert preempt(d, urgent(8)) == ["a"]
+    assert preempt_once(d, urgent(8)) == ["a"]
 
 
 @settings(max_examples=100, deadline=None)
@@ -98,7 +92,7 @@ def test_victims_are_the_cheapest_that_free_a_numa_node_wherever_pods_are(
     free = kubelet.free()[NVIDIA]
     d = cluster(pods, free)
     pod = urgent(gpus)
-    victims = preempt(d, pod)
+    victims = preempt_once(d, pod)
     low = [p for p in pods if p.spec.priority < 10]
     sets = [chosen for size in range(1, len(low) + 1) for chosen in combinations(low, size)]
     enough = [chosen for chosen in sets if leaves_room(pods, chosen, free, gpus)]
