@@ -212,7 +212,8 @@ class HalfGangs:
 
     def own(self, workload: Workload) -> Mapping[str, object]:
         """Return the nodes reserved for members of a workload, by the names of their nominations."""
-        return {_seat(workload.id, uid): None for uid in self._seats.get(workload.id, ())}
+        seats = self._seats.get(workload.id)
+        return {_seat(workload.id, uid): None for uid in seats} if seats else {}
 
     # ------------------------------------------------------------ gangs that ran complete
 

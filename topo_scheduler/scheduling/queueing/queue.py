@@ -73,8 +73,9 @@ class Queue:
 
     def remove(self, id_: str) -> None:
         """Forget a workload."""
+        if self._place.pop(id_, None) is None:
+            return
         self._fair_queue.drop(id_)
-        self._place.pop(id_, None)
         self._ticket.pop(id_, None)
         self._orders.pop(id_, None)
         self._until.pop(id_, None)
