@@ -22,7 +22,12 @@ from topo_scheduler.state.operation_budget import charge
 
 MAX_CLOSE_SETS: Final = 2_000
 """Sets of GPUs of one node that are listed: more than the sets of any size of 8 GPUs, and of 4 of 16."""
+MAX_DEFERRED: Final = 4_096
+"""Changes that wait until somebody asks for free GPUs: most searches never do."""
 _NO_KIND: Final = -1
+
+PodGpus = tuple[int, str, int]
+"""Row, uid and number of GPUs of a pod."""
 
 
 class GpuSetsOnTrial(GpuSets):
@@ -40,31 +45,48 @@ class GpuSetsOnTrial(GpuSets):
         """Pods that are gone, by row."""
         self._come: dict[int, list[int]] = {}
         """Numbers of GPUs of pods that are on other nodes than in reality, by row."""
+        self._deferred: list[tuple[bool, Iterable[PodGpus]]] = []
+        """Pods that came (true) or left, not yet applied."""
 
     def __getstate__(self) -> dict[str, Any]:
         """A trial is no part of an engine's state."""
         raise TypeError("a trial can't be kept")
 
-    def leave(self, pods: Iterable[tuple[int, str, int]]) -> None:
-        """Remove pods, given as row, uid and number of GPUs. The caller records that the rows changed."""
-        for row, uid, size in pods:
-            if self._runs_on(row, uid):
-                self._gone.setdefault(row, {})[uid] = None
-            elif size in self._come.get(row, ()):
-                self._come[row].remove(size)
-                if not self._come[row]:
-                    del self._come[row]
+    def leave(self, pods: Iterable[PodGpus]) -> None:
+        """Remove pods. The caller records that the rows changed."""
+        self._defer(pods, come=False)
 
-    def come(self, pods: Iterable[tuple[int, str, int]]) -> None:
+    def come(self, pods: Iterable[PodGpus]) -> None:
         """Return pods that left, or put pods on other nodes."""
-        for row, uid, size in pods:
-            if self._runs_on(row, uid):
-                gone = self._gone.get(row, {})
-                gone.pop(uid, None)
-                if not gone:
-                    self._gone.pop(row, None)
-            elif size:
-                self._come.setdefault(row, []).append(size)
+        self._defer(pods, come=True)
+
+    def _defer(self, pods: Iterable[PodGpus], *, come: bool) -> None:
+        self._deferred.append((come, pods))
+        if len(self._deferred) >= MAX_DEFERRED:
+            self._apply_deferred()
+
+    def _apply_deferred(self) -> None:
+        deferred, self._deferred = self._deferred, []
+        for come, pods in deferred:
+            for row, uid, size in pods:
+                (self._come_one if come else self._leave_one)(row, uid, size)
+
+    def _leave_one(self, row: int, uid: str, size: int) -> None:
+        if self._runs_on(row, uid):
+            self._gone.setdefault(row, {})[uid] = None
+        elif size in self._come.get(row, ()):
+            self._come[row].remove(size)
+            if not self._come[row]:
+                del self._come[row]
+
+    def _come_one(self, row: int, uid: str, size: int) -> None:
+        if self._runs_on(row, uid):
+            gone = self._gone.get(row, {})
+            gone.pop(uid, None)
+            if not gone:
+                self._gone.pop(row, None)
+        elif size:
+            self._come.setdefault(row, []).append(size)
 
     def _runs_on(self, row: int, uid: str) -> bool:
         entry = self.ledger.get(uid)
@@ -124,6 +146,7 @@ class GpuSetsOnTrial(GpuSets):
         return len(set(entry.devices)) == (entry.amount(GPU) or 1)
 
     def _notice_changes(self) -> None:
+        self._apply_deferred()
         if not self._begun:
             self._begun = True
             self._free = self._original.all_free()
