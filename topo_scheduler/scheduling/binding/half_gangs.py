@@ -122,11 +122,10 @@ class HalfGangs:
 
     def pause(self, workload: Workload, now: float) -> float:
         """Return until when the scheduler must not retry a gang; ``now`` if it may retry it."""
-        unsettled = any(
-            (member.evicted and not member.leaving) or member.uid in self._withdrawn
-            for member in workload.members.values()
-        )
-        return max(workload.not_before, now + 1.0 if unsettled else now)
+        members = workload.members
+        unsettled = [uid for uid, member in members.items() if member.evicted and not member.leaving]
+        waits = unsettled or not self._withdrawn.isdisjoint(members)
+        return max(workload.not_before, now + 1.0 if waits else now)
 
     # ------------------------------------------------------------ rolling back
 

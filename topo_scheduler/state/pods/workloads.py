@@ -238,9 +238,9 @@ class Workload:
 
     def set_stage(self, member: Member, stage: Stage) -> None:
         """Set the stage of a member. Nothing else sets the stage of a member of a workload."""
-        self._count(member, -1)
-        member.stage = stage
-        self._count(member, 1)
+        before, member.stage = member.stage, stage
+        self.bound += (stage is Stage.BOUND) - (before is Stage.BOUND)
+        self.pending += (stage is Stage.PENDING) - (before is Stage.PENDING)
 
     def make_pending(self, member: Member) -> None:
         """Make a member pending again, without a node."""
