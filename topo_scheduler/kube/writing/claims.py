@@ -6,17 +6,16 @@ read, so it never undoes a change of another client: the server refuses it inste
 Repeating a write is harmless: a claim that already has the allocation counts as written.
 """
 
-import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 from topo_scheduler.api.devices import DELETE_PROTECTION, Allocation, ResourceClaim
 from topo_scheduler.kube.connection.client import STRATEGIC_MERGE_PATCH, Client
-from topo_scheduler.kube.connection.errors import ApiError, Conflict, Fenced, KubeError, Unreachable, lacks_rights
+from topo_scheduler.kube.connection.errors import ApiError, Conflict, KubeError, lacks_rights
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.writing.claim_requests import MAX_CHANGES, UNPROCESSABLE, ClaimRequests, TakenError
 from topo_scheduler.kube.writing.extended_claims import ExtendedClaimWriter
+from topo_scheduler.kube.writing.ordered_writes import WriteResult, failure_of, message_of, write_in_order
 from topo_scheduler.state.devices.claim_writes import (
     AllocateClaim,
     ClaimWrite,
@@ -30,18 +29,6 @@ WRITES_AHEAD_IN_FLIGHT: Final = 8
 """Concurrent writes of finalizers for pods that wait: few, so that they delay no allocation."""
 _RIGHT_TO_ALLOCATE: Final = 'requires resource="resourceclaims/binding"'
 
-logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True)
-class ClaimWriteResult:
-    """Completed writes with their claims as they are now; and why the other writes failed."""
-
-    done: list[tuple[ClaimWrite, ResourceClaim]] = field(default_factory=list)
-    problem: str = ""
-    fenced: bool = False
-    """Whether nothing was sent, as the lease ends."""
-
 
 class ClaimWriter:
     """Writes claims; never raises for server failures."""
@@ -51,20 +38,9 @@ class ClaimWriter:
         self._slots_ahead = FairSlots(WRITES_AHEAD_IN_FLIGHT, None)
         self._extended = ExtendedClaimWriter(self._requests, self._allocate)
 
-    async def write(self, writes: Sequence[ClaimWrite]) -> ClaimWriteResult:
-        """Write in order, up to the first that fails."""
-        result = ClaimWriteResult()
-        for write in writes:
-            try:
-                result.done.append((write, await self._write(write)))
-            except (KubeError, TakenError) as error:
-                result.problem, result.fenced = _describe(write, error), isinstance(error, Fenced)
-                break
-            except Exception as error:  # a fault in one write must stop no other
-                result.problem = f"internal error, please report it: {error!r}"
-                logger.exception("internal error in a write, please report it: claim %s/%s", *write.key)
-                break
-        return result
+    async def write(self, writes: Sequence[ClaimWrite]) -> WriteResult[ClaimWrite, ResourceClaim]:
+        """Write in order, up to the first that fails; return the claims as they are now."""
+        return await write_in_order(writes, self._write, _describe, lambda write: write.key, (KubeError, TakenError))
 
     async def _write(self, write: ClaimWrite) -> ResourceClaim:
         match write:
@@ -173,14 +149,9 @@ def _lacks_right_to_allocate(error: Exception) -> bool:
 
 def _describe(write: ClaimWrite, error: Exception) -> str:
     described = f'resourceclaim "{write.key[1]}"'
-    message = error.message if isinstance(error, ApiError) else str(error)
     if lacks_rights(error) or _lacks_right_to_allocate(error):
         kinds = "resourceclaims, resourceclaims/status and resourceclaims/binding in resource.k8s.io"
         extended = isinstance(write, CreateClaim | DeleteClaim)
         more = ", and create and delete on resourceclaims" if extended else ""
-        return f"{described} can't be written: {message} (grant update and patch on {kinds}{more})"
-    if isinstance(error, Conflict):
-        return f"{described} changed meanwhile: {message}"
-    if isinstance(error, Unreachable):
-        return f"{described} was not written in time: {message}"
-    return f"{described} can't be written: {message}"
+        return f"{described} can't be written: {message_of(error)} (grant update and patch on {kinds}{more})"
+    return failure_of(described, error)

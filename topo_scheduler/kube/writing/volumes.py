@@ -5,9 +5,7 @@ server refuses it instead, and the scheduler decides again. Repeating a write is
 the value counts as written.
 """
 
-import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,18 +15,16 @@ from topo_scheduler.api.objects import PartialObject
 from topo_scheduler.api.storage import PersistentVolume, PersistentVolumeClaim
 from topo_scheduler.kube.connection.client import MERGE_PATCH, Client, decode
 from topo_scheduler.kube.connection.errors import (
-    ApiError,
     Conflict,
-    Fenced,
     Forbidden,
     KubeError,
-    Unreachable,
     lacks_rights,
 )
 from topo_scheduler.kube.connection.errors import passes as _passes
 from topo_scheduler.kube.connection.fair_slots import FairSlots
 from topo_scheduler.kube.connection.resources import CLAIMS, VOLUMES
 from topo_scheduler.kube.connection.retrying import Slot, retried
+from topo_scheduler.kube.writing.ordered_writes import WriteResult, failure_of, message_of, write_in_order
 from topo_scheduler.state.storage.storage_objects import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -36,8 +32,6 @@ from topo_scheduler.state.storage.storage_objects import (
     SelectNode,
     VolumeWrite,
 )
-
-logger = logging.getLogger(__name__)
 
 VOLUME_WRITES_IN_FLIGHT = 16
 VOLUME_WRITES_OF_NAMESPACE = 6
@@ -52,16 +46,6 @@ _volume = msgspec.json.Decoder(PersistentVolume)
 _claim = msgspec.json.Decoder(PersistentVolumeClaim)
 
 
-@dataclass(slots=True)
-class VolumeWriteResult:
-    """Completed writes with the new resourceVersion; and why the other writes failed."""
-
-    done: list[tuple[VolumeWrite, str]] = field(default_factory=list)
-    problem: str = ""
-    fenced: bool = False
-    """Whether nothing was sent, as the lease ends."""
-
-
 class VolumeWriter:
     """Writes volumes and claims; never raises for server failures."""
 
@@ -69,20 +53,13 @@ class VolumeWriter:
         self._client = client
         self._slots = FairSlots(VOLUME_WRITES_IN_FLIGHT, VOLUME_WRITES_OF_NAMESPACE)
 
-    async def write(self, writes: Sequence[VolumeWrite]) -> VolumeWriteResult:
-        """Write in order, up to the first that fails."""
-        result = VolumeWriteResult()
-        for write in writes:
-            try:
-                result.done.append((write, await self._settle(write, partial(self._slots.slot, write.claim[0]))))
-            except KubeError as error:
-                result.problem, result.fenced = _describe(write, error), isinstance(error, Fenced)
-                break
-            except Exception as error:  # a fault in one write must stop no other
-                result.problem = f"internal error, please report it: {error!r}"
-                logger.exception("internal error in a write, please report it: claim %s/%s", *write.claim)
-                break
-        return result
+    async def write(self, writes: Sequence[VolumeWrite]) -> WriteResult[VolumeWrite, str]:
+        """Write in order, up to the first that fails; return the new resourceVersions."""
+
+        def send(write: VolumeWrite) -> Awaitable[str]:
+            return self._settle(write, partial(self._slots.slot, write.claim[0]))
+
+        return await write_in_order(writes, send, _describe, lambda write: write.claim, (KubeError,))
 
     async def _settle(self, write: VolumeWrite, slot: Slot) -> str:
         """Write once; return the resulting resourceVersion."""
@@ -138,16 +115,11 @@ def _request(write: VolumeWrite) -> tuple[str, dict[str, Any]]:
     return VOLUMES.path("", write.volume), {"metadata": {**metadata, **marks}, "spec": {"claimRef": reference}}
 
 
-def _describe(write: VolumeWrite, error: KubeError) -> str:
+def _describe(write: VolumeWrite, error: Exception) -> str:
     described = (
         f'pv "{write.volume}"' if isinstance(write, ReserveVolume) else f'persistentvolumeclaim "{write.claim[1]}"'
     )
-    message = error.message if isinstance(error, ApiError) else str(error)
     if isinstance(error, Forbidden) and lacks_rights(error):
         kind = VOLUMES if isinstance(write, ReserveVolume) else CLAIMS
-        return f"{described} can't be written: {message} (grant patch on {kind.described})"
-    if isinstance(error, Conflict):
-        return f"{described} changed meanwhile: {message}"
-    if isinstance(error, Unreachable):
-        return f"{described} was not written in time: {message}"
-    return f"{described} can't be written: {message}"
+        return f"{described} can't be written: {message_of(error)} (grant patch on {kind.described})"
+    return failure_of(described, error)
