@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.helpers import make_node, make_pod
 from tests.scheduling.device_driver import DRIVER, Json, asking, slice_of
+from tests.scheduling.ending_victims import preempt as preempt_with
 from tests.scheduling.extended_driver import ExtendedDriver
 from topo_scheduler.api.objects import Pod
 
@@ -59,17 +60,7 @@ def numbers_of(d: ExtendedDriver, pod: Pod) -> set[int]:
 
 def preempt(d: ExtendedDriver, pod: Pod) -> list[str]:
     """Let a pod preempt others, which end with their claims; it must then have a place."""
-    d.apply(pod)
-    d.step()
-    victims = d.preempted()
-    for name in victims:
-        d.delete(next(other for other in d.pods.values() if other.metadata.name == name))
-        d.drop_claim(f"{name}-claim")
-    d.settle()
-    d.settle(60)
-    assert bool(victims) <= bool(pod.spec.node_name), "pods were evicted in vain"
-    assert d.preempted() == victims
-    return victims
+    return preempt_with(d, pod, lambda name: d.drop_claim(f"{name}-claim"))
 
 
 def are_linked(gpus: Sequence[int]) -> bool:
