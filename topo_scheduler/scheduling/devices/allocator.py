@@ -381,7 +381,7 @@ class _Search:
             for device in used_devices(pool, self._in_use):
                 for counter, wanted in device.counters.items():
                     left[counter] -= wanted
-            if any(value < 0 for value in left.values()):
+            if min(left.values(), default=0) < 0:
                 self._overdrawn.add(pool.id)  # a search takes no more than there is
         return left
 

@@ -83,7 +83,8 @@ class _NodeState:
 class _Fits:
     """Fits of one set of claims: by node, and by hardware and use for all nodes that are alike.
 
-    ``choices``: devices that were chosen, by hardware and use.
+    ``empty``: how many pods fit if all devices are free, by hardware. ``choices``: devices that were chosen, by
+    hardware and use.
     ``queries``: what the claims ask for; nothing for a claim that can't be allocated, as ``wrong`` says by number.
     ``of_shape``: the number of the hardware by shape, unless the claims read what ``identifies`` devices.
     """
@@ -96,6 +97,7 @@ class _Fits:
     of_shape: dict[object, int] = field(default_factory=dict)
     identifies: bool = False
     known: dict[object, NodeFit] = field(default_factory=dict)
+    empty: dict[object, int] = field(default_factory=dict)
     choices: KnownChoices = field(default_factory=KnownChoices)
 
 
@@ -391,12 +393,29 @@ class NodeDevices:
                 fits.known.clear()
             lost = least_lost(candidates, [*once, *each], used)
             now, reason = _count(candidates, once, each, used)
-            empty, _ = _count(candidates, once, each, DevicesInUse()) if now < NO_LIMIT else (now, "")
+            empty = self._fit_empty(fits, (hardware, len(once)), candidates, once, each) if now < NO_LIMIT else now
             lack = "" if now or reason else shortage(candidates, [*once, *each])
             fit = fits.known[key] = NodeFit(
                 now, max(now, empty), reason="" if now else reason, shortage=lack, lost=lost
             )
         return fit
+
+    def _fit_empty(
+        self,
+        fits: _Fits,
+        key: object,
+        candidates: DeviceCandidates,
+        once: Sequence[ClaimQuery],
+        each: Sequence[ClaimQuery],
+    ) -> int:
+        """Return how many pods fit if all devices are free: equal for one hardware, whatever is in use."""
+        empty = fits.empty.get(key)
+        if empty is None:
+            if len(fits.empty) >= self._most_known():
+                fits.empty.clear()
+            empty, _ = _count(candidates, once, each, DevicesInUse())
+            fits.empty[key] = empty
+        return empty
 
 
 def _extended(claims: PodClaims) -> Iterable[tuple[int, PodClaim]]:

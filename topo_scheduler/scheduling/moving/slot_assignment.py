@@ -185,21 +185,28 @@ class _JointAssignment:
         ]
         used = used_of(devices.inventory, candidates.pools)
         ordered = in_order(candidates, used)
-        for choice in _choices(ordered, wanted):
+        for choice in _choices(ordered, wanted, used):
             option = _allocated(devices, choice, wanted, used, row)
             if option is not None:
                 yield option
 
 
-def _choices(candidates: DeviceCandidates, claims: Sequence[ClaimQuery]) -> Iterator[DeviceCandidates]:
-    """Yield candidates with one device each, if the claims ask for one; otherwise all of them once."""
+def _choices(
+    candidates: DeviceCandidates, claims: Sequence[ClaimQuery], used: DevicesInUse
+) -> Iterator[DeviceCandidates]:
+    """Yield candidates with one device each that may be free, if the claims ask for one; otherwise all of them once."""
     requests = [request for claim in claims for request in claim.requests]
     if len(requests) != 1 or len(requests[0]) != 1 or requests[0][0].count != 1:
         yield candidates
         return
     query = requests[0][0]
+    left = {pool.id: counters_left(pool, used) for pool in candidates.pools}
     for candidate in candidates.of(query):
-        yield candidates.reordered({query: [candidate]})
+        device, left_of_pool = candidate.device, left[candidate.pool.id]
+        if device.shared or query.admin_access:
+            yield candidates.reordered({query: [candidate]})
+        elif device.id not in used.whole and all(left_of_pool[key] >= part for key, part in device.counters.items()):
+            yield candidates.reordered({query: [candidate]})
 
 
 def _allocated(
