@@ -13,7 +13,12 @@ import numpy as np
 
 from topo_scheduler.api.devices import Allocation
 from topo_scheduler.scheduling.devices.allocation import allocation_of
-from topo_scheduler.scheduling.devices.allocator import DeviceAllocationError, DeviceCandidates, allocate
+from topo_scheduler.scheduling.devices.allocator import (
+    DeviceAllocationError,
+    DeviceCandidate,
+    DeviceCandidates,
+    allocate,
+)
 from topo_scheduler.scheduling.devices.claim_query import ClaimQuery, ClaimQueryError
 from topo_scheduler.scheduling.devices.device_order import in_order
 from topo_scheduler.scheduling.devices.node_devices import NodeDevices, used_of
@@ -201,11 +206,13 @@ def _choices(
         return
     query = requests[0][0]
     left = {pool.id: counters_left(pool, used) for pool in candidates.pools}
-    for candidate in candidates.of(query):
+
+    def may_be_free(candidate: DeviceCandidate) -> bool:
         device, left_of_pool = candidate.device, left[candidate.pool.id]
-        if device.shared or query.admin_access:
-            yield candidates.reordered({query: [candidate]})
-        elif device.id not in used.whole and all(left_of_pool[key] >= part for key, part in device.counters.items()):
+        return device.id not in used.whole and all(left_of_pool[key] >= part for key, part in device.counters.items())
+
+    for candidate in candidates.of(query):
+        if candidate.device.shared or query.admin_access or may_be_free(candidate):
             yield candidates.reordered({query: [candidate]})
 
 
