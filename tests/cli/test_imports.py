@@ -5,6 +5,7 @@ import json
 import resource
 import subprocess
 import sys
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -117,11 +118,13 @@ def test_simple_commands_take_half_a_second_until_their_first_request(
 ) -> None:
     arguments = ["-m", "topo_scheduler", *command, *(("--kubeconfig", unreachable) if status else ())]
     libraries = ["-c", "import aiohttp, kubernetes_asyncio"]
-    # In turns, the least of five: the others ran next to other work.
-    seconds, of_libraries = map(
-        min, zip(*((cpu_seconds(*arguments, status=status), cpu_seconds(*libraries)) for _ in range(5)), strict=True)
-    )
-    assert seconds < max(SIMPLE_SECONDS, LIBRARIES_AND_OURS * of_libraries)  # as a busy machine is slower
+    seconds = of_libraries = inf
+    for _ in range(5):  # as other work runs beside
+        seconds = min(seconds, cpu_seconds(*arguments, status=status))
+        if seconds < SIMPLE_SECONDS:
+            return
+        of_libraries = min(of_libraries, cpu_seconds(*libraries))
+    assert seconds < LIBRARIES_AND_OURS * of_libraries, "slower than the libraries make it on a busy machine"
 
 
 def test_hardly_any_garbage_is_collected_while_a_command_imports(served: Served) -> None:
