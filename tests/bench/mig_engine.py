@@ -15,13 +15,13 @@ import msgspec
 from tests.helpers import Owner, controlled_by, make_node, make_pod
 from tests.scheduling.device_driver import DRIVER, DeviceDriver, asking
 from tests.scheduling.driver import configured
-from topo_scheduler.api.devices import DELETE_PROTECTION, ResourceSlice
-from topo_scheduler.api.objects import Pod, PodCondition
-from topo_scheduler.scheduling.moving.plan import MovePlan
+from topo_scheduler.api.devices import ResourceSlice
+from topo_scheduler.api.objects import Pod
+from topo_scheduler.scheduling.moving.plan import MovePlan, PlannedMove
+from topo_scheduler.scheduling.reserving.replacements import ReservedSeat
 from topo_scheduler.scheduling.scheduler_view import SchedulerView
 from topo_scheduler.simulation.devices.mig_stream import WARM_UP, MigLoad, MigOutcome, StreamRequest, requests_of
 from topo_scheduler.state.devices.mig import MigGeometry, MigProfile
-from topo_scheduler.state.devices.pools import DeviceId
 
 from .objects import Json
 
@@ -32,6 +32,7 @@ SEARCH_SECONDS: Final = 11.0
 """More than the pause between two searches for moves."""
 SEARCHES: Final = 3
 DEVICES_PER_SLICE: Final = 64
+MIGRATION: Final = "default/moves"
 
 
 @dataclass(slots=True)
@@ -116,19 +117,45 @@ class MigCluster:
         return None
 
     def moves_for(self, owner: str, pod: Pod, plan: MovePlan, profile: MigProfile) -> bool:
-        """Carry out a plan: all pods leave before their replacements run. Return whether the pending pod runs then."""
-        names = self.driver.engine.world.nodes.names
+        """Carry out a plan: all pods leave before their replacements come. Return whether the pending pod runs then."""
+        engine = self.driver.engine
+        seats = [self._seat(move) for move in plan.moves]
         owners = {running.metadata.uid: name for name, (running, _) in self.running.items()}
-        moved = [(owners[move.pod.occupant.uid], names[move.to], move.devices) for move in plan.moves]
-        profiles = [self.running[name][1] for name, _, _ in moved]
-        for name, _, _ in moved:
+        moved = [owners[seat.pod] for seat in seats]
+        profiles = [self.running[name][1] for name in moved]
+        engine.seats_kept(MIGRATION, seats)
+        for name in moved:
             self.ends(name)
-        for (name, node, devices), of_pod in zip(moved, profiles, strict=True):
-            self._runs(name, of_pod, node, devices)
+        for name, of_pod in zip(moved, profiles, strict=True):
+            self.running[name] = self._pod(name, of_pod), of_pod
+            self.driver.apply(self.running[name][0])
         self.driver.settle(SEARCH_SECONDS)
+        nodes = [self.running[name][0].spec.node_name for name in moved]
+        assert nodes == [seat.node for seat in seats], "a pod that moved is not where the plan has it"
+        engine.seats_kept(MIGRATION, [])
         if pod.spec.node_name:
             self.running[owner] = pod, profile
         return bool(pod.spec.node_name)
+
+    def _seat(self, move: PlannedMove) -> ReservedSeat:
+        """Return the place and the devices that are kept for the replacement of a pod."""
+        uid, world = move.pod.occupant.uid, self.driver.engine.world
+        known = self.driver.engine.workloads.of_pod(uid)
+        assert known is not None
+        requests = tuple((world.nodes.resources.names[column], amount) for column, amount in move.pod.amounts)
+        return ReservedSeat(
+            migration=MIGRATION,
+            pod=uid,
+            node=world.nodes.names[move.to],
+            namespace="default",
+            workload="",
+            controller=known[0].controller,
+            gang=False,
+            index=None,
+            priority=move.pod.occupant.priority,
+            requests=requests,
+            devices=move.devices,
+        )
 
     def profiles(self) -> Counter[str]:
         """Return the running instances by profile."""
@@ -142,21 +169,6 @@ class MigCluster:
         pod = make_pod(name, uid=name, owner=controller, created=driver.now)
         expression = f"device.attributes['{DRIVER}'].profile == '{profile.name}'"
         return driver.with_claim(pod, asking(1, selectors=[{"cel": {"expression": expression}}]))
-
-    def _runs(self, owner: str, profile: MigProfile, node: str, devices: tuple[DeviceId, ...]) -> None:
-        """A replacement runs already, with its devices."""
-        pod = self._pod(owner, profile)
-        pod.spec.node_name, pod.status.phase = node, "Running"
-        pod.status.conditions = [PodCondition("PodScheduled", "True")]
-        claim = self.driver.claims["default", _claim_of(pod)]
-        results = [{"request": "gpus", "driver": one[0], "pool": one[1], "device": one[2]} for one in devices]
-        used_by = [{"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}]
-        status = {"allocation": {"devices": {"results": results}}, "reservedFor": used_by}
-        metadata = msgspec.structs.replace(claim.metadata, finalizers=[DELETE_PROTECTION])
-        status_of_claim = msgspec.convert(status, type(claim.status))
-        self.driver.put_claim(msgspec.structs.replace(claim, metadata=metadata, status=status_of_claim))
-        self.driver.apply(pod)
-        self.running[owner] = pod, profile
 
 
 def _claim_of(pod: Pod) -> str:
